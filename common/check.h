@@ -1,6 +1,6 @@
 #pragma once
-// MOESTRO_CHECK: for bugs only. Nothing that a client, a file or a peer sends may reach one. Stays on in release
-// builds.
+// MOESTRO_CHECK is for bugs only. Nothing that a client, a file or a peer sends may reach a check. Checks stay on in
+// release builds.
 
 #include <string_view>
 

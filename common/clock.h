@@ -1,5 +1,5 @@
 #pragma once
-// Time is injected: code that waits or stamps takes a Clock, tests give it one they move by hand.
+// Time is injected: code that waits or takes time stamps gets a Clock. Tests pass a clock that they advance themselves.
 
 #include <chrono>
 

@@ -1,12 +1,12 @@
 #pragma once
-// How a dense tensor lies in its blob: row-major values. A matrix with parameters is rows of row_bytes(), and from the
-// next kPartAlign bytes on its parameters, as a part of a tile in common/expert_layout.h.
+// The layout of a dense tensor in its blob: row-major values. A matrix with parameters has rows of row_bytes(). Its
+// parameters follow at the next multiple of kPartAlign, in the same form as in a tile of common/expert_layout.h.
 
 #include "common/expert_layout.h"
 
 namespace moestro {
 
-/// From the tensor's start to the parameters, where there are any.
+/// Offset of the parameters, if there are any, from the tensor's start.
 constexpr int64_t dense_parameters_offset(DType d, int64_t rows, int64_t cols) {
   return round_up(rows * row_bytes(d, cols), kPartAlign);
 }

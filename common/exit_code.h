@@ -1,5 +1,5 @@
 #pragma once
-// How a program of the box tells its supervisor whether another start may help.
+// Exit codes that tell the supervisor whether a restart may help.
 
 #include "common/status.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// The one layout of an expert's weights: on disk, in the store's arena and under every kernel. (docs/decisions/0002)
+// The layout of an expert's weights, the same on disk, in the store's arena and in every kernel (docs/decisions/0002).
 //
 // An expert is y = down * (act(gate * x) .* (up * x)); gate, up: [ffn, hidden], down: [hidden, ffn]. Its blob is a run
 // of TILES, each the part of all three matrices that belongs to one range of the ffn dimension:
@@ -8,16 +8,16 @@
 //   tile   | gate rows | up rows | down columns | gate scales | up scales | down scales | padding to 4 KiB |
 //            [F, hidden]  [F, hidden]  [hidden, F]   parameters, where there are any; F = ffn columns of this tile
 //
-// Rows lie along the reduction dimension (hidden for gate and up, ffn for down). Every part starts on 64 bytes, every
-// tile on 4 KiB. Quantisation groups are kQuantGroup wide along the reduction dimension; the last one of a row may be
-// short: gate/up scales are [F, ceil(hidden/64)], down scales [hidden, ceil(F/64)], of bf16 scales (int8) or of pairs
-// of bf16, scale and offset (int4). int4: a row is ceil(columns/64) groups of 32 bytes. Of the columns c of a group,
-// byte b holds c = b % 16 + 32 * (b / 16) in its low and c + 16 in its high half: a vector of 16 bytes widens to
-// columns that lie side by side. Columns past the row's end are 0. bf16-12bit: rows and, in place of scales, exponents
-// of each of the three matrices as in common/bf16_in_12.h; tiles are as wide as those of bf16, so that sums have the
-// same order. A tile is what can be computed when its bytes are there; a tensor-parallel rank takes whole tiles. For
-// reading, a tile is cut in SLICES of at most 1 MiB, each with a checksum; a tile is one slice unless 64 columns of ffn
-// exceed 1 MiB, or bf16-12bit pads narrow rows beyond it.
+// Rows run along the reduction dimension (hidden for gate and up, ffn for down). Every part is aligned to 64 bytes,
+// every tile to 4 KiB. Quantisation groups are kQuantGroup wide along the reduction dimension; the last one of a row
+// may be short: gate/up scales are [F, ceil(hidden/64)], down scales [hidden, ceil(F/64)], of bf16 scales (int8) or of
+// pairs of bf16, scale and offset (int4). int4: a row is ceil(columns/64) groups of 32 bytes. Of the columns c of a
+// group, byte b holds c = b % 16 + 32 * (b / 16) in its low and c + 16 in its high half, so a vector of 16 bytes widens
+// to adjacent columns. Columns past the row's end are 0. bf16-12bit: each of the three matrices has rows and, in place
+// of scales, exponents as in common/bf16_in_12.h. Its tiles are as wide as those of bf16, so that sums have the same
+// order. A tile can be computed as soon as its bytes are there; a tensor-parallel rank takes whole tiles. For reading,
+// a tile is cut into SLICES of at most 1 MiB, each with a checksum. A tile is one slice unless 64 columns of ffn exceed
+// 1 MiB, or bf16-12bit pads narrow rows beyond it.
 
 #include <cstdint>
 
@@ -36,7 +36,7 @@ struct ExpertTile {
   int64_t ffn = 0;     ///< columns of ffn in this tile
   int64_t offset = 0;  ///< of the tile in the blob
   int64_t gate = 0, up = 0, down = 0;  ///< from the tile's start
-  int64_t gate_scales = 0, up_scales = 0, down_scales = 0;  ///< 0 where there are none
+  int64_t gate_scales = 0, up_scales = 0, down_scales = 0;  ///< 0: there are none
   int64_t bytes = 0;   ///< padded to kDiskAlign
 };
 

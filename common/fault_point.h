@@ -1,7 +1,6 @@
 #pragma once
-// Places where a program under test dies or stops by itself, at the very moment that a test is about. Off unless armed
-// at start
-// (`run.fault_points`); then still one predicted branch each. Not for the path of a hit.
+// Places where a program under test kills or stops itself at the moment that a test needs. Off unless armed at start
+// (`run.fault_points`); each then costs one predicted branch. Not for the path of a hit.
 
 #include <string>
 #include <string_view>
@@ -11,15 +10,15 @@
 
 namespace moestro::fault {
 
-/// All there are, in the order of a blob's life. Each stands where `MOESTRO_FAULT_POINT` names it.
+/// All points, in the order of a blob's life. `MOESTRO_FAULT_POINT` marks each in the code.
 const std::vector<std::string_view>& points();
 
-/// "POINT=ACTION:N[,...]": at the N-th visit of POINT the process gets SIGKILL (`kill`) or SIGSTOP (`stop`), once. Says
-/// so in the log. Once, before the threads that come by are started. kInvalidArgument names what is wrong.
+/// "POINT=ACTION:N[,...]": at the N-th visit of POINT the process gets SIGKILL (`kill`) or SIGSTOP (`stop`), once, and
+/// logs it. Call this once, before the threads that pass such points are started. kInvalidArgument names what is wrong.
 Status arm(const std::string& text);
 
 namespace internal {
-inline bool armed = false;  ///< written before the threads that read it
+inline bool armed = false;  ///< written before the threads that read it start
 void reached(std::string_view point);
 }  // namespace internal
 

@@ -1,6 +1,6 @@
 #pragma once
-// Logging of every program: one line on stderr, with time, level and program. Written for the person on call.
-// Callers see fmt's small header alone; spdlog stays in log.cc.
+// Logging of every program: one line on stderr, with time, level and program. Callers include only fmt's small header;
+// spdlog stays in log.cc.
 
 #include <fmt/core.h>
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a line of the logs looks like: text for people, or JSON for what collects logs; and the fields that a line has
-// beside its words.
+// The form of log lines: text for people, or JSON for log collectors. A line may have fields in addition to its
+// message.
 
 #include <string>
 #include <string_view>
@@ -9,12 +9,12 @@
 
 namespace moestro::log {
 
-/// After init(). format: text; or json: an object a line, with `time` (UTC), `level`, `program`, `message` and the
-/// fields.
+/// After init(). format: "text", or "json": one object per line, with `time` (UTC), `level`, `program`, `message` and
+/// the fields.
 Status set_format(const std::string& format);
 
-/// While it lives, every line of its thread has it: ` NAME=VALUE` at its end, or a member of the object. Scopes nest;
-/// none for an empty value, or for one that is there already.
+/// While it exists, every line of its thread has this field: ` NAME=VALUE` at its end, or a member of the object.
+/// Fields nest. An empty value, or a name that is already set, adds nothing.
 class Field {
  public:
   Field(const char* name, std::string_view value);
@@ -26,7 +26,7 @@ class Field {
   const bool there_;
 };
 
-/// A warning as it is written, without its end; for tests.
+/// A warning as it is written, without the line's end. For tests.
 std::string formatted(const std::string& program, const std::string& format, std::string_view message);
 
 }  // namespace moestro::log

@@ -1,5 +1,5 @@
 #pragma once
-// The formats of log_format.h as spdlog takes them; for log.cc and log_format.cc alone.
+// The formats of log_format.h as formatters of spdlog. Only for log.cc and log_format.cc.
 
 #include <spdlog/formatter.h>
 

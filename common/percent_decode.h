@@ -7,7 +7,8 @@
 
 namespace moestro {
 
-/// The text with its escapes resolved; nothing if one is wrong. `plus_is_space`: of a query's value, as forms write it.
+/// The text with its escapes resolved; nullopt if one is wrong. `plus_is_space`: '+' means a space, as in query values
+/// that forms send.
 std::optional<std::string> percent_decoded(std::string_view text, bool plus_is_space = false);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 #pragma once
-// Waiting as what is emulated would: to the microsecond.
+// Waiting with an error of about a microsecond, for emulated hardware.
 
 #include <thread>
 
@@ -7,8 +7,8 @@
 
 namespace moestro {
 
-/// Returns at `end` of a clock that runs. A thread that sleeps wakes late by tens of microseconds; so the last of the
-/// wait is spun.
+/// Returns at `end` of a running clock. A sleeping thread wakes tens of microseconds late, so the last part of the wait
+/// spins.
 inline void wait_sharply_until(const Clock& clock, Nanos end) {
   constexpr Nanos kWakesLate = std::chrono::microseconds(100);
   if (const Nanos left = end - clock.now() - kWakesLate; left.count() > 0) std::this_thread::sleep_for(left);

@@ -1,5 +1,5 @@
 #pragma once
-// Errors that operation can bring: a Status (or a Result<T>) is returned, never thrown. A bug is a MOESTRO_CHECK
+// Errors that can occur in operation are returned as a Status (or a Result<T>), never thrown. A bug is a MOESTRO_CHECK
 // (check.h).
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace moestro {
 
 enum class Code {
   kOk,
-  kInvalidArgument,  ///< the caller's or the file's fault: trying again will not help
+  kInvalidArgument,  ///< the caller or the file is wrong: trying again will not help
   kNotFound,
   kUnsupported,  ///< well-formed, but this build cannot do it; the message names what
   kCorrupt,      ///< bytes that do not match their checksum or their format
@@ -27,7 +27,7 @@ enum class Code {
 
 std::string_view code_name(Code code);
 
-/// OK, or a code and one line for a person: what failed, where, what to do.
+/// OK, or a code and one line for people: what failed, where, what to do.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -55,14 +55,14 @@ Status not_found(std::string message);
 Status unsupported(std::string message);
 Status corrupt(std::string message);
 Status io_error(std::string message);
-/// An io_error that ends in the text of `errno_value`, as "what: No space left on device".
+/// An io_error that ends in the text of `errno_value`: "what: No space left on device".
 Status io_error(std::string what, int errno_value);
 Status exhausted(std::string message);
 Status unavailable(std::string message);
 Status cancelled(std::string message);
 Status internal_error(std::string message);
 
-/// A T, or why there is none.
+/// A T, or the error that explains why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -1,5 +1,5 @@
 #pragma once
-// Amounts as people and JSON read them.
+// Amounts in the form for people and for JSON.
 
 #include <cstdint>
 #include <string>

@@ -1,8 +1,8 @@
 #pragma once
-// XXH3 of large memory: the library's functions that choose, when the program runs, the widest vectors of its CPU.
-// Those they stand in for are compiled for the oldest x86-64 there is (5 against 25 GB/s on a Zen 4:
-// `moestro_store_bench checksums`). The choice is made at the first call. Threads may race for it in the forms without
-// seed and secret, which look for the very pointer they then call, and in no other.
+// XXH3 of large memory, with the library's functions that choose the widest vectors of the CPU at run time. The plain
+// functions are compiled for the oldest x86-64 (5 instead of 25 GB/s on a Zen 4: `moestro_store_bench checksums`). The
+// choice is made at the first call. Several threads may make the first call at once only for the forms without seed and
+// secret, which check the same pointer that they then call.
 
 #include <xxhash.h>
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)

@@ -1,5 +1,5 @@
 #pragma once
-// The memory that a backend's operations compute on, behind one interface: the host's, or a device's.
+// The memory that a backend's operations compute on, host or device, behind one interface.
 
 #include <cstdint>
 #include <string>
@@ -10,31 +10,31 @@
 
 namespace moestro::kernels {
 
-/// One caller, the one of the backend's operations. Copies and fills follow on what that caller has queued before, and
-/// come before what it queues after.
+/// One caller, the same as for the backend's operations. Copies and fills run after what that caller has queued before,
+/// and before what it queues later.
 class Memory {
  public:
   virtual ~Memory() = default;
-  /// The host reads and writes it as its own.
+  /// Whether the host can read and write it directly.
   virtual bool is_host() const = 0;
-  /// Aligned to 64 bytes at least, and not initialised. Null: there is not so much.
+  /// Aligned to at least 64 bytes and not initialised. Null: there is not enough.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* memory) = 0;
   /// `host` may be reused on return.
   virtual void copy_in(void* to, const void* host, int64_t bytes) = 0;
-  /// The bytes are there on return.
+  /// The bytes have arrived on return.
   virtual void copy_out(void* host, const void* from, int64_t bytes) = 0;
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   /// Every byte becomes `value`.
   virtual void fill(void* to, int value, int64_t bytes) = 0;
-  /// Memory of the host that is copied to and from this one the fastest; lives as long as this.
+  /// Host memory with the fastest copies to and from this memory; exists as long as this object.
   virtual Memory& host_side() = 0;
 };
 
 Memory& host_memory();
 
-/// Buffers of one owner, given back together. Once one cannot be had, all later ones are null, and status() says how
-/// much was asked for.
+/// Buffers of one owner, freed together. After one allocation fails, all later ones are null, and status() says how
+/// much was requested.
 class Buffers {
  public:
   explicit Buffers(Memory& memory) : memory_(&memory) {}
@@ -47,7 +47,7 @@ class Buffers {
   }
   ~Buffers();
 
-  /// `count` values, all bytes 0. None: null.
+  /// `count` values, all bytes 0. Null for a count of 0.
   template <typename T>
   T* make(int64_t count) {
     return static_cast<T*>(make_bytes(count * static_cast<int64_t>(sizeof(T))));

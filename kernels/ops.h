@@ -1,8 +1,8 @@
 #pragma once
-// The operations of the engine behind one interface; kernels/cpu implements it, and kernels/cuda. Activations are f32,
-// row-major, token by token; weights are read in the precision they are stored in. Pointers are to the memory that the
-// backend computes on (the CPU's: host memory), spans and what they hold are the host's. One caller at a time (the
-// engine thread).
+// The operations of the engine behind one interface, which kernels/cpu and kernels/cuda implement. Activations are f32,
+// row-major, token by token. Weights are read in the precision in which they are stored. Pointers are to the memory
+// that the backend computes on (for the CPU: host memory). Spans and their contents are in host memory. One caller at a
+// time (the engine's thread).
 
 #include <cstdint>
 #include <memory>
@@ -20,13 +20,13 @@ class NodeMap;
 
 namespace moestro::kernels {
 
-/// A dense weight [rows, cols], rows along the reduction dimension, as a part of a tile in common/expert_layout.h: rows
-/// of row_bytes(), and parameters, where there are any, apart.
+/// A dense weight [rows, cols], with rows along the reduction dimension, in the form of common/dense_layout.h: rows of
+/// row_bytes(), and separate parameters if there are any.
 struct Weight {
   const void* data = nullptr;
   DType dtype = DType::kF32;
   int64_t rows = 0, cols = 0;
-  const uint16_t* parameters = nullptr;  ///< matrix_parameter_bytes(); null where there are none
+  const uint16_t* parameters = nullptr;  ///< matrix_parameter_bytes(); null if there are none
 };
 
 /// One sequence's part of a step for paged attention. KV blocks hold kKvBlockTokens tokens.
@@ -46,17 +46,17 @@ struct AttentionShape {
   float scale = 0.0f;
   int64_t sinks = 0;   ///< with a window: and the first `sinks` positions (attention sinks; Xiao et al. 2023)
 
-  /// Whether positions that a query at `position` does not see lie between the sinks and its window; else it sees all
-  /// up to its own.
+  /// Whether there are positions between the sinks and the window of a query at `position`, which it does not see.
+  /// Otherwise it sees all positions up to its own.
   constexpr bool has_gap(int64_t position) const { return window > 0 && position >= sinks + window; }
-  /// The first position of the window of a query at `position`; 0 where there is no gap.
+  /// The first position of the window of a query at `position`; 0 if there is no gap.
   constexpr int64_t window_begin(int64_t position) const { return has_gap(position) ? position - window + 1 : 0; }
 };
 
 /// One layer's KV cache. Every device reads and writes a block of kv_block_bytes() the same way:
 ///
-///   values [2: K, V][kv_heads][kKvBlockTokens][head_dim]    f32, bf16, f16 (all rounded to nearest, ties to even) or
-///   int8 scales [2: K, V][kv_heads][kKvBlockTokens]              int8 only, f32, at kv_scales_offset()
+///   values [2: K, V][kv_heads][kKvBlockTokens][head_dim]   f32, bf16, f16 (rounded to nearest, ties to even) or int8
+///   scales [2: K, V][kv_heads][kKvBlockTokens]             int8 only, f32, at kv_scales_offset()
 ///
 /// int8 is symmetric, with one scale for each token and KV head of K and of V: value = q * scale, scale = max |x| /
 /// 127, q = x * (127 / max |x|) in f32, rounded to nearest. max |x| below 1e-35: scale and all q are 0. An infinity or
@@ -79,20 +79,19 @@ struct RouterSpec {
   Scores scores = Scores::kSoftmax;  ///< of the logits, in f32
   bool normalise = false;            ///< the chosen weights are divided by their sum
   float scale = 1.0f;                ///< and then multiplied by this (a "routed scaling factor")
-  const float* bias = nullptr;       ///< [experts]: added to the scores for the choice alone; may be null
+  const float* bias = nullptr;       ///< [experts]: added to the scores only for the choice; may be null
   // Group-limited choice (DeepSeek-V2, V3): experts in `groups` equal groups of consecutive ids; only those of the
   // `groups_kept` best groups can be chosen. A group's value is the sum of its `group_best` best experts.
   int64_t groups = 1, groups_kept = 1, group_best = 2;
 };
 
-/// A token's place in an expert's work: row of x, and which of the token's top-k choices this expert is.
+/// One row of an expert's work: the token (row of x), and the rank of this expert among the token's top-k choices.
 struct RoutedRow {
   int32_t token = 0;
   int32_t rank = 0;
 };
 
-/// What there are kernels for, the faster of two after the slower. A machine may have any of them, whatever it has of
-/// the others.
+/// The instruction sets with kernels, slower ones first. A machine may have any subset of them.
 enum class Isa : uint8_t { kScalar, kAvx2, kAvx2Vnni, kAvx512, kAvx512Vnni, kAvx512Bf16Vnni, kAvx512Amx };
 inline constexpr Isa kIsas[] = {Isa::kScalar,     Isa::kAvx2,           Isa::kAvx2Vnni, Isa::kAvx512,
                                 Isa::kAvx512Vnni, Isa::kAvx512Bf16Vnni, Isa::kAvx512Amx};
@@ -100,26 +99,26 @@ inline constexpr Isa kIsas[] = {Isa::kScalar,     Isa::kAvx2,           Isa::kAv
 bool has_isa(Isa isa);
 /// The fastest that the machine has.
 Isa best_isa();
-/// What `isa` multiplies weights of a precision with, for people: "AVX-512 VNNI".
+/// The instructions that `isa` uses for products with weights of a precision, as text: "AVX-512 VNNI".
 std::string_view product_instructions(Isa isa, DType weights, bool deterministic);
 /// The same for every precision: "AVX-512 (f32, bf16, f16), AVX-512 VNNI (int8, int4)".
 std::string instructions_by_precision(Isa isa, bool deterministic);
-/// Why a processor's AMX is not used; empty where it has none, and where it is used.
+/// Why a processor's AMX is not used; empty if it has no AMX, or if it is used.
 std::string_view amx_not_used();
 std::string_view isa_name(Isa isa);
 
 /// What a product may do to its activations without OpsOptions::deterministic.
 enum class Activations : uint8_t {
   kRounded,  ///< round them to bf16 (bf16 weights), or to 8 bits a number with a scale for each 64 (int8, int4)
-  kExact,    ///< nothing: where a small difference decides (routing)
+  kExact,    ///< do not round, because a small difference decides (routing)
 };
 
 struct OpsOptions {
   int threads = 0;             ///< 0: one per physical core
   bool deterministic =
       false;  ///< a row's result does not depend on the other rows, on how many there are, or on `threads`
-  Isa isa = Isa::kScalar;      ///< best_isa() if the machine lacks it
-  std::vector<int> cpus = {};  ///< CPU of each thread, to pin it there; empty: wherever the kernel puts it
+  Isa isa = Isa::kScalar;      ///< best_isa() if the machine does not have it
+  std::vector<int> cpus = {};  ///< CPU that each thread is pinned to; empty: not pinned
   std::vector<int> nodes = {};  ///< NUMA node of each thread; empty: all are of one
 };
 
@@ -127,10 +126,11 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual const OpsOptions& options() const = 0;
-  /// Where weights lie: what reads a piece is computed by threads of its node (OpsOptions::nodes). The CPU's alone
-  /// heeds it.
+  /// The NUMA nodes of the weights: threads of a piece's node compute with it (OpsOptions::nodes). Only the CPU backend
+  /// uses it.
   virtual void set_weight_nodes(const machine::NodeMap& /*nodes*/) {}
-  /// Parts of products whose weights lie on a node that has threads, by who computed them so far.
+  /// Counts of the parts of products whose weights are on a node with threads, by whether that node's threads computed
+  /// them.
   struct PlacedParts {
     uint64_t on_their_node = 0, elsewhere = 0;
   };
@@ -147,7 +147,7 @@ class Ops {
   /// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias (may be null) over each row of `dim`; y may be x.
   virtual void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
                           float* y) = 0;
-  /// sums[t] = the sum of x^2 over row t: NaN or infinite where the row holds NaN or infinity, or values so large that
+  /// sums[t] = the sum of x^2 over row t: NaN or infinite if the row contains NaN or infinity, or values so large that
   /// a norm in f32 makes them zero.
   virtual void sum_squares(const float* x, int64_t n, int64_t dim, float* sums) = 0;
   /// Rotates pairs (j, j + rotary_dim/2) of every head in place. x: [n, heads, head_dim]; cos, sin: [n, rotary_dim/2].
@@ -157,14 +157,14 @@ class Ops {
   virtual void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
                         const float* v, const KvView& cache) = 0;
   /// out[tokens, heads, head_dim] = softmax(scale q k^T) v, causal, over the cache (kv_write comes first). Head h reads
-  /// kv head h / (heads / kv_heads). Where a query has a gap (AttentionShape::has_gap), its products with the sinks'
-  /// keys are taken from sink_q, laid out as q: the same query as if it stood right behind sinks and window. sink_q may
-  /// be null where no query has a gap.
+  /// kv head h / (heads / kv_heads). If a query has a gap (AttentionShape::has_gap), its products with the sinks' keys
+  /// use sink_q, which has the layout of q: the same query, rotated as if its position directly followed sinks and
+  /// window. sink_q may be null if no query has a gap.
   virtual void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                          const float* sink_q, const KvView& cache, float* out) = 0;
-  /// The top_k experts of each row of logits [n, experts] with the largest score + bias, in falling order (ties: lower
-  /// id first), and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever the
-  /// logits, a row's ids are distinct and within [0, experts); a NaN among them makes the row's weights NaN.
+  /// The top_k experts of each row of logits [n, experts] with the largest score + bias, in descending order (ties:
+  /// lower id first), and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever
+  /// the logits, a row's ids are distinct and within [0, experts); a NaN among them makes the row's weights NaN.
   virtual void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) = 0;
   /// One expert on its tokens: for every row r, out[(r.token * top_k + r.rank), :] = down(silu(gate x) * up x), x = row
   /// r.token. `blob` is in the layout of common/expert_layout.h. Experts may come in any order.
@@ -174,8 +174,8 @@ class Ops {
   virtual void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) = 0;
   /// gate[i] = silu(gate[i]) * up[i].
   virtual void silu_mul(float* gate, const float* up, int64_t count) = 0;
-  /// y[i] = exp((x[i] - shift) * factor), and 0 where that is below 2e-38 (so of x = -infinity): with the largest x as
-  /// shift, what tokens weigh at temperature 1 / factor. The exponent is rounded to f32. y may be x.
+  /// y[i] = exp((x[i] - shift) * factor), and 0 if that is below 2e-38 (so for x = -infinity). With the largest x as
+  /// shift, these are the weights of tokens at temperature 1 / factor. The exponent is rounded to f32. y may be x.
   virtual void exponentials(const float* x, int64_t count, float shift, float factor, float* y) = 0;
   /// y[t, :] += scale_t * x[t, :], scale_t = sigmoid(logit[t]) or 1 if logit is null.
   virtual void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) = 0;

@@ -1,11 +1,11 @@
 #pragma once
-// Gives memory back to the system that large requests have left in the heap.
+// Returns memory to the system that large requests have left in the heap.
 
 #include "orchestrator/ticker.h"
 
 namespace moestro::orchestrator {
 
-/// One for the process. What malloc keeps for itself is looked at every few seconds on a thread of its own.
+/// One per process. Its own thread checks every few seconds how much malloc keeps.
 class HeapTrim {
  public:
   HeapTrim();

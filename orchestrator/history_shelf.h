@@ -1,5 +1,5 @@
 #pragma once
-// Where checkpoints of the activation history lie: in the state, under the model's name.
+// Stores checkpoints of the activation history in the state, under the model's name.
 
 #include <chrono>
 #include <cstddef>
@@ -16,14 +16,14 @@ class HistoryShelf {
  public:
   explicit HistoryShelf(const std::string& model) : name_("history/" + model) {}
 
-  /// What a former process has left; empty if there is nothing. A state that cannot be read is told, and serving starts
-  /// without.
+  /// The checkpoint of an earlier process; empty if there is none. A state that cannot be read is logged, and serving
+  /// starts without a checkpoint.
   std::vector<std::byte> load(StateStore& state) const;
-  /// From here on keep() goes to the runner's thread, which owns the state. Both outlive close().
+  /// From now on keep() uses the runner's thread, which owns the state. Both outlive close().
   void open(BatchRunner& runner, ControlPlane& control);
   /// From any thread.
   void keep(std::vector<std::byte> checkpoint);
-  /// Keeps what has changed since, and waits for that, but no longer than `limit`. Nothing is kept afterwards.
+  /// Stores what has changed since, and waits for that at most `limit`. Nothing is stored afterwards.
   void close(std::chrono::milliseconds limit);
 
  private:

@@ -18,7 +18,7 @@ struct OrchestratorOptions {
   std::filesystem::path pack;
   std::filesystem::path run_dir;      ///< orchestrator.sock and http.port are made in it
   std::string store;                  ///< the socket of the store whose figures /metrics has
-  shm::FileAccess access;             ///< who may reach the socket
+  shm::FileAccess access;             ///< which users may use the socket
   std::string http = "127.0.0.1:8080";
   int64_t step_tokens = 512;
   size_t steps_in_flight = 2;         ///< of each worker: 1 or 2
@@ -39,13 +39,13 @@ struct OrchestratorOptions {
   uint64_t response_bytes_max = 256ull << 20;  ///< of responses that are kept; 0: none is
   size_t batch_lines = 64;            ///< lines of batches that run at once
   std::chrono::milliseconds line_lease{
-      15'000};  ///< an orchestrator that shares batches and says nothing for so long is taken for dead
+      15'000};  ///< an orchestrator that shares batches is considered dead after this long without a renewal
   int32_t history_capacity = 512;     ///< past requests whose activations are kept; 0: none
   std::chrono::milliseconds history_checkpoint = std::chrono::seconds(60);
-  int64_t drain_s = 30;               ///< running requests get so long when it is told to stop
+  int64_t drain_s = 30;               ///< time for running requests when it is told to stop
 };
 
-/// Serves until SIGTERM or SIGINT, then drains. Errors: what kept it from serving.
+/// Serves until SIGTERM or SIGINT, then drains. An error says why it could not serve.
 Status run_orchestrator(const OrchestratorOptions& options);
 
 }  // namespace moestro::orchestrator

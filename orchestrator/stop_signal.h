@@ -6,11 +6,11 @@
 namespace moestro::orchestrator {
 
 enum class Stop {
-  kDrain,   ///< requests under way are ended first
-  kAtOnce,  ///< whoever started this process is gone and its workers are going too: nothing can be ended
+  kDrain,   ///< running requests are finished first
+  kAtOnce,  ///< the process that started this one is gone and its workers are ending too, so no request can be finished
 };
 
-/// Both are blocked from here on, in this thread and those that it starts, and taken by one that waits for them.
+/// Blocks both signals in this thread and in threads that it starts later. One thread waits for them.
 class StopSignals {
  public:
   static StopSignals block();

@@ -1,6 +1,7 @@
 #pragma once
-// Where an engine gets weights from: the store's client (store/client.h), or, for tests and `bench engine`, a pack read
-// whole into this process (store/resident_source.h). Blobs are named by their index in the pack's manifest.
+// The source of an engine's weights: the store's client (store/client/store_client.h), or, for tests and `bench
+// engine`, a whole pack read into this process (store/resident_source.h). Blobs are named by their index in the pack's
+// manifest.
 
 #include <chrono>
 #include <cstddef>
@@ -18,11 +19,11 @@ namespace moestro::store {
 
 class BlobSource;
 
-/// The right to read one resident blob. Move-only; letting go of it makes the blob evictable again.
+/// The right to read one resident blob. Move-only; when it is destroyed, the blob can be evicted again.
 class Lease {
  public:
   Lease() = default;
-  /// `finds`: BlobSource::finds() of the blob, from before it was known to be resident.
+  /// `finds`: BlobSource::finds() of the blob, loaded before the blob was known to be resident.
   Lease(BlobSource* source, uint32_t blob, const std::byte* data, uint64_t length, uint32_t finds = 0)
       : source_(source), blob_(blob), finds_(finds), data_(data), length_(length) {}
   Lease(Lease&& other) noexcept { *this = std::move(other); }
@@ -40,8 +41,8 @@ class Lease {
   uint32_t blob() const { return blob_; }  ///< index in the manifest
   const std::byte* data() const { return data_; }
   uint64_t length() const { return length_; }
-  /// Ask when you have done with the bytes: false if they were found wrong in memory since the lease began, so that
-  /// nothing may be made of what was computed with them. They may be right again by now.
+  /// Call this when you have finished with the bytes. False: they were found wrong in memory since the lease began, so
+  /// results computed with them must not be used. The bytes may be right again by now.
   inline bool is_right() const;
   uint32_t finds() const { return finds_; }
   inline void release();
@@ -53,15 +54,15 @@ class Lease {
   uint64_t length_ = 0;
 };
 
-/// How much a use of an expert says about the next ones. The store's cache is to keep what decoding uses; a prompt's
-/// chunk touches nearly every expert, which says nothing about which are hot. So a row counts 1 / (rows of its sequence
-/// in this step): a decoded token counts whole, a chunk of a prompt as one token in all, shared out among the experts
-/// as its rows are.
+/// How much a use of an expert says about later uses. The store's cache should keep what decoding uses. A prompt's
+/// chunk uses nearly every expert, which says nothing about which are hot. So a row counts 1 / (rows of its sequence in
+/// this step): a decoded token counts as one, and a whole chunk of a prompt as one token, divided over the experts like
+/// its rows.
 class UseWeight {
  public:
   static constexpr uint32_t kWhole = 16;
   constexpr UseWeight() = default;
-  /// Of the sum over rows; at least one sixteenth, at most one whole.
+  /// From the sum over rows; at least one sixteenth, at most one.
   static constexpr UseWeight of(float rows) {
     UseWeight weight;
     const float parts = rows * kWhole + 0.5F;
@@ -74,18 +75,18 @@ class UseWeight {
   uint8_t sixteenths_ = kWhole;
 };
 
-/// Why a blob is wanted: orders reads of one class (plan, then layer).
+/// Why a blob is wanted. Reads of one class are ordered by plan, then by layer.
 struct WantedBy {
   PlanId plan;
   MoeLayerId moe_layer;
 };
 
-/// What becomes of the prefetches of one MoE layer.
+/// The new rank of the prefetches of one MoE layer.
 struct PrefetchRank {
   static constexpr uint32_t kDrop = UINT32_MAX;
   MoeLayerId moe_layer;
   uint32_t rank =
-      0;  ///< the lower, the sooner, within its plan (at first: the layer's number); kDrop: not wanted any more
+      0;  ///< lower is sooner, within its plan (initially the layer's number); kDrop: not wanted any more
 };
 
 /// Owned and called by one thread (the worker's engine thread). At most one Lease per blob at a time from one source.
@@ -93,37 +94,37 @@ class BlobSource {
  public:
   virtual ~BlobSource() = default;
   virtual const Manifest& manifest() const = 0;
-  /// Where all blobs lie while they are resident, for a device that reads it by itself; empty: in no one place.
+  /// The memory that contains all resident blobs, for a device that reads it directly; empty: there is no single range.
   virtual std::span<const std::byte> memory() const { return {}; }
 
-  /// Pins `blob` if it is resident: no message, no system call. Empty if it is not; a fetch of it then counts with the
-  /// same weight.
+  /// Pins `blob` if it is resident, without a message or system call. Empty if it is not; a later fetch of it then
+  /// counts with the same weight.
   virtual std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) = 0;
 
-  /// How often the bytes of `blob` have been found wrong in memory: whoever has a copy of them from when it was another
-  /// number cannot trust it. Reads of the blob that are over are not passed by this one.
+  /// How often the bytes of `blob` have been found wrong in memory. A copy that was made at another count must not be
+  /// trusted. This load is ordered after earlier reads of the blob.
   virtual uint32_t finds(uint32_t /*blob*/) const { return 0; }
 
-  /// Asks for blobs that try_pin did not give. Each arrives once, pinned, through next_arrival(); asking twice is one
-  /// request. Never blocks. The caller must compute on and release arrivals before it waits again, or others could
-  /// starve.
+  /// Requests blobs that try_pin did not give. Each arrives once, pinned, through next_arrival(); requesting it twice
+  /// is one request. Never blocks. The caller must compute with arrivals and release them before it waits again, or
+  /// other workers could starve.
   virtual Status fetch(std::span<const uint32_t> blobs, WantedBy why) = 0;
 
-  /// The next fetched blob that has arrived. Waits at most `timeout` (kUnavailable after it: ask again). An expert that
-  /// cannot be read is kCorrupt or kIo and names itself; the other fetched blobs still arrive. Calls may be short, even
-  /// of 0 ms: what is lost on the way is asked for again, and what never comes fails, after the same time.
+  /// The next fetched blob that has arrived. Waits at most `timeout` (then kUnavailable: call it again). An expert that
+  /// cannot be read is kCorrupt or kIo with its name; the other fetched blobs still arrive. Calls may be short, even 0
+  /// ms: lost requests are repeated, and requests that are never answered fail, after the same time as with long calls.
   virtual Result<Lease> next_arrival(std::chrono::milliseconds timeout) = 0;
 
-  /// The blob that next_arrival's last error was about; empty if it concerned the source as a whole.
+  /// The blob of next_arrival's last error; empty if the error concerned the whole source.
   virtual std::optional<uint32_t> failed_blob() const { return std::nullopt; }
 
   /// Withdraws every fetch that has not arrived yet (a failed or cancelled step).
   virtual void cancel_fetches() = 0;
 
-  /// Asks for blobs to be read while nobody waits for them. Nothing is pinned and nothing arrives: try_pin will find
-  /// them, or a fetch overtakes what is left of the read. A source that has everything does nothing.
+  /// Requests blobs to be read ahead. Nothing is pinned and nothing arrives: try_pin finds them later, or a fetch
+  /// raises the priority of the rest of the read. A source that has everything does nothing.
   virtual Status prefetch(std::span<const uint32_t> /*blobs*/, WantedBy /*why*/) { return Status::ok(); }
-  /// Reorders or drops prefetches for plans up to `plan_max`, of many layers in one message.
+  /// Reorders or drops prefetches for plans up to `plan_max`, for many layers in one message.
   virtual Status steer_prefetches(PlanId /*plan_max*/, std::span<const PrefetchRank> /*layers*/) {
     return Status::ok();
   }

@@ -1,6 +1,6 @@
 #pragma once
-// How urgent a read is. A class is served only while none above it has anything to read; what is under way is never
-// taken back.
+// How urgent a read is. A class is served only while no higher class has anything to read. Reads in flight are never
+// cancelled.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace moestro::store {
 
 enum class ReadClass : uint8_t {
   kDemand = 0,    ///< a worker waits for it
-  kPrefetch = 1,  ///< a worker thinks that it will
-  kScrub = 2,     ///< for the store itself: what has gone wrong in memory, and what was hot before it started
+  kPrefetch = 1,  ///< a worker expects to need it
+  kScrub = 2,     ///< for the store itself: blobs damaged in memory, and blobs that were hot before it started
 };
 inline constexpr size_t kReadClasses = 3;
 

@@ -1,6 +1,6 @@
 #pragma once
-// A BlobSource without a store: the whole pack read into this process, every checksum verified. For tests and `bench
-// engine`.
+// A BlobSource without a store: it reads the whole pack into this process and verifies every checksum. For tests and
+// `bench engine`.
 
 #include <filesystem>
 #include <memory>

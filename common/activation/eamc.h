@@ -1,13 +1,12 @@
 #pragma once
-// The collection of activation matrices as its owner has it, and changes it: what past requests used, of a fixed number
-// of them. When it is full, a new matrix takes the place of the entry most like it. What an entry is, and how others
-// read it while it changes: eamc_view.h.
+// The collection of activation matrices on its owner's side: what past requests used, for a fixed number of requests.
+// When it is full, a new matrix replaces the most similar entry. eamc_view.h says what an entry is, and how others read
+// it while it changes.
 //
-// The cells lie twice: by entry, to be read, written and sent; and by layer, expert and then entry, where a token's few
-// experts are a few columns that a match reads from front to back, with the norm of every entry's first rows beside
-// them.
+// Cells are stored twice. By entry, they are read, written and sent. By layer, expert and entry, the few experts of a
+// token are a few columns that a match reads from front to back, together with the norm of every entry's first rows.
 //
-// One thread owns it; views may be read from any, and from other processes where the memory is theirs, too.
+// One thread owns it. Views may be read from any thread, and from other processes if the memory is shared.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,12 +23,12 @@ namespace moestro::activation {
 
 class Eamc {
  public:
-  /// In memory of its own.
+  /// Allocates its own memory.
   Eamc(const EamcShape& shape, int32_t capacity);
-  /// In memory that outlives it, is all zero, and holds what history_layout.h says of one collection.
+  /// Uses memory that outlives it, is all zero, and has the size that history_layout.h gives for one collection.
   Eamc(const EamcShape& shape, int32_t capacity, EamcCounters* counters, std::byte* arrays);
 
-  /// Stays where this stays. Reading by it is in order while this is changed.
+  /// Valid as long as this object. It may be read while this object changes.
   const EamcView& view() const { return view_; }
   const EamcShape& shape() const { return view_.shape(); }
   int32_t size() const { return view_.size(); }
@@ -39,10 +38,10 @@ class Eamc {
     int32_t entry = 0;
     bool replaced = false;
   };
-  /// Takes in a request's matrix. Nothing: it is empty, of another shape, or the capacity is 0.
+  /// Adds a request's matrix. nullopt if the matrix is empty or has another shape, or the capacity is 0.
   std::optional<Change> insert(const ActivationMatrix& matrix);
-  /// Sets an entry to what cells() of another collection says. kInvalidArgument: cells of another number, or an entry
-  /// beyond the next.
+  /// Sets an entry to cells() of another collection. kInvalidArgument: the wrong number of cells, or an entry beyond
+  /// the next one.
   Status set(int32_t entry, std::span<const uint8_t> cells);
   void clear();
 
@@ -53,7 +52,7 @@ class Eamc {
                                 static_cast<size_t>(shape().experts));
   }
 
-  /// The entry whose cells are most like these, by their cosine; -1: there is none.
+  /// The entry whose cells are most similar by cosine; -1: there is none.
   int32_t most_similar(std::span<const uint8_t> cells) const;
 
  private:
@@ -70,13 +69,13 @@ class Eamc {
     return reinterpret_cast<T*>(arrays_ + offset);
   }
 
-  Memory own_;  ///< null: somebody else's
+  Memory own_;  ///< null: the memory belongs to another object
   EamcCounters* counters_;
   std::byte* arrays_;
   EamcView view_;
 };
 
-/// A matrix with its rows normalised, as entries hold it; all zero if the matrix is.
+/// A matrix with normalised rows, in the form of an entry; all zero if the matrix is.
 std::vector<uint8_t> normalised(const ActivationMatrix& matrix, int32_t top_k);
 
 }  // namespace moestro::activation

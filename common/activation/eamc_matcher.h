@@ -1,15 +1,15 @@
 #pragma once
-// Which past requests a sequence is like, learned row by row.
+// Finds the past requests that a sequence resembles, row by row.
 //
-// The query is what the sequence has used so far, its earlier iterations counting as at most so many tokens, plus the
-// rows of the iteration under way. So layer 0 is matched with the request's matrix so far, and later layers with more
-// and more of this very token. Where there are no earlier iterations, an entry's first rows are compared with the
-// query's first rows, each by its own norm.
+// The query is what the sequence has used so far, plus the rows of the current iteration. Earlier iterations count as
+// at most `request_tokens` tokens. So layer 0 is matched with the request's matrix so far, and later layers with more
+// and more of the current token. If there are no earlier iterations, an entry's first rows are compared with the
+// query's first rows, each with its own norm.
 //
-// One for each sequence and collection; a row costs the reading of the columns of its experts.
+// There is one matcher for each sequence and collection. A row costs reading the columns of its experts.
 //
-// The collection may change at any moment. What an entry was at the beginning of an iteration counts for all of it: an
-// entry that changes meanwhile is left out to its end, and is looked at anew at the beginning of the next one.
+// The collection may change at any moment. An entry counts as it was at the beginning of an iteration. An entry that
+// changes during an iteration is ignored until its end, and read again at the beginning of the next one.
 
 #include <vector>
 
@@ -26,8 +26,8 @@ struct EamcMatch {
 class EamcMatcher {
  public:
   static constexpr int32_t kMatchesMax = 32;
-  /// `request_tokens`: what earlier iterations weigh at most, in tokens of the one under way.
-  /// `eamc` outlives this; it may be assigned another view between iterations.
+  /// `request_tokens`: the most that earlier iterations weigh, in tokens of the current one. `eamc` outlives this; it
+  /// may be assigned another view between iterations.
   EamcMatcher(const EamcView& eamc, float request_tokens);
 
   void begin_iteration();
@@ -36,10 +36,9 @@ class EamcMatcher {
   /// The iteration's rows are part of the request's matrix from here on.
   void end_iteration();
 
-  /// The best `count` (at most kMatchesMax) entries, best first; fewer if there are not so many that share anything
-  /// with the query.
+  /// The best `count` (at most kMatchesMax) entries, best first. Fewer, if fewer entries share anything with the query.
   std::span<const EamcMatch> best(int32_t count);
-  /// The row of one of these, copied to `out`. False: the entry is no longer what was matched.
+  /// Copies a row of one of these matches to `out`. False: the entry has changed since it was matched.
   bool read_row(const EamcMatch& match, int32_t layer, std::span<uint8_t> out) const;
 
  private:
@@ -51,13 +50,13 @@ class EamcMatcher {
 
   const EamcView& eamc_;
   const float request_tokens_max_;
-  uint64_t view_ = 0;            ///< whose entries these are
-  uint64_t changes_ = 0;         ///< of it, when they were last looked at
+  uint64_t view_ = 0;            ///< id of the view that these entries belong to
+  uint64_t changes_ = 0;         ///< changes() of the view when the entries were last read
   int32_t entries_ = 0;
   int32_t layer_ = -1;           ///< the last row of the iteration
   int32_t tokens_ = 0;           ///< of the iteration
   float request_tokens_ = 0;     ///< of earlier iterations
-  size_t ranked_ = 0;            ///< best_ holds the best so many
+  size_t ranked_ = 0;            ///< this many entries are in best_
   std::vector<uint64_t> versions_;  ///< [entry]: what is matched
   std::vector<uint32_t> sums_;   ///< [entry]: rows of this iteration times the entry's
   std::vector<float> base_;      ///< [entry]: earlier iterations

@@ -1,8 +1,8 @@
 #pragma once
-// The collection of activation matrices (EAMC of MoE-Infinity, section 4) as whoever matches against it sees it: memory
-// of this process, or of another one that changes it at any moment (history_layout.h). So all that is read of an entry
-// counts only if the entry's version is still what it was; an entry that changes is left out until the reader has
-// looked at it anew, never mixed of old and new.
+// The collection of activation matrices (EAMC of MoE-Infinity, section 4) on the reader's side: memory of this process,
+// or of another process that may change it at any moment (history_layout.h). So what is read of an entry counts only if
+// the entry's version has not changed. An entry that changes is ignored until the reader has read it again, so old and
+// new are never mixed.
 //
 // An entry is a request's matrix with every row normalised, so that long and short requests weigh the same: a cell is
 // the chance that a token of the request uses the expert, in 1/255.
@@ -25,27 +25,27 @@ class EamcView {
   static constexpr size_t kBlock = kEamcBlock;
   static constexpr uint64_t kNoVersion = UINT64_MAX;  ///< of an entry that cannot be used
 
-  /// Both outlive the view. Whatever lies in the arrays, no reader leaves them.
+  /// `counters` and `arrays` outlive the view. Readers stay within the arrays, whatever they contain.
   EamcView(const EamcShape& shape, int32_t capacity, const EamcCounters* counters, const std::byte* arrays);
 
-  /// Another one for every memory that a view was made of: in a view that was assigned to, nothing known of the former
-  /// holds.
+  /// Different for every memory. If a view is assigned, nothing that was known of the previous memory is valid any
+  /// more.
   uint64_t id() const { return id_; }
   const EamcShape& shape() const { return shape_; }
   int32_t capacity() const { return capacity_; }
   size_t stride() const { return layout_.stride; }
 
-  /// What was changed before is seen by whoever reads afterwards.
+  /// Changes that are counted here are visible to all later reads.
   uint64_t changes() const { return counters_->changes.load(std::memory_order_acquire); }
   int32_t size() const {
     return static_cast<int32_t>(
         std::min(counters_->size.load(std::memory_order_acquire), static_cast<uint32_t>(capacity_)));
   }
-  /// Of an entry, before it is read; kNoVersion while it is being written.
+  /// An entry's version, to be taken before it is read; kNoVersion while it is being written.
   uint64_t version(int32_t entry) const;
-  /// Whether all that was read of the entry since it had this version is of this version.
+  /// Whether everything that was read of the entry since version() belongs to this version.
   bool holds(int32_t entry, uint64_t version) const;
-  /// Copies cells of an entry that has this version, from cell `first` on. False: it has another one by now.
+  /// Copies cells of an entry that has this version, starting at cell `first`. False: the version has changed.
   bool copy(int32_t entry, uint64_t version, size_t first, std::span<uint8_t> out) const;
 
   // For eamc_kernels.h, which may read what is being written.

@@ -1,24 +1,25 @@
 #pragma once
-// The history of one model in memory that its owner (the orchestrator) writes and workers of the same host map for
-// reading only. The same layout, without the page in front, is a collection in a process's own memory.
+// The layout of one model's history in shared memory. Its owner (the orchestrator) writes it, and workers of the same
+// host map it read-only. A collection in a process's own memory has the same layout, without the first page.
 //
-//   0     | magic | version | layers | experts | top_k | capacity | pack identity | segment | bytes | checksum |
-//   HistoryHead, never changes 64    | changes | size | EamcCounters of the prompts 128   | changes | size | of the
-//   answers 4096  | prompts: versions     u64 [stride]                        even: whole; odd: being written; 0: never
-//   written
-//         |          inverse norms f32 [layers][stride]                1 / the length of rows [0, layer] of every entry
-//         |          by column    u8  [layers][experts][stride]        what a match reads
-//         |          by entry     u8  [capacity][layers][experts] |    what a forecast and the owner read
+//   0     | magic | version | layers | experts | top_k | capacity |
+//         | pack identity | segment | bytes | checksum |           HistoryHead, never changes
+//   64    | changes | size |                                       EamcCounters of the prompts
+//   128   | changes | size |                                       EamcCounters of the answers
+//   4096  | prompts: versions      u64 [stride]                    even: whole; odd: being written; 0: never written
+//         |          inverse norms f32 [layers][stride]            1 / the length of rows [0, layer] of every entry
+//         |          by column     u8  [layers][experts][stride]   what a match reads
+//         |          by entry      u8  [capacity][layers][experts] what a forecast and the owner read
 //         | answers: the same |
 //
-// stride: the capacity, rounded up to 64. Every array begins at a multiple of 64 bytes; what nobody has written is
-// zero.
+// stride: the capacity, rounded up to 64. Every array begins at a multiple of 64 bytes. Bytes that were never written
+// are zero.
 //
-// One writer, who changes an entry in this order: version + 1 (odd); cells and norms, each with release; version + 2.
-// Then size, then changes + 1, both with release. Readers load a version, read what they want of that entry, and look
-// at the version again, behind an acquire fence: if it is the same even number, all that they read was of it; else they
-// throw it away. A writer that dies amid an entry leaves it odd for good: nobody uses it, and nobody waits for it. Who
-// follows it makes another segment.
+// The one writer changes an entry in this order: version + 1 (odd); cells and norms, each with release; version + 2.
+// Then size, then changes + 1, both with release. A reader loads the version, reads the entry, and loads the version
+// again after an acquire fence. If it is the same even number, everything that was read belongs to that version.
+// Otherwise the reader discards it. If the writer dies while it writes an entry, the version stays odd: no reader uses
+// the entry, and none waits for it. The writer's successor makes another segment.
 
 #include <atomic>
 #include <cstddef>
@@ -29,8 +30,8 @@ namespace moestro::activation {
 inline constexpr uint64_t kHistoryMagic = 0x3153494853534f4dULL;  // "MOSSHIS1"
 inline constexpr uint32_t kHistoryVersion = 1;
 inline constexpr uint64_t kHistoryPage = 4096;
-inline constexpr uint64_t kEamcBlock = 64;  ///< columns are as long as a multiple of it
-// What is taken for a history at all, here and in messages.
+inline constexpr uint64_t kEamcBlock = 64;  ///< the length of a column is a multiple of this
+// Limits on what is accepted as a history, here and in messages.
 inline constexpr uint32_t kHistorySideMax = 1U << 16;  ///< layers, experts
 inline constexpr uint32_t kHistoryCapacityMax = 1U << 17;
 inline constexpr uint64_t kHistoryCellsMax = uint64_t{1} << 30;  ///< layers * experts * capacity: four times the bytes
@@ -42,7 +43,7 @@ struct alignas(64) HistoryHead {
   uint32_t capacity;
   uint32_t reserved;
   uint64_t pack_identity;
-  uint64_t segment;   ///< another one for every memory that is made
+  uint64_t segment;   ///< different for every memory that is made
   uint64_t bytes;     ///< of all of it
   uint64_t checksum;  ///< XXH3-64 of the 56 bytes before
 };
@@ -51,7 +52,7 @@ static_assert(sizeof(HistoryHead) == 64 && offsetof(HistoryHead, capacity) == 24
               offsetof(HistoryHead, checksum) == 56);
 
 struct alignas(64) EamcCounters {
-  std::atomic<uint64_t> changes;  ///< grows behind every change
+  std::atomic<uint64_t> changes;  ///< increased after every change
   std::atomic<uint32_t> size;     ///< entries [0, size) have been written
   uint8_t reserved[52];
 };
@@ -67,7 +68,7 @@ struct HistoryFront {
 static_assert(sizeof(HistoryFront) == kHistoryPage && offsetof(HistoryFront, prompts) == 64 &&
               offsetof(HistoryFront, answers) == 128);
 
-/// Where the arrays of one collection begin, counted from the first.
+/// Offsets of the arrays of one collection, from the first array.
 struct EamcLayout {
   uint64_t stride = 0;
   uint64_t versions = 0, inverse_norms = 0, by_column = 0, by_entry = 0, bytes = 0;

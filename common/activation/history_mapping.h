@@ -1,5 +1,5 @@
 #pragma once
-// A history that lies in memory of another process of this host, mapped for reading only.
+// A history in memory of another process of this host, mapped read-only.
 
 #include <chrono>
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace moestro::activation {
 
-/// What a reader has been told, and knows of its model.
+/// What a reader expects: the segment that it was told, and its own model.
 struct HistoryExpected {
   uint64_t segment = 0, pack_identity = 0;
   EamcShape shape;
@@ -23,9 +23,9 @@ Result<HistoryView> view_history(std::span<const std::byte> memory, const Histor
 
 class HistoryMapping {
  public:
-  /// Also kInvalidArgument: the memory can be cut short by somebody, and whoever reads it then would die of that.
+  /// Also kInvalidArgument if a process could shorten the memory, because its readers would then be killed by SIGBUS.
   static Result<HistoryMapping> of(shm::UniqueFd memory, const HistoryExpected& expected);
-  /// From whoever hands it out at `socket`. kUnavailable: nobody does.
+  /// Asks for the memory at `socket`. kUnavailable: no process answers there.
   static Result<HistoryMapping> receive(const std::filesystem::path& socket, const HistoryExpected& expected,
                                         std::chrono::milliseconds timeout);
 
@@ -40,8 +40,8 @@ class HistoryMapping {
   uint64_t segment_;
 };
 
-/// Where the orchestrator whose workers connect to `endpoint` hands out its history: a socket beside that one. Nothing:
-/// not on this host.
+/// The socket at which an orchestrator gives out its history. It is next to `endpoint`, to which workers connect.
+/// nullopt: not on this host.
 std::optional<std::filesystem::path> history_socket(const std::string& endpoint);
 
 }  // namespace moestro::activation

@@ -71,7 +71,7 @@ struct BoxConfig {
     int64_t batch_lines = 64;
     std::chrono::milliseconds line_lease{15'000};
     std::chrono::milliseconds worker_wait = std::chrono::seconds(60);
-    std::string api_keys;  ///< empty: no keys are wanted
+    std::string api_keys;  ///< empty: no keys are required
     std::string cors;      ///< empty: no other origin
     std::string tls_cert, tls_key;  ///< both or neither
     std::chrono::milliseconds reader_wait = std::chrono::minutes(5);
@@ -82,7 +82,7 @@ struct BoxConfig {
   } history;
   struct Run {
     std::string dir;  ///< empty: $XDG_RUNTIME_DIR/moestro/NAME or /tmp/moestro-UID/NAME
-    std::string group;  ///< empty: the user alone
+    std::string group;  ///< empty: only the user
     std::string log_level = "info";
     std::string log_format = "text";
     std::string fault_points;

@@ -10,19 +10,20 @@
 
 namespace moestro::config {
 
-/// A device that is not there: the CPU computes, but an expert must first be copied into a bounded memory over a link.
+/// An emulated device: the CPU computes, but an expert must first be copied into a bounded memory over a link.
 struct EmulatedDevice {
-  uint64_t vram_bytes = 0;                 ///< for experts; whole experts of it are used
+  uint64_t vram_bytes = 0;                 ///< for experts; used in whole experts
   uint64_t link_bytes_per_s = 0;
   std::chrono::nanoseconds latency{0};     ///< of each copy, before its first byte
-  std::chrono::nanoseconds compute{0};  ///< the least time of one expert and of one attention; the rest is waited for
+  std::chrono::nanoseconds compute{0};  ///< the least time of one expert and of one attention; if the CPU is faster, it
+                                        ///< waits
 };
 
 /// A GPU, as CUDA counts them.
 struct CudaDeviceSpec {
   uint32_t index = 0;
-  bool any = true;  ///< no index was given: one worker takes the first that can be used, several of a box are spread
-                    ///< over all of those
+  bool any = true;  ///< no index was given: one worker takes the first usable GPU; several workers of a box are spread
+                    ///< over all usable GPUs
   uint64_t vram_bytes = 0;  ///< the most that a worker takes of its memory; 0: what is free
 };
 
@@ -32,10 +33,10 @@ struct DeviceSpec {
   EmulatedDevice emulated;
 };
 
-/// kInvalidArgument names the text, what is wrong with it, and the forms there are.
+/// kInvalidArgument names the text, what is wrong with it, and the valid forms.
 Result<DeviceSpec> parse_device(std::string_view text);
 
-/// What parse_device reads back: "cuda:1,vram=40GiB".
+/// The text that parse_device reads back: "cuda:1,vram=40GiB".
 std::string device_text(const CudaDeviceSpec& device);
 
 }  // namespace moestro::config

@@ -21,7 +21,7 @@ struct Bytes {
   friend bool operator==(const Bytes&, const Bytes&) = default;
 };
 
-/// Where a key's value goes. An empty optional is written `auto`: whoever uses the value decides.
+/// Where a key's value goes. An empty optional is written `auto`: the program that uses the value decides.
 using Field = std::variant<bool*, int64_t*, std::optional<int64_t>*, std::optional<double>*,
                            std::optional<Bytes>*, std::chrono::milliseconds*, std::string*>;
 
@@ -63,8 +63,7 @@ class Schema {
   const Row* find(std::string_view key) const;
   bool has_section(std::string_view name) const;
 
-  /// Reads `text` into the key's field. `where` ("one-box.yaml line 4", "--dram") opens the error, which also
-  /// names the key.
+  /// Reads `text` into the key's field. Errors begin with `where` ("one-box.yaml line 4", "--dram") and name the key.
   Status set(std::string_view key, std::string_view text, std::string_view where);
   /// The value a key has now, as it would be written.
   std::string get(std::string_view key) const;

@@ -10,8 +10,8 @@ namespace moestro::config {
 
 inline constexpr uintmax_t kConfigBytesMax = 1 << 20;
 
-/// Sections of `key: value` into the schema's fields. Stops at the first error, which reads "NAME line N:
-/// section.key: why". Fields set before it keep their new values: throw the object away.
+/// Reads sections of `key: value` into the schema's fields. Stops at the first error: "NAME line N: section.key: why".
+/// Fields that were set before it keep their new values, so discard the object.
 Status load_yaml(const std::string& text, const std::string& name, Schema& schema);
 
 /// The same from a file of at most kConfigBytesMax.

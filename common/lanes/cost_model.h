@@ -1,12 +1,13 @@
 #pragma once
-// How long a task takes on hardware that may not be here.
+// How long a task takes on given hardware, which this machine need not have.
 
 #include "common/clock.h"
 #include "common/lanes/task_graph.h"
 
 namespace moestro::lanes {
 
-/// One lane: a task takes `overhead` plus the longer of its arithmetic and its traffic. A rate of 0 means: free.
+/// One lane: a task takes `overhead` plus the longer of its arithmetic and its traffic. A rate of 0 means that it costs
+/// nothing.
 struct LaneCost {
   Nanos overhead{0};
   double flops_per_s = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Runs a task graph. What a task does is the runner's business; when it runs is the executor's.
+// Runs a task graph. The runner does the work of a task; the executor decides when the task runs.
 
 #include <chrono>
 #include <cstdint>
@@ -18,12 +18,12 @@ class TaskRunner {
   virtual ~TaskRunner() = default;
   /// Does a compute task. May add tasks to the graph (a router adds its layer's experts).
   virtual Status run(TaskId id, const Task& task) = 0;
-  /// Starts a task of an asynchronous lane; true if there was nothing to wait for and it has ended.
+  /// Starts a task of an asynchronous lane. True if there was nothing to wait for and the task has already ended.
   virtual Result<bool> start(TaskId id, const Task& task) = 0;
-  /// Called after a group of start() calls, so that they can travel as one request.
+  /// Called after a group of start() calls, so that they can be sent as one request.
   virtual Status flush() = 0;
-  /// Blocks until a started task has ended and names it. Called only when no compute task is ready: whatever ended
-  /// before has been computed on and let go of, so nobody is held up by this wait.
+  /// Blocks until a started task has ended and names it. Called only when no compute task is ready. So everything that
+  /// arrived before has been computed and released, and the wait holds up no other worker.
   virtual Result<TaskId> wait_any() = 0;
 };
 

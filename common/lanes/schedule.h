@@ -1,5 +1,5 @@
 #pragma once
-// Which tasks a step has and what waits for what. The same schedule drives the CPU and a forecast.
+// Which tasks a step has, and which tasks wait for which. The CPU and forecasts use the same schedule.
 
 #include <cstdint>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace moestro::lanes {
 
-/// What of a model a schedule needs to know; bytes are of weights as stored.
+/// What a schedule needs to know of a model. Bytes are those of the weights as stored.
 struct LayerShape {
   bool sparse = false;
   double attention_weight_bytes = 0, kv_bytes_per_token = 0, attention_parameters = 0;
@@ -26,7 +26,7 @@ struct ModelShape {
   double head_parameters = 0, head_weight_bytes = 0;
 };
 
-/// One step: how much of everything.
+/// The size of one step.
 struct StepShape {
   int64_t tokens = 0;         ///< rows of the batch
   int64_t context = 0;        ///< sum over rows of the positions they attend to
@@ -43,7 +43,7 @@ struct RoutedExpert {
 class Schedule {
  public:
   virtual ~Schedule() = default;
-  /// Adds what is known before the step runs to an empty graph.
+  /// Adds the tasks that are known before the step runs to an empty graph.
   virtual void begin(const StepShape& step, TaskGraph& graph) = 0;
   /// Called when the router of `layer` has run, before its task ends: adds the reads and products of `routed`.
   virtual void expand(int32_t layer, std::span<const RoutedExpert> routed, TaskGraph& graph) = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// Tasks of a step and the order between them. Grows while it runs: experts become tasks when their layer's router has
-// run.
+// The tasks of a step and the order between them. The graph grows while it runs: experts become tasks when their
+// layer's router has run.
 
 #include <cstdint>
 #include <span>
@@ -61,7 +61,7 @@ class TaskGraph {
   void take_ready(std::vector<TaskId>& out);
   /// Marks a task as ended and makes those ready that waited only for it.
   void end(TaskId id);
-  /// Makes `task` wait for one more, not yet ready, task. For joins whose inputs become known late.
+  /// Makes task `to` wait for `from` as well. `to` must not be ready yet. For joins whose inputs become known late.
   void add_edge(TaskId from, TaskId to);
 
   /// Forgets all tasks, keeps the memory.

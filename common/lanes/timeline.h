@@ -1,5 +1,5 @@
 #pragma once
-// What ran when. Executors write slices; sinks keep them in memory or in a Chrome trace file.
+// Records when each task ran. Executors write slices; sinks keep them in memory or in a Chrome trace file.
 
 #include <cstdio>
 #include <filesystem>
@@ -27,7 +27,7 @@ class Timeline {
   virtual void end_step() {}
 };
 
-/// Keeps every slice: forecasts and tests.
+/// Keeps every slice in memory, for forecasts and tests.
 class RecordedTimeline final : public Timeline {
  public:
   void slice(const Slice& slice) override { slices_.push_back(slice); }
@@ -38,8 +38,8 @@ class RecordedTimeline final : public Timeline {
 };
 
 /// Chrome trace event JSON (the array form): one track per lane, one complete event per task, an arrow from an expert's
-/// read to its use. Written through at the end of each step, one whole event a line, and readable at any time: the
-/// format's closing bracket is optional, so a killed process leaves a file that viewers open.
+/// read to its use. Flushed at the end of each step, one whole event per line. It can be read at any time: the format's
+/// closing bracket is optional, so viewers open the file of a killed process too.
 class ChromeTrace final : public Timeline {
  public:
   static Result<std::unique_ptr<ChromeTrace>> create(const std::filesystem::path& path,
@@ -60,7 +60,7 @@ class ChromeTrace final : public Timeline {
 
   int fd_;
   int pid_;
-  bool failed_ = false;  ///< the disk is full or gone: said once, then the trace ends
+  bool failed_ = false;  ///< the disk is full or gone: logged once, then the trace ends
   uint64_t plan_ = 0;
   uint64_t step_ = 0;
   std::string buffer_;

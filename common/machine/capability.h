@@ -3,9 +3,9 @@
 
 namespace moestro::machine {
 
-/// Makes a right that this process may have (by `setcap cap_ipc_lock+p` on its file, say) one that it has. A program
-/// file whose capability is effective from the start cannot be started at all where a container grants less. False: it
-/// may not have it.
+/// Makes a permitted capability (given by `setcap cap_ipc_lock+p` on the program's file, for example) effective. If the
+/// file made it effective from the start, the program could not be started at all in a container that does not grant
+/// it. False: it is not permitted.
 bool raise_capability(int capability);
 
 }  // namespace moestro::machine

@@ -1,5 +1,5 @@
 #pragma once
-// Memory and the NUMA nodes that its pages lie on: where new pages come from, and where those of a mapping are.
+// Memory and the NUMA nodes of its pages: where new pages come from, and where those of a mapping are.
 
 #include <array>
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace moestro::machine {
 
-/// Memory that is spread over nodes is so in pieces of this: a huge page, and more than a thread reads at a time, so
-/// that a piece's node can be where it is read.
+/// The size of the pieces in which memory is spread over nodes: a huge page, and more than a thread reads at a time, so
+/// that a piece can be read by threads of its node.
 inline constexpr size_t kNodePieceBytes = size_t{2} << 20;
 
-/// This thread has a policy of its own for new memory: numactl's, say. False also where the kernel does not tell.
+/// Whether this thread has a memory policy, from numactl for example. Also false if the kernel does not tell.
 bool has_memory_policy();
 
-/// While it lives, pages that this thread touches first come from the node that come_from() was given last; then it has
-/// the policy again that it had before.
+/// While it exists, pages that this thread touches first come from the node that was last given to come_from().
+/// Afterwards the thread has its previous policy again.
 class NodePreference {
  public:
   NodePreference();
@@ -30,8 +30,8 @@ class NodePreference {
   NodePreference(const NodePreference&) = delete;
   NodePreference& operator=(const NodePreference&) = delete;
 
-  /// From others once this node is full. kUnavailable: the kernel or a seccomp filter refuses; the policy is what it
-  /// was.
+  /// If the node is full, pages come from others. kUnavailable: the kernel or a seccomp filter refuses, and the policy
+  /// is unchanged.
   Status come_from(int node);
 
  private:
@@ -41,25 +41,25 @@ class NodePreference {
   Mask former_nodes_{};
 };
 
-/// On which node each piece of a mapping lies.
+/// On which node each piece of a mapping is.
 class NodeMap {
  public:
   NodeMap() = default;
-  /// nodes[i] is of memory[i * kNodePieceBytes ...]; -1: nobody knows.
+  /// nodes[i] is the node of memory[i * kNodePieceBytes ...]; -1: unknown.
   NodeMap(std::span<const std::byte> memory, std::vector<int16_t> nodes);
-  /// As the kernel says of one page of each piece, not at the same place of each: where something deals small pages out
-  /// in turns, a piece may be a whole number of rounds. Reads a byte of it, so `memory` is backed. Empty where the
-  /// kernel does not tell.
+  /// Asks the kernel for one page of each piece, at a different place in each: if small pages are interleaved, a piece
+  /// may be a whole number of rounds. Reads a byte of that page, so `memory` must be backed. Empty if the kernel does
+  /// not tell.
   static NodeMap of(std::span<const std::byte> memory);
 
   bool empty() const { return nodes_.empty(); }
-  /// -1: not of this memory, or nobody knows.
+  /// -1: not in this memory, or unknown.
   int node_of(const void* place) const {
     const auto piece =
         (reinterpret_cast<uintptr_t>(place) - begin_) / kNodePieceBytes;  // below `begin_`: a huge number
     return piece < nodes_.size() ? nodes_[piece] : -1;
   }
-  /// How many pieces lie on each node.
+  /// The number of pieces on each node.
   std::map<int, size_t> pieces() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 // Reads the keys of one JSON object (config.json, rope_scaling) and keeps the first error, so that an architecture's
-// file is a list of what it reads. At the end, finish() refuses keys that nobody read.
+// file is a list of what it reads. At the end, finish() refuses keys that were not read.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -24,8 +24,8 @@ class ConfigReader {
   /// Present, but null. transformers keeps such a None: it does not become the key's default.
   bool is_null(std::string_view key);
 
-  /// Whole numbers, in [1, max] unless told; `count` must be there. For the `_or` functions a default stands in for a
-  /// key that is absent; null they refuse. Where null has a meaning of its own, ask `has` or `is_null` first.
+  /// Whole numbers, in [1, max] unless stated. `count` requires the key. The `_or` functions use a default if the key
+  /// is absent, and refuse null. If null has a meaning, call `has` or `is_null` first.
   int64_t count(std::string_view key, int64_t max);
   int64_t count_or(std::string_view key, int64_t standard, int64_t max, int64_t min = 1);
   /// Finite numbers > 0.
@@ -46,7 +46,7 @@ class ConfigReader {
   const Status& error() const { return error_; }
   const std::string& where() const { return where_; }
 
-  /// The first error; or else an error for the first key that was neither read nor is harmless.
+  /// The first error. If there is none, an error for the first key that was neither read nor is harmless.
   Status finish(bool (*harmless)(std::string_view key));
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// What the four architectures' config.json have in common, read with transformers' names and defaults.
+// What config.json of the four architectures has in common, read with transformers' names and defaults.
 
 #include <optional>
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace moestro::model {
 
-// Bounds on what a config may ask for: far above any model there is, and low enough that no product of them overflows.
+// Bounds on what a config may contain: far above any existing model, and low enough that no product of them overflows.
 inline constexpr int64_t kHiddenMax = 1 << 18;
 inline constexpr int64_t kFfnMax = 1 << 20;
 inline constexpr int64_t kVocabMax = 1 << 24;
@@ -37,15 +37,15 @@ struct DecoderBase {
 /// Fills everything of `spec` but its layers. Errors go to `config`.
 DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec);
 
-/// Reads eos_token_id and bos_token_id; those given replace what `spec` holds. An id beyond the vocabulary cannot occur
-/// (tiny test models keep the ids of large ones): it is left out.
+/// Reads eos_token_id and bos_token_id, which replace those in `spec`. An id beyond the vocabulary cannot occur in
+/// text, so it is left out (tiny test models keep the ids of large ones).
 void read_token_ids(ConfigReader& config, ModelSpec& spec);
 
-/// Reads keys that some files carry although their architecture has no such thing. At the value that changes nothing
-/// they are harmless, at any other they are refused by name: the checkpoint is then not what its architecture says.
+/// Reads keys that some files have although their architecture does not use them. The value that changes nothing is
+/// accepted. Any other is refused by name, because the checkpoint is then not what its architecture says.
 void expect_flag(ConfigReader& config, std::string_view key, bool harmless);
 void expect_zero(ConfigReader& config, std::string_view key);
-/// layer_types, where one kind of attention holds for all layers.
+/// Reads layer_types, if all layers must have one kind of attention.
 void expect_layer_types(ConfigReader& config, int64_t layers, bool sliding);
 
 /// MoE with three-matrix experts: `experts_key` (or, if that is not set, `other_key`) and num_experts_per_tok.

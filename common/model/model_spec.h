@@ -1,6 +1,6 @@
 #pragma once
-// What a model is, as data: built from config.json by one small file per architecture (common/model/architectures/),
-// read by pack, engine, planner and scheduler. The engine never asks for an architecture's name.
+// The description of a model as data. One small file per architecture (common/model/architectures/) builds it from
+// config.json. Pack, engine, planner and scheduler read it. The engine never asks for an architecture's name.
 
 #include <cstdint>
 #include <optional>
@@ -50,7 +50,7 @@ struct ExpertSpec {
 
 struct MoeSpec {
   int64_t experts = 0, top_k = 0;
-  bool normalise_top_k = true;  ///< gate weights of the chosen sum to 1
+  bool normalise_top_k = true;  ///< gate weights of the chosen experts sum to 1
   ExpertSpec expert;
   int64_t shared_ffn = 0;       ///< 0: no shared expert
   bool shared_gate = false;     ///< its output is scaled by sigmoid(gate . x)
@@ -115,8 +115,8 @@ struct ModelDescription {
   std::vector<ExpertTensors> experts;
 };
 
-/// Builds the description from the text of config.json (and generation_config.json, may be empty). Unknown
-/// architecture, a missing or ill-typed key, and any setting that the engine lacks are errors that name it. Never
+/// Builds the description from the text of config.json (and generation_config.json, may be empty). An unknown
+/// architecture, a missing key, a key of the wrong type and an unsupported setting are errors that name it. Never
 /// throws.
 Result<ModelDescription> describe_model(const std::string& config_json, const std::string& generation_config_json);
 

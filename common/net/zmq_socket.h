@@ -51,7 +51,7 @@ class RouterSocket {
 
 class DealerSocket {
  public:
-  /// Connects in the background; messages sent before the server is there wait in the queue.
+  /// Connects in the background. Messages that are sent before the server exists wait in the queue.
   static Result<DealerSocket> connect(const std::string& endpoint, SocketLimits limits = {});
   DealerSocket(DealerSocket&&) noexcept;
   DealerSocket& operator=(DealerSocket&&) noexcept;

@@ -1,11 +1,11 @@
 #pragma once
-// The expert that this request has used least goes first, and of equal ones that of a late layer: an expert's count of
-// tokens in the running request (its cell of the activation matrix), times a weight that falls from the first layer to
-// the last, because predictions are weakest for the first layers (MoE-Infinity, "Activation-aware expert caching",
-// 2024).
+// Evicts the expert that the running request has used least; of equal ones, that of the latest layer. The rank is the
+// expert's count of tokens in the request (its cell of the activation matrix) times a weight that falls from the first
+// layer to the last, because predictions are weakest for the first layers (MoE-Infinity, "Activation-aware expert
+// caching", 2024).
 //
-// Counts are of the request: they begin anew with each, and of several running at once the share of one goes when
-// another joins.
+// Counts belong to the request, so they start again with each request. If several run at once, a share of the counts is
+// dropped when another joins.
 
 #include "common/policy/ranked_policy.h"
 
@@ -15,7 +15,7 @@ struct ActivationOptions {
   int32_t layers = 1;
   int32_t experts = 1;     ///< per layer: key = layer * experts + expert
   double beginning =
-      0.1;  ///< tokens that every expert counts as used by, so that layers differ before there are counts
+      0.1;  ///< initial count of every expert in tokens, so that layers differ before there are counts
 };
 
 class ActivationPolicy final : public RankedPolicy {

@@ -1,9 +1,9 @@
 #pragma once
-// The order in which the entries of a cache are given up.
+// The order in which the entries of a cache are evicted.
 //
-// Time is any clock that grows; knobs that are durations count in it. Both tiers run it in uses: one unit for each
-// (step, expert) of decoding, so that a cache in a faster machine, or one that is not used for an hour, forgets neither
-// sooner nor later.
+// Time is any monotonic clock, and settings that are durations are in its unit. Both tiers count uses: one unit for
+// each (step, expert) of decoding. So a cache forgets at the same rate on a faster machine, and forgets nothing while
+// it is not used.
 
 #include <cstdint>
 #include <functional>
@@ -13,65 +13,64 @@
 
 namespace moestro::policy {
 
-/// What happened to an entry since the policy last heard of it.
+/// What happened to an entry since it was last reported to the policy.
 struct Use {
   double time = 0;
   double weight =
-      1;  ///< tokens that used it; a prompt's chunk counts as one token, shared out over the experts it went to
-  bool scan = false;  ///< none of them was a whole token's: a prompt passed by
-  bool low_precision = false;  ///< a smaller copy would have served
+      1;  ///< tokens that used it; a prompt's chunk counts as one token, divided over the experts that it used
+  bool scan = false;  ///< no whole token used it: only a prompt did
+  bool low_precision = false;  ///< a copy of lower precision would have been enough
 };
 
 /// What the cache says about an entry that the policy would evict.
 struct Verdict {
   enum class Kind : uint8_t {
     kTake,    ///< evict it
-    kInUse,   ///< somebody has it pinned: not for now, whoever asks
-    kSpared,  ///< not for this request
-    kUsed,    ///< it was used since the policy last heard of it: sort it in again
+    kInUse,   ///< a worker has it pinned: it cannot be evicted now
+    kSpared,  ///< it may not be evicted for this request
+    kUsed,    ///< it was used since the last report: sort it in again
   } kind = Kind::kTake;
   Use use{};  ///< kUsed
 };
 using Judge = std::function<Verdict(uint32_t key)>;
 
-/// Whose room is wanted, and for what.
+/// Which groups a victim may come from, and what the room is for.
 struct Wanted {
   std::span<const uint32_t> groups;  ///< where a victim may come from
   double now = 0;
-  /// The guard of a prefetch: nothing goes that is hotter than this key would be. Nothing: a demand, which must have
-  /// its room.
+  /// For a prefetch: no entry is evicted that is hotter than this key would be. nullopt: a demand, which must get room.
   std::optional<uint32_t> prefetch{};
 };
 
-/// Keys are small numbers (indices of a table); groups too. A policy remembers how often a key was used while it is not
+/// Keys and groups are small numbers (indices of a table). A policy remembers how often a key was used while it is not
 /// in the cache.
 class CachePolicy {
  public:
   virtual ~CachePolicy() = default;
   virtual std::string_view name() const = 0;
 
-  /// `key` is in the cache from now on. `predicted`: nobody has used it yet, a prefetch brought it; until its first use
-  /// it counts as if it had been used at `use.time`.
+  /// `key` is in the cache from now on. `predicted`: a prefetch brought it, and it has not been used. Until its first
+  /// use it counts as used at `use.time`.
   virtual void inserted(uint32_t key, uint32_t group, const Use& use, bool predicted = false) = 0;
-  /// Of a key in the cache; no effect on others.
+  /// Reports a use of a key in the cache; no effect on others.
   virtual void used(uint32_t key, const Use& use) = 0;
   virtual void removed(uint32_t key) = 0;
-  /// A prefetch brought `key` for a use that did not come: what it promised counts no more.
+  /// A prefetch brought `key` for a use that did not happen: the prediction no longer counts.
   virtual void ruled_out(uint32_t key) { (void)key; }
-  /// `key` stands for something else from now on: what is known of its uses is forgotten.
+  /// `key` means another entry from now on: its uses are forgotten.
   virtual void forget(uint32_t key) { removed(key); }
 
-  /// Proposes keys, first to go first, until `judge` takes one; none if it takes none. The key stays in until
-  /// removed(). Users of shared memory note uses without telling anyone, so `judge` may answer kUsed: the order is put
-  /// right as it is read.
+  /// Proposes keys in the order of eviction until `judge` takes one; nullopt if it takes none. The key stays in the
+  /// cache until removed(). Users of shared memory record uses without a message, so `judge` may answer kUsed; the
+  /// order is corrected as it is read.
   virtual std::optional<uint32_t> victim(const Wanted& wanted, const Judge& judge) = 0;
 
-  /// What follows happens at this layer of the model; for policies that know which layer a key belongs to.
+  /// Later calls happen at this layer of the model. For policies that know which layer a key belongs to.
   virtual void at_layer(int32_t layer) { (void)layer; }
-  /// A new sequence has joined; `sequences` run now, it included. For policies that count by request.
+  /// A new sequence has joined; `sequences` run now, including it. For policies that count by request.
   virtual void sequence_began(int32_t sequences) { (void)sequences; }
 
-  /// What was found in use may be free by now: it is proposed again in its place. Call it now and then.
+  /// Entries that were in use may be free now, so they are proposed again in their order. Call this from time to time.
   virtual void look_again() {}
 
   /// How much a key of the cache is worth at `now`: comparable between keys, and sums of it between sets of keys.

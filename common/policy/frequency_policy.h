@@ -1,14 +1,13 @@
 #pragma once
-// Least frequently used first, where a use counts less the older it is. Two of them differ in how it ages:
+// Evicts the least frequently used entry; older uses count less. The two policies differ in how uses age:
 //
 //   lfu    counts, all of them halved at the end of every period: nearly pure frequency
 //   lfru   frequency over recency: a use loses half its weight in every half-life, smoothly (the spectrum between LFU
-//   and LRU of
-//          Lee et al., "LRFU", 2001)
+//          and LRU of Lee et al., "LRFU", 2001)
 //
-// Both keep log2 of the sum over uses of weight * 2^(time / half-life). Ageing multiplies all of them alike, so it
-// never changes the order, and a rank is touched only when its key is used. What a key had when it left the cache it
-// has when it returns.
+// Both keep log2 of the sum over uses of weight * 2^(time / half-life). Ageing multiplies all sums by the same factor,
+// so it never changes the order, and a rank changes only when its key is used. A key that returns to the cache has the
+// rank that it had when it left.
 
 #include "common/policy/ranked_policy.h"
 

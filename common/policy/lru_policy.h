@@ -1,13 +1,13 @@
 #pragma once
-// Least recently used first.
+// Evicts the least recently used entry.
 
 #include "common/policy/ranked_policy.h"
 
 namespace moestro::policy {
 
 struct LruOptions {
-  /// Scans make nothing recent, and what they bring in goes first, the newest before the others (insertion at the cold
-  /// end: Qureshi et al., "Adaptive insertion policies", 2007). False: every use counts.
+  /// Scans make no entry recent, and entries that they bring in are evicted first, the newest before the others
+  /// (insertion at the cold end: Qureshi et al., "Adaptive insertion policies", 2007). False: every use counts.
   bool scan_resistant = true;
 };
 

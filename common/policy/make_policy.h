@@ -11,22 +11,22 @@
 
 namespace moestro::policy {
 
-/// The policies that need not know the future, best first.
+/// The policies that do not need to know the future, best first.
 const std::vector<std::string>& policy_names();
 
-/// What a device cache's policies know besides: key = layer * experts + expert.
+/// What a device cache's policies know in addition: key = layer * experts + expert.
 struct ModelShape {
   int32_t layers = 0, experts = 0;
   int32_t slots = 1;  ///< of the cache: auto measures what each policy would do with so many
 };
-/// The policies of a device cache: auto, which takes the one that has lately missed least (measured_policy.h), the
-/// above, and those that know of layers and requests.
+/// The policies of a device cache: auto, which follows the one with the fewest recent misses (measured_policy.h), those
+/// above, and those that know layers and requests.
 const std::vector<std::string>& device_policy_names();
-/// kInvalidArgument for a name that is none of device_policy_names().
+/// kInvalidArgument for a name that is not in device_policy_names().
 Result<std::unique_ptr<CachePolicy>> make_device_policy(std::string_view name, const ModelShape& shape);
 
-/// `entries`: how many keys there are, in the cache or not; lifetimes of frequencies are in proportion to it, because
-/// that many uses are about what it takes to see each of them once. kInvalidArgument for a name that is none of them.
+/// `entries`: the number of keys, in the cache or not. Half-lives are proportional to it, because it takes about that
+/// many uses to see each key once. kInvalidArgument for an unknown name.
 Result<std::unique_ptr<CachePolicy>> make_policy(std::string_view name, size_t entries);
 
 }  // namespace moestro::policy

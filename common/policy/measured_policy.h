@@ -1,14 +1,14 @@
 #pragma once
-// Whichever of several policies has lately missed least: `auto` of a device cache.
+// Follows the policy with the fewest recent misses: `auto` of a device cache.
 //
-// The uses that the cache serves are replayed, as they come, against a shadow cache for each policy: keys alone, as
-// many slots, all of it fetched when it is wanted. At the end of each window of uses the policy with the fewest misses
-// takes over, if it is better by more than chance; older windows count less and less. All policies hear what happens in
-// the real cache, so who takes over knows what is in it.
+// The uses that the cache serves are replayed at once on a shadow cache for each policy. A shadow has the same number
+// of slots but holds only keys, and fetches everything on demand. At the end of each window of uses, the policy with
+// the fewest misses takes over if it is better by more than chance. Older windows count less. All policies see what
+// happens in the real cache, so the new one knows its contents.
 //
-// Of a large cache the shadows hold a sample: keys drawn by a hash, and as much smaller a share of the slots. Misses of
-// such a miniature come near to those of the whole (Waldspurger et al., "Cache modeling and optimization using
-// miniature simulations", 2017).
+// For a large cache, the shadows hold a sample: keys chosen by a hash, and the same share of the slots. Misses of such
+// a miniature are close to those of the whole (Waldspurger et al., "Cache modeling and optimization using miniature
+// simulations", 2017).
 
 #include <functional>
 #include <memory>
@@ -22,13 +22,13 @@ struct MeasuredOptions {
   size_t slots = 1;              ///< of the cache
   size_t shadow_slots_max = 96;  ///< of a shadow
   size_t window_uses = 256;      ///< of the sample
-  double better = 0.02;          ///< share of misses that another must save to take over
+  double better = 0.02;          ///< share of misses that another policy must save to take over
 };
 
 class MeasuredPolicy final : public CachePolicy {
  public:
   using Make = std::function<std::unique_ptr<CachePolicy>()>;
-  /// At least one; the first one begins. A single one is not measured.
+  /// At least one candidate; the first is used at the start. A single candidate is not measured.
   MeasuredPolicy(const MeasuredOptions& options, const std::vector<Make>& candidates);
 
   std::string_view name() const override { return "auto"; }
@@ -54,7 +54,7 @@ class MeasuredPolicy final : public CachePolicy {
     std::vector<uint8_t> in;  ///< by key
     size_t held = 0;
     double misses = 0;  ///< of this window
-    double score = 0;   ///< of those before it, the older the less
+    double score = 0;   ///< of earlier windows; older ones count less
   };
   CachePolicy& now() { return *real_[chosen_]; }
   bool sampled(uint32_t key) const;
@@ -63,7 +63,7 @@ class MeasuredPolicy final : public CachePolicy {
   void choose();
 
   const MeasuredOptions options_;
-  const size_t rate_;          ///< one key of so many is in the sample
+  const size_t rate_;          ///< one of this many keys is in the sample
   const size_t shadow_slots_;
   std::vector<std::unique_ptr<CachePolicy>> real_;
   std::vector<Shadow> shadows_;      ///< none: there is no choice

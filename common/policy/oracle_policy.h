@@ -1,6 +1,6 @@
 #pragma once
-// Belady's oracle: what is used furthest in the future goes first. It must be told the future, so it serves replays
-// only; for entries of one size no policy that always loads what is missing hits more often (Belady, 1966).
+// Belady's oracle: evicts the entry whose next use is furthest in the future. It must be given the future, so it is for
+// replays only. For entries of one size, no policy that always loads what is missing hits more often (Belady, 1966).
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Any entry with equal chance: the baseline that needs to know nothing. Seeded, so a run can be repeated.
+// Evicts any entry with equal chance: the baseline without knowledge. Seeded, so a run can be repeated.
 
 #include <random>
 #include <vector>

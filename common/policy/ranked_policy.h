@@ -1,5 +1,6 @@
 #pragma once
-// What policies share that give every key a rank: lowest goes first. A subclass says what a use does to the rank.
+// The common part of policies that give every key a rank and evict the lowest. A subclass defines how a use changes the
+// rank.
 
 #include <deque>
 #include <vector>
@@ -9,10 +10,10 @@
 
 namespace moestro::policy {
 
-/// Ranks only grow with uses, and known ranks lag behind the true ones; so a key at the front whose known rank is its
-/// true one is the coldest of all. When many were used since anyone looked, putting all of them right could take long,
-/// so victim() corrects at most `looks_max` keys at a time and then takes the coldest of those: a sample, and the next
-/// call finds that many fewer to correct.
+/// Ranks only grow with uses, and known ranks may be older than the true ones. So if the known rank of the first key is
+/// its true one, that key is the coldest of all. If many keys were used since the last search, correcting all of them
+/// could take long. So victim() corrects at most `looks_max` keys and then takes the coldest of those as a sample. The
+/// next call has that many fewer to correct.
 class RankedPolicy : public CachePolicy {
  public:
   RankedPolicy() = default;
@@ -34,15 +35,15 @@ class RankedPolicy : public CachePolicy {
   struct State {
     double rank = 0;  ///< by its uses; kept while the key is not in the cache
     double tie = 0;   ///< last use, as far as it moves recency
-    double shown = 0; ///< the rank it is sorted by: higher while a prefetch's promise stands
+    double shown = 0; ///< the rank that it is sorted by: higher while a prefetch's prediction holds
     uint32_t group = 0, key = 0;
-    bool known = false;  ///< `rank` says something
+    bool known = false;  ///< `rank` is known
     bool in = false, parked = false;
   };
   /// `state` after `use`. `entering`: the use that brought it in.
   virtual void apply(State& state, const Use& use, bool entering) const = 0;
 
-  /// Gives every key that is known a new rank; its ties stay.
+  /// Gives every known key a new rank; ties stay.
   template <typename NewRank>
   void rerank(const NewRank& new_rank) {
     for (State& state : states_) {
@@ -72,7 +73,7 @@ class RankedPolicy : public CachePolicy {
   std::vector<State> states_;
   std::vector<uint32_t> place_;
   std::deque<Ranking> groups_;
-  std::vector<std::vector<uint32_t>> parked_;  ///< by group: found in use, so not proposed again before the others
+  std::vector<std::vector<uint32_t>> parked_;  ///< by group: keys found in use, so not proposed again before the others
   std::vector<uint32_t> spared_;               ///< during one search
 };
 

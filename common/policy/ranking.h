@@ -1,6 +1,6 @@
 #pragma once
-// The keys of a group in the order of their rank: a binary heap that knows where each key lies. All O(log n), in
-// arrays.
+// The keys of a group in the order of their rank: a binary heap that knows the position of each key. All operations are
+// O(log n), in arrays.
 
 #include <cstdint>
 #include <utility>

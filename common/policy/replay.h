@@ -1,5 +1,5 @@
 #pragma once
-// A recorded sequence of uses against a cache of equal slots: what a policy is worth, without a machine to run it on.
+// Runs a recorded sequence of uses on a cache with equal slots, to measure what a policy is worth.
 
 #include <cstdint>
 #include <span>
@@ -12,7 +12,7 @@ namespace moestro::policy {
 struct ReplayUse {
   uint32_t key = 0;
   float weight = 1;     ///< as Use::weight
-  bool decode = true;   ///< false: only a prompt wanted it
+  bool decode = true;   ///< false: only a prompt needed it
 };
 
 struct ReplayScore {
@@ -23,8 +23,8 @@ struct ReplayScore {
   }
 };
 
-/// Whatever is missing is loaded, at the cost of whatever the policy gives up. `slots` > 0. Time runs in the weights of
-/// the uses so far; for the oracle, whose future is numbered, in uses of any weight: `number_time`.
+/// A missing entry is loaded in place of the policy's victim. `slots` > 0. Time is the sum of the weights of the uses
+/// so far. With `number_time` it is the number of uses, which the oracle needs because its future is numbered.
 ReplayScore replay(std::span<const ReplayUse> uses, CachePolicy& policy, size_t slots, bool number_time = false);
 
 /// The same against Belady's oracle.

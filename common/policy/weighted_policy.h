@@ -1,12 +1,12 @@
 #pragma once
-// The four-part weighted policy of HOBBIT (2024, eq. 3): what an entry is worth is the weighted sum of how recently it
+// The four-part weighted policy of HOBBIT (2024, eq. 3): the value of an entry is the weighted sum of how recently it
 // was used, how often, how often at high precision, and how near its layer is:
 //
 //   w_lru R / T + w_lfu F / T + w_lhu H / T + w_fld (1 - d / L)
 //
-// R the token of its last use, F and H its uses, T the tokens so far, all of them of the running sequence; d the layers
-// until its layer is next, 1 to L (a layer that is being computed has chosen: its next pass is L away). The weights are
-// calibrated on a recorded trace.
+// R is the token of its last use, F and H are its uses, and T is the number of tokens so far, all within the running
+// sequence. d is the number of layers until its layer is next, 1 to L (a layer that is being computed has chosen, so
+// its next pass is L away). The weights are calibrated on a recorded trace.
 
 #include <functional>
 #include <vector>
@@ -53,8 +53,8 @@ class WeightedPolicy final : public CachePolicy {
   double token_ = 1;
 };
 
-/// The weights with the least penalty: all of them in steps of 1 / `steps`, as `penalty` (a replay of recorded
-/// requests: misses, each of low precision at its share of the bytes) judges them. The first of equal ones.
+/// The weights with the least penalty, searched in steps of 1 / `steps`. `penalty` is a replay of recorded requests:
+/// its misses, where one of low precision counts by its share of the bytes. Of equal weights, the first.
 WeightedOptions calibrate_weights(WeightedOptions shape, int steps,
                                   const std::function<double(const WeightedOptions&)>& penalty);
 

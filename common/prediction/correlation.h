@@ -1,7 +1,7 @@
 #pragma once
 // Which experts follow which: counted over the layers that a token passes, the last layer of one token followed by the
-// first of the next. Klotski's expert correlation table, with paths of `path` layers: what a token chose on so many
-// consecutive layers names the row.
+// first of the next. This is Klotski's expert correlation table with paths of `path` layers: a token's choices on that
+// many consecutive layers select the row.
 
 #include "common/prediction/popularity.h"
 #include "common/prediction/row_predictor.h"
@@ -11,8 +11,8 @@ namespace moestro::prediction {
 
 struct CorrelationOptions {
   int32_t path = 1;   ///< layers whose choices are looked up together: 1 or 2
-  int32_t reach = 1;  ///< a table for each distance up to it
-  int32_t back = 0;   ///< asks not for what was chosen last, but so many layers before it; 0 or 1
+  int32_t reach = 1;  ///< one table for each distance up to this
+  int32_t back = 0;   ///< uses the choices of this many layers before the last one; 0 or 1
 };
 
 class CorrelationPredictor final : public RowPredictor {
@@ -37,7 +37,8 @@ class CorrelationPredictor final : public RowPredictor {
   int32_t before(int32_t layer, int32_t by) const {
     return ((layer - by) % shape_.layers + shape_.layers) % shape_.layers;
   }
-  /// Rows of the table for `target`, `distance` layers behind `layer`, that name what the sequence chose up to `layer`.
+  /// Rows of the table for `target`, which is `distance` layers after `layer`, for what the sequence chose up to
+  /// `layer`.
   void paths_to(State& state, int32_t layer, int32_t distance, std::vector<size_t>& rows) const;
   void learn(State& state, int32_t layer, std::span<const uint16_t> chosen);
   void add_odds(std::span<const size_t> rows, int32_t target);

@@ -1,5 +1,6 @@
 #pragma once
-// Activation-matrix match (MoE-Infinity, section 5): the past requests that a sequence is most like say what comes.
+// Activation-matrix match (MoE-Infinity, section 5): the past requests that a sequence resembles most predict what it
+// will use.
 
 #include <array>
 
@@ -12,10 +13,10 @@
 namespace moestro::prediction {
 
 struct EamcOptions {
-  int32_t matches = 16;        ///< entries that are summed, the more alike the heavier
-  float sharpness = 24;  ///< the power of an entry's similarity, relative to the best one's, that it is weighed by
+  int32_t matches = 16;        ///< entries that are summed, weighed by similarity
+  float sharpness = 24;  ///< an entry's weight is its similarity, relative to the best one's, to this power
   float request_tokens =
-      1;  ///< what a sequence's earlier tokens weigh at most in a match, in tokens of the iteration under way
+      1;  ///< the most that a sequence's earlier tokens weigh in a match, in tokens of the current iteration
 };
 
 class EamcPredictor final : public RowPredictor {
@@ -41,8 +42,8 @@ class EamcPredictor final : public RowPredictor {
   struct State {
     Matches prompt, answer;
   };
-  /// What the sequences are matched with in this iteration: prompts only while they last. Whatever is done there
-  /// changes the query.
+  /// Calls `act` for the matches of each sequence in this iteration: with answers always, with prompts only while the
+  /// prompt lasts. The weights are computed again after it.
   template <typename Do>
   void of_each(const Do& act) {
     for (size_t i = 0; i < states_.size(); ++i) {

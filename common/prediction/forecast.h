@@ -1,8 +1,8 @@
 #pragma once
-// What is likely to be needed soon: for every MoE layer the probability of each expert that its next pass uses it.
+// What is likely to be needed soon: for every MoE layer, the probability that its next pass uses each expert.
 //
-// Seen from layer l, the layers behind it are still to come in this iteration, l itself and those before it in the next
-// one; so every layer has exactly one next pass, and a forecast is one [layers, experts] table.
+// Seen from layer l, later layers are still to come in this iteration; l itself and earlier layers come in the next
+// one. So every layer has exactly one next pass, and a forecast is one [layers, experts] table.
 
 #include <algorithm>
 #include <cstdint>
@@ -24,7 +24,7 @@ class Forecast {
     return target > layer ? target - layer : target - layer + layers_;
   }
 
-  /// Probabilities in [0, 1] that at least one token of the step uses the expert; 0: nothing is known.
+  /// Probabilities in [0, 1] that at least one token of the step uses the expert; 0: unknown.
   std::span<float> row(int32_t layer) {
     return std::span(cells_).subspan(static_cast<size_t>(layer) * static_cast<size_t>(experts_),
                                      static_cast<size_t>(experts_));

@@ -1,7 +1,7 @@
 #pragma once
-// Logistic regression that learns from one example after the other.
+// Logistic regression that learns from one example at a time.
 //
-// Each update is a Newton step with the curvature of all examples so far, older ones counting less: there is no
+// Each update is a Newton step with the curvature of all examples so far; older ones count less. So there is no
 // learning rate to choose, and some hundred examples are enough.
 
 #include <array>
@@ -15,15 +15,15 @@ class Logistic {
   static constexpr size_t kFeaturesMax = 10;
   using Weights = std::array<double, kFeaturesMax>;
 
-  /// The weights that it starts with are held as firmly as `trust` examples of unit curvature would hold them.
+  /// The initial weights count as much as `trust` examples of unit curvature.
   Logistic(size_t features, const Weights& start, double trust);
 
   std::span<const double> weights() const { return std::span(weights_).first(features_); }
 
-  /// Adds an example to the next step: features `x`, predicted chance `p`, and whether it came true.
+  /// Adds an example to the next step: features `x`, predicted probability `p`, and whether it came true.
   void note(std::span<const float> x, double p, bool came);
-  /// Takes the step; once there have been many examples, one for several calls, which are the dearest part of learning.
-  /// `memory` in (0, 1]: what all that was learned before counts by now.
+  /// Makes the step, which is the most expensive part of learning. After many examples it is made only at every few
+  /// calls. `memory` in (0, 1]: the weight that earlier examples keep.
   void step(double memory);
   uint64_t examples() const { return examples_; }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Several predictors as one. Their odds are weighed by a logistic regression that learns from what the routers chose,
-// so what comes out is calibrated: of the experts given probability p a part p is used. Weights are kept apart by
-// distance, by the number of tokens and by which sources know anything.
+// Several predictors as one. A logistic regression weighs their odds. It learns from what the routers chose, so the
+// result is calibrated: of the experts with probability p, the share p is used. There are separate weights for each
+// distance, number of tokens, and set of sources that know anything.
 
 #include "common/activation/eamc_view.h"
 #include "common/prediction/logistic.h"
@@ -23,8 +23,8 @@ class MixedPredictor final : public Predictor {
   void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
   int32_t gate_lookahead() const override;
   void guessed(int32_t layer, std::span<const GateGuess> guesses) override;
-  /// Layers up to kNear ahead, and `layer` itself, are weighed anew; of the others stands what was known before the
-  /// first layer.
+  /// Layers up to kNear ahead, and `layer` itself, are computed again; the others keep what was known before the first
+  /// layer.
   void forecast(int32_t layer, Forecast& out) override;
   void end_iteration() override;
   void end_sequence(uint64_t sequence) override;
@@ -36,10 +36,10 @@ class MixedPredictor final : public Predictor {
   static constexpr size_t kTokenBuckets = 4;
   static constexpr size_t kWindows = kBuckets * kTokenBuckets;
 
-  /// What the sources said of one target at one distance, until its router has spoken.
+  /// What the sources said of one target at one distance, kept until its router has run.
   struct Said {
     bool open = false;
-    uint64_t iteration = 0;  ///< in which it was said: of a pass that was not asked about in between it says nothing
+    uint64_t iteration = 0;  ///< in which it was said; it says nothing about another pass
     size_t regression = 0;
     std::vector<float> features;  ///< [expert][feature]
     std::vector<float> chance;    ///< [expert]
@@ -67,7 +67,7 @@ class MixedPredictor final : public Predictor {
   std::vector<IterationSequence> active_;
   std::vector<float> row_;         ///< scratch
   std::vector<uint8_t> chosen_;    ///< scratch
-  uint32_t turn_ = 0;              ///< of many experts a part is learned from at a time
+  uint32_t turn_ = 0;              ///< if there are many experts, only a part is learned from at a time
 };
 
 }  // namespace moestro::prediction

@@ -1,5 +1,5 @@
 #pragma once
-// Any predictor, and beside it what its forecasts were worth: precision, recall, lead time, calibration.
+// Wraps a predictor and measures what its forecasts were worth: precision, recall, lead time, calibration.
 
 #include <array>
 
@@ -7,8 +7,8 @@
 
 namespace moestro::prediction {
 
-/// An expert counts as predicted when its probability is at least `threshold` in the last forecast before its router
-/// spoke.
+/// An expert counts as predicted if its probability was at least `threshold` in the last forecast before its router
+/// ran.
 struct PredictionScore {
   uint64_t predicted = 0, used = 0, predicted_used = 0;
   uint64_t lead_layers = 0;  ///< over those predicted and used: layers from the first forecast since which it was
@@ -28,10 +28,11 @@ struct PredictionScore {
   double mean_lead_layers() const {
     return predicted_used == 0 ? 0 : static_cast<double>(lead_layers) / static_cast<double>(predicted_used);
   }
-  /// The mean distance between what was promised and what came, weighed by how often it was promised; 0: calibrated.
+  /// The mean difference between predicted probability and observed share, weighed by the number of predictions; 0:
+  /// calibrated.
   double calibration_error() const;
-  /// Of the probabilities as they are, in nats an expert: what a better predictor lowers, calibration and sharpness in
-  /// one.
+  /// Log loss of the probabilities, in nats per expert. It measures calibration and sharpness together; lower is
+  /// better.
   double log_loss() const;
 };
 
@@ -49,7 +50,7 @@ class ObservedPredictor final : public Predictor {
   void end_sequence(uint64_t sequence) override { predictor_->end_sequence(sequence); }
   void set_learning(bool on) override { predictor_->set_learning(on); }
 
-  /// Only iterations of decoding count: a prompt uses whole layers. By layer, and the sum.
+  /// Scores by layer, and their sum. Only decoding iterations count, because a prompt uses whole layers.
   const PredictionScore& score(int32_t layer) const { return scores_[static_cast<size_t>(layer)]; }
   PredictionScore total() const;
   void reset_scores();

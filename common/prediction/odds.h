@@ -8,9 +8,9 @@
 
 namespace moestro::prediction {
 
-inline constexpr float kOddsMax = 9.0F;  ///< e^-9: what one chance in 8,000 is
+inline constexpr float kOddsMax = 9.0F;  ///< e^-9: one chance in 8,000
 
-/// log2 with an error below 1e-4, without a call: forecasts take it for every expert of every layer.
+/// log2 with an error below 1e-4, without a call, because forecasts compute it for every expert of every layer.
 inline float fast_log2(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const auto exponent = static_cast<float>(static_cast<int32_t>(bits >> 23) - 127);

@@ -1,5 +1,5 @@
 #pragma once
-// How often each expert is used by the tokens of all requests: model-level tracing.
+// How often the tokens of all requests use each expert: model-level tracing.
 
 #include "common/activation/activation_matrix.h"
 #include "common/activation/eamc_view.h"
@@ -16,10 +16,11 @@ class UsageTable {
         used_(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.experts)),
         tokens_(static_cast<size_t>(shape.layers)) {}
 
-  /// What `tokens` tokens have chosen at `layer`.
+  /// Adds what `tokens` tokens have chosen at `layer`.
   void add(int32_t layer, std::span<const activation::ActivationCount> counts, int32_t tokens);
   float tokens(int32_t layer) const { return tokens_[static_cast<size_t>(layer)]; }
-  /// With nothing counted: what past requests used, if lean_on() has said so, else top_k of all experts, evenly.
+  /// If nothing has been counted: what past requests used, if lean_on() was called, otherwise top_k of all experts,
+  /// evenly.
   float probability(int32_t layer, int32_t expert) const {
     const size_t at = static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert);
     const float expected =
@@ -27,13 +28,13 @@ class UsageTable {
     return std::min(1.0F,
                     (used_[at] + prior_tokens_ * expected) / (tokens_[static_cast<size_t>(layer)] + prior_tokens_));
   }
-  /// Takes the mean of a collection for what is expected before anything is counted; again each time that it has
-  /// doubled.
+  /// Uses the mean of a collection as the expectation before anything is counted. It is computed again each time the
+  /// collection has doubled.
   void lean_on(const activation::EamcView& past);
 
  private:
   PredictorShape shape_;
-  float prior_tokens_;  ///< what is expected counts as so many tokens
+  float prior_tokens_;  ///< the expectation counts as this many tokens
   int32_t leant_on_ = 0;
   std::vector<float> used_, tokens_, expected_;  ///< expected_: empty: the even share
 };

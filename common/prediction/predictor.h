@@ -1,10 +1,10 @@
 #pragma once
-// From the routes seen so far to the experts that later layers will use. One interface, many predictors; the live
-// worker and the replay of a trace run the same objects.
+// Predicts from the routes so far which experts later layers will use. There are many predictors behind one interface.
+// A live worker and the replay of a trace use the same objects.
 //
-// A predictor sees every layer of every iteration in order: begin_iteration(), then for each MoE layer routed() and,
-// where somebody wants it, forecast(), then end_iteration(). It is owned by one thread and allocates only when a
-// sequence is new.
+// A predictor sees every layer of every iteration in order: begin_iteration(), then for each MoE layer routed() and, if
+// a forecast is needed, forecast(), then end_iteration(). One thread owns it, and it allocates only when a sequence is
+// new.
 
 #include <cstdint>
 #include <memory>
@@ -37,7 +37,7 @@ struct SequenceRoutes {
   std::span<const activation::ActivationCount> counts;
 };
 
-/// Scores of the next routers for this layer's input (gate look-ahead): what they would choose if they were asked now.
+/// Scores of the next routers for this layer's input (gate look-ahead): what they would choose now.
 struct GateGuess {
   int32_t layer = 0;                   ///< whose router was asked
   std::span<const float> probability;  ///< [experts]: that at least one token of the step chooses it
@@ -57,10 +57,9 @@ class Predictor {
   /// Overwrites `out` with what is known after routed(layer); layer -1: before the first layer of an iteration.
   virtual void forecast(int32_t layer, Forecast& out) = 0;
   virtual void end_iteration() = 0;
-  /// The request has ended: what is kept for it is let go of.
+  /// The request has ended: its state is freed.
   virtual void end_sequence(uint64_t sequence) = 0;
-  /// Off: what is learned over requests stays as it is, as for those that it is judged on; a request's own past counts
-  /// nevertheless.
+  /// If off, nothing is learned across requests, so that it can be judged on them. A request's own past still counts.
   virtual void set_learning(bool on) { (void)on; }
 };
 

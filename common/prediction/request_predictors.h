@@ -1,5 +1,5 @@
 #pragma once
-// What a sequence has used itself: over its whole life, and of late.
+// What a sequence itself has used: over its whole life, and recently.
 
 #include "common/activation/eamc_view.h"
 #include "common/prediction/popularity.h"
@@ -8,7 +8,7 @@
 
 namespace moestro::prediction {
 
-/// The sequence's own counts, of its prompt and of its answer, over a prior of what all sequences use.
+/// The sequence's own counts, of its prompt and of its answer, with what all sequences use as a prior.
 class RequestPredictor final : public RowPredictor {
  public:
   /// `history` may be null; see PredictorOptions.
@@ -31,8 +31,8 @@ class RequestPredictor final : public RowPredictor {
   SequenceStates<State> states_;
 };
 
-/// Which of a sequence's last tokens used the expert, and how often that pattern was followed by a use: counted, so
-/// calibrated.
+/// Looks at which of a sequence's last tokens used the expert, and counts how often that pattern was followed by a use.
+/// So it is calibrated.
 class RecentPredictor final : public RowPredictor {
  public:
   explicit RecentPredictor(const PredictorShape& shape);
@@ -51,7 +51,7 @@ class RecentPredictor final : public RowPredictor {
   struct Count {
     float used = 0, seen = 0;
   };
-  /// A pattern's count at one layer leans on that of all layers.
+  /// The counts of all layers are the prior for a pattern's count at one layer.
   float probability(int32_t layer, uint32_t pattern) const;
   void learn(int32_t layer, const State& state, std::span<const activation::ActivationCount> counts);
 

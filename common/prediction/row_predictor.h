@@ -1,5 +1,6 @@
 #pragma once
-// A predictor that knows each layer's next pass by itself: what most of them are, and what mixtures are made of.
+// A predictor that predicts each layer's next pass separately. Most predictors are of this kind, and mixtures consist
+// of them.
 
 #include <cmath>
 #include <vector>
@@ -13,7 +14,7 @@ class RowPredictor : public Predictor {
   explicit RowPredictor(const PredictorShape& shape) : shape_(shape) {}
 
   /// Overwrites `out` ([experts]) with the probabilities that the next pass of `target` uses each expert, seen from
-  /// `layer` (-1: before the first); false, and `out` as it was: nothing is known.
+  /// `layer` (-1: before the first). False if nothing is known; `out` is then unchanged.
   virtual bool row(int32_t layer, int32_t target, std::span<float> out) = 0;
 
   void begin_iteration(std::span<const IterationSequence> sequences) override {
@@ -28,7 +29,7 @@ class RowPredictor : public Predictor {
  protected:
   const PredictorShape shape_;
   bool learning_ = true;
-  std::vector<IterationSequence> active_;  ///< of the iteration under way
+  std::vector<IterationSequence> active_;  ///< of the current iteration
 
   size_t cell(int32_t layer, int32_t expert) const {
     return static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert);
@@ -54,7 +55,7 @@ class AnyToken {
   }
 
  private:
-  std::span<float> out_;  ///< that no token uses it
+  std::span<float> out_;  ///< probability that no token uses the expert
 };
 
 }  // namespace moestro::prediction

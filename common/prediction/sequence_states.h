@@ -1,5 +1,5 @@
 #pragma once
-// What a predictor keeps for each sequence, and which of them are in the iteration under way.
+// The state that a predictor keeps for each sequence, and the sequences in the current iteration.
 
 #include <cstdint>
 #include <span>
@@ -13,7 +13,7 @@ namespace moestro::prediction {
 template <typename State>
 class SequenceStates {
  public:
-  /// `make`: the state of a sequence that is new.
+  /// `make` creates the state of a new sequence.
   template <typename Make>
   void begin(std::span<const IterationSequence> sequences, Make make) {
     active_.clear();
@@ -34,7 +34,7 @@ class SequenceStates {
   }
 
  private:
-  std::unordered_map<uint64_t, State> states_;  ///< nodes stay where they are
+  std::unordered_map<uint64_t, State> states_;  ///< nodes do not move
   std::vector<State*> active_;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// What tokens that chose exactly the same at the last layers chose next. With few experts a layer, the choices of two
-// layers nearly name the token, so that this remembers single words where correlation only adds up what experts have in
-// common.
+// Predicts what earlier tokens chose next if they had exactly the same choices at the last layers. With few experts per
+// layer, the choices of two layers nearly identify the token. So this predictor remembers single words, where
+// correlation only adds up what experts have in common.
 
 #include "common/prediction/popularity.h"
 #include "common/prediction/row_predictor.h"
@@ -11,7 +11,7 @@ namespace moestro::prediction {
 
 class SignaturePredictor final : public RowPredictor {
  public:
-  static constexpr int32_t kExpertsMax = 32;  ///< with more, the same choices hardly come again
+  static constexpr int32_t kExpertsMax = 32;  ///< with more, the same choices hardly ever repeat
 
   /// `depth`: layers whose choices are looked up together.
   explicit SignaturePredictor(const PredictorShape& shape, int32_t depth = 2);
@@ -26,8 +26,8 @@ class SignaturePredictor final : public RowPredictor {
   struct State {
     std::vector<uint64_t> chosen;  ///< by layer: a hash of the experts of its newest pass; 0: not known
   };
-  /// Where the signature at `layer` is kept for `target`, `distance` layers on; nothing: there is none, or another one
-  /// lies there.
+  /// The place of the signature at `layer` for `target`, `distance` layers later. nullopt: there is none, or another
+  /// signature is stored there.
   struct Place {
     uint32_t tag = 0;
     size_t row = 0;
@@ -39,7 +39,7 @@ class SignaturePredictor final : public RowPredictor {
   void learn(const State& state, int32_t target, std::span<const activation::ActivationCount> counts);
 
   const std::string_view name_;
-  const int32_t depth_;  ///< at most the layers that there are beside the target
+  const int32_t depth_;  ///< at most the number of layers other than the target
   size_t rows_ = 0;               ///< for each target and distance, a power of 2; 0: too many experts
   std::vector<uint32_t> tags_;    ///< [distance][target][row]
   std::vector<float> seen_;       ///< likewise: tokens

@@ -1,11 +1,11 @@
 #pragma once
-// The baselines that look at nothing.
+// The baselines that learn nothing.
 
 #include "common/prediction/row_predictor.h"
 
 namespace moestro::prediction {
 
-/// Experts are fetched when they are wanted.
+/// Predicts nothing, so experts are fetched on demand.
 class NoPredictor final : public RowPredictor {
  public:
   using RowPredictor::RowPredictor;
@@ -13,7 +13,7 @@ class NoPredictor final : public RowPredictor {
   bool row(int32_t, int32_t, std::span<float>) override { return false; }
 };
 
-/// Every expert of the next layer: what a prefetcher does that follows the model's dependencies only.
+/// Predicts every expert of the next layer, as a prefetcher that only follows the model's dependencies.
 class NextLayerPredictor final : public RowPredictor {
  public:
   using RowPredictor::RowPredictor;
@@ -25,7 +25,7 @@ class NextLayerPredictor final : public RowPredictor {
   }
 };
 
-/// What the engine's look-ahead says: the next routers asked for this layer's input (HOBBIT). The newest answer counts.
+/// Uses the engine's look-ahead: the next routers' choices for this layer's input (HOBBIT). The newest answer counts.
 class GatePredictor final : public RowPredictor {
  public:
   GatePredictor(const PredictorShape& shape, int32_t lookahead)

@@ -1,5 +1,6 @@
 #pragma once
-// Hands a descriptor to whoever connects to a Unix socket: how memory without a name (a memfd) reaches other processes.
+// Sends a descriptor to each process that connects to a Unix socket, so that other processes can reach memory without a
+// name (a memfd).
 
 #include <chrono>
 #include <filesystem>
@@ -12,8 +13,8 @@
 
 namespace moestro::shm {
 
-/// Listens until it goes, on a thread of its own; removes its socket. Every client gets a descriptor of `fd`'s file
-/// that was opened for reading only, so that it cannot map it for writing.
+/// Listens on its own thread until it is destroyed; then it removes its socket. Every client gets a descriptor of
+/// `fd`'s file that was opened read-only, so that it cannot map the memory for writing.
 class DescriptorServer {
  public:
   static Result<std::unique_ptr<DescriptorServer>> listen(const std::filesystem::path& path, int fd,
@@ -28,7 +29,7 @@ class DescriptorServer {
   std::thread thread_;
 };
 
-/// kUnavailable if nobody listens at `path`, or sends none in time.
+/// kUnavailable if no process listens at `path`, or none sends a descriptor in time.
 Result<UniqueFd> receive_descriptor(const std::filesystem::path& path, std::chrono::milliseconds timeout);
 
 }  // namespace moestro::shm

@@ -1,6 +1,6 @@
 #pragma once
-// A lock on a whole file: the kernel lets go of it when the last descriptor of the holder is closed, however the holder
-// ends. It works across containers that share the file system, where process ids mean nothing.
+// A lock on a whole file. The kernel releases it when the last descriptor of the holder is closed, however the holder
+// ends. It works across containers that share the file system, where process ids have no meaning.
 
 #include <filesystem>
 #include <optional>
@@ -18,8 +18,8 @@ class FileLock {
   /// True if the exclusive lock is now ours. Never waits.
   Result<bool> try_lock();
   void unlock();
-  /// True while another holder has the exclusive lock. Takes nothing to find out: nobody who wants the lock is
-  /// hindered.
+  /// True while another holder has the exclusive lock. The check takes no lock, so it disturbs no process that wants
+  /// it.
   Result<bool> held_elsewhere();
   int fd() const { return fd_.get(); }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A file mapped whole and shared. Move-only; unmaps and closes when it goes.
+// A whole file, mapped shared. Move-only; the destructor unmaps and closes it.
 
 #include <sys/types.h>
 
@@ -37,7 +37,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-/// Has every page of `memory` there, written to and unchanged: others may be using it.
+/// Touches every page of `memory` with a write that changes nothing, so that it is backed. Others may be using the
+/// memory.
 void touch_pages(std::span<std::byte> memory);
 
 class MappedFile {
@@ -50,10 +51,10 @@ class MappedFile {
   static Result<MappedFile> create(const std::filesystem::path& path, uint64_t bytes, mode_t mode);
   /// Maps an existing file of at least `bytes_min`. A shorter one is kCorrupt, a missing one kNotFound.
   static Result<MappedFile> open(const std::filesystem::path& path, Access access, uint64_t bytes_min);
-  /// Memory without a name in any file system (a memfd), of `bytes` zeros; `label` shows in /proc. It goes with its
+  /// Memory without a name in any file system (a memfd), of `bytes` zeros; `label` shows in /proc. It is freed with its
   /// last descriptor and mapping.
   static Result<MappedFile> anonymous(const char* label, uint64_t bytes, mode_t mode);
-  /// Maps what `fd` is, as open() does; `name` is for errors.
+  /// Maps the file of `fd`, as open() does; `name` is for errors.
   static Result<MappedFile> of_descriptor(UniqueFd fd, Access access, uint64_t bytes_min, const std::string& name);
 
   MappedFile() = default;
@@ -61,19 +62,19 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
-  /// Gives [offset, offset + length) memory now, so that no later touch can fail with SIGBUS. kExhausted if there is
-  /// none.
+  /// Backs [offset, offset + length) with memory now, so that no later access can fail with SIGBUS. kExhausted if there
+  /// is not enough.
   Status back(uint64_t offset, uint64_t length);
-  /// Of memory without a name: from here on nobody cuts or extends it, and nobody but who has it mapped now writes it
-  /// (where the kernel can say so: from 5.1 on). No other seal can be added then.
+  /// For memory without a name: from now on no process can shorten or extend it, and only processes that have it mapped
+  /// now can write it (with Linux 5.1 or later). No further seal can be added.
   Status seal();
-  /// Whether nobody can cut it short: reading it cannot end in SIGBUS.
+  /// Whether no process can shorten it, so that reading it cannot end in SIGBUS.
   bool size_is_sealed() const;
-  /// Asks for huge pages; whether they came shows in huge_bytes().
+  /// Asks for huge pages; huge_bytes() shows whether they were given.
   void prefer_huge_pages();
   /// Bytes of this mapping that huge pages back, as the kernel reports them (0 if it does not say).
   uint64_t huge_bytes() const;
-  /// The least that is given memory: 4096, or the huge page of a hugetlbfs.
+  /// The size of a page of this file: 4096, or the huge page of a hugetlbfs.
   uint64_t page_bytes() const;
 
   std::byte* data() const { return data_; }

@@ -1,6 +1,6 @@
 #pragma once
-// A mapped file that someone else may write can also be cut short by them; whoever then reads what is gone gets SIGBUS.
-// A guarded mapping reads as zeros instead from that moment on, and says so.
+// A process that may write a mapped file can also shorten it. A reader of the missing part then gets SIGBUS. A guarded
+// mapping reads as zeros from that moment instead, and reports it.
 
 #include <cstddef>
 #include <utility>
@@ -12,7 +12,7 @@ namespace moestro::shm {
 class ShrinkGuard {
  public:
   ShrinkGuard() = default;
-  /// For as long as this lives; `file` lives longer. More than a few hundred at once are not guarded.
+  /// Guards `file` while this object exists; `file` must outlive it. More than a few hundred at once are not guarded.
   explicit ShrinkGuard(const MappedFile& file);
   ShrinkGuard(ShrinkGuard&& other) noexcept : place_(std::exchange(other.place_, -1)) {}
   ShrinkGuard& operator=(ShrinkGuard&& other) noexcept {
@@ -21,7 +21,7 @@ class ShrinkGuard {
   }
   ~ShrinkGuard() { release(); }
 
-  /// A page that was read was gone: the whole mapping is private zeros now.
+  /// True if a page that was read was missing: the whole mapping is private zeros now.
   bool shrunk() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 // A stamp for "used last", comparable between the processes of one host and cheap enough for the path of an expert hit.
-// It orders evictions and nothing else: no correctness rests on it.
+// It only orders evictions; correctness does not depend on it.
 
 #include <chrono>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace moestro::shm {
 
-/// A stamp has 48 bits. Its unit is 1024 cycles, well under a microsecond, so it turns over after years.
+/// A stamp has 48 bits. Its unit is 1024 cycles, well under a microsecond, so it wraps around after years.
 inline constexpr uint64_t kUseStampMax = (uint64_t{1} << 48) - 1;
 
 inline uint64_t use_stamp() {

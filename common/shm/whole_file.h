@@ -1,6 +1,6 @@
 #pragma once
-// Small files that are there whole or not at all: written as PATH.part, then renamed. A file system may fill up between
-// two writings, so room can be kept: a PATH.part that is there is written over in its place.
+// Small files that exist completely or not at all: they are written as PATH.part, then renamed. A file system may fill
+// up between two writes, so room can be reserved: an existing PATH.part is overwritten in place.
 
 #include <sys/types.h>
 
@@ -11,13 +11,13 @@
 
 namespace moestro::shm {
 
-/// Replaces `path`, with these rights. kIo: it is as it was before.
+/// Replaces `path`, with this mode. kIo: it is unchanged.
 Status write_whole_file(const std::filesystem::path& path, std::string_view text, mode_t mode = 0600);
 
-/// Makes PATH.part of so many bytes: the next writing of up to a page needs no more room than that.
+/// Makes PATH.part with this many bytes, so that the next write of up to a page needs no more room.
 Status reserve_whole_file(const std::filesystem::path& path, size_t bytes);
 
-/// The file is not there any more, but its room is kept for the next writing. Nothing, if there is none.
+/// Removes the file but keeps its room for the next write. Does nothing if there is no file.
 void put_aside(const std::filesystem::path& path);
 
 }  // namespace moestro::shm

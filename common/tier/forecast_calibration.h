@@ -1,7 +1,6 @@
 #pragma once
-// How often what a predictor called likely came true: for each band of probability, at three distances, the share of
-// forecasts that were used. A predictor that promises too much is believed less, without one byte being moved to find
-// out.
+// How often a predictor's forecasts came true: for each band of probability, at three distances, the share of forecasts
+// whose expert was used. A predictor that is too optimistic is corrected without copying anything.
 
 #include <array>
 #include <cstdint>
@@ -16,11 +15,11 @@ class ForecastCalibration {
  public:
   explicit ForecastCalibration(int32_t layers);
 
-  /// Notes what is said from `layer` about the layers at the distances that are judged.
+  /// Records the forecast made at `layer` for the layers at the judged distances.
   void foreseen(int32_t layer, const prediction::Forecast& forecast);
-  /// The router of `layer` has spoken: `used` has one flag per expert.
+  /// The router of `layer` has run: `used` has one flag per expert.
   void routed(int32_t layer, std::span<const uint8_t> used);
-  /// What a forecast of `p` at `distance` is worth: the share of its kind that came true. 0 for 0.
+  /// The calibrated value of a forecast `p` at `distance`: the share of such forecasts that came true. 0 for 0.
   float probability(float p, int32_t distance) const;
 
  private:

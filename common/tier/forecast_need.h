@@ -1,8 +1,8 @@
 #pragma once
-// How much a step asks of its predictor. While nothing had to be copied for some steps, all that is used lies on the
-// device, and so does all that forecasts name: then none is made, but now and then, so that what they are worth stays
-// known. Predictors go on counting what is routed, as they must know it once the device is too small again; where every
-// expert has a slot it never is, and they rest.
+// How much a step asks of its predictor. If nothing had to be copied for some steps, all experts in use are on the
+// device. Then forecasts are made only occasionally, so that their accuracy stays known. Predictors still count what is
+// routed, because they need it when experts are missing again. If every expert has a slot, that cannot happen, and
+// predictors do nothing.
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace moestro::tier {
 
 enum class Need : uint8_t {
   kForecasts,  ///< of every layer
-  kCounts,     ///< what is routed is told, nothing is asked
+  kCounts,     ///< routes are reported, forecasts are not asked for
   kNothing,
 };
 
@@ -18,7 +18,7 @@ class ForecastNeed {
  public:
   explicit ForecastNeed(bool all_fit) : calm_steps_(all_fit ? kCalmStepsAllFit : kCalmSteps), all_fit_(all_fit) {}
 
-  /// `moved_bytes`: all that the link has carried so far.
+  /// `moved_bytes`: all bytes that the link has carried so far.
   Need begin_step(uint64_t moved_bytes) {
     calm_ = moved_bytes == moved_bytes_ ? calm_ + 1 : 0;
     moved_bytes_ = moved_bytes;
@@ -27,7 +27,7 @@ class ForecastNeed {
     else need_ = calm_ % kLook == 0 ? Need::kForecasts : Need::kCounts;
     return need_;
   }
-  /// A layer lacks something: forecasts are made from here on, unless the predictor has not heard of this step.
+  /// A layer misses an expert: forecasts are made from now on, unless this step was not reported to the predictor.
   void missed() {
     calm_ = 0;
     if (need_ == Need::kCounts) need_ = Need::kForecasts;

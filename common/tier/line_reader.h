@@ -18,8 +18,8 @@ class LineReader {
   LineReader(LineReader&&) noexcept;
   LineReader& operator=(LineReader&&) noexcept;
 
-  /// The next line without its end; nothing at the end of the file. kCorrupt: not zstd, or cut short; or a line of more
-  /// than 16 MiB.
+  /// The next line without its line break; nullopt at the end of the file. kCorrupt: not zstd, truncated, or a line of
+  /// more than 16 MiB.
   Result<std::optional<std::string>> next();
 
  private:

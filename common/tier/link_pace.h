@@ -1,5 +1,5 @@
 #pragma once
-// What a link carries in a second and how long a layer takes, as measured: what the budget of prefetches reckons with.
+// The measured rate of a link and duration of a layer, for the budget of prefetches.
 
 #include <cstdint>
 
@@ -11,15 +11,15 @@ class LinkPace {
  public:
   LinkPace(double bytes_per_s, Nanos latency) : bytes_per_s_(bytes_per_s), latency_(latency) {}
 
-  /// `layers`: how many MoE layers lie between this router and the one before it; `scan` steps have a pace of their
-  /// own.
+  /// `layers`: the number of MoE layers since the previous router. `scan` steps are measured separately.
   void routed(Nanos now, int32_t layers, bool scan);
   void carried(uint64_t bytes, Nanos took);
 
   double bytes_per_s() const { return bytes_per_s_; }
-  /// Nothing: no layer has been timed yet.
+  /// 0: no layer has been timed yet.
   Nanos per_layer() const { return layer_[0]; }
-  /// Bytes that the link can carry until a layer `distance` ahead of the last router needs them; nothing is known: all.
+  /// Bytes that the link can carry before a layer `distance` ahead of the last router needs them. Unlimited if nothing
+  /// is known.
   double room(Nanos now, int32_t distance, bool scan) const;
   Nanos time_of(uint64_t bytes) const;
 

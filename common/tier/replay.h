@@ -1,10 +1,10 @@
 #pragma once
-// A routing trace against a device that is not here: policy, predictor, slots and link on a virtual clock, with the
-// same DeviceTier and Predictor objects that a worker runs.
+// Replays a routing trace on a simulated device: policy, predictor, slots and link on a virtual clock, with the same
+// DeviceTier and Predictor objects that a worker uses.
 //
-// The device computes one thing at a time: a layer's attention, its router, then its experts, those present first and
-// the others in the order in which they arrive. The link carries one chunk at a time beside it. When no expert of the
-// layer is there the device stalls.
+// The device computes one thing at a time: a layer's attention, its router, then its experts: first those that are
+// present, then the others as they arrive. Meanwhile the link carries one chunk at a time. If no expert of the layer is
+// present, the device stalls.
 
 #include <functional>
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace moestro::tier {
 
-/// What things take. A copy takes latency + bytes / rate.
+/// Durations. A copy takes latency + bytes / rate.
 struct ReplayTimes {
   Nanos attention{0};         ///< of a layer, with its router
   Nanos attention_token{0};   ///< each token more than the first
@@ -41,7 +41,7 @@ struct ReplaySetup {
   int32_t chunk = 512;   ///< tokens of a prompt in one step, at most
 };
 
-/// Of the decoding steps, unless it says otherwise.
+/// Figures of the decoding steps, unless stated otherwise.
 struct ReplayReport {
   static constexpr int kAfterPrompt = 8;
   uint64_t steps = 0, tokens = 0;
@@ -52,14 +52,15 @@ struct ReplayReport {
   Nanos prompt_time{0}, prompt_stall{0};
   uint64_t prompt_moved_bytes = 0;
   uint64_t prompt_uses = 0;  ///< experts that a step of prompts used at a layer, each once for all of its tokens
-  uint64_t prompt_held = 0, prompt_kept = 0;  ///< experts in slots before each such step, and of those, after it
+  uint64_t prompt_held = 0, prompt_kept = 0;  ///< experts in slots before each such step, and how many of those were
+                                              ///< there after it
   uint64_t after_uses = 0, after_hits = 0;    ///< of the decoding steps next after one, kAfterPrompt at most
   TierCounters counters;             ///< of all steps
   std::vector<uint64_t> layer_uses, layer_hits;
   std::vector<double> request_hit_rate;  ///< of each request, in the order in which they began
 
   double hit_rate() const { return uses == 0 ? 0 : static_cast<double>(hits) / static_cast<double>(uses); }
-  /// Of experts that prompts found in slots, those that they left there.
+  /// Share of the experts in slots before a prompt's step that were still there after it.
   double prompt_kept_share() const {
     return prompt_held == 0 ? 0 : static_cast<double>(prompt_kept) / static_cast<double>(prompt_held);
   }
@@ -87,20 +88,21 @@ struct ReplayStep {
   std::vector<RoutedToken> tokens;
   std::vector<size_t> began, ended;  ///< indices into `sequences` of those whose first or last step it is
 };
-/// The steps that serve `requests` (indices), `batch` at a time: each prompt in steps of its own of at most `chunk`
-/// tokens, then all that run decode one token a step.
+/// The steps that serve `requests` (indices), `batch` at a time. Each prompt has separate steps of at most `chunk`
+/// tokens. Then all running requests decode one token per step.
 std::vector<ReplayStep> plan_steps(const Routes& routes, std::span<const size_t> requests, int32_t batch,
                                    int32_t chunk);
-/// What all tokens of a step chose at a layer, ascending by expert.
+/// The choices of all tokens of a step at a layer, ascending by expert.
 void uses_of(const Routes& routes, const ReplayStep& step, int32_t layer, std::vector<StepUse>& out);
 
-/// What foresees, and who is told when a request has ended (so that it may enter the history that the predictor reads).
+/// The predictor, and a callback for each request that ends (so that it can enter the history that the predictor
+/// reads).
 struct Foresight {
-  prediction::Predictor* predictor = nullptr;  ///< null: nothing is foreseen
+  prediction::Predictor* predictor = nullptr;  ///< null: no forecasts
   std::function<void(size_t request)> ended{};
 };
 
-/// The predictor sees the requests without a device: what is learned before those that are judged.
+/// Shows the requests to the predictor without a device, so that it learns before others are judged.
 void train(const Routes& routes, std::span<const size_t> requests, const Foresight& foresight);
 
 ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
@@ -109,7 +111,7 @@ ReplayReport replay(const Routes& routes, std::span<const size_t> requests, cons
 /// Belady's oracle on demand: fewest misses without prefetch. A layer's experts are used at once, those present first.
 ReplayReport replay_belady(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup);
 
-/// Knows the next pass of every layer, one token ahead.
+/// A predictor that knows the next pass of every layer, one token ahead.
 std::unique_ptr<prediction::Predictor> make_perfect_predictor(const Routes& routes, std::span<const size_t> requests,
                                                               const ReplaySetup& setup);
 

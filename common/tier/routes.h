@@ -1,7 +1,6 @@
 #pragma once
-// A routing trace in memory: what each token of each request chose at every MoE layer. docs/request-trace.md describes
-// the file
-// (`--trace`, "moestro-routes", version 1).
+// A routing trace in memory: the choices of each token of each request at every MoE layer. docs/request-trace.md
+// describes the file (`--trace`, "moestro-routes", version 1).
 
 #include <cstdint>
 #include <filesystem>
@@ -41,11 +40,11 @@ struct RouteLimits {
   uint64_t choices_max = uint64_t{1} << 31;  ///< of a trace, each two bytes
 };
 
-/// Reads a trace, plain or .zst, a line at a time. kInvalidArgument names the file and its first bad line, and what is
-/// wrong with it; a last line without its end is of a worker that was killed, and is left out.
+/// Reads a trace, plain or .zst, a line at a time. kInvalidArgument names the file, its first bad line, and the error.
+/// A last line without a line break is ignored, because its worker was killed.
 Result<Routes> read_routes(const std::filesystem::path& path, const RouteLimits& limits = {});
 
-/// The requests of `more` behind those of `routes`, with ids of their own. kInvalidArgument if it is of another shape.
+/// Appends the requests of `more` to `routes`, with new ids. kInvalidArgument if the shape differs.
 Status append_routes(Routes& routes, const Routes& more);
 
 }  // namespace moestro::tier

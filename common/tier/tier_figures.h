@@ -1,5 +1,5 @@
 #pragma once
-// What a tier has done since somebody last asked: what a worker tells the orchestrator with every result.
+// What a tier has done since the last report. A worker sends it to the orchestrator with every result.
 
 #include <cstdint>
 #include <vector>
@@ -13,15 +13,15 @@ struct TierFigures {
   std::vector<LayerCounters> layers;
   uint64_t moved_bytes = 0, wasted_bytes = 0;  ///< as in TierCounters
   uint64_t link_busy_us = 0;
-  uint32_t resident = 0;  ///< experts that are whole now
-  WindowHits recent;      ///< of a window that has been replayed since
+  uint32_t resident = 0;  ///< complete experts now
+  WindowHits recent;      ///< of a window that was replayed since then
 };
 
-/// Of one tier. Nothing that is taken is lost to rounding: what all calls said adds up to the tier's own counters.
+/// Figures of one tier. Nothing is lost to rounding: the results of all calls add up to the tier's own counters.
 class FiguresSince {
  public:
-  /// What `tier` has done since the call before, at first since it was made; `recent` is left as it is. Keeps the
-  /// memory of `out`.
+  /// What `tier` has done since the previous call, or since it was made. `recent` is not changed. Reuses the memory of
+  /// `out`.
   void take(const DeviceTier& tier, TierFigures& out);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// What DeviceTier keeps. Its parts: the step (device_tier.cc), the link (tier_link.cc), who gives way (tier_room.cc),
-// and the check of it all (tier_check.cc).
+// The state of DeviceTier. Its parts: the step (device_tier.cc), the link (tier_link.cc), eviction (tier_room.cc), and
+// a check of all invariants (tier_check.cc).
 
 #include <algorithm>
 
@@ -16,17 +16,17 @@ struct DeviceTier::Impl {
   struct Entry {
     State state = State::kAbsent;
     bool source = false;
-    bool ahead = false;    ///< copied, or being copied, before it was wanted, and not used since
-    bool standing = false; ///< of those: its layer has not spoken yet, so it is protected
-    bool doomed = false;   ///< given up while the link has chunks of it
-    bool scanned = false;  ///< a scan brought it, and no decoding step has used it
+    bool ahead = false;    ///< prefetched, or being prefetched, and not used since
+    bool standing = false; ///< of those: its layer's router has not run yet, so it is protected
+    bool doomed = false;   ///< dropped while the link still has chunks of it
+    bool scanned = false;  ///< brought by a scan, and not used by a decoding step
     uint16_t needed = 0;   ///< routed() less released()
     Slot slot = 0;
     uint64_t order = 0;    ///< of demands
     uint64_t sent = 0;
-    uint64_t given = 0;    ///< to the link; `sent` of it has arrived
+    uint64_t given = 0;    ///< bytes given to the link, of which `sent` have arrived
     float weight = 1;      ///< of its last use
-    float rate = 0;        ///< share of its layer's passes that used it, the last ones most
+    float rate = 0;        ///< share of its layer's passes that used it; recent passes count most
   };
   struct Candidate {
     Key key = 0;
@@ -39,7 +39,7 @@ struct DeviceTier::Impl {
   int32_t layer_of(Key key) const { return static_cast<int32_t>(key) / options.experts; }
   int32_t distance(int32_t layer) const { return layer > at ? layer - at : layer - at + options.layers; }
   LayerCounters& layer_counters(Key key) { return by_layer[static_cast<size_t>(layer_of(key))]; }
-  /// A layer computes with it, or may be about to.
+  /// A layer computes with it, or may do so soon.
   bool stays(Key key) const { return entries[key].needed > 0 || layer_of(key) == held_layer; }
   uint64_t missing(const Entry& entry) const { return options.expert_bytes - entry.sent; }
   uint64_t ungiven(const Entry& entry) const { return options.expert_bytes - entry.given; }
@@ -60,7 +60,7 @@ struct DeviceTier::Impl {
   std::optional<Key> next_demand();
   std::optional<Key> next_prefetch(Nanos now);
   std::optional<Key> next_filling();
-  /// Keys are left that nobody has asked for yet.
+  /// Some keys have not been requested yet.
   bool fills() const { return options.fill && whole < static_cast<int32_t>(entries.size()); }
   bool in_budget(Nanos now, Key key) const;
   void finished(Key key);
@@ -84,7 +84,7 @@ struct DeviceTier::Impl {
   ForecastCalibration calibration;
   LinkPace pace;
   WasteLimit waste;
-  TierCounters counters;                ///< but for what is counted by layer
+  TierCounters counters;                ///< except what is counted by layer
   std::vector<LayerCounters> by_layer;
   std::vector<Entry> entries;
   std::vector<std::optional<Key>> slots;
@@ -94,16 +94,17 @@ struct DeviceTier::Impl {
   std::vector<Key> looked_at;           ///< of one search for a victim
   std::vector<Candidate> candidates;    ///< by priority, the highest first
   std::vector<float> likely;            ///< [key]: calibrated probability of its next pass; 0: nothing is known
-  std::vector<uint8_t> row_known;       ///< [layer]: the forecast says something of it
-  std::vector<uint8_t> used;            ///< [experts] of the layer that spoke
-  std::vector<Chunk> on_link;           ///< in the order they were given
-  int32_t at = -1;                      ///< the layer that spoke last
+  std::vector<uint8_t> row_known;       ///< [layer]: the forecast covers this layer
+  std::vector<uint8_t> used;            ///< [experts] of the layer that was routed last
+  std::vector<Chunk> on_link;           ///< in the order in which they were given
+  int32_t at = -1;                      ///< the layer that was routed last
   int32_t held_layer = -1;              ///< hold()
   bool scan = false;
   bool always_ready = false;
   bool foreseen = false;                ///< there has been a forecast
   double forecast_error = 0,
-         rate_error = 0;                ///< squared, of the forecasts and of the experts' own rates; old ones fade
+         rate_error = 0;                ///< squared errors of the forecasts and of the experts' own rates; old ones
+                                        ///< fade
   double time = 0;                      ///< uses: one a (step, expert) of decoding
   uint64_t orders = 0;
   int32_t whole = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// A link on a virtual clock: carries what a tier says, one chunk after the other.
+// A link on a virtual clock. It carries the chunks of a tier, one after another.
 
 #include "common/tier/device_tier.h"
 
@@ -10,7 +10,7 @@ class VirtualLink {
   VirtualLink(DeviceTier& tier, double bytes_per_s, Nanos latency)
       : tier_(tier), bytes_per_s_(bytes_per_s), latency_(latency) {}
 
-  /// Something has changed at `now`: an idle link looks whether there is work.
+  /// Something has changed at `now`: an idle link checks whether there is work.
   void poke(Nanos now) {
     if (chunk_) return;
     chunk_ = tier_.next_chunk(now);
@@ -18,11 +18,11 @@ class VirtualLink {
     took_ = time_of(*chunk_);
     ends_ = now + took_;
   }
-  /// All that ends until `now`.
+  /// Completes everything that ends until `now`.
   void advance(Nanos now) {
     while (chunk_ && ends_ <= now) finish();
   }
-  /// The end of the chunk under way, which is carried to it; nothing: the link is idle.
+  /// Completes the current chunk and returns its end. nullopt: the link is idle.
   std::optional<Nanos> finish() {
     if (!chunk_) return std::nullopt;
     const Nanos end = ends_;

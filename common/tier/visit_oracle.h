@@ -1,6 +1,7 @@
 #pragma once
-// Belady's oracle for a device cache: of what is not needed now, the expert that is visited again furthest in the
-// future goes first. It is told the future as visits, one a layer of a step, and follows them by at_layer().
+// Belady's oracle for a device cache: of the experts that are not needed now, it evicts the one whose next visit is
+// furthest in the future. It is given the future as visits, one for each layer of a step, and follows them by
+// at_layer().
 
 #include <vector>
 

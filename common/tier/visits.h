@@ -1,5 +1,5 @@
 #pragma once
-// What a device is asked for, layer by layer, and when it will be asked for each expert again.
+// Which experts a device needs, layer by layer, and when it will need each expert again.
 
 #include <span>
 #include <vector>
@@ -9,17 +9,17 @@
 
 namespace moestro::tier {
 
-/// One layer of one step, as the schedule sees it.
+/// One layer of one step for the schedule.
 struct Visit {
   Nanos attention{0};       ///< before its experts
   Nanos after{0};           ///< after them: the rest of the step
   bool decode = true;
   size_t step = 0;
   std::vector<Key> keys;
-  std::vector<Nanos> took;  ///< computing with each
+  std::vector<Nanos> took;  ///< computing time of each
 };
 
-/// By key: when it is visited.
+/// For each key, its visits.
 class VisitIndex {
  public:
   VisitIndex(std::span<const Visit> visits, size_t keys);

@@ -1,5 +1,6 @@
 #pragma once
-// Holds what prefetches waste under a share of what the link carries, by the probability from which on they are made.
+// Keeps the bytes that prefetches waste below a share of what the link carries, by adjusting the lowest probability
+// that is prefetched.
 
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +9,7 @@ namespace moestro::tier {
 
 class WasteLimit {
  public:
-  /// `window_bytes`: what was carried longer ago than that counts half.
+  /// `window_bytes`: bytes that were carried longer ago than this count half.
   WasteLimit(float floor, float share_max, double window_bytes)
       : least_(floor), floor_(floor), share_max_(share_max), window_(window_bytes) {}
 
@@ -17,7 +18,7 @@ class WasteLimit {
     if (moved_ > window_) moved_ /= 2, wasted_ /= 2;
   }
   void wasted(uint64_t bytes) { wasted_ += static_cast<double>(bytes); }
-  /// Once a forecast: a small step up or down.
+  /// Call once per forecast: a small step up or down.
   void adjust() {
     if (share_max_ >= 1) return;
     const bool too_much = wasted_ > static_cast<double>(share_max_) * std::max(moved_, window_ / 8);

@@ -1,5 +1,6 @@
 #pragma once
-// A TCP stream that speaks TLS or does not: Boost.Beast and Boost.Asio read and write it as any other. One thread.
+// A TCP stream with or without TLS. Boost.Beast and Boost.Asio read and write it like any other stream. Belongs to one
+// thread.
 
 #include <array>
 #include <boost/asio/any_io_executor.hpp>
@@ -39,8 +40,8 @@ class EitherStream {
   boost::beast::tcp_stream& tcp() { return tcp_; }
 
   executor_type get_executor() noexcept { return tcp_.get_executor(); }
-  /// Bounds each operation that begins from now on; one that takes longer closes the socket. An operation under way
-  /// keeps its bound.
+  /// Limits the time of each operation that begins from now on; one that takes longer closes the socket. An operation
+  /// in progress keeps its limit.
   template <typename Duration>
   void expires_after(Duration limit) {
     tcp_.expires_after(limit);
@@ -81,7 +82,7 @@ class EitherStream {
     size_t count = 0;
   };
 
-  /// A completion handler of whatever type; called once, on the executor that the handler wants.
+  /// A completion handler of any type; called once, on the executor that the handler asks for.
   class Completion {
    public:
     using executor_type = boost::asio::any_io_executor;

@@ -1,8 +1,8 @@
 #pragma once
-// The CPU backend: cuts each operation in chunks of outputs for the thread pool and calls the kernels of the
-// chosen instruction set. Without OpsOptions::deterministic products may round activations (RoundedProduct in
-// kernel_table.h), and of few rows an expert's down is added up tile by tile; how many threads there are shows in
-// neither mode.
+// The CPU backend: cuts each operation into chunks of outputs for the thread pool and calls the kernels of the chosen
+// instruction set. Without OpsOptions::deterministic, products may round activations (RoundedProduct in
+// kernel_table.h), and for few rows an expert's down product is summed tile by tile. In both modes the result does not
+// depend on the number of threads.
 
 #include <algorithm>
 #include <memory>
@@ -49,8 +49,8 @@ class CpuOps final : public Ops {
   void clamp(float* x, int64_t count, float limit) override;
 
  private:
-  /// What belongs to one thread of the pool. The caller sees to its size before a loop, for all threads:
-  /// which of them will come, and when, is chance.
+  /// Memory of one thread of the pool. The caller sizes it for all threads before a loop, because any of them may take
+  /// part.
   struct alignas(64) ThreadScratch {
     Scratch<float> panel, scores, up;
     Scratch<float*> up_rows;
@@ -70,20 +70,20 @@ class CpuOps final : public Ops {
   float* panel(int thread) {
     return thread_scratch_[static_cast<size_t>(thread)].panel.at_least(kPanelFloats);
   }
-  /// How weights of a precision are multiplied, and what the rows of activations are.
+  /// How weights of a precision are multiplied, and the form of the activations.
   struct Product {
     ProductByTokens run;
     const RoundedProduct* rounding;  ///< null: f32
     bool in_12_bits;  ///< weights are bf16 in 12 bits, and multiplied as bf16
   };
   Product product(DType weights, Activations activations) const;
-  /// How many weights are widened at once for n tokens, in rows of `width` columns, all runs together; no less of wider
-  /// rows.
+  /// How many weights are widened at once for n tokens, in rows of `width` columns over all runs. Wider rows never give
+  /// less.
   static int64_t widened_numbers(int64_t n, int64_t width);
-  /// Room for them in each thread's scratch, for products of as many runs.
+  /// Makes room for them in each thread's scratch, for products of this many runs.
   void make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count);
   void multiply(const Product& product, const ProductTask& task, int thread);
-  /// Whether there are kernels for bf16 in 12 bits: else it is widened to memory first.
+  /// Whether there are kernels for bf16 in 12 bits. If not, it is widened to memory first.
   bool lists_exceptions(const Product& product) const;
   void multiply_in_12_bits(const ProductTask& task, int thread);
   void multiply_widened(const Product& product, const ProductTask& task, int thread);
@@ -94,12 +94,12 @@ class CpuOps final : public Ops {
   /// n rows of `cols` activations, rounded; they stay until the next call with `to`.
   const RoundedRows* round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n, int64_t cols,
                                 RoundedScratch& to);
-  /// Runs body(first, end, thread) over ranges of [0, count) whose bounds are multiples of `grain`; inline if
-  /// `work` (touched floats or multiply-adds, say) is too little to wake a thread for.
+  /// Runs body(first, end, thread) over ranges of [0, count) whose bounds are multiples of `grain`. Runs inline if
+  /// `work` (floats touched, or multiply-adds) is too little to wake a thread.
   template <class Body>
   void over_ranges(int64_t count, int64_t grain, int64_t work, const Body& body);
 
-  /// Fills attention_units_; returns the floats of scores that the largest of them needs.
+  /// Fills attention_units_ and returns the number of score floats that the largest of them needs.
   int64_t cut_attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
   void route(const float* logits, const RouterSpec& spec, float* scratch, int32_t* ids, float* weights) const;
   void attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const float* sink_q,
@@ -125,7 +125,7 @@ class CpuOps final : public Ops {
   std::vector<AttentionUnit> attention_units_;
 };
 
-/// Work below this runs on the calling thread: handing it over costs more than it saves.
+/// Less work than this runs on the calling thread, because dispatching it costs more than it saves.
 inline constexpr int64_t kInlineWork = 128 * 1024;
 
 template <class Body>

@@ -6,9 +6,9 @@
 
 namespace moestro::kernels::cpu {
 
-/// The kernels of `isa`, which the machine has: its base, and the parts that its instructions are for.
+/// The kernels of `isa`, which the machine must have: its base, and the parts for its further instructions.
 const KernelTable& kernel_table(Isa isa);
-/// `table`, with tiles for many tokens.
+/// `table` with tiles for many tokens.
 KernelTable with(KernelTable table, const TileProducts& part);
 
 /// Physical cores that this process may run on, at least 1.

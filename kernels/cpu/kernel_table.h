@@ -1,12 +1,10 @@
 #pragma once
-// The single-threaded kernels that each instruction set provides. Plain data and pointers only: this header
-// is all that the sources under cpu/isa/ share with the rest, so no inline library code is ever compiled with
-// their -m flags.
+// The single-threaded kernels that each instruction set provides. It has only plain data and pointers. The sources
+// under cpu/isa/ include nothing else of the rest, so no inline library code is ever compiled with their -m flags.
 //
-// One rule makes every result independent of batch, chunking and threads: a dot product is the sum, over
-// column blocks of kColumnBlock in order, of a block's value; a block's value is one vector accumulator fed
-// with the block's columns in order and reduced by one fixed tree. Every register blocking and every cache
-// blocking keeps to it.
+// One rule makes every result independent of batch, chunking and threads: a dot product is the sum, over column blocks
+// of kColumnBlock in order, of a block's value; a block's value is one vector accumulator fed with the block's columns
+// in order and reduced by one fixed tree. All register and cache blocking follows this rule.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +15,7 @@ inline constexpr int64_t kColumnBlock = 1024;
 inline constexpr int64_t kPanelRows = 64;
 inline constexpr int64_t kPanelFloats =
     kColumnBlock * kPanelRows +
-    2 * kPanelRows * 64;  ///< scratch of one thread: a block of weights, turned or widened, and parameters
+    2 * kPanelRows * 64;  ///< scratch of one thread: a block of weights, transposed or widened, and parameters
 inline constexpr int64_t kAttentionRowsMax = 64;  ///< (query, head) pairs of one attention task
 
 /// y[t][y_offset + r] = dot(x[t] + x_offset, row r of w) + bias[r] for all tokens t and rows r; adds to y if
@@ -56,20 +54,21 @@ struct WeightRun {
   const uint16_t* parameters = nullptr;  ///< of row 0; bf16 in 12 bits: the matrix' exponents
   int64_t row_parameters = 0;            ///< numbers from row to row
   int64_t cols = 0;
-  int64_t matrix_rows = 0;  ///< bf16 in 12 bits only: what is stored with the matrix depends on its size
+  int64_t matrix_rows = 0;  ///< bf16 in 12 bits only: the stored parameters depend on it
   const WeightException* exceptions =
       nullptr;  ///< of product_in_12_bits only: those of the task's rows, ascending, and one of row INT64_MAX
-  int64_t exception_count = 0;                  ///< the last one apart
+  int64_t exception_count = 0;                  ///< without the last one
 };
 
 /// n rows of activations, rounded for the instructions that multiply narrow numbers, in blocks of 64 bytes: 32 columns
-/// as bf16 (nearest, ties to even), or a group of 64 columns as bytes q = nearest(x / scale), scale = max |x| / 127;
-/// zeros past the last column. A block of one token lies beside that of the next, so that a kernel reaches all of them
-/// from one pointer.
-///   blocks   [block][token][64]; int4: the columns of a group in the order 0..15, 32..47, 16..31, 48..63, in which its
-///   weights unpack groups   bytes only, [token]: scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32
-///   [G], G = ceil(cols / 64)
-/// A group with a NaN or infinity has a scale that is one.
+/// as bf16 (nearest, ties to even), or a group of 64 columns as bytes q = nearest(x / scale), scale = max |x| / 127.
+/// Columns past the last one are zero. Blocks of adjacent tokens are adjacent, so a kernel reaches all of them from one
+/// pointer.
+///   blocks   [block][token][64]. int4: the columns of a group are in the order in which its weights unpack: 0..15,
+///            32..47, 16..31, 48..63
+///   groups   bytes only, [token]: scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G];
+///            G = ceil(cols / 64)
+/// If a group contains NaN or infinity, its scale does too.
 struct RoundedRows {
   static constexpr int64_t kBlockBytes = 64;
   static constexpr int64_t kSpareBytes =
@@ -101,15 +100,15 @@ struct ProductTask {
 };
 using ProductFn = void (*)(const ProductTask&);
 
-/// A product in two parts; null: there is none.
+/// The kernels of a product for few and for many tokens; null: there is none.
 struct ProductByTokens {
   int64_t few_tokens = 0;  ///< the most tokens of `few`
   ProductFn few = nullptr, many = nullptr;
   ProductFn of(int64_t tokens) const { return tokens <= few_tokens ? few : many; }
 };
 
-/// The fast product of a precision of weights: with activations rounded to what its instruction takes. A token's result
-/// depends on how many tokens share the call (one, few or many: three orders of summation).
+/// The fast product for a precision of weights, with activations rounded to the input type of its instruction. A
+/// token's result depends on how many tokens share the call (one, few or many: three orders of summation).
 struct RoundedProduct {
   int64_t block_columns = 0;
   /// Fills a token's part of `to`.
@@ -124,8 +123,8 @@ struct KvPart {
   int64_t block_bytes = 0;       ///< from block to block
 };
 
-/// Queries of one sequence against one KV head: queries * heads <= kAttentionRowsMax. Query i is at
-/// first_position + i. AttentionShape in kernels/ops.h says what it sees.
+/// Queries of one sequence against one KV head: queries * heads <= kAttentionRowsMax. Query i is at first_position + i.
+/// AttentionShape in kernels/ops.h says which positions it sees.
 struct AttentionTask {
   const float* q = nullptr;       ///< of the first query, at `first_head`
   const float* sink_q = nullptr;  ///< likewise; read for queries with a gap
@@ -140,8 +139,8 @@ struct AttentionTask {
   float* panel = nullptr;   ///< kPanelFloats
 };
 
-/// Floats of one row of `scores`: the positions from the first query's window to the last query, in whole
-/// blocks, behind room for the sinks of the row.
+/// Floats of one row of `scores`: the positions from the first query's window to the last query, in whole blocks, after
+/// room for the sinks of the row.
 constexpr int64_t attention_row_floats(int64_t window_begin, int64_t last_position, int64_t sinks) {
   return (sinks + 15) / 16 * 16 + (last_position / 16 - window_begin / 16 + 1) * 16;
 }
@@ -152,7 +151,7 @@ struct KernelTable {
   void (*attention[4])(const AttentionTask&);  ///< by DType of the cache
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
   void (*widen_bf16)(const std::byte* blocks, int64_t count, const uint8_t* of_code,
-                     uint16_t* to);  ///< of common/bf16_in_12.h, exceptions apart
+                     uint16_t* to);  ///< of common/bf16_in_12.h, without exceptions
   void (*to_f16)(const float* from, int64_t count, uint16_t* to);
   float (*to_int8)(const float* from, int64_t count,
                    int8_t* to);  ///< returns the scale; see KvView in kernels/ops.h
@@ -171,13 +170,13 @@ struct KernelTable {
                   float* y);  ///< one token
   void (*clamp)(float* x, int64_t count, float limit);
 
-  // What the base of an instruction set has none of; parts bring it (kernels/cpu/isa.cc).
+  // Not in the base of an instruction set; filled by parts (kernels/cpu/isa.cc).
   RoundedProduct rounded[5] = {};  ///< by DType as `product`
-  /// Activations rounded as for bf16 with bf16 in 12 bits; gives what bf16 gives, bit by bit.
+  /// Products with bf16 in 12 bits, activations rounded as for bf16. Results are bitwise those of bf16.
   ProductByTokens product_in_12_bits = {};
 };
 
-/// Parts: what an instruction beyond a base is for. Each is compiled with its own flags.
+/// Parts: kernels for an instruction that a base does not use. Each is compiled with its own flags.
 struct ByteProducts {
   RoundedProduct int8, int4;
 };
@@ -199,7 +198,7 @@ extern const ByteProducts kAvx2VnniProducts;
 extern const ByteProducts kAvx512VnniProducts;
 extern const Bf16Products kAvx512Bf16Products;
 extern const TileProducts kAmxProducts;
-/// Multiplies two pairs of tiles and compares every number: asked before the tiles are trusted.
+/// Multiplies two pairs of tiles and compares every number. Called before tiles are used.
 bool amx_multiplies_rightly();
 #endif
 

@@ -1,5 +1,6 @@
 #pragma once
-// A 64-byte aligned buffer that grows to the largest size asked for and stays: no allocation after warm-up.
+// A 64-byte aligned buffer that grows to the largest requested size and keeps it, so nothing is allocated after
+// warm-up.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace moestro::kernels::cpu {
 template <class T>
 class Scratch {
  public:
-  /// Room for `count` values; what it held is lost when it grows.
+  /// Room for `count` values. Its contents are lost when it grows.
   T* at_least(int64_t count) {
     if (count > count_) {
       buffer_.reset();

@@ -2,14 +2,14 @@
 // A small team of persistent threads for loops of a few microseconds to milliseconds. One caller at a time;
 // the caller works too.
 //
-// A loop is cut in chunks, and each thread has a range of them, which it claims one by one from the front: chunks
-// that are neighbours in memory are one stream for the hardware's prefetcher. Who has none left claims from the
-// back of the others' ranges, so a thread that comes late, because it slept or another process has its core,
-// takes fewer, and nobody waits for a thread that holds none. Which thread runs a chunk never shows in the
-// results. An idle thread spins for kSpin, then sleeps in the kernel until the next loop.
+// A loop is cut into chunks. Each thread has a range of chunks, which it claims one by one from the front, so that
+// chunks that are adjacent in memory are one stream for the hardware's prefetcher. A thread that has none left claims
+// from the back of other ranges. So a thread that comes late, because it slept or another process has its core, runs
+// fewer chunks, and no thread waits for one that holds none. Results do not depend on which thread runs a chunk. An
+// idle thread spins for kSpin, then sleeps in the kernel until the next loop.
 //
-// Threads may be of several NUMA nodes. Then run_at() gives chunks to threads of the node that the caller names, where
-// their weights lie, say; who has none left claims from its own node's threads first.
+// Threads may be on several NUMA nodes. Then run_at() gives chunks to threads of the node that the caller names, for
+// example the node of their weights. A thread that has none left claims from its own node's threads first.
 
 #include <atomic>
 #include <chrono>
@@ -26,9 +26,9 @@ class ThreadPool {
  public:
   static constexpr std::chrono::microseconds kSpin{80};
 
-  /// `threads` >= 1, the caller included. Thread i runs on CPU cpus[i] only, where that is given and the kernel allows
-  /// it; the caller, thread 0, is left alone, because threads that it starts for other work would inherit the bond.
-  /// Thread i is of NUMA node nodes[i]; no `nodes`: all are of one.
+  /// `threads` >= 1, including the caller. Thread i runs only on CPU cpus[i], if that is given and the kernel allows
+  /// it. The caller, thread 0, is not pinned, because threads that it starts for other work would inherit that. Thread
+  /// i is on NUMA node nodes[i]; without `nodes`, all are on one.
   explicit ThreadPool(int threads, std::span<const int> cpus = {}, std::span<const int> nodes = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -36,8 +36,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
   bool of_several_nodes() const { return teams_.size() > 1; }
-  /// Chunks of run_at() so far whose node has threads: those that these ran, and those that others did. 0 where all
-  /// threads are of one node.
+  /// Chunks of run_at() so far whose node has threads: those that these threads ran, and those that others ran. 0 if
+  /// all threads are on one node.
   uint64_t chunks_on_their_node() const;
   uint64_t chunks_elsewhere() const;
 
@@ -54,7 +54,7 @@ class ThreadPool {
     run_chunks(chunks, nullptr, &call_body<Body>, &body);
   }
 
-  /// run(), where node_of(chunk) is the node that is to run it, if there is a thread of it; -1: any.
+  /// Like run(). node_of(chunk) is the node that should run it, if it has a thread; -1: any node.
   template <class NodeOf, class Body>
   void run_at(int64_t chunks, const NodeOf& node_of, const Body& body) {
     if (!of_several_nodes() || chunks <= 1) return run(chunks, body);
@@ -73,7 +73,7 @@ class ThreadPool {
   struct Team {
     int node = 0;
     std::vector<size_t> threads = {};
-    int64_t end = 0;  ///< of its chunks in order_, while they are shared out
+    int64_t end = 0;  ///< of its chunks in order_, while they are distributed
   };
   void form_teams(std::span<const int> nodes);
   static constexpr int32_t kNoTeam = -1;
@@ -92,11 +92,11 @@ class ThreadPool {
   uint32_t await_work(uint32_t last_generation);
   void wake();
 
-  // {generation, first chunk left, end} in one word: a claim succeeds only in the loop whose body the thread
-  // has read, and never in one that has been claimed whole.
+  // {generation, first remaining chunk, end} in one word. A claim succeeds only in the loop whose body the thread has
+  // read, and never in one that is completely claimed.
   struct alignas(64) Range {
     std::atomic<uint64_t> word{0};
-    int64_t first = 0, end = 0;           ///< of the next loop, for its caller alone
+    int64_t first = 0, end = 0;           ///< of the next loop, only for its caller
     int32_t team = 0;                     ///< of the thread
     std::atomic<uint64_t> on_their_node{0}, elsewhere{0};  ///< chunks that the thread ran
     std::vector<size_t> claims_from = {}; ///< threads: itself, then its team's, then the others
@@ -110,7 +110,7 @@ class ThreadPool {
   std::atomic<Call> call_{nullptr};
   std::atomic<const void*> body_{nullptr};
   std::atomic<const Placed*> placed_{
-      nullptr};  ///< which chunk a place of a range stands for; null: the chunk of that number
+      nullptr};  ///< the chunk at each position of the ranges; null: the chunk of that number
   alignas(64) std::atomic<uint32_t> epoch_{0};  ///< the futex word: changes with every loop and at the end
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};

@@ -13,23 +13,23 @@ namespace moestro::kernels::cpu {
 
 class Topology {
  public:
-  /// The CPUs of `allowed`. What cannot be read: a CPU is a core of its own; all are of node 0.
+  /// Describes the CPUs in `allowed`. If something cannot be read, each CPU counts as a core, and all are on node 0.
   static Topology read(const std::filesystem::path& system, std::span<const int> allowed);
-  /// Of this process: its affinity mask.
+  /// For the affinity mask of this process.
   static Topology of_process();
 
   int cpus() const { return static_cast<int>(cpus_.size()); }
   int cores() const { return cores_; }
-  /// Those that have CPUs here, rising.
+  /// Nodes with CPUs in this topology, ascending.
   const std::vector<int>& nodes() const { return nodes_; }
   std::vector<int> cpus_of(int node) const;
-  /// Of one of these CPUs; 0 of any other.
+  /// The node of one of these CPUs; 0 for any other.
   int node_of(int cpu) const;
-  /// The same with one node's CPUs alone. kInvalidArgument names the nodes there are.
+  /// This topology with only one node's CPUs. kInvalidArgument names the existing nodes.
   Result<Topology> only(int node) const;
 
-  /// CPUs for so many threads, one core each, a node's cores together; the first `skip` such cores are left to others.
-  /// Empty if there are not as many.
+  /// CPUs for this many threads, one core each, with a node's cores together. The first `skip` such cores are left to
+  /// others. Empty if there are not enough.
   std::vector<int> cores_for(int threads, int skip = 0) const;
 
  private:

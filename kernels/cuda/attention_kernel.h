@@ -1,9 +1,9 @@
 #pragma once
 // Attention over the paged cache. A block computes up to kPairs (query, head) pairs of one sequence and KV head, which
-// share the loads of keys and values. Positions are visited in parts of kPart, anchored at 0: of each the scores, their
-// maximum m and sum l of exponentials, and the weighted values. Parts are merged in their order, by this block or,
-// where they were computed side by side, by a second kernel: through the same merge(), so that a query's result depends
-// neither on that, nor on the other pairs, nor on where its prompt was cut.
+// share the loads of keys and values. Positions are visited in parts of kPart, anchored at 0. A part gives scores,
+// their maximum m, the sum l of their exponentials, and the weighted values. Parts are merged in order, by this block
+// or, if they were computed in parallel, by a second kernel with the same merge(). So a query's result does not depend
+// on that, on the other pairs, or on where its prompt was cut.
 //
 // Eight lanes share a key: each loads 8 of its elements at once, so that a warp reads four whole rows. (Flash decoding:
 // Dao et al. 2023.)
@@ -21,13 +21,13 @@ inline constexpr int kAttentionWarps = kAttentionThreads / kWarp;
 inline constexpr int kPart = MOESTRO_CUDA_ATTENTION_PART;
 inline constexpr int64_t kTokensOfBlock = 16;                    // kKvBlockTokens
 
-/// What a pair sees: positions up to its own that are not before `begin`, or are sinks.
+/// The positions that a pair sees: those up to its own that are not before `begin`, and sinks.
 struct PairSight {
   int64_t position = -1, begin = 0, sinks = 0;
-  int64_t row = 0;  ///< row * heads + head: where its query is and its output goes
+  int64_t row = 0;  ///< row * heads + head: place of its query and its output
 
   __device__ bool sees(int64_t p) const { return p <= position && (p >= begin || p < sinks); }
-  /// Anything of positions [first, first + kPart).
+  /// Whether it sees any of positions [first, first + kPart).
   __device__ bool sees_part(int64_t first) const {
     return first <= position && (first + kPart > begin || first < sinks);
   }
@@ -48,17 +48,17 @@ __device__ inline PairSight sight_of(const MoestroCudaAttention& a, const Moestr
   return s;
 }
 
-/// Of the unit's queries, whose positions rise.
+/// The last position of the unit's queries, whose positions ascend.
 __device__ inline int64_t last_position(const MoestroCudaAttention& a, const MoestroCudaAttentionUnit& unit) {
   return a.queries[unit.first_query + (unit.first_pair + unit.pairs - 1) / (a.kv.heads / a.kv.kv_heads)].position;
 }
 
-/// m and l as above; nothing seen yet: minus infinity and 0.
+/// m and l as above; initially minus infinity and 0.
 struct Softmax {
   float top = -INFINITY, sum = 0.0f;
 };
 
-/// What has been seen so far, and one element of its values, with those of the next part.
+/// Merges the result so far, and one element of its values, with those of the next part.
 __device__ inline void merge(Softmax& seen, float& value, Softmax part, float part_value) {
   if (part.sum == 0.0f) return;  // nothing of it is seen: else the largest score adds 1, or NaN
   if (seen.sum == 0.0f) {
@@ -72,20 +72,20 @@ __device__ inline void merge(Softmax& seen, float& value, Softmax part, float pa
   value = multiply_add(value, before, part_value * now);
 }
 
-/// Where the part-by-part results of a pair lie: for each part top, sum, and head_dim values.
+/// The place of a pair's results by part: for each part top, sum, and head_dim values.
 __device__ inline float* partial_of(const MoestroCudaAttention& a, int64_t row, int64_t part) {
   return a.partial + (row * a.parts + part) * (a.kv.head_dim + 2);
 }
 
 template <typename N, int kElements, int kPairs>
 struct AttentionBlock {
-  static constexpr int kDims = kElements * kKeyLanes;  ///< head_dim, filled up with zeros
+  static constexpr int kDims = kElements * kKeyLanes;  ///< head_dim, padded with zeros
   static constexpr int kOwned = (kPairs * kDims + kAttentionThreads - 1) / kAttentionThreads;  ///< outputs of a thread
 
   /// Shared memory.
   struct Room {
-    float q[2][kPairs][kDims];  ///< as other keys meet them, as sinks do
-    float weights[kPairs][kPart];  ///< scores at first
+    float q[2][kPairs][kDims];  ///< rotated for other keys, and for sinks
+    float weights[kPairs][kPart];  ///< initially scores
     float values[kAttentionWarps][kPairs][kDims];
     Softmax part[kPairs];
     PairSight sight[kPairs];
@@ -143,8 +143,8 @@ struct AttentionBlock {
   /// Element of the head that is this lane's c-th eight's first.
   __device__ static int first_of(int c) { return (c * kKeyLanes + static_cast<int>(threadIdx.x) % kKeyLanes) * 8; }
 
-  /// Calls with each key of the part that is this lane's and its eight's; ends where no lane of the warp has one that
-  /// is seen.
+  /// Calls `visit` with each key of the part that belongs to this lane and its group of eight. Stops when no lane of
+  /// the warp has a visible key.
   template <typename Visit>
   __device__ void each_key(int64_t first, Visit visit) {
     for (int key = static_cast<int>(threadIdx.x) / kKeyLanes; key < kPart; key += kKeysAtOnce) {
@@ -187,7 +187,7 @@ struct AttentionBlock {
     }
   }
 
-  /// Scores become weights; a warp for each pair.
+  /// Turns scores into weights; one warp for each pair.
   __device__ void weigh(int64_t first) {
     for (int pair = warp_id(); pair < kPairs; pair += kAttentionWarps) {
       Softmax s;
@@ -256,7 +256,7 @@ struct AttentionBlock {
     return pair < kPairs && d < a.kv.head_dim && room.sight[pair].position >= 0;
   }
 
-  /// What the warps have of this part: into what was seen before, or out for the second kernel.
+  /// Merges the warps' results of this part into the result so far, or writes them for the second kernel.
   __device__ void take(int i, Softmax& seen, float& value, int64_t part) {
     const int pair = owned(i) / kDims, d = owned(i) % kDims;
     if (!is_output(pair, d)) return;
@@ -301,13 +301,13 @@ MoestroCudaResult attention_of_dims(const MoestroCudaAttention& a, MoestroCudaSt
   return launch_attention<N, 32, kPairs>(a, stream);
 }
 
-/// `single`: every unit is of one pair.
+/// `single`: every unit has one pair.
 template <typename N>
 MoestroCudaResult attention_of(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream) {
   return single ? attention_of_dims<N, 1>(a, stream) : attention_of_dims<N, MOESTRO_CUDA_ATTENTION_PAIRS>(a, stream);
 }
 
-// One source each, so that they compile side by side.
+// One source each, so that they compile in parallel.
 MoestroCudaResult attention_f32(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream);
 MoestroCudaResult attention_bf16(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream);
 MoestroCudaResult attention_f16(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream);

@@ -1,12 +1,12 @@
 #pragma once
-// A device's memory as the engine's buffers, in the order of CudaOps' stream.
+// A device's memory for the engine's buffers, in the order of CudaOps' stream.
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/memory.h"
 
 namespace moestro::kernels::cuda {
 
-/// Of the host, pinned: copies between it and the device need no staging.
+/// Pinned host memory: copies between it and the device need no staging.
 class PinnedMemory final : public Memory {
  public:
   explicit PinnedMemory(DeviceQueue& queue) : queue_(queue) {}
@@ -23,7 +23,7 @@ class PinnedMemory final : public Memory {
   DeviceQueue& queue_;
 };
 
-/// Errors are CudaOps' (status()): after one, nothing is copied, and what is copied out is 0.
+/// Errors are reported by CudaOps (status()). After an error nothing is copied, and data that is copied out is 0.
 class CudaMemory final : public Memory {
  public:
   /// `ops` outlives it.
@@ -44,7 +44,7 @@ class CudaMemory final : public Memory {
   PinnedMemory pinned_;
 };
 
-/// Host memory that a device writes without staging, given back at the end. Null where there is none.
+/// Host memory that a device writes without staging; freed by the destructor. Null if there is none.
 template <typename T>
 class Pinned {
  public:

@@ -1,7 +1,7 @@
 #pragma once
 // Ops over the functions of the CUDA plugin. Pointers to activations, weights, biases and caches are to device memory;
-// spans, and what they hold, are the host's. Every operation is queued on one stream and returns at once; an error of
-// any is kept, and what is queued after it does nothing. Like every Ops it has one caller.
+// spans and their contents are in host memory. Every operation is queued on one stream and returns at once. The first
+// error is kept, and operations after it do nothing. Like every Ops it has one caller.
 
 #include <memory>
 #include <vector>
@@ -26,42 +26,42 @@ struct LayerExperts {
 
 class CudaOps final : public Ops {
  public:
-  /// `functions` live for ever; they concern the device that the calling thread has chosen, and this thread makes all
-  /// calls.
+  /// `functions` are never freed. They apply to the device that the calling thread has selected, and this thread makes
+  /// all calls.
   static Result<std::unique_ptr<CudaOps>> create(const MoestroCudaFunctions& functions, OpsOptions options);
   ~CudaOps() override;
 
-  /// The first error of anything that was queued, as far as it is known.
+  /// The first error of anything that was queued, if it is known yet.
   Status status() const;
-  /// Waits for all that was queued, then as status().
+  /// Waits for everything that was queued, then returns status().
   Status wait();
   MoestroCudaStream stream() const { return queue_.stream; }
-  /// The stream with its functions and its error, for what goes beside the operations.
+  /// The stream with its functions and its error, for work other than operations.
   DeviceQueue& queue() { return queue_; }
 
-  /// Makes room for steps up to a size, so that none of them allocates. Bytes, and the positions that a sequence may
-  /// have; status() says whether there was enough.
+  /// Makes room for steps up to a size, so that they do not allocate. In bytes, and positions of a sequence. status()
+  /// says whether there was enough memory.
   void reserve(int64_t activated, int64_t routes, int64_t partial, int64_t positions);
   /// What experts() needs for the routes of n tokens.
   static int64_t routes_bytes(int64_t n, int64_t top_k, int64_t experts);
-  /// The most that attention on up to n queries, none of them behind `positions`, needs for parts side by side.
+  /// The most bytes that attention on up to n queries, at positions up to `positions`, needs for parts that are
+  /// computed in parallel.
   static int64_t partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions);
 
-  /// Sends what attention over these sequences, of one token each, reads of them, so that no layer of this shape has
-  /// to. How many parts of a sequence it is launched for: its launches depend on nothing else of the sequences but
-  /// their number.
+  /// Sends what attention reads of these sequences, of one token each, so that no layer of this shape has to. Returns
+  /// the number of parts that it is launched for. The launches depend only on this and on the number of sequences.
   int64_t send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
 
-  /// The experts of a layer in three launches, without the host.
+  /// Computes the experts of a layer in three launches, without the host.
   void experts(const LayerExperts& work);
-  /// As combine, onto another stream of rows: y = base + the sums.
+  /// Like combine, but y = base + the sums.
   void combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k,
                     int64_t hidden, float* y);
-  /// As sum_squares, and rows whose sum is not finite become zeros; bad_layer[t] (device, -1 at first) becomes the
-  /// first such layer.
+  /// Like sum_squares, but rows whose sum is not finite become zeros, and bad_layer[t] (device, initially -1) becomes
+  /// the first such layer.
   void guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer);
-  /// ids[t] (device): the token drawn from row t of logits [n, vocabulary] as how[t] says, or the likeliest where `how`
-  /// is empty; -1 where a logit is not finite.
+  /// ids[t] (device): the token drawn from row t of logits [n, vocabulary] as how[t] says, or the most probable if
+  /// `how` is empty; -1 if a logit is not finite.
   void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
               int32_t* ids);
 
@@ -93,17 +93,17 @@ class CudaOps final : public Ops {
   explicit CudaOps(const MoestroCudaFunctions& functions, OpsOptions options);
   const MoestroCudaOps& ops() const { return queue_.functions.ops; }
   bool fine() const { return queue_.error == 0; }
-  /// Whether a product may round its activations, and gains by it.
+  /// Whether a product may round its activations, and is faster if it does.
   bool on_tensor_cores(int64_t tokens, DType weights) const;
   /// What attention reads of the step's sequences, flattened.
   void flatten(std::span<const AttentionSequence> sequences);
   /// Units of sequences that have many queries, and of the others.
   void cut_units(const AttentionShape& shape, std::span<const AttentionSequence> sequences, bool may_round);
 
-  /// Parts that a launch is made for: those of the furthest query, rounded up to a power of two so that the launches of
-  /// many steps are alike.
+  /// The number of parts of a launch: those of the furthest query, rounded up to a power of two so that many steps have
+  /// equal launches.
   int64_t launched_parts() const;
-  /// Where parts of sequences that are computed side by side leave their results; null where they are not.
+  /// Room for the results of parts that are computed in parallel; null if they are not.
   float* partial_room(const AttentionShape& shape, int64_t units, int64_t parts);
 
   OpsOptions options_;

@@ -1,5 +1,5 @@
 #pragma once
-// Memory on a device: workspaces that grow, and small arrays of the host's that kernels read.
+// Memory on a device: workspaces that grow, and small host arrays that kernels read.
 
 #include <array>
 #include <cstddef>
@@ -11,8 +11,7 @@
 
 namespace moestro::kernels::cuda {
 
-/// The stream that everything is queued on, and the first error that a call on it gave: after one nothing is to be
-/// believed.
+/// The stream that everything is queued on, and the first error of a call on it. After an error, no result is valid.
 struct DeviceQueue {
   explicit DeviceQueue(const MoestroCudaFunctions& f) : functions(f) {}
   ~DeviceQueue() {
@@ -28,9 +27,9 @@ struct DeviceQueue {
   bool capturing = false;  ///< what is queued goes into a graph: addresses and sizes as they are, nothing is sent,
                            ///< allocated or waited for
   uint64_t moves =
-      0;  ///< of memory that grew: a graph captured before the last one has addresses that are not any more
+      0;  ///< count of memory that grew; a graph captured before the last one has stale addresses
 
-  /// Whether all has gone well so far, this call included. `call` lives for ever.
+  /// Whether there was no error so far, including this call. `call` is never freed.
   bool note(const char* call, MoestroCudaResult result) {
     if (error == 0 && result != 0) {
       error = result;
@@ -40,15 +39,15 @@ struct DeviceQueue {
   }
 };
 
-/// From the host's memory to the device without waiting for the device: bytes pass through pinned buffers, taken in
-/// turns.
+/// Copies from host memory to the device without waiting for the device: bytes pass through pinned buffers, used in
+/// turn.
 class StagingRing {
  public:
   explicit StagingRing(DeviceQueue& queue) : queue_(queue) {}
   ~StagingRing();
   StagingRing(const StagingRing&) = delete;
   StagingRing& operator=(const StagingRing&) = delete;
-  /// `host` may be reused on return. Waits only where all buffers are still being read.
+  /// `host` may be reused on return. Waits only if all buffers are still being read.
   void copy_in(void* device, const void* host, uint64_t bytes);
 
  private:
@@ -67,7 +66,7 @@ class StagingRing {
   size_t turn_ = 0;
 };
 
-/// Memory that is at least as large as was last asked for. What was in it is lost when it grows.
+/// Memory that is at least as large as last requested. Its contents are lost when it grows.
 class Workspace {
  public:
   explicit Workspace(DeviceQueue& queue) : queue_(queue) {}
@@ -83,10 +82,10 @@ class Workspace {
   uint64_t bytes_ = 0;
 };
 
-/// An array of the host's on the device, always at the same place until it has to grow: what was queued before reads it
-/// before the next one is written, in the order of the stream. The host writes one of a few pinned copies while others
-/// may still be on their way, and waits only if all of them are. An array equal to the last one is not sent again: that
-/// of a step serves all of its layers, and graphs find it where it was.
+/// A host array on the device, always at the same place until it has to grow. In stream order, work that was queued
+/// before reads it before the next array is written. The host writes one of a few pinned copies while others may still
+/// be in flight, and waits only if all of them are. An array that equals the last one is not sent again: the array of a
+/// step serves all of its layers, and graphs find it at the same place.
 class Mirror {
  public:
   explicit Mirror(DeviceQueue& queue) : queue_(queue) {}
@@ -94,7 +93,8 @@ class Mirror {
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
 
-  /// Where the device finds these; valid for what is queued before the next call. Null after an error, and for none.
+  /// The device address of these values, valid for work that is queued before the next call. Null after an error, and
+  /// for no values.
   template <typename T>
   const T* of(std::span<const T> values) {
     return static_cast<const T*>(bytes_of(std::as_bytes(values)));

@@ -1,12 +1,12 @@
 #pragma once
-// What a block of an experts kernel works on: the same for those of few tokens and of many.
+// The work of a block of an experts kernel, for few and for many tokens.
 
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/row_products.h"
 
 namespace moestro::kernels::cuda {
 
-/// The expert of blockIdx.y and its rows of `sorted`; blob is null where there is nothing to compute.
+/// The expert of blockIdx.y and its rows of `sorted`; blob is null if there is nothing to compute.
 struct ExpertWork {
   const char* blob = nullptr;
   int32_t begin = 0, end = 0;
@@ -36,7 +36,7 @@ __device__ WeightRow row_in(const char* tile, int64_t values, int64_t parameters
 /// silu(gate) * up.
 __device__ inline float activated(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 
-/// Row of `out` that a routed row goes to.
+/// The row of `out` of a routed row.
 __device__ inline float* out_row(const MoestroCudaExperts& a, const MoestroCudaRoutedRow& to) {
   return a.out + (static_cast<int64_t>(to.token) * a.top_k + to.rank) * a.layout.hidden;
 }

@@ -3,9 +3,15 @@
 // mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32). Which lane holds which elements is in PTX's manual, "Matrix
 // Fragments for mma.m16n8k16", for bf16: with g = lane / 4 and t = lane % 4,
 //
-//   a[0]: row g, columns 2t and 2t + 1        b[0]: rows 2t and 2t + 1 of column g        d[0], d[1]: row g, columns 2t
-//   and 2t + 1 a[1]: the same of row g + 8               b[1]: rows 2t + 8 and 2t + 9                d[2], d[3]: the
-//   same of row g + 8 a[2], a[3]: as a[0], a[1], 8 columns on   of two numbers in a word the first is in the low half
+//   a[0]        row g, columns 2t and 2t + 1
+//   a[1]        the same of row g + 8
+//   a[2], a[3]  as a[0], a[1], 8 columns further
+//   b[0]        rows 2t and 2t + 1 of column g
+//   b[1]        rows 2t + 8 and 2t + 9
+//   d[0], d[1]  row g, columns 2t and 2t + 1
+//   d[2], d[3]  the same of row g + 8
+//
+// The first of two numbers in a word is in the low half.
 
 #include "kernels/cuda/numbers.h"
 
@@ -22,7 +28,7 @@ __device__ inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], con
 
 #else
 
-/// Its emulation: the lanes show each other what they hold, and each makes its own four sums.
+/// The emulation: lanes exchange their elements, and each computes its own four sums.
 inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   uint32_t held[6][kWarp];
   const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};

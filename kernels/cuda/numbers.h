@@ -1,5 +1,5 @@
 #pragma once
-// Stored numbers as f32, one at a time and eight side by side; and f32 rounded to what is stored.
+// Converts stored numbers to f32, one or eight at a time, and rounds f32 to the stored format.
 
 #include "kernels/cuda/op_abi.h"
 #include "kernels/cuda/simt.h"
@@ -51,7 +51,7 @@ struct alignas(8) Bytes8 {
   uint32_t words[2];
 };
 
-/// Loads and stores at once what was written, or will be read, as other types. `at` lies on a multiple of sizeof(B).
+/// Loads and stores data at once that is read or written as other types elsewhere. `at` is a multiple of sizeof(B).
 template <typename B>
 __device__ inline B load_as(const void* at) {
 #if defined(__CUDACC__)
@@ -79,7 +79,7 @@ __device__ inline int byte_of(const uint32_t* words, int i) {
 }
 __device__ inline int8_t signed_byte_of(const uint32_t* words, int i) { return static_cast<int8_t>(byte_of(words, i)); }
 
-/// Eight numbers of format N from `from`, which lies on a multiple of their bytes (at most 16).
+/// Eight numbers of format N from `from`, which is aligned to their bytes (at most 16).
 template <typename N>
 __device__ inline void load8(const typename N::Stored* from, float (&to)[8]) {
   if constexpr (sizeof(typename N::Stored) == 4) {
@@ -97,7 +97,7 @@ __device__ inline void load8(const typename N::Stored* from, float (&to)[8]) {
   }
 }
 
-/// The same, one by one, of those before `count`; zeros behind.
+/// The same, one by one, for those before `count`; zeros after them.
 template <typename N>
 __device__ inline void load8_some(const typename N::Stored* from, int64_t count, float (&to)[8]) {
   for (int i = 0; i < 8; ++i) to[i] = i < count ? N::value(from[i]) : 0.0f;

@@ -1,7 +1,7 @@
 #pragma once
-// The operations of the CUDA plugin: one plain struct of arguments each. What they compute is said in kernels/ops.h;
-// here is what differs on a device. Every pointer is to device memory; sizes and switches are the host's. An operation
-// is queued on a stream and returns at once.
+// The operations of the CUDA plugin: one plain struct of arguments each. kernels/ops.h says what they compute; this
+// file says what differs on a device. Every pointer is to device memory; sizes and flags are passed by value. An
+// operation is queued on a stream and returns at once.
 
 #include <stdint.h>
 
@@ -46,7 +46,7 @@ struct MoestroCudaGather {
   float* y;
 };
 
-/// RMSNorm where `bias` and `centred` are 0; LayerNorm where `centred` is not.
+/// RMSNorm if `bias` and `centred` are 0; LayerNorm if `centred` is not.
 struct MoestroCudaNorm {
   const float* x;
   int64_t n, dim;
@@ -56,7 +56,7 @@ struct MoestroCudaNorm {
   float* y;  ///< may be x
 };
 
-/// sums[t] as Ops::sum_squares. Where `bad_layer` is not null this is the guard: a row whose sum is not finite becomes
+/// sums[t] as in Ops::sum_squares. If `bad_layer` is not null this is the guard: a row whose sum is not finite becomes
 /// zeros, and bad_layer[t] becomes `layer` unless it was >= 0 before.
 struct MoestroCudaSumSquares {
   float* x;
@@ -105,7 +105,7 @@ struct MoestroCudaCombine {
   float* y;
 };
 
-/// A query of a step and where it stands.
+/// A query of a step and its position.
 struct MoestroCudaQuery {
   int32_t row;  ///< of q, k, v and out
   int32_t position;
@@ -150,11 +150,11 @@ struct MoestroCudaAttention {
   int64_t unit_count;
   int32_t pairs_most;  ///< of any unit
   int32_t rounded;     ///< on tensor cores: everything is rounded to bf16 but sums and scores; not with sinks
-  int64_t parts;     ///< that the furthest query's positions are in, or more: those that nobody sees end at once
+  int64_t parts;     ///< the parts of the furthest query's positions, or more; parts that no query sees end at once
   const float *q, *sink_q;
   float* out;
-  /// Not null: the parts of a sequence are computed side by side and put together by a second kernel. Room for (highest
-  /// row + 1) * heads * parts * (head_dim + 2) floats. Null: one after another; the same bits come out.
+  /// Not null: the parts of a sequence are computed in parallel and merged by a second kernel. Room for (highest row +
+  /// 1) * heads * parts * (head_dim + 2) floats. Null: one after another, with the same bits.
   float* partial;
 };
 
@@ -176,7 +176,7 @@ struct MoestroCudaRoutedRow {
 };
 
 /// Routes by expert: rows of expert e are sorted[offsets[e] .. offsets[e + 1]), in the order of tokens, then ranks;
-/// active: the experts that have rows, in rising order, then -1.
+/// active: the experts that have rows, in ascending order, then -1.
 struct MoestroCudaSortRoutes {
   const int32_t* ids;       ///< [n, top_k], within [0, experts)
   const uint8_t* left_out;  ///< [n], may be null: tokens that are not 0 here have no rows
@@ -210,14 +210,14 @@ struct MoestroCudaExperts {
   const float* x;
   float* activated;  ///< workspace: [rows of `sorted`, ffn]
   float* out;
-  /// 0: in f32. Else at least the tokens of any expert, and products are made on tensor cores: activations are rounded
-  /// to bf16, and so are weights after their scales. bf16, int8 and int4 weights only.
+  /// 0: in f32. Otherwise at least the tokens of any expert, and products use tensor cores: activations are rounded to
+  /// bf16, and so are weights after scaling. Only bf16, int8 and int4 weights.
   int64_t rounded_tokens;
 };
 
-/// How a token is drawn: as engine::Sampling, the token's position with it.
+/// How a token is drawn: as engine::Sampling, with the token's position.
 struct MoestroCudaSampling {
-  float temperature;  ///< 0: the likeliest
+  float temperature;  ///< 0: the most probable
   int32_t top_k;      ///< 0: all
   float top_p, min_p;
   uint64_t seed;
@@ -225,12 +225,11 @@ struct MoestroCudaSampling {
   int32_t position;
 };
 
-/// ids[t]: the token drawn from row t of logits [n, vocabulary], -1 where one of them is not finite. At most 2^21
-/// tokens.
+/// ids[t]: the token drawn from row t of logits [n, vocabulary], -1 if a logit is not finite. At most 2^21 tokens.
 struct MoestroCudaSample {
   const float* logits;
   int64_t n, vocabulary;
-  const struct MoestroCudaSampling* how;  ///< [n]; null: the likeliest, the lowest id among equals
+  const struct MoestroCudaSampling* how;  ///< [n]; null: the most probable, the lowest id among equals
   int32_t* ids;
 };
 

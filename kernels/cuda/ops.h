@@ -1,5 +1,5 @@
 #pragma once
-// The operations of op_abi.h by their names, each beside its kernels.
+// The operations of op_abi.h by name; each is defined with its kernels.
 
 #include "kernels/cuda/op_abi.h"
 
@@ -22,7 +22,7 @@ MoestroCudaResult sort_routes(const MoestroCudaSortRoutes* arguments, MoestroCud
 MoestroCudaResult experts(const MoestroCudaExperts* arguments, MoestroCudaStream stream);
 MoestroCudaResult sample(const MoestroCudaSample* arguments, MoestroCudaStream stream);
 
-/// All of them, for the table that the plugin hands out.
+/// All of them, for the plugin's table.
 MoestroCudaOps all_ops();
 
 }  // namespace moestro::kernels::cuda

@@ -21,16 +21,17 @@ struct MoestroCudaDevice {
   char name[256];  ///< ends with a zero
   int32_t major;   ///< compute capability
   int32_t minor;
-  uint64_t free_bytes;   ///< beside what this probe itself takes
+  uint64_t free_bytes;   ///< without what this probe itself takes
   uint64_t total_bytes;
   char pci[32];          ///< where it sits, as /sys/bus/pci/devices names it: 0000:17:00.0; ends with a zero
-  char failed[256];      ///< why nothing can be computed on it, in CUDA's words; empty: something can; ends with a zero
+  char failed[256];      ///< CUDA's message if the device cannot be used; empty: it can; ends with a zero
 };
 
 typedef int32_t (*MoestroCudaPluginVersion)(void);
 
-/// Fills up to `devices_max` devices and returns how many there are; 0 is possible. A device that fails says so itself.
-/// Below 0: CUDA gave an error for all of them, whose text is in `error` (`error_bytes` of room, ends with a zero).
+/// Fills up to `devices_max` devices and returns how many there are; 0 is possible. A device that fails has its own
+/// message. Below 0: CUDA gave an error for all of them, with its text in `error` (`error_bytes` of room, ends with a
+/// zero).
 typedef int32_t (*MoestroCudaProbe)(struct MoestroCudaDevice* devices, int32_t devices_max, char* error,
                                     int32_t error_bytes);
 
@@ -41,36 +42,36 @@ typedef void* MoestroCudaGraph;
 /// Of event_query: what was queued before the event has not ended yet.
 #define MOESTRO_CUDA_NOT_READY (-2)
 
-/// Memory, streams and events of the device that the calling thread has chosen, and the operations on them. Results as
-/// of operations.
+/// Memory, streams and events of the device that the calling thread has selected, and the operations on them. Results
+/// are those of operations.
 struct MoestroCudaFunctions {
-  /// Text of a result that is not 0; lives for ever.
+  /// Text of a result that is not 0; never freed.
   const char* (*error_text)(MoestroCudaResult result);
-  /// The device that this thread's calls concern from now on.
+  /// Selects the device for this thread's later calls.
   MoestroCudaResult (*use_device)(int32_t index);
 
   MoestroCudaResult (*memory_info)(uint64_t* free_bytes, uint64_t* total_bytes);
   MoestroCudaResult (*allocate)(uint64_t bytes, void** device);
   MoestroCudaResult (*release)(void* device);
-  /// Host memory that copies reach without staging.
+  /// Pinned host memory, which copies reach without staging.
   MoestroCudaResult (*allocate_pinned)(uint64_t bytes, void** host);
   MoestroCudaResult (*release_pinned)(void* host);
-  /// Makes memory of the caller such memory; `read_only`: the mapping cannot be written.
+  /// Pins memory of the caller; `read_only`: the mapping cannot be written.
   MoestroCudaResult (*register_host)(void* host, uint64_t bytes, int32_t read_only);
   MoestroCudaResult (*unregister_host)(void* host);
 
   MoestroCudaResult (*make_stream)(int32_t urgent, MoestroCudaStream* stream);
   MoestroCudaResult (*end_stream)(MoestroCudaStream stream);
   MoestroCudaResult (*wait_stream)(MoestroCudaStream stream);
-  /// `timed`: elapsed() may be asked of it; costs a little more.
+  /// `timed`: elapsed() can be used with it, at a small cost.
   MoestroCudaResult (*make_event)(int32_t timed, MoestroCudaEvent* event);
   MoestroCudaResult (*end_event)(MoestroCudaEvent event);
   MoestroCudaResult (*record_event)(MoestroCudaEvent event, MoestroCudaStream stream);
   MoestroCudaResult (*query_event)(MoestroCudaEvent event);
   MoestroCudaResult (*wait_event)(MoestroCudaEvent event);
-  /// Between two timed events that have come.
+  /// Time between two timed events that have been reached.
   MoestroCudaResult (*elapsed)(float* ms, MoestroCudaEvent begin, MoestroCudaEvent end);
-  /// The stream goes on once the event has come; the host does not wait.
+  /// The stream continues when the event has been reached; the host does not wait.
   MoestroCudaResult (*stream_waits)(MoestroCudaStream stream, MoestroCudaEvent event);
 
   MoestroCudaResult (*copy_in)(void* device, const void* host, uint64_t bytes, MoestroCudaStream stream);
@@ -79,14 +80,14 @@ struct MoestroCudaFunctions {
   /// Every byte becomes `value`.
   MoestroCudaResult (*fill)(void* device, int32_t value, uint64_t bytes, MoestroCudaStream stream);
 
-  /// What this thread queues on the stream from here to end_capture() is not run but kept as a graph, pointers and
-  /// sizes as they are: operations, copies to and from pinned memory, fills. Whatever waits, allocates, asks or records
-  /// is refused meanwhile, and there is no graph then.
+  /// Work that this thread queues on the stream from here to end_capture() is not run but kept as a graph, with its
+  /// pointers and sizes: operations, copies to and from pinned memory, fills. Calls that wait, allocate, query or
+  /// record are refused meanwhile, and then there is no graph.
   MoestroCudaResult (*begin_capture)(MoestroCudaStream stream);
   MoestroCudaResult (*end_capture)(MoestroCudaStream stream, MoestroCudaGraph* graph);
-  /// Runs what was captured, behind what the stream has and behind its own launch before.
+  /// Runs the graph after the work in the stream and after its own previous launch.
   MoestroCudaResult (*launch_graph)(MoestroCudaGraph graph, MoestroCudaStream stream);
-  /// A launch that is under way goes on.
+  /// A launch in progress continues.
   MoestroCudaResult (*end_graph)(MoestroCudaGraph graph);
 
   struct MoestroCudaOps ops;

@@ -4,7 +4,7 @@
 // activations from f32, weights from what they are stored in, quantised ones after their scale and offset. Sums are
 // f32.
 //
-// The next piece of both is loaded into registers while the present one is multiplied. Rows of a piece lie kTileStride
+// The next piece of both is loaded into registers while the current one is multiplied. Rows of a piece are kTileStride
 // apart, so that the lanes of a warp read their fragments from 32 different banks.
 
 #include "kernels/cuda/mma.h"
@@ -26,11 +26,11 @@ struct ProductRoom {
 };
 
 /// What a block reads. `Source` has:
-///   int64_t depth() const                                  columns that are summed over
-///   const float* x(int token) const                        a token of the tile; null: there is none
-///   bool w(int matrix, int row, int64_t& piece, WeightRow& out) const    a row of the tile; false: there is none. In:
-///   which kTileDepth columns of all;
-///                                                          out: which of this row
+///   int64_t depth() const             columns that are summed over
+///   const float* x(int token) const   a token of the tile; null: there is none
+///   bool w(int matrix, int row, int64_t& piece, WeightRow& out) const
+///                                     a row of the tile; false: there is none. `piece` in: which kTileDepth columns
+///                                     of all; out: which of this row
 template <typename W, int kMatrices, typename Source>
 struct ProductTile {
   using Room = ProductRoom<kMatrices>;

@@ -1,6 +1,6 @@
 #pragma once
-// Which of two numbered values comes first: a key orders every f32, NaN below all else, and of equal values the lower
-// id before the higher. So no two keys are equal, whatever the values.
+// The order of numbered values: a key orders every f32, with NaN lowest, and of equal values the lower id before the
+// higher. So no two keys are equal.
 
 #include "kernels/cuda/reduce.h"
 

@@ -12,7 +12,7 @@ __device__ inline float warp_sum(float value) {
   return value;
 }
 
-/// NaN is passed over, unless all are NaN.
+/// NaN is ignored, unless all are NaN.
 __device__ inline float warp_max(float value) {
   for (int step = kWarp / 2; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, step));
   return value;
@@ -20,9 +20,9 @@ __device__ inline float warp_max(float value) {
 
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
 
-/// Of each of `kCount` values its sum over this lane and the one `step` away, each of the two keeping half of the
-/// values: the first of them those of the lane whose bit `step` is 0. What this lane keeps comes to values[0, kCount /
-/// 2). As warp_sum's step, with half the exchanges.
+/// Sums each of `kCount` values over this lane and the lane `step` away. Each of the two keeps half of the values; the
+/// lane whose bit `step` is 0 keeps the first half. This lane's half is moved to values[0, kCount / 2). Like warp_sum's
+/// step, with half the exchanges.
 template <int kCount, int kSize>
 __device__ inline void halve_sums(float (&values)[kSize], int step) {
   const bool upper = (lane_id() & step) != 0;

@@ -1,7 +1,7 @@
 #pragma once
-// Products of one row of weights with a few tokens by a warp, for what memory bounds: each weight is loaded once,
-// widened in registers, and multiplied with f32 activations. A row is cut in units of 16 columns, of which a lane takes
-// every 32nd, so a product has one order of summation, whatever else is computed beside it.
+// Products of one row of weights with a few tokens by a warp, for work that memory limits: each weight is loaded once,
+// widened in registers, and multiplied with f32 activations. A row is cut into units of 16 columns, of which a lane
+// takes every 32nd. So a product has one order of summation, whatever else is computed.
 
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/reduce.h"
@@ -18,7 +18,7 @@ struct WeightRow {
   int64_t cols;
 };
 
-/// Where the two eights of a unit begin, where columns lie side by side.
+/// The beginnings of the two groups of eight of a unit, if columns are adjacent.
 struct SideBySide {
   __host__ __device__ static int64_t units(int64_t cols) { return divided_up(cols, 16); }
   __device__ static int64_t column(int64_t unit, int eight) { return unit * 16 + eight * 8; }
@@ -52,8 +52,8 @@ struct Int8Weights : SideBySide {
   }
 };
 
-/// value = q * scale + offset; eight bytes hold the eight columns of a unit in their low halves, and those 16 further
-/// in their high ones (common/expert_layout.h).
+/// value = q * scale + offset; eight bytes hold the eight columns of a unit in their low halves, and the columns 16
+/// further in their high halves (common/expert_layout.h).
 struct Int4Weights {
   __host__ __device__ static int64_t units(int64_t cols) { return divided_up(cols, kGroup) * 4; }
   __device__ static int64_t column(int64_t unit, int eight) {
@@ -77,14 +77,14 @@ struct Tokens {
   int count;
 };
 
-/// Eight activations from column c on; zeros behind the last.
+/// Eight activations from column c on; zeros after the last.
 __device__ inline void load_x(const float* x, int64_t c, int64_t cols, bool aligned, float (&to)[8]) {
   if (aligned && c + 8 <= cols) load8<F32>(x + c, to);
   else load8_some<F32>(x + c, cols - c, to);
 }
 
-/// sums[row][t] += the products of one unit of each of kRows rows of equal length with token t's columns, x being where
-/// column 0 meets it.
+/// sums[row][t] += the products of one unit of each of kRows rows of equal length with token t's columns; x is the
+/// activation of column 0.
 template <typename W, int kRows>
 __device__ inline void add_unit(const WeightRow (&rows)[kRows], int64_t unit, const Tokens& tokens, bool aligned,
                                 float (&sums)[kRows][kTokensAtOnce]) {
@@ -107,7 +107,7 @@ __device__ inline void add_unit(const WeightRow (&rows)[kRows], int64_t unit, co
   }
 }
 
-/// Both sums over the lanes, in every lane.
+/// The sums over the lanes, in every lane.
 template <int kRows>
 __device__ inline void sum_lanes(int count, float (&sums)[kRows][kTokensAtOnce]) {
   MOESTRO_UNROLL

@@ -1,14 +1,13 @@
 #pragma once
-// What kernels may use. nvcc compiles them for devices; g++ compiles the same sources against kernels/cuda/emulated,
-// for tests. So a kernel keeps to what both have:
+// What kernels may use. nvcc compiles them for devices, and g++ compiles the same sources against kernels/cuda/emulated
+// for tests. So a kernel uses only what both have:
 //
 // - threadIdx, blockIdx, blockDim, gridDim; __syncthreads(), __syncwarp(); __shfl_sync, __shfl_xor_sync, __ballot_sync
-// of whole warps;
-//   atomicAdd and atomicOr on 32 bits. A barrier or an exchange is reached by every thread of the block or warp, and
-//   the number of threads of a block is a multiple of kWarp.
+//   of whole warps; atomicAdd and atomicOr on 32 bits. Every thread of the block or warp reaches a barrier or an
+//   exchange, and the number of threads of a block is a multiple of kWarp.
 // - shared memory only through shared_memory(), with the size given at launch: the emulation poisons and guards it.
-// - multiply-adds written out (multiply_add): nvcc contracts nothing (--fmad=false), so that no two uses of a function
-// round differently.
+// - explicit multiply-adds (multiply_add): nvcc contracts nothing (--fmad=false), so that a function rounds in the same
+//   way wherever it is used.
 // - launch() in place of <<< >>>.
 
 #if defined(__CUDACC__)

@@ -1,5 +1,5 @@
 #pragma once
-// Device memory of one measurement, and what work on a stream takes.
+// Device memory for one measurement, and a clock for work on a stream.
 
 #include <cstdint>
 #include <functional>
@@ -11,10 +11,10 @@
 
 namespace moestro::kernels::limits {
 
-/// Memory, a stream and two timed events, all gone with it. The first error stays.
+/// Memory, a stream and two timed events, freed together. The first error is kept.
 class DeviceClock {
  public:
-  /// `stream`: of whom queues the work; null: one of its own.
+  /// `stream`: the stream that the work is queued on; null: a new one.
   explicit DeviceClock(const MoestroCudaFunctions& functions, MoestroCudaStream stream = nullptr);
   ~DeviceClock();
   DeviceClock(const DeviceClock&) = delete;
@@ -23,22 +23,22 @@ class DeviceClock {
   MoestroCudaStream stream() const { return stream_; }
   const MoestroCudaFunctions& functions() const { return functions_; }
   const Status& status() const { return status_; }
-  /// Whether all is well, this call included.
+  /// Whether there was no error so far, including this call.
   bool note(const char* call, MoestroCudaResult result);
 
-  /// Null after an error, as for all below.
+  /// Null after an error, like everything below.
   void* allocate(uint64_t bytes);
   void* pinned(uint64_t bytes);
-  /// Filled with random bf16 numbers, none larger than `most`.
+  /// Memory filled with random bf16 numbers of at most `most`.
   void* random_bf16(uint64_t bytes, float most);
   template <typename T>
   T* of(std::span<const T> values) {
     return static_cast<T*>(copy_of(std::as_bytes(values)));
   }
 
-  /// Seconds from begin to end of what `work` queues on the stream, `times` over, divided by that.
+  /// Seconds from begin to end of `times` runs of `work` on the stream, divided by `times`.
   double seconds(const std::function<void()>& work, int times = 1);
-  /// How often short work must be done to take `least` seconds together; at most 200. Warms it up.
+  /// How often short work must run to take `least` seconds in all; at most 200. Also warms it up.
   int times_for(const std::function<void()>& work, double least);
 
  private:
@@ -52,7 +52,7 @@ class DeviceClock {
   std::vector<void*> memory_, pinned_;
 };
 
-/// Of runs of a measurement.
+/// The median of the runs of a measurement.
 double median(std::vector<double> values);
 double smallest(const std::vector<double>& values);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a CUDA device can do at most, measured: what is computed on it is held against this, in turns.
+// Measures the limits of a CUDA device, in turns with the work that is compared with them.
 
 #include <cstdint>
 #include <memory>
@@ -12,13 +12,14 @@ namespace moestro::kernels::limits {
 
 class DeviceLimits {
  public:
-  /// Takes `bytes` of device memory, kBytesMin at least, until its end; they should be many times what the device
-  /// caches. kUnavailable: there are not as many. `functions`: of the device that this thread has chosen.
+  /// Takes `bytes` of device memory, at least kBytesMin, until it is destroyed. They should be many times the size of
+  /// the device's caches. kUnavailable: there is not enough memory. `functions`: for the device that this thread has
+  /// selected.
   static Result<std::unique_ptr<DeviceLimits>> create(const MoestroCudaFunctions& functions, uint64_t bytes);
   static constexpr uint64_t kBytesMin = 256 << 10;
 
   uint64_t bytes() const { return bytes_; }
-  /// The first call that failed. What is measured after it has no rate.
+  /// The first call that failed. Measurements after it have no rate.
   const Status& status() const { return clock_.status(); }
 
   /// One half of the memory onto the other: bytes read and written.

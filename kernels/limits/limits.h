@@ -1,6 +1,6 @@
 #pragma once
-// What this machine can do at most, measured: what an engine's speed is held against. Measure it in the same run and in
-// turns with what it is compared with: bandwidth drifts from minute to minute.
+// Measures the limits of this machine, which an engine's speed is compared with. Measure them in the same run and in
+// turns with the engine, because bandwidth changes from minute to minute.
 
 #include <functional>
 #include <memory>
@@ -15,26 +15,26 @@ namespace moestro::kernels::limits {
 
 class Limits {
  public:
-  /// `bytes` of memory to stream from; `ops` outlives this and gives threads and instruction set.
+  /// `bytes` of memory to stream from. `ops` outlives this object and determines threads and instruction set.
   static Result<std::unique_ptr<Limits>> create(Ops& ops, int64_t bytes,
                                                 const std::function<void(int64_t done)>& progress = nullptr);
 
   int64_t bytes() const { return memory_->bytes(); }
   const char* data() const { return memory_->data(); }
-  /// The next `bytes` of the memory, round and round, by a loop that only loads.
+  /// Reads the next `bytes` of the memory, cyclically, with a loop that only loads.
   Measured read(int64_t bytes);
-  /// The same by products of weights of `dtype` with one vector: what decoding can reach. Bytes include the groups'
-  /// parameters.
+  /// The same with products of weights of `dtype` with one vector: the rate that decoding can reach. Bytes include the
+  /// groups' parameters.
   Measured matvec(DType dtype, int64_t bytes);
-  /// One `loop` on every thread.
+  /// Runs `loop` on every thread.
   Measured peak(const PeakLoop& loop);
-  /// Products of n rows with the three matrices of an expert, again and again: the rate that prefill can reach.
+  /// Repeated products of n rows with the three matrices of an expert: the rate that prefill can reach.
   Measured expert_gemm(DType dtype, int64_t hidden, int64_t ffn, int64_t n);
   std::span<const PeakLoop> loops() const { return loops_; }
 
  private:
   Limits(Ops& ops, std::span<const PeakLoop> loops) : ops_(ops), pool_(ops.options().threads), loops_(loops) {}
-  /// Start of the next `bytes` for whoever owns `cursor`.
+  /// Start of the next `bytes` for `cursor`.
   int64_t advance(int64_t& cursor, int64_t bytes) const;
 
   Ops& ops_;

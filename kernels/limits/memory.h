@@ -1,5 +1,5 @@
 #pragma once
-// A stretch of memory that no cache holds, full of numbers that are weights in every precision.
+// A range of memory larger than any cache, filled with numbers that are valid weights in every precision.
 
 #include <cstdint>
 #include <functional>
@@ -13,8 +13,8 @@ namespace moestro::kernels::limits {
 
 class StreamedMemory {
  public:
-  /// Touches every page with the pool's threads; `progress` is told how many bytes are done. kExhausted where there is
-  /// not as much.
+  /// Touches every page with the pool's threads; `progress` gets the number of bytes done. kExhausted if there is not
+  /// enough.
   static Result<std::unique_ptr<StreamedMemory>> create(int64_t bytes, cpu::ThreadPool& pool,
                                                         const std::function<void(int64_t done)>& progress = nullptr);
   ~StreamedMemory();
@@ -26,7 +26,7 @@ class StreamedMemory {
 
   /// Reads [first, first + count) once with all threads of the pool, by the widest loads of the machine.
   void read(int64_t first, int64_t count, cpu::ThreadPool& pool) const;
-  /// A weight of at most this many bytes that begins at `first`, its groups' parameters behind it; `used`: all of its
+  /// A weight of at most this many bytes that begins at `first`, followed by its groups' parameters. `used`: all of its
   /// bytes.
   Weight weight(int64_t first, int64_t bytes_max, DType dtype, int64_t cols, int64_t& used) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Multiply-adds on registers alone: what no product of this machine can be faster than.
+// Multiply-adds in registers: no product on this machine can be faster.
 
 #include <cstdint>
 #include <span>
@@ -8,15 +8,15 @@
 
 namespace moestro::kernels::limits {
 
-/// A loop over 16 accumulators that never leave their registers.
+/// A loop over 16 accumulators that stay in registers.
 struct PeakLoop {
   const char* name;           ///< "f32", "bf16", "int8": of the numbers multiplied
-  const char* instruction;    ///< what it is made of
-  double operations;          ///< of one round: two for each multiply-add
-  float (*run)(int64_t rounds);  ///< returns a sum, so that the loop is not for nothing
+  const char* instruction;    ///< the instruction that it uses
+  double operations;          ///< operations of one round: two for each multiply-add
+  float (*run)(int64_t rounds);  ///< returns a sum, so that the loop is not optimised away
 };
 
-/// Those that `isa` has; f32 is the first. the machine has `isa`.
+/// The loops of `isa`, f32 first. The machine must have `isa`.
 std::span<const PeakLoop> peak_loops(Isa isa);
 
 }  // namespace moestro::kernels::limits

@@ -9,7 +9,7 @@ namespace moestro::kernels::reference {
 
 /// Element i of a run of weights of `dtype` (f32, bf16 or f16) as a number.
 double value_at(const void* data, DType dtype, int64_t i);
-/// Element [row, col], quantised ones included.
+/// Element [row, col], also of quantised weights.
 double weight_at(const Weight& w, int64_t row, int64_t col);
 double silu(double x);
 

@@ -1,5 +1,6 @@
 #pragma once
-// /v1/files and /v1/batches. Routes on the server's thread; the state is asked on the runner's, bytes move on a third.
+// /v1/files and /v1/batches. Routes run on the server's thread, the state is read on the runner's thread, and files are
+// read and written on a third.
 
 #include <memory>
 #include <optional>
@@ -15,7 +16,7 @@ namespace moestro::orchestrator {
 
 class BatchApi final : public Extension {
  public:
-  /// `runner` and what `post` leads to outlive it.
+  /// `runner` and the target of `post` outlive it.
   BatchApi(BatchRunner& runner, std::string model, BatchRunner::Post post);
 
   bool handle(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) override;
@@ -32,9 +33,9 @@ class BatchApi final : public Extension {
     std::string body;
   };
   using ExchangePtr = std::shared_ptr<Exchange>;
-  /// The project whose files and batches a request sees; nothing: all.
+  /// The project whose files and batches a request sees; nullopt: all.
   using Scope = std::optional<std::string>;
-  /// Asks the state and answers with what comes of it.
+  /// Reads the state and answers with the result.
   void answer(const ExchangePtr& exchange, std::function<std::variant<nlohmann::json, ApiError>()> ask);
   void say(const ExchangePtr& exchange, const std::variant<nlohmann::json, ApiError>& what);
   static void refuse(const ExchangePtr& exchange, const ApiError& error);
@@ -45,7 +46,7 @@ class BatchApi final : public Extension {
   void list_files(const HttpRequest& request, const ExchangePtr& exchange);
   void content(const ExchangePtr& exchange, const std::string& id, const Scope& scope);
   std::variant<nlohmann::json, ApiError> remove_file(const std::string& id, const Scope& scope);
-  /// Runner's thread. Nothing: there is none, or it is another project's, which is answered alike.
+  /// Runner's thread. nullopt: there is none, or it belongs to another project; the answer is the same.
   Result<std::optional<FileRecord>> file(const std::string& id, const Scope& scope) const;
   Result<std::optional<BatchRecord>> batch(const std::string& id, const Scope& scope) const;
   void create_batch(const HttpRequest& request, const ExchangePtr& exchange);
@@ -54,7 +55,7 @@ class BatchApi final : public Extension {
   BatchRunner& runner_;
   const std::string model_;
   const BatchRunner::Post post_;
-  std::shared_ptr<int> uploads_ = std::make_shared<int>(0);  ///< under way; server's thread
+  std::shared_ptr<int> uploads_ = std::make_shared<int>(0);  ///< uploads in progress; server's thread
   Background disk_;  ///< last: its thread uses the others
 };
 

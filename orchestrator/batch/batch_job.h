@@ -1,6 +1,6 @@
 #pragma once
-// One batch under way: its input is checked, its lines are given out one by one, its files are written. Each call does
-// a bounded piece of it. Owned by the runner's thread.
+// One batch in progress: checks its input, gives out its lines one by one, and writes its files. Each call does a
+// bounded part of the work. Owned by the runner's thread.
 
 #include <deque>
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace moestro::orchestrator {
 
-/// What jobs share; outlives them.
+/// What all jobs share; outlives them.
 struct BatchSurroundings {
   StateStore& state;
   SharedLines* shared;  ///< null: this orchestrator alone works on batches
@@ -27,10 +27,10 @@ struct BatchSurroundings {
   std::vector<std::string> aliases;  ///< of the model
   size_t line_bytes_max = 16 << 20;
   uint64_t lines_max = 1'000'000;
-  uint64_t line_numbers_max = 16'000'000;  ///< blank ones count here: what is kept of lines is by their numbers
+  uint64_t line_numbers_max = 16'000'000;  ///< including blank lines, because lines are stored by their numbers
 };
 
-/// 16 bytes that stand for a custom_id.
+/// A digest of a custom_id in 16 bytes.
 struct CustomIdDigest {
   uint64_t low = 0, high = 0;
   bool operator==(const CustomIdDigest&) const = default;
@@ -41,42 +41,42 @@ struct CustomIdHash {
 
 class BatchJob {
  public:
-  /// A batch that is not over: new, or as a former process left it.
+  /// A batch that has not ended: new, or from an earlier process.
   BatchJob(BatchSurroundings& around, BatchRecord record);
 
   const BatchRecord& record() const { return record_; }
   bool over() const { return is_over(record_.status); }
-  /// As the state has it now: others may have changed it. True if it is in another state than before.
+  /// Takes the record from the state, which other orchestrators may have changed. True if its status has changed.
   bool refresh(const BatchRecord& record);
-  /// Another orchestrator may have the batch's checking or writing: ask again.
+  /// Another orchestrator may lead the batch (check and write it): ask again.
   void ask_lead() { leads_ = false; }
 
-  /// Lines may be given out.
+  /// Whether lines may be given out.
   bool runs() const { return record_.status == BatchStatus::kInProgress && !exhausted_; }
 
-  /// Does a piece of the checking or of the writing; true if there is more at once. After an error that is not the
+  /// Does a part of the checking or writing; true if there is more to do at once. After an error that is not the
   /// input's (a full disk) it can be called again.
   Result<bool> work();
 
   struct Ready {
     uint64_t number = 0;
     BatchLine line;
-    std::optional<LineResult> refused = {};  ///< it is not to be run: this is its result
+    std::optional<LineResult> refused = {};  ///< the line is not run: this is its result
   };
-  /// The next line that has no result; nothing if there is none (for now). `room`: of a shared batch at most so many
-  /// lines are taken from the others.
+  /// The next line that has no result; nullopt if there is none for now. `room`: the most lines that are taken of a
+  /// shared batch.
   Result<std::optional<Ready>> next(size_t room);
   /// Takes no more lines of a shared batch until it is refreshed.
   void rest() { resting_ = true; }
-  /// Lines that are this orchestrator's and were not given out yet.
+  /// Lines that this orchestrator has taken and not given out yet.
   const std::deque<QueuedLine>& taken() const { return taken_; }
   /// No more lines are given out; the batch will be `outcome` when its files are written.
   Status end(BatchStatus outcome);
-  /// Lines that were given out and have no result kept yet. Writing begins when none is left.
+  /// Lines that were given out and have no stored result yet. Writing begins when there are none left.
   uint64_t open_lines = 0;
-  /// Lines whose results were kept since this process took the batch up: record() has those of before.
+  /// Lines whose results were stored by this process; record() has earlier ones.
   uint64_t good_lines = 0, bad_lines = 0;
-  /// These have results that are kept.
+  /// Marks a line whose result is stored.
   void mark_done(uint64_t line);
 
  private:
@@ -106,15 +106,15 @@ class BatchJob {
   std::optional<LineReader> input_;
   FileRecord input_file_;
   std::optional<InputCheck> input_check_;
-  bool input_checked_ = false;  ///< in this life it has been what was uploaded
+  bool input_checked_ = false;  ///< this process has checked that it is what was uploaded
   std::vector<bool> done_;  ///< by line
-  bool loaded_ = false;     ///< done_ is as the state has it
+  bool loaded_ = false;     ///< done_ was loaded from the state
   bool exhausted_ = false;  ///< the input has no more lines to give out
   std::unordered_set<CustomIdDigest, CustomIdHash> custom_ids_;  ///< seen while checking
-  // Of a shared batch:
+  // For a shared batch:
   std::deque<QueuedLine> taken_;
   bool leads_ = false;      ///< checks the input and writes the files
-  bool may_ask_ = true;     ///< whether it leads; once after each refresh
+  bool may_ask_ = true;     ///< may ask whether it leads; once after each refresh
   bool resting_ = false;
   uint64_t lines_seen_ = 0;
   std::shared_ptr<Writing> writing_;

@@ -1,5 +1,5 @@
 #pragma once
-// One line of a batch: what is asked, and what is said of it. Pure.
+// One line of a batch: its request and its result. Pure functions.
 
 #include <cstdint>
 #include <string>
@@ -12,23 +12,23 @@ namespace moestro::orchestrator {
 struct BatchLine {
   std::string custom_id;
   std::string body;        ///< JSON, as it would be posted to the batch's endpoint
-  uint64_t sequences = 1;  ///< that the scheduler gets of it
+  uint64_t sequences = 1;  ///< sequences that the scheduler gets
 };
 
 /// Why a line is not run.
 struct LineProblem {
-  std::string custom_id;  ///< empty: it has none
+  std::string custom_id;  ///< empty: the line has none
   std::string code, message;
 };
 
 inline constexpr size_t kCustomIdBytesMax = 512;
 
-/// Checks what can be said without running it: the rest is the endpoint's to refuse.
+/// Checks what can be checked without running it. The endpoint checks the rest.
 std::variant<BatchLine, LineProblem> read_batch_line(const std::string& text, const std::string& endpoint,
                                                      const std::string& model,
                                                      const std::vector<std::string>& aliases = {});
 
-/// Where a line stands: its batch and its number.
+/// The place of a line: its batch and its number.
 struct LinePlace {
   const std::string& batch;
   uint64_t line;

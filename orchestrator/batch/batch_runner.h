@@ -1,5 +1,5 @@
 #pragma once
-// The thread that owns the state and runs batches: whoever wants something of either asks it.
+// The thread that owns the state and runs batches. Other threads send it tasks.
 
 #include <chrono>
 #include <condition_variable>
@@ -19,14 +19,15 @@ namespace moestro::orchestrator {
 
 struct BatchLimits {
   size_t lines_in_flight = 64;
-  uint64_t bytes_in_flight = 2 << 20;       ///< of their bodies; one line alone may have more
+  uint64_t bytes_in_flight = 2 << 20;       ///< bytes of their bodies; a single line may have more
   uint64_t sequences_in_flight = 2048;      ///< likewise
-  size_t batches_max = 256;                 ///< that are not over
-  std::chrono::milliseconds retry_first{250}, retry_max{5000};  ///< of a line that the server is too full for
+  size_t batches_max = 256;                 ///< batches that have not ended
+  std::chrono::milliseconds retry_first{250}, retry_max{5000};  ///< pauses for a line while the server is full
   std::chrono::milliseconds stalled{1000};  ///< between tries while the state cannot be written
   std::chrono::milliseconds look{
-      1000};  ///< at what other orchestrators have done to shared batches; less than their lease
-  int tries_max = 4;                        ///< of a shared line while the server is full; then others may have it
+      1000};  ///< pause between checks of what other orchestrators did to shared batches; less than their lease
+  int tries_max = 4;                        ///< tries of a shared line while the server is full; then others may take
+                                            ///< it
 };
 
 /// For /metrics and the status page.
@@ -40,13 +41,13 @@ struct BatchFigures {
     uint64_t total = 0, completed = 0, failed = 0;  ///< lines
     std::string owner;
   };
-  std::vector<UnderWay> under_way;  ///< the oldest that are not over, at most 16
-  std::string stalled;  ///< why no batch goes on; empty: they do
+  std::vector<UnderWay> under_way;  ///< the oldest that have not ended, at most 16
+  std::string stalled;  ///< why batches do not continue; empty: they do
 };
 
 class BatchRunner {
  public:
-  /// `run_line`: hands a request to the API, on the server's thread, where `post` brings it.
+  /// `run_line`: gives a request to the API on the server's thread, by `post`.
   using RunLine = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;
   using Post = std::function<void(std::function<void()>)>;
 
@@ -62,10 +63,10 @@ class BatchRunner {
   BatchFigures figures() const;
   /// Gives out no more lines. From any thread.
   void stop_starting();
-  /// Waits until what was given out has come back and is kept; false if `limit` passes before.
+  /// Waits until all given-out lines have results that are stored; false if `limit` passes before.
   bool wait_settled(std::chrono::milliseconds limit);
 
-  // On its thread alone.
+  // Only on its own thread.
   StateStore& state() { return *state_; }
   const FileStore& files() const { return *files_; }
   int64_t now() const { return around_.now(); }
@@ -83,7 +84,7 @@ class BatchRunner {
     Clock::time_point due{};
   };
 
-  /// What others want of the thread. It may outlive the runner: then nobody looks into it any more.
+  /// Tasks for the thread. The inbox may outlive the runner; it is then no longer read.
   struct Inbox {
     std::mutex mutex;
     std::condition_variable wake;
@@ -124,20 +125,21 @@ class BatchRunner {
 
   const std::unique_ptr<StateStore> state_;
   const std::unique_ptr<FileStore> files_;
-  SharedLines* const shared_;  ///< null: nobody else works on these batches
+  SharedLines* const shared_;  ///< null: no other orchestrator works on these batches
   BatchSurroundings around_;
   const BatchLimits limits_;
   const RunLine run_line_;
   const Post post_;
 
   // Its thread only.
-  std::list<std::unique_ptr<BatchJob>> jobs_;  ///< the next to give out a line first
+  std::list<std::unique_ptr<BatchJob>> jobs_;  ///< in the order in which they give out lines
   std::map<uint64_t, Flight> flights_;
   std::optional<Flight> held_;  ///< given out by its job, and waits for room
   std::map<BatchJob*, std::vector<LineResult>> results_;  ///< not kept yet
   uint64_t next_flight_ = 1, bytes_ = 0, sequences_ = 0;
   Clock::time_point stalled_until_{}, sweep_at_{};
-  Clock::time_point look_at_{}, take_at_{};  ///< of shared batches: when to look again, and from when to take lines
+  Clock::time_point look_at_{}, take_at_{};  ///< for shared batches: the next check, and the earliest time to take
+                                             ///< lines
   uint64_t generation_ = 0;                  ///< of shared_, when claim_own was done
   BatchFigures figures_;
   bool loaded_ = false;

@@ -1,5 +1,5 @@
 #pragma once
-// The JSON of files and batches, and the bodies and queries that ask for them. Pure.
+// The JSON of files and batches, and of requests for them. Pure functions.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,7 +16,7 @@ nlohmann::json batch_json(const BatchRecord& batch);
 /// {"object": "list", "data", "first_id", "last_id", "has_more"}
 nlohmann::json list_json(std::vector<nlohmann::json> items, bool has_more);
 
-/// The body of POST /v1/batches; id, model and times are not set but for output_seconds.
+/// The body of POST /v1/batches. id, model and times are not set, except output_seconds.
 struct BatchOrder {
   BatchRecord record;
   int64_t window_seconds = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// The bytes of files, each by its id. A file is there whole and safe, or not at all. Any thread, a PartFile one at a
-// time.
+// The bytes of files, by id. A file exists completely and durably, or not at all. Any thread may call this; a PartFile
+// is used by one thread at a time.
 
 #include <functional>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace moestro::orchestrator {
 
-/// A file that is being written; gone unless it was committed.
+/// A file that is being written. It is removed unless it was committed.
 class PartFile {
  public:
   virtual ~PartFile() = default;
@@ -21,7 +21,7 @@ class PartFile {
     sum_.add(bytes);
     return append(bytes);
   }
-  /// Safe when it returns; there as soon as the state has its record.
+  /// Durable when it returns. The file exists as soon as the state has its record.
   virtual Status commit() = 0;
   /// Of what was written.
   const FileSum& sum() const { return sum_; }
@@ -35,7 +35,7 @@ class PartFile {
 class FileBytes {
  public:
   virtual ~FileBytes() = default;
-  /// The bytes from `offset` on, at most `size`, and more than none but at the file's end.
+  /// Bytes from `offset`, at most `size`; empty only at the end of the file.
   virtual Result<std::string> read(uint64_t offset, size_t size) = 0;
 };
 
@@ -43,9 +43,9 @@ class FileStore {
  public:
   virtual ~FileStore() = default;
   virtual Result<std::unique_ptr<PartFile>> create(const std::string& id) const = 0;
-  /// kNotFound: it is gone. kUnavailable: so is the place where files are.
+  /// kNotFound: the file is gone. kUnavailable: the place of all files is gone.
   virtual Result<std::unique_ptr<FileBytes>> open(const std::string& id) const = 0;
-  /// When the state has its record no longer, or never got it.
+  /// Call it when the state no longer has, or never got, the file's record.
   virtual void remove(const std::string& id) const = 0;
   /// Removes what is not `known`: parts and files whose record a crash has kept from being written. Nothing where that
   /// goes by itself.
@@ -53,7 +53,7 @@ class FileStore {
   virtual void sweep(const std::function<bool(const std::string& id)>& known) const = 0;
 };
 
-/// `prefix` and 24 random hexadecimal digits.
+/// `prefix` followed by 24 random hexadecimal digits.
 std::string new_id(const std::string& prefix);
 bool is_id(const std::string& text, const std::string& prefix);
 

@@ -1,5 +1,5 @@
 #pragma once
-// A checksum of a file's bytes, as they pass by.
+// A checksum of a file's bytes, computed as they arrive.
 
 #include <cstdint>
 #include <memory>

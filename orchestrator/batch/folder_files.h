@@ -1,5 +1,5 @@
 #pragma once
-// Files in one folder, each under its id; beside a state in SQLite.
+// Files in one folder, each under its id. Used with a state in SQLite.
 
 #include <filesystem>
 
@@ -10,11 +10,12 @@ namespace moestro::orchestrator {
 
 class FolderFiles final : public FileStore {
  public:
-  /// The folder (0700) is made with the first file. One that is away then is waited for, not taken for an empty one.
+  /// The folder (0700) is made with the first file. If it is missing after that, it is waited for and not treated as
+  /// empty.
   static Result<std::unique_ptr<FileStore>> open_folder(const std::filesystem::path& folder);
 
   Result<std::unique_ptr<PartFile>> create(const std::string& id) const override;
-  /// It stays readable when it is removed meanwhile.
+  /// An open file stays readable if it is removed.
   Result<std::unique_ptr<FileBytes>> open(const std::string& id) const override;
   void remove(const std::string& id) const override;
   bool keeps_strays() const override { return true; }

@@ -1,5 +1,5 @@
 #pragma once
-// Whether a batch's input is still what was uploaded, before a line of it is given out. A piece of it at a time.
+// Checks that a batch's input is still what was uploaded, before a line of it is given out. One piece at a time.
 
 #include <memory>
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace moestro::orchestrator {
 
-/// Why bytes of this number and sum are not the file's; none: they are. Files of before there were sums have only a
-/// number.
+/// Why bytes with this count and checksum are not the file's; nullopt: they are. Files from before checksums have only
+/// a count.
 std::optional<std::string> difference(const FileRecord& file, const FileSum& seen);
 
 class InputCheck {

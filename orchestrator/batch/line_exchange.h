@@ -1,5 +1,5 @@
 #pragma once
-// The answer to a line of a batch: it goes to the runner instead of a connection. Server's thread only.
+// The exchange of a batch's line: the answer goes to the runner instead of a connection. Server's thread only.
 
 #include "orchestrator/http/exchange.h"
 
@@ -8,7 +8,7 @@ namespace moestro::orchestrator {
 class LineExchange final : public Exchange {
  public:
   using Answered = std::function<void(int status, std::string body)>;
-  /// `request_id`: where the line stands, for logs.
+  /// `request_id`: the place of the line, for logs.
   LineExchange(std::string request_id, Answered answered)
       : request_id_(std::move(request_id)), answered_(std::move(answered)) {}
 
@@ -32,7 +32,7 @@ class LineExchange final : public Exchange {
   bool background() const override { return true; }
   const std::string& request_id() const override { return request_id_; }
 
-  /// The runner wants no answer any more.
+  /// The runner no longer wants an answer.
   void leave() {
     left_ = true;
     answered_ = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// The lines of a file, one at a time and none longer than a bound in memory.
+// The lines of a file, one at a time, with a bound on the length of a line in memory.
 
 #include <cstdint>
 #include <memory>
@@ -17,17 +17,17 @@ class LineReader {
     uint64_t number = 0;  ///< from 1, as an editor counts
     uint64_t offset = 0;  ///< of its first byte
     std::string text;
-    bool too_long = false;  ///< its text is left out
+    bool too_long = false;  ///< the text is not kept
   };
 
   LineReader(std::unique_ptr<FileBytes> file, size_t line_bytes_max)
       : file_(std::move(file)), line_bytes_max_(line_bytes_max) {}
-  /// The next line that is not blank; nothing at the end. After an error it can be asked again, and goes on where it
-  /// was.
+  /// The next line that is not blank; nullopt at the end. After an error it can be called again and continues at the
+  /// same place.
   Result<std::optional<Line>> next();
-  /// What follows is the line of this number, which begins there.
+  /// Continues at `offset`, where line `number` begins.
   void go_to(uint64_t number, uint64_t offset);
-  /// Of what was read from the beginning on, up to where go_to() left that order.
+  /// The checksum of what was read from the beginning until the first go_to().
   const FileSum& sum() const { return sum_; }
 
  private:

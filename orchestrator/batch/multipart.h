@@ -1,5 +1,5 @@
 #pragma once
-// multipart/form-data (RFC 7578) as it arrives, in pieces of any size. Pure: what it finds goes to the callbacks.
+// Reads multipart/form-data (RFC 7578) as it arrives, in pieces of any size. No I/O: results go to the callbacks.
 
 #include <functional>
 #include <string>
@@ -22,7 +22,7 @@ class MultipartReader {
   /// `content_type`: of the whole body, "multipart/form-data; boundary=...".
   static Result<MultipartReader> open(const std::string& content_type, Callbacks callbacks);
 
-  /// An error of a callback, or what is wrong with the form. Nothing may follow an error.
+  /// Returns an error of a callback or of the form. Do not call it again after an error.
   Status feed(std::string_view piece);
   /// Whether the last boundary has been read.
   bool complete() const { return state_ == State::kDone; }
@@ -39,7 +39,7 @@ class MultipartReader {
   std::string delimiter_;  ///< "\r\n--BOUNDARY"
   Callbacks callbacks_;
   State state_ = State::kPreamble;
-  std::string held_ = "\r\n";  ///< not looked at to its end; the first boundary needs no line break before it
+  std::string held_ = "\r\n";  ///< not searched to its end; the first boundary needs no line break before it
 };
 
 }  // namespace moestro::orchestrator

@@ -1,6 +1,6 @@
 #pragma once
-// Files in the Redis that has the state: every host reaches them there. In pieces, so that none is held in memory whole
-// here.
+// Files in the Redis that has the state, where every host reaches them. They are stored in pieces, so that no file is
+// completely in this process's memory.
 
 #include <memory>
 
@@ -11,15 +11,15 @@ namespace moestro::orchestrator {
 
 class RedisFiles final : public FileStore {
  public:
-  /// `host`: as the state's, which makes a part into a file when it gets the record. `part_life`: how long a part that
-  /// nobody goes on with is kept.
+  /// `host`: the same as the state's, which turns a part into a file when it stores the record. `part_life`: how long
+  /// an abandoned part is kept.
   RedisFiles(RedisPlace place, std::string host, std::chrono::seconds part_life = std::chrono::hours(1),
              RedisLink::Limits limits = {});
   ~RedisFiles() override;
 
   Result<std::unique_ptr<PartFile>> create(const std::string& id) const override;
   Result<std::unique_ptr<FileBytes>> open(const std::string& id) const override;
-  /// Of parts: the bytes of a file go with its record.
+  /// Removes parts only: the bytes of a file are removed with its record.
   void remove(const std::string& id) const override;
   bool keeps_strays() const override { return false; }
   void sweep(const std::function<bool(const std::string& id)>&) const override {}

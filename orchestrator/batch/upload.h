@@ -1,5 +1,5 @@
 #pragma once
-// A file on its way in: the form's parts are taken as they arrive, the file's bytes go to disk on a thread for that.
+// An upload: takes the form's parts as they arrive, and writes the file's bytes on a separate thread.
 
 #include <memory>
 #include <optional>
@@ -16,17 +16,18 @@ namespace moestro::orchestrator {
 class Upload final : public BodySink, public std::enable_shared_from_this<Upload> {
  public:
   using Post = std::function<void(std::function<void()>)>;
-  /// `disk` runs what touches the disk; `post` brings back to the server's thread. Both, and `files`, outlive it.
-  /// `done` is called once, when it is gone.
+  /// `disk` runs disk access; `post` returns to the server's thread. Both, and `files`, outlive it. `done` is called
+  /// once, when it is destroyed.
   Upload(const std::string& content_type, const FileStore& files, Background& disk, Post post,
          std::function<void()> done);
   ~Upload() override;
 
   void take(std::string piece, std::function<void(bool)> taken) override;
 
-  /// On the disk's thread, when all pieces are in: the file is on disk, or why not. The record has all but the time.
+  /// On the disk's thread, after the last piece: completes the file on disk, or returns why not. The record is complete
+  /// except for the time.
   Result<FileRecord> finish();
-  /// So many seconds after it was made it is to go; 0: never.
+  /// The file expires this many seconds after its creation; 0: never.
   int64_t expires_seconds() const { return expires_seconds_; }
 
  private:
@@ -42,7 +43,7 @@ class Upload final : public BodySink, public std::enable_shared_from_this<Upload
   Status problem_;
   std::unique_ptr<PartFile> file_;
   FileRecord record_;
-  std::string field_;  ///< whose content comes; "file": the file's
+  std::string field_;  ///< field whose content is arriving; "file": the file
   std::string purpose_, anchor_, seconds_;
   bool has_file_ = false;
   int64_t expires_seconds_ = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Chat templates: a list of messages to the prompt the model was trained on.
+// Chat templates turn a list of messages into the prompt format that the model was trained on.
 
 #include <chrono>
 #include <memory>
@@ -15,11 +15,10 @@ namespace jinja {
 struct Template;
 }
 
-/// Immutable; copies share one body. render may be called from any thread.
+/// Immutable; copies share their contents. render() may be called from any thread.
 class ChatTemplate {
  public:
-  /// Errors: kInvalidArgument for a syntax error, kUnsupported naming a construct that is not known; both
-  /// with the line.
+  /// Errors: kInvalidArgument for a syntax error, kUnsupported for an unknown construct; both name the line.
   static Result<ChatTemplate> parse(std::string_view source);
 
   /// `messages` becomes the variable of that name, the members of `extra` (bos_token, eos_token, ...) further ones.

@@ -1,5 +1,5 @@
 #pragma once
-// How a template fails inside this folder. Never leaves it: chat_template.cc turns it into a Status.
+// The exception for template errors inside this folder. chat_template.cc turns it into a Status.
 
 #include <string>
 
@@ -10,7 +10,7 @@ namespace moestro::jinja {
 struct TemplateError {
   Code code = Code::kInvalidArgument;
   std::string message;
-  int line = 0;              ///< 0: not known yet
+  int line = 0;              ///< 0: unknown yet
   bool by_template = false;  ///< raise_exception: the message stands alone
 };
 

@@ -24,7 +24,7 @@ constexpr uint64_t kUnitsMax = 10'000'000;  // about a second of the worst templ
 
 class Interpreter {
  public:
-  /// units_max: the work that one rendering may take (charge).
+  /// units_max: the most work of one rendering (charge).
   Interpreter(std::vector<std::pair<std::string, Value>> globals, std::chrono::system_clock::time_point now,
               uint64_t units_max = kUnitsMax);
 
@@ -44,7 +44,7 @@ class Interpreter {
  private:
   enum class Flow { kNormal, kBreak, kContinue };
 
-  /// Bounds recursion: of statements, expressions and, through them, macros.
+  /// Bounds the recursion of statements and expressions, and so of macros.
   class Deeper {
    public:
     explicit Deeper(int& depth);

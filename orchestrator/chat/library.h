@@ -43,19 +43,19 @@ std::optional<Value> bound_method(std::span<const Method> methods, const Value& 
 /// range, namespace, ...; nullopt if there is none.
 std::optional<Value> find_function(std::string_view name);
 
-/// Fails for what a namespace cannot hold: another one (it could refer to itself then), and names that transformers
-/// refuses.
+/// Fails for what a namespace cannot hold: another namespace (it could then refer to itself), and names that
+/// transformers refuses.
 void check_namespace_item(const std::string& name, const Value& value);
 
-/// The arguments by their names, in order; the first `required` must be there. Fails on one too many, or
-/// unknown.
+/// Binds the arguments to their names, in order; the first `required` must be given. Fails for too many or unknown
+/// arguments.
 std::vector<std::optional<Value>> bind(std::string_view what, const Arguments& arguments,
                                        std::initializer_list<std::string_view> names, size_t required = 0);
 const std::string& text_argument(std::string_view what, const Value& value);
 int64_t int_argument(std::string_view what, const Value& value);
 
-/// json.dumps: what lies between items, between keys and values, and, where the JSON has lines, what a line is indented
-/// with.
+/// The style of json.dumps: the separators between items and between keys and values, and the indentation if it has
+/// lines.
 struct JsonStyle {
   std::optional<std::string> indent;
   std::string item_separator = ", ", key_separator = ": ";
@@ -65,7 +65,7 @@ std::string to_json(const Value& value, const JsonStyle& style);
 
 /// str(value), which is itself where it is a string.
 Value soft_text(Interpreter& interpreter, const Value& value);
-/// markupsafe.escape: a markup is itself.
+/// markupsafe.escape: a markup is returned unchanged.
 Value escaped(Interpreter& interpreter, const Value& value);
 
 // format.cc

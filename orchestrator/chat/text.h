@@ -1,5 +1,5 @@
 #pragma once
-// Python's view of text: strings are sequences of characters, here kept as UTF-8.
+// Text operations with Python's meaning: strings are sequences of characters, stored here as UTF-8.
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// What a template computes with: Python's values as far as chat templates use them.
+// The values of templates: Python's values, as far as chat templates use them.
 
 #include <cstdint>
 #include <functional>
@@ -20,8 +20,8 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-/// How much there is to walk in a value. Kept with every container, because one that holds another twice can
-/// look exponentially large while taking no memory.
+/// The amount of content in a value. Kept with every container, because a container that holds another twice can appear
+/// exponentially large without using memory.
 struct Shape {
   int depth = 1;
   uint64_t weight = 1;         ///< nodes, and 16 bytes of text count as one
@@ -41,14 +41,14 @@ struct List {
 
 struct TemplateError;
 
-/// What a filter such as select yields: true even when empty, without a length, and each item is given once. Its items
-/// are computed when it is made; what went wrong then comes after the items before it, where Jinja's would fail.
+/// The result of a filter such as select: true even when empty, without a length, and each item can be read once. Items
+/// are computed when it is made. An error is reported after the items before it, where Jinja's generator would fail.
 struct Generator {
   std::vector<Value> items;
   std::shared_ptr<const TemplateError> failure;
   Shape shape;
   size_t next = 0;
-  bool left = false;  ///< a loop over it was left with `break`: how many items Jinja has taken is not known
+  bool left = false;  ///< a loop over it was left with `break`, so it is unknown how many items Jinja has taken
 };
 
 struct Dict {
@@ -58,8 +58,8 @@ struct Dict {
   const Value* find(std::string_view key) const;
 };
 
-/// namespace(): the one thing a template may change. It may hold no other namespace, so that nothing can
-/// refer to itself.
+/// namespace(): the only value that a template can change. It cannot hold another namespace, so nothing can refer to
+/// itself.
 struct Namespace {
   std::vector<std::pair<std::string, Value>> items;
 };
@@ -96,7 +96,7 @@ class Value {
   static Value integer(int64_t i);
   static Value real(double d);
   static Value string(std::string s);
-  /// A string that `safe` or `escape` made (Markup in Python): a plain one that is joined to it is escaped.
+  /// A string from `safe` or `escape` (Markup in Python). A plain string that is joined to it is escaped.
   static Value markup(std::string s);
   /// A markup if `model` is one, else a plain string.
   static Value string_like(const Value& model, std::string s);
@@ -124,7 +124,7 @@ class Value {
 
   int64_t as_int() const { return int_; }  ///< of a bool too
   double as_real() const { return is_float() ? real_ : static_cast<double>(int_); }
-  // What these refer to lives as long as some copy of the value: not to be had of a temporary.
+  // These references are valid while a copy of the value exists, so they cannot be taken from a temporary.
   const std::string& as_string() const& { return *static_cast<const std::string*>(body_.get()); }
   const List& as_list() const& { return *static_cast<const List*>(body_.get()); }
   const Dict& as_dict() const& { return *static_cast<const Dict*>(body_.get()); }
@@ -156,8 +156,8 @@ class Value {
   std::shared_ptr<const void> body_;
 };
 
-/// What iteration gives, and what keeps it alive. A range over a temporary one is sound (`for (x : iterate(v))`: the
-/// loop holds it); over a part of a temporary does not compile.
+/// The items of an iteration, with their owner. Iterating over a temporary is safe (`for (x : iterate(v))`: the loop
+/// holds it); iterating over a part of a temporary does not compile.
 class Items {
  public:
   Items() = default;
@@ -192,7 +192,7 @@ bool equal(const Value& a, const Value& b);
 void set_item(std::vector<std::pair<Value, Value>>& items, Value key, Value value);
 /// -1, 0, 1; fails for values that Python would not order.
 int compare(const Value& a, const Value& b);
-/// Fails for what Python takes for no key.
+/// Fails for values that cannot be keys in Python.
 void check_hashable(const Value& value);
 bool contains(const Value& container, const Value& item);
 /// str(): what {{ }} prints.
@@ -200,8 +200,8 @@ std::string to_text(const Value& value);
 /// repr(): as within a printed list.
 void append_repr(std::string& out, const Value& value);
 std::string real_text(double value);
-/// The items that iteration gives: of lists, keys of dicts, characters of strings; what is left of a generator, which
-/// is empty then. Fails for what cannot be iterated.
+/// The items of an iteration: items of lists, keys of dicts, characters of strings, or what is left of a generator,
+/// which is empty afterwards. Fails for values that cannot be iterated.
 Items iterate(const Value& value);
 /// The next item of a generator; nullopt at its end.
 std::optional<Value> next_of(Generator& generator);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the control thread owns and does; its callers see control_plane.h alone.
+// The state and work of the control thread. Callers include only control_plane.h.
 
 #include <unistd.h>
 
@@ -78,7 +78,7 @@ class ControlPlane::Loop {
     std::optional<SequenceRequest> request;  ///< absent: cancel `id`
     SequenceId id;
     Sink sink;
-    int64_t sampled = -1;  ///< of a cancelled one: its answer
+    int64_t sampled = -1;  ///< for a cancelled sequence: the tokens of its answer
   };
   struct Owner {
     Sink sink;
@@ -89,7 +89,7 @@ class ControlPlane::Loop {
     ControlSnapshot::Worker figures;  ///< its name among them
     uint64_t version = 0;  ///< of its pack
     uint64_t kv_epoch = 0;
-    int64_t context_max = 0;  ///< the longest sequence it can hold
+    int64_t context_max = 0;  ///< the longest sequence that it can hold
     Nanos heard{0};
     Nanos at_step_since{0};    ///< while it has plans
     bool unreachable = false;  ///< a message could not be sent to it
@@ -136,27 +136,27 @@ class ControlPlane::Loop {
   std::map<WorkerId, Peer> peers_;
   std::unordered_map<SequenceId, Owner> sinks_;
   uint32_t next_worker_ = 1;
-  uint64_t version_ = 0;        ///< of the pack that workers shall have; 0: none has been heard of
+  uint64_t version_ = 0;        ///< version of the pack that workers should have; 0: unknown
   Nanos version_since_{0};
   uint64_t said_by_store_ = 0;  ///< last
   std::set<uint64_t> versions_seen_;
-  activation::EamcShape experts_;  ///< of the workers that are there
+  activation::EamcShape experts_;  ///< of the connected workers
   ControlSnapshot totals_;
   NamesSeen names_seen_;
 
-  // Shared.
+  // Shared with other threads.
   ExpertUse expert_use_;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<bool> stop_{false}, give_up_{false};
   std::atomic<size_t> worker_count_{0};
   std::atomic<int64_t> context_max_{0};
   std::atomic<bool> had_worker_{false};
-  std::atomic<bool> history_lost_{false};     ///< the last checkpoint could not be kept
+  std::atomic<bool> history_lost_{false};     ///< the last checkpoint could not be stored
   std::atomic<int64_t> history_kept_at_{-1};  ///< nanoseconds of the clock; -1: never
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   std::deque<Order> orders_;
-  QueuePlaces places_;  ///< of who was submitted and has not ended
+  QueuePlaces places_;  ///< of sequences that were submitted and have not ended
   RetryAfter retry_after_;
   bool draining_ = false;
   uint64_t keep_wanted_ = 0, keep_done_ = 0;  ///< calls of keep_history_now

@@ -1,5 +1,5 @@
 #pragma once
-// The control thread. Everything here but the constructor's caller's side (submit, cancel, snapshot, drain) runs on it.
+// The control thread. Everything here runs on it, except submit, cancel, snapshot and drain, which other threads call.
 
 #include <atomic>
 #include <chrono>
@@ -25,8 +25,8 @@ namespace moestro::orchestrator {
 
 struct ControlOptions {
   std::string endpoint;  ///< workers connect here
-  shm::FileAccess access = {};  ///< whose workers may map the history
-  std::string model;     ///< as served; workers of another are refused
+  shm::FileAccess access = {};  ///< of the workers that may map the history
+  std::string model;     ///< as served; workers of other models are refused
   int64_t step_tokens = 512;
   size_t steps_in_flight = 2;  ///< of each worker: 1 or 2
   std::vector<TokenId> eos_ids;
@@ -35,40 +35,41 @@ struct ControlOptions {
   std::chrono::milliseconds batch_aging{60000};
   bool prefix_cache = true; ///< equal prefixes share KV blocks
   HistoryOptions history;
-  /// Takes a checkpoint of the history to where it is kept; called on the control thread. May be empty.
+  /// Stores a checkpoint of the history; called on the control thread. May be empty.
   std::function<void(std::vector<std::byte>)> keep_history = {};
   size_t queue_max = 4096;  ///< sequences waiting or running; more are refused
-  std::chrono::milliseconds silence_max{2000};  ///< a worker that is not heard for longer is given up
-  std::chrono::milliseconds worker_wait{60000};  ///< a sequence fails that has waited so long while no worker was there
-  /// Of the model's pack, as the store serves it now; 0: not known. Null: the workers' own says it. Read each turn.
+  std::chrono::milliseconds silence_max{2000};  ///< a worker that is silent for longer is considered dead
+  std::chrono::milliseconds worker_wait{60000};  ///< a sequence fails after waiting this long while there was no worker
+  /// Version of the model's pack that the store serves now; 0: unknown. Null: the workers' own version counts. Read
+  /// each turn.
   const std::atomic<uint64_t>* served_version = nullptr;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< read on any thread
 };
 
-/// What a sequence's owner hears. Finished and Failed are the last.
+/// The events for a sequence's owner. Finished and Failed are the last.
 using SequenceEvent = std::variant<Progress, Finished, Failed>;
 using Sink = std::function<void(SequenceEvent)>;
 
-/// Who has the history, and how.
+/// Workers that have the history, and how.
 struct HistoryReaders {
-  uint64_t by_memory = 0;     ///< workers that have it mapped
-  uint64_t by_messages = 0;   ///< workers with a copy of their own
-  uint64_t shared_bytes = 0;  ///< of the memory that can be mapped; 0: there is none
+  uint64_t by_memory = 0;     ///< workers that have mapped it
+  uint64_t by_messages = 0;   ///< workers with their own copy
+  uint64_t shared_bytes = 0;  ///< of memory that can be mapped; 0: there is none
 };
 
 /// Figures for /metrics, /health and the status page. Totals since the start.
 struct ControlSnapshot {
   struct Worker {
     std::string name, device;
-    double age_s = 0;  ///< since it was last heard
-    double step_age_s = 0;  ///< while it has plans: since it got the first of them, or ended the one before
-    bool outdated = false;  ///< its version of the pack is not the one that is served: it ends what it has begun
+    double age_s = 0;  ///< since its last message
+    double step_age_s = 0;  ///< while it has plans: since it got the first of them, or finished the previous one
+    bool outdated = false;  ///< its version of the pack is no longer served: it only finishes its sequences
     uint64_t plans = 0, plans_in_flight = 0;
     uint64_t step_us = 0, stall_us = 0, last_step_us = 0;
     uint64_t expert_hits = 0, expert_misses = 0;
     uint64_t kv_blocks = 0;
     uint32_t moe_layers = 0;
-    // Of a device with a memory of its own; without one all is 0, and experts are hit and missed in host memory.
+    // Figures of a device with its own memory. Without one all are 0, and hits and misses are those in host memory.
     uint64_t device_slots = 0, device_slot_bytes = 0, device_resident = 0;
     DeviceTotals device_totals = {};
     RecentUses recent = {};
@@ -76,11 +77,12 @@ struct ControlSnapshot {
   };
   std::vector<Worker> workers;
   size_t waiting = 0, running = 0;
-  size_t waiting_of_batches = 0;      ///< of the waiting
+  size_t waiting_of_batches = 0;      ///< part of the waiting sequences
   uint64_t preemptions = 0;           ///< sequences sent back to the queue to make room
-  uint64_t quarantined = 0;           ///< sequences that workers died of
+  uint64_t quarantined = 0;           ///< sequences that were given up because workers died of them
   uint64_t kv_blocks_used = 0, kv_blocks_total = 0;
-  uint64_t kv_host_blocks_used = 0, kv_host_blocks_total = 0;      ///< copies in host memory beside devices'
+  uint64_t kv_host_blocks_used = 0, kv_host_blocks_total = 0;      ///< copies in host memory, in addition to devices'
+                                                                   ///< blocks
   uint64_t kv_moved_out_tokens = 0, kv_moved_in_tokens = 0;        ///< to host memory, and back
   uint64_t prefix_blocks = 0;         ///< KV blocks that no sequence uses and that can be found again
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
@@ -88,13 +90,13 @@ struct ControlSnapshot {
            nonfinite_sequences = 0, dropped_rows = 0;
   uint64_t dram_hits = 0, dram_misses = 0,
            dram_fetched_bytes = 0;  ///< of these, those of workers that compute in host memory
-  DeviceTotals device;                                              ///< and what the devices of the others did
-  std::vector<DeviceUse> device_layers;  ///< by MoE layer; empty: no worker with a device has come
+  DeviceTotals device;                                              ///< and figures of the devices of the others
+  std::vector<DeviceUse> device_layers;  ///< by MoE layer; empty: there was no worker with a device
   uint64_t sampled_tokens = 0, workers_lost = 0;
   HistoryFigures history;
   HistoryReaders history_readers;
-  std::optional<double> history_kept_s;  ///< since the last checkpoint that was kept; none yet: nothing
-  uint64_t worker_restarts = 0;  ///< workers that registered under a name that was there before
+  std::optional<double> history_kept_s;  ///< since the last stored checkpoint; nullopt: there is none
+  uint64_t worker_restarts = 0;  ///< workers that registered under a name that was used before
   DurationHistogram steps;
   uint64_t turns = 0;  ///< of the control thread's loop; what was submitted two turns ago is in these figures
 };
@@ -108,31 +110,31 @@ class ControlPlane {
   /// Queues a sequence. kExhausted if it has no place (scheduler/queue_places.h); kUnavailable while draining. `sink`
   /// is called on the control thread.
   Status submit(SequenceRequest request, Sink sink);
-  /// Its sink is not called again once the control thread has seen this; an event may be under way.
-  /// `sampled`: so many of its tokens are its answer; -1: all that came. Of one that has ended by itself, and whose
-  /// text might have ended before, this says how far it stands.
+  /// Its sink is not called any more after the control thread has seen this; one event may still be in progress.
+  /// `sampled`: the number of its tokens that are its answer; -1: all. For a sequence that has ended by itself, but
+  /// whose text may have ended earlier, this says where.
   void cancel(SequenceId id, int64_t sampled = -1);
   SequenceId next_sequence_id();
-  /// For whoever submit() has just refused because of the queue: when a place is to be expected for it.
+  /// For a client that submit() has just refused because of the queue: when to expect a place.
   std::chrono::seconds retry_after();
 
   ControlSnapshot snapshot() const;
   ExpertShares expert_shares() const;
   bool has_worker() const;
-  /// Whether a worker has ever been there. Until then there is nothing to wait for but the start.
+  /// Whether there has ever been a worker. Before that, the cluster is still starting.
   bool had_worker() const;
   bool draining() const;
-  /// The longest sequence that any worker can hold: its context, or its KV cache. 0 before the first has come.
+  /// The longest sequence that any worker can hold: its context, or its KV cache. 0 before the first worker.
   int64_t context_max() const;
   size_t queue_max() const;
-  /// So many sequences of one request of `flow` can be there at once.
+  /// The most sequences that one request of `flow` can have at once.
   size_t sequences_max(const std::string& flow) const;
-  /// From any thread: how it went with what keep_history was given last.
+  /// From any thread: the result of the last keep_history.
   void history_kept(const Status& how);
-  /// Has keep_history called at once if something has changed since the last time; waits for that.
+  /// Calls keep_history at once if something has changed since the last time, and waits for it.
   void keep_history_now(std::chrono::milliseconds limit);
-  /// Refuses new sequences, waits until the others are done or `limit` has passed; those that are left then fail. From
-  /// any thread but a sink's.
+  /// Refuses new sequences, waits until the others are done or `limit` has passed; the remaining ones then fail. From
+  /// any thread except a sink's.
   void drain(std::chrono::milliseconds limit);
 
  private:

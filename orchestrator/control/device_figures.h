@@ -1,20 +1,20 @@
 #pragma once
-// What devices with a memory of their own do: of one step, of a worker, of all.
+// Figures of devices with their own memory: for one step, for a worker, for all.
 
 #include <cstdint>
 #include <vector>
 
 namespace moestro::orchestrator {
 
-/// Of one MoE layer, or of all together.
+/// For one MoE layer, or for all together.
 struct DeviceUse {
-  uint64_t hits = 0;               ///< experts that a layer wanted and that were there, whole
-  uint64_t misses = 0;             ///< that were not
-  uint64_t late = 0;               ///< of the misses, those that were on their way
+  uint64_t hits = 0;               ///< experts that a layer needed and that were present
+  uint64_t misses = 0;             ///< experts that were not
+  uint64_t late = 0;               ///< of the misses, those that were being copied
   uint64_t evictions = 0;
-  uint64_t prefetched = 0;         ///< that a prefetch completed
-  uint64_t prefetched_used = 0;    ///< of them, used before they were given up
-  uint64_t prefetched_wasted = 0;  ///< of them, given up unused
+  uint64_t prefetched = 0;         ///< experts that a prefetch completed
+  uint64_t prefetched_used = 0;    ///< of them, used before they were evicted
+  uint64_t prefetched_wasted = 0;  ///< of them, evicted unused
   DeviceUse& operator+=(const DeviceUse& other) {
     hits += other.hits, misses += other.misses, late += other.late, evictions += other.evictions;
     prefetched += other.prefetched, prefetched_used += other.prefetched_used,
@@ -23,10 +23,10 @@ struct DeviceUse {
   }
 };
 
-/// The last uses again, on demand with as many slots: how many would have been hits.
+/// The last uses, and how many of them would have been hits on demand with the same number of slots.
 struct RecentUses {
   uint64_t uses = 0;  ///< 0: it was not computed yet
-  uint64_t hits = 0;  ///< as it was, prefetches and all
+  uint64_t hits = 0;  ///< actual hits, with prefetches
   uint64_t lru_hits = 0, belady_hits = 0;
   RecentUses& operator+=(const RecentUses& other) {
     uses += other.uses, hits += other.hits, lru_hits += other.lru_hits, belady_hits += other.belady_hits;
@@ -34,7 +34,7 @@ struct RecentUses {
   }
 };
 
-/// What devices do beside that.
+/// Other figures of devices.
 struct DeviceWork {
   uint64_t host_experts = 0,
            host_rows =
@@ -46,23 +46,23 @@ struct DeviceWork {
   }
 };
 
-/// What a result says of its worker's device, since the result before.
+/// The figures of a worker's device in a result, since the previous result.
 struct DeviceStep {
   std::vector<DeviceUse> layers;
   uint64_t moved_bytes = 0,
-           wasted_bytes = 0;  ///< that the link carried; of them, for prefetches that were given up unused
+           wasted_bytes = 0;  ///< bytes that the link carried; of them, for prefetches that were evicted unused
   uint64_t link_busy_us = 0;
-  uint32_t resident = 0;  ///< slots that hold a whole expert
+  uint32_t resident = 0;  ///< slots with a complete expert
   RecentUses recent;
   DeviceWork work;
 };
 
-/// Sums of that.
+/// Sums of device figures.
 struct DeviceTotals {
   DeviceUse use;
   DeviceWork work;
   uint64_t moved_bytes = 0, wasted_bytes = 0, link_busy_us = 0;
-  uint64_t step_us = 0, stall_us = 0;  ///< of steps of workers with such a device
+  uint64_t step_us = 0, stall_us = 0;  ///< for steps of workers with such a device
 };
 
 }  // namespace moestro::orchestrator

@@ -8,10 +8,10 @@
 namespace moestro::orchestrator {
 
 struct DurationHistogram {
-  /// Upper bounds in seconds; one more bucket holds what is longer.
+  /// Upper bounds in seconds; one further bucket has longer durations.
   static constexpr std::array<double, 16> kBounds{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                                   0.25,   0.5,   1,      2.5,   5,    10,    30,   60};
-  std::array<uint64_t, kBounds.size() + 1> counts{};  ///< of each bucket alone
+  std::array<uint64_t, kBounds.size() + 1> counts{};  ///< per bucket, not cumulative
   double sum = 0;
   uint64_t count = 0;
 

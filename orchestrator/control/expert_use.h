@@ -1,5 +1,5 @@
 #pragma once
-// How often each expert was used of late, for whoever looks.
+// How often each expert was used recently, for the status page.
 
 #include <cstdint>
 #include <mutex>
@@ -12,20 +12,20 @@
 
 namespace moestro::orchestrator {
 
-/// By MoE layer, then expert: its part of the layer's uses. A layer adds up to 1, or to 0 where nothing was used yet.
+/// By MoE layer, then expert: its share of the layer's uses. A layer adds up to 1, or to 0 if nothing was used yet.
 struct ExpertShares {
   int32_t layers = 0, experts = 0;
   std::vector<float> cells;
 };
 
-/// Counts that halve with time. Counted on the control thread, looked at from any.
+/// Counts that halve with time. Counted on the control thread, read from any thread.
 class ExpertUse {
  public:
   static constexpr std::chrono::seconds kHalfLife{60};
 
-  /// A model of this shape is served from here on; what was counted of another shape is forgotten.
+  /// A model of this shape is served from now on; counts of another shape are dropped.
   void begin(const activation::EamcShape& shape);
-  /// What one sequence's tokens have used. Cells that the model does not have are left out.
+  /// Counts what one sequence's tokens have used. Cells that the model does not have are ignored.
   void count(std::span<const activation::ActivationCount> counts, Nanos now);
   ExpertShares shares() const;
 
@@ -33,8 +33,8 @@ class ExpertUse {
   mutable std::mutex mutex_;
   int32_t layers_ = 0, experts_ = 0;
   Nanos since_{0};
-  std::vector<double> cells_;  ///< a use at `since_` weighs 1, one a half-life later 2: nothing that was counted has to
-                               ///< be touched again
+  std::vector<double> cells_;  ///< a use at `since_` weighs 1, one a half-life later 2, so earlier counts need not be
+                               ///< changed
 };
 
 }  // namespace moestro::orchestrator

@@ -1,5 +1,5 @@
 #pragma once
-// Brings the history to the workers that want it: lends its memory to those of this host, and sends it to those that
+// Gives the history to the workers that want it: shares its memory with those of this host, and sends it to those that
 // cannot map it. Control thread.
 
 #include <functional>
@@ -17,18 +17,17 @@ namespace moestro::orchestrator {
 class HistoryLender {
  public:
   using Send = std::function<Status(WorkerId, const std::vector<std::byte>&)>;
-  /// `endpoint`: the workers'; the memory is handed out beside it.
+  /// `endpoint`: that of the workers. The memory is given out at a socket next to it.
   HistoryLender(const std::string& endpoint, const shm::FileAccess& access, Send send);
 
-  /// HistoryOptions::make: an empty history in memory that is handed out from here on. Workers that had the one before
-  /// hear no more of it.
-  /// Where there is no such memory the log says why, and it is this process's own.
+  /// HistoryOptions::make: an empty history in memory that is given out from now on. Workers with the previous one get
+  /// no more changes. If such memory cannot be made, the log says why, and the history is in this process's own memory.
   std::unique_ptr<activation::ActivationHistory> make(uint64_t pack_identity, const activation::EamcShape& shape,
                                                       int32_t capacity);
 
-  /// It wants the history, which is the one that was made last.
+  /// A worker wants the history, which is the one that was made last.
   void joined(WorkerId worker, const activation::ActivationHistory& history);
-  /// What `name` says of the memory it was told of.
+  /// The answer of worker `name` about the memory that was announced to it.
   void answered(WorkerId worker, const std::string& name, const HistoryReader& answer,
                 const activation::ActivationHistory* history);
   void changed(const activation::ActivationHistory& history, std::span<const HistoryEntry> changes);
@@ -45,7 +44,7 @@ class HistoryLender {
   const shm::FileAccess access_;
   const Send send_;
   std::unique_ptr<shm::DescriptorServer> server_;
-  uint64_t segment_ = 0;  ///< 0: none is lent
+  uint64_t segment_ = 0;  ///< 0: none is shared
   uint64_t bytes_ = 0;
   std::map<WorkerId, Reads> readers_;
 };

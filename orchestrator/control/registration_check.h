@@ -1,5 +1,5 @@
 #pragma once
-// Which workers an orchestrator takes.
+// Which workers an orchestrator accepts.
 
 #include <cstdint>
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace moestro::orchestrator {
 
-/// Why a worker is not taken by an orchestrator of `model`; `experts`: of those that are here already. It may have
-/// another version of their pack.
+/// Why an orchestrator of `model` refuses a worker. `experts`: the shape of the workers that are already connected. The
+/// worker may have another version of their pack.
 Status check_registration(const Registration& worker, const std::string& model,
                           std::optional<activation::EamcShape> experts);
 

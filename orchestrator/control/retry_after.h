@@ -9,20 +9,20 @@
 
 namespace moestro::orchestrator {
 
-/// Places come free as sequences end. Each client that is refused is given the time at which one is to be expected for
-/// it, so that they do not all come back at once; nobody is sent away for longer than all that is queued will take.
+/// Places become free as sequences end. Each refused client is given the time when a place is expected for it, so that
+/// clients do not all come back at once. No time is longer than the whole queue will take.
 class RetryAfter {
  public:
-  /// The first sequence has come after there was none.
+  /// The first sequence has arrived after there was none.
   void began(Nanos now);
   void ended(Nanos now);
   /// 1 s to 10 minutes: the header has whole seconds.
   std::chrono::seconds refused(Nanos now, size_t queued);
 
  private:
-  Nanos since_{0};          ///< the ends are all that there were from then on
+  Nanos since_{0};          ///< all ends since then are counted
   std::deque<Nanos> ends_;
-  Nanos promised_{0};       ///< the latest time that was given
+  Nanos promised_{0};       ///< the latest time that was given to a client
 };
 
 }  // namespace moestro::orchestrator

@@ -1,5 +1,5 @@
 #pragma once
-// The scheduler as a control plane wants it.
+// The scheduler's options for a control plane.
 
 #include "orchestrator/scheduler/scheduler.h"
 
@@ -7,7 +7,7 @@ namespace moestro::orchestrator {
 
 struct ControlOptions;
 
-/// With a secret of its own for the keys of prefixes.
+/// With a new secret for the keys of prefixes.
 SchedulerOptions scheduler_options(const ControlOptions& options);
 
 }  // namespace moestro::orchestrator

@@ -1,5 +1,5 @@
 #pragma once
-// What is counted of each worker, and of all together. Control thread.
+// Counters of each worker, and of all together. Control thread.
 
 #include <set>
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace moestro::orchestrator {
 
-/// Of a worker that has computed nothing yet; makes room for its layers in the figures of all.
+/// The initial figures of a worker. Makes room for its layers in the figures of all.
 ControlSnapshot::Worker begin_figures(const Registration& registration, ControlSnapshot& all);
 
-/// kInternal: what a worker says of its device cannot be of the device that it registered.
+/// kInternal: the figures of a worker's device are impossible for the device that it registered.
 Status check_device(const DeviceStep& said, const ControlSnapshot::Worker& worker);
 
-/// Adds a step to the figures of its worker and to those of all. A report whose device cannot be becomes that of a plan
-/// that failed.
+/// Adds a step to the figures of its worker and to those of all. If the device's figures are impossible, the report
+/// becomes that of a failed plan.
 void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnapshot& all);
 
-/// Names of workers that were there; of those beyond a number nobody has, none.
+/// Names of workers that have registered before, up to a number that is not reached in practice.
 class NamesSeen {
  public:
-  /// Whether it was there before; from now on it was.
+  /// Whether the name was used before; remembers it.
   bool again(const std::string& name);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// The worker protocol (common/wire/worker_messages.fbs) from the orchestrator's side. Reading takes any bytes.
+// The worker protocol (common/wire/worker_messages.fbs) from the orchestrator's side. Reading accepts any bytes.
 
 #include <cstddef>
 #include <optional>
@@ -22,7 +22,7 @@ struct Registration {
   uint64_t pack_identity = 0, kv_epoch = 0;
   uint32_t rank = 0, ranks = 1;
   WorkerLimits limits;
-  activation::EamcShape experts;  ///< of the model; empty where a worker does not say
+  activation::EamcShape experts;  ///< of the model; empty if a worker does not say
   bool wants_history = false;
   uint32_t device_slots = 0;  ///< experts that fit in the device's own memory; 0: it has none
   uint64_t device_slot_bytes = 0;
@@ -30,14 +30,14 @@ struct Registration {
 struct HeartbeatMessage {
   uint32_t worker = 0;
 };
-/// A StepResult; figures of the step beside the outcome.
+/// A StepResult: the outcome and figures of the step.
 struct StepReport {
   PlanOutcome outcome;
   uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0,
            dropped_rows = 0;
-  std::optional<DeviceStep> device;  ///< of one with a memory of its own
+  std::optional<DeviceStep> device;  ///< of a device with its own memory
 };
-/// How it went with the history's memory that was announced.
+/// Whether a worker mapped the announced memory of the history.
 struct HistoryReader {
   uint64_t segment = 0;
   bool mapped = false;
@@ -50,13 +50,13 @@ Result<WorkerSays> read_worker_message(std::span<const std::byte> body);
 
 std::vector<std::byte> write_registered(WorkerId worker);
 std::vector<std::byte> write_refused(const Status& why);
-/// `attach_anew`: to fetch the version of the pack that is served.
+/// `attach_anew`: the worker should attach again to get the version that is served.
 std::vector<std::byte> write_drain(bool attach_anew = false);
-/// Where a history's memory can be had: of this segment.
+/// Announces the memory of a history with this segment.
 std::vector<std::byte> write_history_segment(uint64_t segment);
-/// All of a history, in messages of a few MiB; the first one resets.
+/// A whole history, in messages of a few MiB; the first one resets.
 std::vector<std::vector<std::byte>> write_history(const activation::ActivationHistory& history);
-/// Entries of it that have changed.
+/// Changed entries of a history.
 std::vector<std::byte> write_history(const activation::ActivationHistory& history,
                                      std::span<const HistoryEntry> changes);
 std::vector<std::byte> write_release(std::span<const ReleasedSequence> released);

@@ -1,6 +1,6 @@
 #pragma once
 // A language of bytes as a recursive transition network: nodes, edges that read a byte, edges that read nothing, and
-// calls of other nodes whose end comes back. So JSON within JSON needs no copy for every depth.
+// calls of other nodes, which return at their end. So nested JSON needs no copy for each depth.
 
 #include <cstdint>
 #include <span>
@@ -23,10 +23,10 @@ struct Node {
   std::vector<ByteEdge> bytes;
   std::vector<NodeId> empty;
   std::vector<CallEdge> calls;
-  bool end = false;  ///< of what was called, or of the text
+  bool end = false;  ///< end of the called part, or of the text
 };
 
-/// Code points, inclusive.
+/// A range of code points, inclusive.
 using CodePoints = std::pair<uint32_t, uint32_t>;
 inline constexpr uint32_t kCodePointMax = 0x10FFFF;
 
@@ -43,7 +43,7 @@ class ByteGrammar {
   void call(NodeId from, NodeId callee, NodeId back) { nodes_[from].calls.push_back({callee, back}); }
   void end(NodeId node) { nodes_[node].end = true; }
 
-  /// Reads `text`; returns where that leads.
+  /// Adds `text`; returns the node after it.
   NodeId literal(NodeId from, std::string_view text);
   /// Reads one code point of `low` to `high` as UTF-8; surrogates are none.
   void code_points(NodeId from, NodeId to, CodePoints range);

@@ -1,6 +1,6 @@
 #pragma once
-// A grammar against a vocabulary: which tokens may come next, and what they lead to. Shared by all sequences that use
-// it; from any thread.
+// A grammar with a vocabulary: which tokens may come next, and which state they lead to. Shared by all sequences that
+// use it; any thread.
 
 #include <memory>
 #include <mutex>
@@ -12,7 +12,8 @@
 
 namespace moestro::grammar {
 
-/// What constrained decoding knows of a model: its tokens' bytes and those that end a text. Immutable.
+/// What constrained decoding needs to know of a model: the bytes of its tokens, and the tokens that end a text.
+/// Immutable.
 struct GrammarVocabulary {
   TokenTrie tokens;
   std::vector<TokenId> eos_ids;
@@ -23,28 +24,28 @@ inline constexpr const char* kTooLarge =
 
 class CompiledGrammar {
  public:
-  static constexpr size_t kMaskBytesMax = size_t{16} << 20;  ///< masks kept; more are made anew
-  static constexpr size_t kUnfinishedMax = 16;               ///< masks that are being made
-  static constexpr int64_t kMaskWorkMax = 100'000'000;       ///< of one mask: about a second; more is a failure
+  static constexpr size_t kMaskBytesMax = size_t{16} << 20;  ///< masks that are kept; further ones are computed again
+  static constexpr size_t kUnfinishedMax = 16;               ///< masks that are being computed
+  static constexpr int64_t kMaskWorkMax = 100'000'000;       ///< for one mask, about a second; more is an error
   using Mask = orchestrator::TokenConstraint::Mask;
 
   CompiledGrammar(ByteGrammar grammar, std::shared_ptr<const GrammarVocabulary> vocabulary);
 
   /// kDeadState: no text is in the language, as GrammarStates says.
   StateId start() const { return states_.start(); }
-  /// As TokenConstraint::allowed_within. kUnsupported if the grammar is too ambiguous or large, kInternal if it leads
-  /// nowhere.
+  /// As TokenConstraint::allowed_within. kUnsupported if the grammar is too ambiguous or large, kInternal if no token
+  /// is allowed.
   Result<std::optional<Mask>> allowed_within(StateId state, int64_t& work);
-  /// Where a token leads; kDeadState if it is not allowed.
+  /// The state after a token; kDeadState if the token is not allowed.
   StateId advance(StateId state, TokenId token);
   StateId advance_byte(StateId state, uint8_t byte);
   bool complete(StateId state);
-  /// It has turned out to be too ambiguous or too large; what was said since is not reliable.
+  /// True if the grammar is too ambiguous or too large; later results are not reliable.
   bool failed();
   size_t states();
 
  private:
-  /// A walk of the tokens' trie and the automaton together, as far as it has come.
+  /// The state of a joint walk over the tokens' trie and the automaton.
   struct Walk {
     std::shared_ptr<orchestrator::TokenMask> mask;
     std::vector<StateId> path;  ///< by bytes from the walk's state on
@@ -62,7 +63,7 @@ class CompiledGrammar {
   std::unordered_map<StateId, Walk> walks_;
 };
 
-/// One sequence's way through a grammar.
+/// One sequence's position in a grammar.
 class GrammarConstraint final : public orchestrator::TokenConstraint {
  public:
   explicit GrammarConstraint(std::shared_ptr<CompiledGrammar> grammar)

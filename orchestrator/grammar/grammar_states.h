@@ -1,6 +1,6 @@
 #pragma once
-// A ByteGrammar as a deterministic automaton that is made as it is walked. A state is a set of (node, stack of calls);
-// stacks share their tails. Belongs to one thread at a time.
+// A ByteGrammar as a deterministic automaton, built as it is used. A state is a set of (node, stack of calls); stacks
+// share their tails. Used by one thread at a time.
 
 #include <array>
 #include <cstdint>
@@ -26,20 +26,20 @@ class GrammarStates {
 
   /// kDeadState: no text ends within kDepthMax.
   StateId start() const { return start_; }
-  /// Where `byte` leads; kDeadState: nowhere.
+  /// The state after `byte`; kDeadState: not allowed.
   StateId next(StateId state, uint8_t byte) {
     const StateId to = transitions_[size_t{state} * classes_ + class_of_[byte]];
     return to != kUnknown ? to : make_next(state, byte);
   }
-  /// The text may end here.
+  /// Whether the text may end here.
   bool accepting(StateId state) const { return states_[state].accepting; }
-  /// And nothing else can come.
+  /// Whether the text must end here.
   bool ends(StateId state) const { return states_[state].accepting && states_[state].items.empty(); }
-  /// The grammar has turned out to be too ambiguous or too large to be walked; what was said since is not reliable.
+  /// True if the grammar is too ambiguous or too large; later results are not reliable.
   bool failed() const { return failed_; }
   void give_up() { failed_ = true; }
   size_t size() const { return states_.size(); }
-  /// What making states has cost so far, in units of about 10 ns.
+  /// The work of building states so far, in units of about 10 ns.
   int64_t work() const { return work_; }
 
  private:

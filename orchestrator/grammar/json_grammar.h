@@ -1,5 +1,5 @@
 #pragma once
-// The parts of JSON as byte grammars. Every function reads its part from `from` on and returns the node behind it.
+// The parts of JSON as byte grammars. Every function adds its part after `from` and returns the node after it.
 
 #include <cstdint>
 #include <limits>
@@ -12,7 +12,7 @@
 
 namespace moestro::grammar {
 
-/// Digits of a whole number: all of them fit 64 bits.
+/// Digits of a whole number, so that all fit in 64 bits.
 inline constexpr int kDigitsMax = 18;
 inline constexpr int64_t kIntegerMax = 999'999'999'999'999'999;
 
@@ -20,12 +20,12 @@ class JsonGrammar {
  public:
   explicit JsonGrammar(ByteGrammar& grammar) : g_(grammar) {}
 
-  /// What may stand between two parts: nothing, a space, or a new line with up to 20 spaces or tabs. Bounded, so that a
-  /// model that likes white space still ends.
+  /// White space between two parts: nothing, a space, or a new line with up to 20 spaces or tabs. It is bounded, so
+  /// that a model cannot generate white space forever.
   NodeId white(NodeId from);
-  /// A string of `least` to `most` code points, quotes included; nothing: no bound.
+  /// A string of `least` to `most` code points, with its quotes; nullopt: no bound.
   NodeId string(NodeId from, int64_t least = 0, std::optional<int64_t> most = std::nullopt);
-  /// One code point of `ranges`, as a JSON string shows it: escaped where it has to be.
+  /// One code point of `ranges` in a JSON string, escaped if necessary.
   void character(NodeId from, NodeId to, std::span<const CodePoints> ranges);
   /// A string without escapes that is none of `names`.
   NodeId other_key(NodeId from, const std::vector<std::string>& names);

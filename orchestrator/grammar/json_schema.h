@@ -1,8 +1,8 @@
 #pragma once
-// JSON schemas as byte grammars. What is generated satisfies the schema; what cannot be promised is refused by name, or
-// passed over where the schema is a wish.
+// JSON schemas as byte grammars. Generated text satisfies the schema. A keyword that cannot be guaranteed is refused by
+// name, or ignored if the schema is not strict.
 //
-// Objects have their properties in the order of the schema, and others only where additionalProperties is true or a
+// Objects have their properties in the order of the schema, and others only if additionalProperties is true or a
 // schema.
 
 #include <map>
@@ -18,12 +18,12 @@ class JsonSchemaCompiler {
  public:
   using Json = nlohmann::ordered_json;
 
-  /// `root` is what references ("#/...") are resolved in. `passed_over`: gets what cannot be promised, by name and
-  /// place, instead of its being refused. All outlive it.
+  /// `root` is what references ("#/...") are resolved in. `passed_over`: if given, gets the name and place of keywords
+  /// that cannot be guaranteed, instead of refusing them. All outlive it.
   JsonSchemaCompiler(ByteGrammar& grammar, const Json& root, std::vector<std::string>* passed_over = nullptr)
       : g_(grammar), json_(grammar), root_(root), passed_over_(passed_over) {}
 
-  /// A value that satisfies the root schema. kUnsupported names a keyword and where it is, kInvalidArgument what is no
+  /// A value that satisfies the root schema. kUnsupported names a keyword and its place; kInvalidArgument: not a valid
   /// schema.
   Result<NodeId> compile(NodeId from) { return add(from, root_, ""); }
 

@@ -8,7 +8,7 @@
 
 namespace moestro::grammar {
 
-/// As many digits as every reader of JSON keeps: no text is taken for a number on the other side of a bound.
+/// The number of digits that every JSON reader keeps, so that no text is read as a number on the other side of a bound.
 inline constexpr int kExactDigits = 15;
 
 struct NumberBound {
@@ -19,11 +19,11 @@ struct NumberBound {
 struct NumberRange {
   std::optional<NumberBound> least, most;
   int fraction_digits = kExactDigits;  ///< at most
-  int64_t divisor = 1;                 ///< of whole numbers (fraction_digits is 0): all are multiples of it
+  int64_t divisor = 1;                 ///< for whole numbers (fraction_digits is 0): all are multiples of it
 };
-inline constexpr int64_t kDivisorMax = 100;  ///< each remainder has nodes of its own
+inline constexpr int64_t kDivisorMax = 100;  ///< each remainder has its own nodes
 
-/// A number of the range without an exponent, of at most kExactDigits digits; returns the node behind it. Nothing:
+/// Adds numbers of the range without an exponent, of at most kExactDigits digits; returns the node after them. nullopt:
 /// there is no such number.
 std::optional<NodeId> add_number(ByteGrammar& grammar, NodeId from, const NumberRange& range);
 

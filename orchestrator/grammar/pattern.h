@@ -9,8 +9,8 @@
 namespace moestro::grammar {
 
 /// A JSON string, quotes included, whose value `pattern` matches; as in JSON schemas, anywhere in it unless ^ and $ say
-/// otherwise. Known are characters, ., classes, \d \w \s and their opposites, groups, | and the quantifiers;
-/// kUnsupported names what is not, kInvalidArgument what is no pattern.
+/// otherwise. Supported are characters, ., classes, \d \w \s and their complements, groups, | and quantifiers.
+/// kUnsupported names anything else; kInvalidArgument: not a valid pattern.
 Result<NodeId> add_pattern(ByteGrammar& grammar, NodeId from, std::string_view pattern);
 
 /// A text that `pattern` matches from its first character to its last; ^ and $ may be there, and change nothing.

@@ -1,5 +1,5 @@
 #pragma once
-// Which words a schema may use, and their values.
+// The supported keywords of a schema, and their values.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -14,25 +14,25 @@ namespace moestro::grammar {
 
 using SchemaJson = nlohmann::ordered_json;
 
-/// Whether the word says which values are allowed; "type" apart, which stands beside each of them.
+/// Whether the keyword restricts the allowed values, except "type", which may accompany any of them.
 bool shapes_values(const std::string& word);
-/// The words of a schema (an object) that are neither understood nor mere remarks.
+/// The keywords of a schema (an object) that are neither supported nor annotations.
 std::vector<std::string> unknown_keywords(const SchemaJson& schema);
-/// The types that the schema allows, by "type" or by what its other words speak of; empty: any value.
+/// The types that the schema allows, from "type" or from its other keywords; empty: any value.
 Result<std::vector<std::string>> types_of(const SchemaJson& schema, const std::string& path);
 /// A whole number, `least` or more.
 Result<std::optional<int64_t>> whole_number(const SchemaJson& schema, const char* key, const std::string& path,
                                             int64_t least = 0);
-/// The bounds of an integer, cut to what has at most 18 digits.
+/// The bounds of an integer, limited to 18 digits.
 Result<std::pair<int64_t, int64_t>> integer_bounds(const SchemaJson& schema, const std::string& path);
 /// The bounds of a number.
 Result<NumberRange> number_bounds(const SchemaJson& schema, const std::string& path);
-/// What a number is to be a multiple of; 0: of nothing.
+/// The value of multipleOf; 0: none.
 Result<double> divisor_of(const SchemaJson& schema, const std::string& path);
-/// What oneOf says is what anyOf says only where no value can be of two alternatives.
-/// Why that is not certain of a list of alternatives; empty: it is.
+/// oneOf equals anyOf only if no value fits two alternatives. Why that is not certain for a list of alternatives;
+/// empty: it is certain.
 std::string overlap_of(const SchemaJson& list);
-/// The pattern that stands for a "format"; nothing if it is not known.
+/// The pattern of a "format"; nullopt if the format is unknown.
 std::optional<std::string> pattern_of_format(const std::string& format);
 
 /// "where: what".

@@ -1,6 +1,5 @@
 #pragma once
-// The bytes of all tokens of a vocabulary, so that a walk through an automaton looks at common beginnings once.
-// Immutable.
+// The bytes of all tokens of a vocabulary, so that a walk through an automaton visits common prefixes once. Immutable.
 
 #include <cstdint>
 #include <span>
@@ -20,10 +19,11 @@ class TokenTrie {
     uint8_t byte = 0;
   };
 
-  /// bytes[id] of each token; empty: it is in no text.
+  /// bytes[id] of each token; empty: the token is not text.
   explicit TokenTrie(std::vector<std::string> bytes);
 
-  const std::vector<Entry>& entries() const { return entries_; }  ///< what begins with an entry's bytes follows it
+  const std::vector<Entry>& entries() const { return entries_; }  ///< entries that begin with an entry's bytes follow
+                                                                  ///< it
   const std::vector<TokenId>& tokens() const { return tokens_; }
   const std::string& bytes(TokenId id) const { return bytes_[static_cast<size_t>(id)]; }
   size_t vocab() const { return bytes_.size(); }

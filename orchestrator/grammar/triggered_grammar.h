@@ -1,9 +1,9 @@
 #pragma once
-// Free text, but what follows a marker is what a grammar reads; then free text again.
+// Free text in which the text after a marker must follow a grammar; then free text again.
 //
-// A token may end the marker and go on: then what it goes on with is read by the grammar, too, and a token that goes on
-// with something else may not be said there. So free text has masks, but only where such a token is about to end the
-// marker: nearly never.
+// A token may contain the end of the marker and more text. The rest of it must then follow the grammar, and other such
+// tokens are not allowed there. So free text has masks, but only where a token could end the marker in this way, which
+// is very rare.
 
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@ namespace moestro::grammar {
 /// Shared by all sequences that use it; from any thread.
 class TriggeredGrammar {
  public:
-  /// In free text, behind so many bytes of the marker; or, not dead, where the grammar is.
+  /// In free text: the number of bytes of the marker so far. Otherwise the state of the grammar, which is not dead.
   struct Place {
     size_t matched = 0;
     StateId state = kDeadState;
@@ -29,7 +29,7 @@ class TriggeredGrammar {
 
   /// As TokenConstraint::allowed_within.
   Result<std::optional<CompiledGrammar::Mask>> allowed_within(const Place& at, int64_t& work);
-  /// Where a token leads; nothing if it is not allowed. What is in no text leaves free text as it is.
+  /// The place after a token; nullopt if it is not allowed. A token that is not text does not change free text.
   std::optional<Place> advance(const Place& from, TokenId token);
 
  private:
@@ -40,12 +40,12 @@ class TriggeredGrammar {
   const std::shared_ptr<CompiledGrammar> grammar_;
   const std::string marker_;
   const std::shared_ptr<const GrammarVocabulary> vocabulary_;
-  std::vector<size_t> shorter_;  ///< of so many bytes of the marker: how many at their end begin it, too
+  std::vector<size_t> shorter_;  ///< for each number of bytes of the marker: how many at their end begin it again
   std::vector<std::shared_ptr<const orchestrator::TokenMask>>
-      masks_;  ///< by bytes of the marker that are said; null: any token
+      masks_;  ///< by the bytes of the marker so far; null: any token
 };
 
-/// One sequence's way through it.
+/// One sequence's position in it.
 class TriggeredConstraint final : public orchestrator::TokenConstraint {
  public:
   explicit TriggeredConstraint(std::shared_ptr<TriggeredGrammar> grammar) : grammar_(std::move(grammar)) {}

@@ -1,6 +1,6 @@
 #pragma once
-// From the counts in workers' results to the activation history of the model. A machine without I/O; the control thread
-// owns it.
+// Builds the activation history of the model from the counts in workers' results. A state machine without I/O; the
+// control thread owns it.
 
 #include <deque>
 #include <functional>
@@ -16,16 +16,16 @@
 namespace moestro::orchestrator {
 
 struct HistoryOptions {
-  int32_t capacity = 512;             ///< requests that are kept, prompts and answers apart; 0: nothing is
-  std::vector<std::byte> checkpoint = {};  ///< of an earlier run; empty: none
+  int32_t capacity = 512;             ///< requests that are kept, separately for prompts and answers; 0: none
+  std::vector<std::byte> checkpoint = {};  ///< from an earlier run; empty: none
   Nanos interval = std::chrono::seconds(60);  ///< between checkpoints while something changes
-  /// Makes an empty history for a pack. Empty: one in this process's own memory.
+  /// Makes an empty history for a pack. If not set, it is in this process's own memory.
   std::function<std::unique_ptr<activation::ActivationHistory>(uint64_t pack_identity,
                                                                const activation::EamcShape& shape, int32_t capacity)>
       make = {};
 };
 
-/// An entry that is to be told to workers.
+/// An entry that must be sent to workers.
 struct HistoryEntry {
   bool answer = false;  ///< of the answers' collection
   int32_t entry = 0;
@@ -42,30 +42,29 @@ class HistoryKeeper {
  public:
   explicit HistoryKeeper(HistoryOptions options);
 
-  /// A worker is there whose model has this shape. The first one of a pack begins its history: from the checkpoint, if
-  /// that is of this pack.
+  /// A worker has registered whose model has this shape. The first worker of a pack begins its history, from the
+  /// checkpoint if that belongs to this pack.
   void begin(uint64_t pack_identity, const activation::EamcShape& shape);
-  /// `text_ends`: its end may be found in its text, after the tokens behind it have been computed; what it has used is
+  /// `text_ends`: its end may be found in its text after later tokens have been computed; what it has used is then
   /// known when settled() is called.
   void submitted(SequenceId sequence, int64_t prompt_tokens, bool text_ends = false);
-  /// The plan goes out: its sequences learn up to where they have been counted.
+  /// A plan is sent: sets in it how far its sequences have been counted.
   void planned(WorkerId worker, Plan& plan);
   void done(WorkerId worker, const PlanOutcome& outcome);
-  /// What it had under way does not come back.
+  /// The worker is gone, and its plans in flight will not return.
   void lost(WorkerId worker);
-  /// Nothing more is computed of it. The entries that have changed; none where settled() is to come.
+  /// Nothing more is computed of it. Returns the changed entries; none if settled() will be called.
   std::vector<HistoryEntry> ended(SequenceId sequence);
-  /// It has ended, or ends here; so many of its sampled tokens are its answer, of the others nothing is counted. -1:
-  /// all that came.
+  /// It has ended, or ends here. `sampled` of its tokens are its answer; the others are not counted. -1: all.
   std::vector<HistoryEntry> settled(SequenceId sequence, int64_t sampled);
 
-  /// Null until a worker has been there, or if nothing is kept.
+  /// Null until there was a worker, or if nothing is kept.
   const activation::ActivationHistory* history() const { return history_.get(); }
   HistoryFigures figures() const;
 
-  /// A checkpoint, if something has changed since the last one and that is `interval` ago, or `at_once`.
+  /// A checkpoint, if something has changed since the last one and `interval` has passed, or `at_once`.
   std::optional<std::vector<std::byte>> checkpoint(Nanos now, bool at_once);
-  /// The last checkpoint could not be kept.
+  /// The last checkpoint could not be stored.
   void not_kept() { changed_ = true; }
 
  private:
@@ -92,7 +91,7 @@ class HistoryKeeper {
   uint64_t pack_identity_ = 0;
   std::unique_ptr<activation::ActivationHistory> history_;
   std::unordered_map<SequenceId, Sequence> sequences_;
-  std::deque<SequenceId> unsettled_;  ///< of these, who has ended, oldest first; some have been settled since
+  std::deque<SequenceId> unsettled_;  ///< ended sequences, oldest first; some have been settled since
   std::map<WorkerId, std::map<PlanId, std::vector<std::pair<SequenceId, Chunk>>>> under_way_;
   uint64_t requests_ = 0, replacements_ = 0;
   bool changed_ = false;

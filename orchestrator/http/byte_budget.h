@@ -1,5 +1,5 @@
 #pragma once
-// A bound on the bytes that many requests hold together.
+// A bound on the bytes that all requests hold together.
 
 #include <atomic>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace moestro::orchestrator {
 /// From any thread.
 class ByteBudget {
  public:
-  /// `small_bytes`: a lease beyond it finds no room in the last quarter, which is kept for smaller ones.
+  /// `small_bytes`: a larger lease cannot use the last quarter, which is kept for smaller ones.
   ByteBudget(uint64_t bytes_max, uint64_t small_bytes) : most_(bytes_max), small_(small_bytes) {}
 
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
@@ -32,7 +32,7 @@ class ByteBudget {
   std::atomic<uint64_t> used_{0};
 };
 
-/// What one request has of a budget; given back with it.
+/// The part of a budget that one request holds; the destructor returns it.
 class ByteLease {
  public:
   explicit ByteLease(std::shared_ptr<ByteBudget> budget) : budget_(std::move(budget)) {}
@@ -40,7 +40,7 @@ class ByteLease {
   ByteLease(const ByteLease&) = delete;
   ByteLease& operator=(const ByteLease&) = delete;
 
-  /// False if there is no room for so many bytes in all; what was leased before stays.
+  /// Leases `bytes` in all. False if there is no room; the earlier lease stays.
   [[nodiscard]] bool cover(uint64_t bytes) {
     if (bytes <= bytes_) return true;
     if (!budget_->take(bytes - bytes_, bytes)) return false;

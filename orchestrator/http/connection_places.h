@@ -1,5 +1,5 @@
 #pragma once
-// Which connections there may be, and which has to go for a new one. A policy without sockets.
+// Which connections may exist, and which is closed for a new one. A policy without sockets.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,30 +15,30 @@ namespace moestro::orchestrator {
 
 /// Where a connection comes from.
 struct Peer {
-  std::string address;  ///< of IPv6 its network of 64 bits: that is what one client has
+  std::string address;  ///< for IPv6 the network of 64 bits, because one client has all of it
   bool local = false;   ///< this host
 };
 
 class ConnectionPlaces {
  public:
   using Id = uint64_t;
-  /// In the order in which they are sent away; what is answered never is.
+  /// In the order in which they are closed. A connection with a running answer is never closed.
   enum class Doing : uint8_t { kWaiting, kSending, kAnswered };
   struct Entry {
     bool refused = false;
-    std::optional<Id> sent_away = std::nullopt;  ///< it has no place any more
+    std::optional<Id> sent_away = std::nullopt;  ///< this connection must be closed
   };
 
-  /// Of `most` places the last `kept_local` are for connections of this host alone, and one address of another host has
-  /// at most `of_one_max`.
+  /// The last `kept_local` of `most` places are only for connections from this host. An address of another host has at
+  /// most `of_one_max`.
   ConnectionPlaces(size_t most, size_t kept_local, size_t of_one_max)
       : most_(most), kept_local_(std::min(kept_local, most)), of_one_max_(of_one_max) {}
 
-  /// A new connection, which waits for its first request. Where there is no place for it, one goes that is not
-  /// answered: of the address that has the most, the one that has waited longest.
+  /// Adds a new connection, which waits for its first request. If there is no place, another one without a running
+  /// answer is closed: the one that has waited longest, of the address with the most connections.
   Entry enter(Id id, const Peer& peer);
   void does(Id id, Doing what);
-  /// Also of one that was sent away.
+  /// Also for a connection that was closed for another.
   void leave(Id id);
 
   size_t count() const { return connections_.size(); }
@@ -46,7 +46,7 @@ class ConnectionPlaces {
  private:
   struct Address {
     size_t count = 0;
-    std::set<std::pair<std::pair<Doing, uint64_t>, Id>> can_go;  ///< by what it does, then since when
+    std::set<std::pair<std::pair<Doing, uint64_t>, Id>> can_go;  ///< by what it does, then by since when
   };
   struct Connection {
     std::string address;

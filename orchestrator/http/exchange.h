@@ -1,5 +1,5 @@
 #pragma once
-// One request and its answer, as handlers see them. Used on the server's thread only.
+// One request and its answer, for handlers. Server's thread only.
 
 #include <cstdint>
 #include <functional>
@@ -14,8 +14,8 @@ namespace moestro::orchestrator {
 class BodySink {
  public:
   virtual ~BodySink() = default;
-  /// The next piece comes after `taken`, called on the server's thread, perhaps at once. taken(false): no more is
-  /// wanted; the handler gets the request as it is and will say why.
+  /// The next piece comes after `taken` is called, on the server's thread, perhaps at once. taken(false): no more
+  /// pieces are wanted; the handler gets the request and says why.
   virtual void take(std::string piece, std::function<void(bool more)> taken) = 0;
 };
 
@@ -24,8 +24,8 @@ class BodySource {
  public:
   virtual ~BodySource() = default;
   virtual uint64_t bytes() const = 0;
-  /// `ready` is called on the server's thread with the next piece, never more than bytes() in all; an empty one: it
-  /// cannot go on.
+  /// `ready` is called on the server's thread with the next piece. All pieces are at most bytes(). An empty piece: the
+  /// source cannot continue.
   virtual void next(std::function<void(std::string piece)> ready) = 0;
 };
 
@@ -40,12 +40,12 @@ struct HttpRequest {
   std::string request_id = {};     ///< X-Request-Id, likewise
   std::string asked_headers = {};  ///< Access-Control-Request-Headers, likewise
   std::string peer = {};           ///< the address of the client's host
-  std::shared_ptr<const void> body_lease = nullptr;  ///< what the body is counted by: goes when the body goes
+  std::shared_ptr<const void> body_lease = nullptr;  ///< the body's part of the memory budget; freed with the body
   std::string owner =
-      {};  ///< the name of its API key, or the id of its batch; empty: nobody's. Owners share what is served
+      {};  ///< the name of its API key, or the id of its batch; empty: none. Owners share the server
   std::string project =
-      {};  ///< whose its files, batches and cached prefixes are: its API key's project, or its batch's; empty: nobody's
-  bool sees_all = false;  ///< the files and batches of all projects, too
+      {};  ///< the project of its files, batches and cached prefixes, from its API key or its batch; empty: none
+  bool sees_all = false;  ///< it also sees the files and batches of all projects
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
@@ -53,7 +53,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  /// The whole answer. Nothing may follow.
+  /// Sends the whole answer. Nothing may follow.
   virtual void respond(int status, const std::string& content_type, std::string body, const Headers& headers = {}) = 0;
   /// The same with status 200 and a body that may be large.
   virtual void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source,
@@ -63,16 +63,16 @@ class Exchange {
   virtual void begin_stream(const Headers& headers = {}) = 0;
   virtual void write(std::string text) = 0;
   virtual void end_stream() = 0;
-  /// Whether the client takes a stream more slowly than it is written. What comes then is better kept together and
-  /// written when on_drained calls: what is written anyway is kept here, without a bound.
+  /// Whether the client reads a stream more slowly than it is written. The handler should then collect its text and
+  /// write it when on_drained calls. Text that is written nevertheless is kept here, without a bound.
   virtual bool crowded() const { return false; }
-  /// Called each time when a stream that was crowded is so no more. Holds nothing that holds this.
+  /// The callback is called each time a stream is no longer crowded. It must not own this object.
   virtual void on_drained(std::function<void()>) {}
-  /// Called at most once, if the client goes away before the answer is complete.
+  /// The callback is called at most once, if the client leaves before the answer is complete.
   virtual void on_gone(std::function<void()> callback) = 0;
-  /// Nobody waits for it at a screen: others go before it.
+  /// True for work in the background: other requests go first.
   virtual bool background() const { return false; }
-  /// By which logs, the client and the worker know the request; empty: it has none.
+  /// The id of the request in logs, for the client and for the worker; empty: none.
   virtual const std::string& request_id() const {
     static const std::string kNone;
     return kNone;
@@ -80,7 +80,7 @@ class Exchange {
 };
 
 using Handler = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;
-/// Where the body of a request goes, by its head; null: into HttpRequest::body.
+/// Chooses where the body of a request goes, by its head; null: into HttpRequest::body.
 using SinkFor = std::function<std::shared_ptr<BodySink>(const HttpRequest& head, const std::string& content_type)>;
 
 }  // namespace moestro::orchestrator

@@ -1,5 +1,5 @@
 #pragma once
-// An answer under way: the handler puts it in, the connection's coroutine takes it out.
+// An answer in progress: the handler writes it, the connection's coroutine takes it.
 
 #include <cstdint>
 #include <deque>
@@ -9,8 +9,8 @@
 
 namespace moestro::orchestrator {
 
-/// What a handler holds as its Exchange. It holds nothing of the server: a handler may keep it after the server is
-/// gone, and what it then says is dropped. Server's thread only.
+/// The Exchange that a handler holds. It owns nothing of the server: a handler may keep it after the server is gone,
+/// and later calls do nothing. Server's thread only.
 class Pending final : public Exchange {
  public:
   struct Answer {
@@ -36,11 +36,11 @@ class Pending final : public Exchange {
 
   /// `wake` is called at each change from now on.
   void attach(std::function<void()> wake) { wake_ = std::move(wake); }
-  /// The connection has gone on or is gone: nothing is woken or called any more. The callback may hold what holds this.
+  /// The connection has finished with it: nothing is called any more. Drops the callback, which may own this object.
   void detach();
-  /// The client has left: the handler hears of it if the answer was not complete.
+  /// The client has left: tells the handler if the answer was not complete.
   void client_left();
-  /// All text that waits. If there was too much of it, the handler hears that it can go on, and may have written more
+  /// Takes all text that waits. If the stream was crowded, the handler is told to continue, and may have written more
   /// when this returns.
   std::deque<std::string> take_text();
 

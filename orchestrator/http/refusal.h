@@ -1,12 +1,12 @@
 #pragma once
-// What the server itself refuses.
+// A refusal by the server itself.
 
 #include <string>
 
 namespace moestro::orchestrator {
 
 struct Refusal {
-  int status = 0;  ///< 0: nothing is said, the connection ends
+  int status = 0;  ///< 0: no answer, the connection is closed
   std::string message = {};
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The head of a request, as Boost.Beast has read it, for handlers. Needs no socket, so that it can be fuzzed.
+// Converts the head of a request from Boost.Beast for handlers. Needs no socket, so that it can be fuzzed.
 
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/message.hpp>
@@ -13,7 +13,7 @@
 
 namespace moestro::orchestrator {
 
-/// A string that grows as the body comes: what a client says about its size beforehand reserves nothing.
+/// A string that grows as the body arrives. The size that a client announces reserves nothing.
 struct GrowingBody {
   using value_type = std::string;
   class reader {
@@ -36,18 +36,18 @@ struct GrowingBody {
 using RequestParser = boost::beast::http::request_parser<GrowingBody>;
 using RequestMessage = boost::beast::http::request<GrowingBody>;
 
-/// What is larger is refused as it is read.
+/// Sets limits; larger requests are refused while they are read.
 void limit(RequestParser& parser, uint32_t header_bytes_max, uint64_t body_bytes_max);
 
 /// A request without its body. HEAD is a GET whose answer leaves its body out; of an absolute-form target
 /// (http://host/path) the host is left out.
 HttpRequest head_of(const RequestMessage& request);
 
-/// Why nobody can be sure where the request ends or whom it is for (RFC 9112): its connection is of no further use.
-/// What takes such a request for another one may stand before us.
+/// Why the end or the target of the request is ambiguous (RFC 9112). Its connection must be closed, because a proxy in
+/// front of this server may read it as a different request.
 std::optional<Refusal> framing_problem(const RequestMessage& request);
 
-/// Whether Beast's parser says that this is no HTTP; not that the client went away.
+/// Whether Beast's parser says that this is not HTTP. A client that left is not such an error.
 bool is_no_http(const boost::system::error_code& error);
 
 }  // namespace moestro::orchestrator

@@ -1,6 +1,6 @@
 #pragma once
-// One request after another from a connection: first its head, then its body, as far as the budgets allow. Coroutines
-// of the server's thread.
+// Reads requests from a connection one after another: first the head, then the body, within the budgets. Coroutines of
+// the server's thread.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -16,8 +16,8 @@
 
 namespace moestro::orchestrator {
 
-/// What all connections together may hold of requests that are not read to their end, and of bodies until their
-/// handlers let go of them.
+/// The memory that all connections together may use for unfinished requests, and for bodies until their handlers
+/// release them.
 struct ReadBudgets {
   explicit ReadBudgets(const HttpOptions& options);
   const std::shared_ptr<ByteBudget> heads, bodies;
@@ -34,19 +34,19 @@ class RequestReader {
   RequestReader(Wire& wire, const HttpOptions& options, const ReadBudgets& budgets);
   ~RequestReader();
 
-  /// The next head. Nothing is asked of the wire for what was read already.
+  /// Reads the next head. Bytes that were already read are used first.
   boost::asio::awaitable<std::optional<Refusal>> read_head(Head& head);
-  /// Whether a body of the size that its head gives is too large, before anything of it is asked for.
+  /// Checks the body size in the head before anything of the body is read.
   std::optional<Refusal> check_body(bool into_sink) const;
-  /// The body behind it, in memory. The request holds its place in the budget.
+  /// Reads the body into memory. The request holds its part of the budget.
   boost::asio::awaitable<std::optional<Refusal>> read_body(HttpRequest& request);
-  /// The body into `sink`, piece by piece. `whole`: it was read to its end; without a refusal it may be false, where
-  /// the sink wants no more.
+  /// Reads the body into `sink`, piece by piece. `whole`: it was read to its end. It may be false without a refusal, if
+  /// the sink wanted no more.
   boost::asio::awaitable<std::optional<Refusal>> read_body(BodySink& sink, bool& whole);
 
-  /// Lets go of all that was read: nothing more is.
+  /// Frees everything that was read. Nothing more is read.
   void forget();
-  /// Bytes behind the request, which read_head() will take.
+  /// Bytes after the request, which read_head() will take.
   boost::beast::flat_buffer& unread() { return unread_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// The head of an answer, as it goes over the wire.
+// The head of an answer as it is sent.
 
 #include <cstdint>
 #include <optional>
@@ -13,12 +13,12 @@ struct ResponseHead {
   int status = 200;
   std::string content_type;
   Headers headers;
-  std::optional<uint64_t> content_bytes;  ///< nothing: in chunks, or where there are none up to the connection's end
-  bool http_1_0 = false;                  ///< so is the request: it knows no chunks
+  std::optional<uint64_t> content_bytes;  ///< nullopt: in chunks, or for HTTP/1.0 until the connection is closed
+  bool http_1_0 = false;                  ///< the request is HTTP/1.0, which has no chunks
   bool keep_alive = true;
 };
 
-/// With the empty line behind it. What has no body by its status says nothing of one.
+/// Includes the empty line at the end. An answer that has no body by its status has no header for one.
 std::string wire_text(const ResponseHead& head);
 
 }  // namespace moestro::orchestrator

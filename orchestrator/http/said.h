@@ -1,5 +1,5 @@
 #pragma once
-// What a coroutine waits for until somebody on its thread says it.
+// A value that a coroutine waits for and that other code on its thread provides.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -16,7 +16,7 @@ inline auto into(boost::system::error_code& error) {
   return boost::asio::redirect_error(boost::asio::use_awaitable, error);
 }
 
-/// Who says it holds no more than a weak pointer: the coroutine may be gone.
+/// The provider holds only a weak pointer, because the coroutine may be gone.
 template <typename T>
 struct Said {
   explicit Said(const boost::asio::any_io_executor& executor)

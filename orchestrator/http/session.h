@@ -17,10 +17,10 @@
 
 namespace moestro::orchestrator {
 
-/// How many requests a handler has whose answers are not out. From any thread.
+/// Counts requests whose answers are not sent yet. From any thread.
 class Answering {
  public:
-  /// Counts one, from its handler to the end of its answer.
+  /// Counts one request, from its handler to the end of its answer.
   class One {
    public:
     explicit One(Answering& all) : all_(all) { all_.add(1); }
@@ -55,7 +55,7 @@ struct SessionContext {
   const std::function<std::string(int, const std::string&)> error_body;
   SinkFor sink_for = [](const HttpRequest&, const std::string&) { return nullptr; };
   std::function<bool(const HttpRequest&)> knows = [](const HttpRequest&) { return true; };
-  std::function<bool()> gate_open;  ///< a connection takes further requests
+  std::function<bool()> gate_open;  ///< whether connections take further requests
   ReadBudgets budgets{options};
   Answering answering;
 };
@@ -63,15 +63,15 @@ struct SessionContext {
 class Session {
  public:
   using Doing = ConnectionPlaces::Doing;
-  /// `does` hears what the connection is at. `context`: of TLS; null: none.
+  /// `does` is told what the connection is doing. `context`: for TLS; null: none.
   Session(boost::asio::ip::tcp::socket socket, std::string peer,
           std::shared_ptr<boost::asio::ssl::context> context, SessionContext& shared, std::function<void(Doing)> does);
 
-  /// Until the client has had enough, or the gate is closed.
+  /// Serves until the client closes the connection, or the gate is closed.
   boost::asio::awaitable<void> run();
-  /// Refuses, whatever is asked.
+  /// Refuses any request.
   boost::asio::awaitable<void> turn_away(Refusal refusal);
-  /// Ends run() at once; only while no answer is under way.
+  /// Ends run() at once. Only while there is no running answer.
   void close() { wire_.close(); }
 
  private:

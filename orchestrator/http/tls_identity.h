@@ -1,5 +1,5 @@
 #pragma once
-// The certificate that the server shows, and its key. Server's thread only.
+// The server's certificate and its key. Server's thread only.
 
 #include <chrono>
 #include <filesystem>
@@ -14,11 +14,11 @@ namespace moestro::orchestrator {
 
 class TlsIdentity {
  public:
-  /// Errors name the file and say what to do. A certificate that is over, or soon will be, is a warning in the log.
+  /// Errors name the file and say what to do. A certificate that has expired, or soon will, is a warning in the log.
   static Result<std::unique_ptr<TlsIdentity>> load(TlsFiles files);
 
-  /// For a new connection. Files that have been replaced are read again, at most every `kLookEvery`; while they cannot
-  /// be used the former identity stays, and the log says why.
+  /// The context for a new connection. Replaced files are read again, at most every `kLookEvery`. While they cannot be
+  /// used, the previous identity stays, and the log says why.
   std::shared_ptr<tls::Context> current(std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now());
 
   static constexpr std::chrono::seconds kLookEvery{10};
@@ -29,7 +29,7 @@ class TlsIdentity {
   Stamp stamp() const;
 
   const TlsFiles files_;
-  Stamp stamp_;  ///< of what was read last, be it good or not
+  Stamp stamp_;  ///< of the files that were read last, valid or not
   std::shared_ptr<tls::Context> context_;
   std::chrono::steady_clock::time_point looked_;
 };

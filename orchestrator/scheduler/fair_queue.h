@@ -1,5 +1,5 @@
 #pragma once
-// Sequences of one class that wait for a worker, fair to those who sent them.
+// Sequences of one class that wait for a worker, in a fair order between their senders.
 //
 // A flow is whose they are: an API key, or a batch. The flow that was served the fewest tokens is next; within a flow,
 // the lowest priority, and of those who came first: no priority helps against another flow. A flow that comes back
@@ -25,13 +25,13 @@ class FairQueue {
     int32_t priority = 0;
   };
   struct Flow {
-    int64_t served = 0;   ///< tokens, lifted when the flow comes back
-    int64_t pending = 0;  ///< of sequences that were admitted, still to be computed; kept by whoever admits
+    int64_t served = 0;   ///< tokens, raised when the flow returns
+    int64_t pending = 0;  ///< tokens of admitted sequences that are still to be computed; updated by the admitting code
     size_t present = 0;   ///< sequences, waiting or not
     std::deque<Waiting> waiting;  ///< the lowest priority first
   };
 
-  /// One more sequence of this flow is there. The flow stays where it is until the last of its sequences has left.
+  /// Adds a sequence of this flow. The reference stays valid until the flow's last sequence has left.
   Flow& enter(const std::string& name);
   void leave(Flow& flow);
 
@@ -42,19 +42,20 @@ class FairQueue {
 
   bool empty() const { return waiting_ == 0; }
   size_t size() const { return waiting_; }
-  /// The first of the flow for which served and pending tokens together are fewest; of equals, the flow whose name
+  /// The first sequence of the flow with the fewest served and pending tokens together; of equals, the flow whose name
   /// comes first.
   std::optional<SequenceId> next() const;
 
-  /// All that wait, a flow after the other.
+  /// All waiting sequences, one flow after another.
   std::deque<SequenceId> waiting() const;
   void forget_pending();
 
  private:
   int64_t least_served() const;
 
-  std::map<std::string, Flow> flows_;  ///< present, or served more than the least of those that are
-  int64_t floor_ = 0;                  ///< where a flow begins while no other is present
+  std::map<std::string, Flow> flows_;  ///< flows that are present, or were served more than the least served present
+                                       ///< flow
+  int64_t floor_ = 0;                  ///< where a flow starts if no other is present
   size_t present_ = 0, waiting_ = 0;
 };
 

@@ -1,17 +1,17 @@
 #pragma once
-// The KV blocks of one worker: who holds which, and which hold contents that another sequence can use.
+// The KV blocks of one worker: which sequences hold them, and which have contents that other sequences can use.
 //
 // A block is in one of three states:
-//   free     nobody holds it, nothing in it is of use
-//   held     by one sequence or more (a count); full ones may be in the index, and only those are ever held twice
-//   cached   nobody holds it, but it is in the index: it can be held again, or taken for something else
-// A block in the index is never written again until it is taken out of it, so sharing needs no copies.
+//   free     not held, and its contents are of no use
+//   held     by one or more sequences (a count); full blocks may be in the index, and only these are ever held twice
+//   cached   not held, but in the index: it can be held again, or reused for other contents
+// A block in the index is never written until it is removed from the index, so sharing needs no copies.
 //
-// Room is made from free blocks first, then from the cached one that was given back longest ago. A sequence gives back
-// its last block first, so of a chain the end goes before what it stands on. Where the worker has room for blocks in
-// host memory beside its device's (kv_host_blocks.h), a cached block that goes is copied there first. Copies are orders
-// to the worker: its next plan has them, in their order, and they are made before it computes. So what they say is true
-// for whoever is in that plan or a later one.
+// Free blocks are used first, then the cached block that was released longest ago. A sequence releases its last block
+// first, so the end of a chain is evicted before its beginning. If the worker has room for blocks in host memory in
+// addition to its device's (kv_host_blocks.h), an evicted block is copied there first. Copies are orders in the
+// worker's next plan, made in their order before it computes. So the bookkeeping is true for every sequence in that
+// plan or a later one.
 
 #include <cstdint>
 #include <list>
@@ -43,53 +43,53 @@ class KvBlocks {
   uint32_t needed(int64_t tokens) const { return static_cast<uint32_t>((tokens + block_tokens_ - 1) / block_tokens_); }
   uint32_t block_tokens() const { return block_tokens_; }
 
-  /// A block to write to, held once. None if every block is held.
+  /// A block to write to, held once. nullopt if every block is held.
   std::optional<uint32_t> take();
   /// The block with these contents, if there is one.
   std::optional<uint32_t> find(const PrefixLink& link) const { return index_.find(link); }
-  /// Holds a block that find() gave once more.
+  /// Holds a block from find() once more.
   void share(uint32_t block);
-  /// Held once less.
+  /// Releases one hold.
   void give_back(uint32_t block);
-  /// A held block is full and written: others may find it, unless one of the same contents is there already. Then that
-  /// one, if nobody holds it, counts as given back just now.
+  /// A held block is full and computed: other sequences can find it, unless a block with the same contents is already
+  /// in the index. In that case the other block, if it is not held, counts as released just now.
   void publish(uint32_t block, const PrefixLink& link);
 
   /// The block in host memory with these contents, if there is one.
   std::optional<uint32_t> find_on_host(const PrefixLink& link) const { return host_.find(link); }
-  /// One that find_on_host() gave stays there until it is brought in.
+  /// Keeps a block from find_on_host() until it is brought in.
   void hold_on_host(uint32_t host_block) { host_.hold(host_block); }
-  /// Copies it to `block`, which is held once and not written to; others may find that one from now on.
+  /// Copies it to `block`, which is held once and not written to. Other sequences can find `block` from now on.
   void bring_in(uint32_t host_block, uint32_t block, const PrefixLink& link);
-  /// What the worker is to copy before it computes its next plan.
+  /// The copies that the worker makes before it computes its next plan.
   std::vector<KvCopy> take_copies() { return std::exchange(copies_, {}); }
   const KvHostBlocks& host() const { return host_; }
 
   bool is_held(uint32_t block) const { return blocks_[block].holders > 0; }
-  /// Whether its one holder may write to it.
+  /// Whether its only holder may write to it.
   bool writable(uint32_t block) const { return blocks_[block].holders == 1 && !index_.has(block); }
 
   // For tests.
   uint32_t holders(uint32_t block) const { return blocks_[block].holders; }
-  /// The tokens that a published block stands for; empty if it is not published.
+  /// The tokens of a published block; empty if it is not published.
   std::span<const TokenId> published_tokens(uint32_t block) const;
-  /// That every block is in exactly one state, and the index and the lists say so.
+  /// Whether every block is in exactly one state, and the index and the lists agree.
   bool consistent() const;
 
  private:
   struct Block {
     uint32_t holders = 0;
-    std::list<uint32_t>::iterator place;  ///< in unheld_, while cached
+    std::list<uint32_t>::iterator place;  ///< in unheld_, if cached
   };
   void forget(uint32_t block);
 
   uint32_t block_tokens_;
   std::vector<Block> blocks_;
   std::vector<uint32_t> free_;
-  std::list<uint32_t> unheld_;  ///< cached blocks, given back longest ago first
+  std::list<uint32_t> unheld_;  ///< cached blocks, in the order of their release
   PrefixIndex index_;           ///< of what is published
   KvHostBlocks host_;
-  std::vector<KvCopy> copies_;  ///< that the worker does not know of yet
+  std::vector<KvCopy> copies_;  ///< copies that are not in a plan yet
 };
 
 }  // namespace moestro::orchestrator

@@ -1,10 +1,9 @@
 #pragma once
-// What of a worker's KV blocks lies in host memory, beside a device that has its own: copies of full blocks that were
-// to be found, made when the device's block was wanted for something else, and copied back when a sequence begins with
-// them again.
+// The KV blocks of a worker in host memory, in addition to its device's: copies of cached full blocks, made when the
+// device's block is reused, and copied back when a sequence begins with them again.
 //
-// A copy stays when it has been copied back: if the device's block goes again, nothing has to be moved. What was used
-// longest ago makes room.
+// A copy stays after it has been copied back: if the device's block is evicted again, nothing has to be moved. The
+// least recently used copy is evicted.
 
 #include <cstdint>
 #include <list>
@@ -23,13 +22,13 @@ class KvHostBlocks {
   uint32_t used() const { return static_cast<uint32_t>(index_.size()); }
   std::optional<uint32_t> find(const PrefixLink& link) const { return index_.find(link); }
 
-  /// A block to copy these contents to. None: they are there already, or every block is held.
+  /// A block to copy these contents to. nullopt: a copy exists already, or every block is held.
   std::optional<uint32_t> keep(const PrefixLink& link);
-  /// A block that find() gave does not make room until it is let go of. Not nested.
+  /// A block from find() is not evicted until it is released. Not nested.
   void hold(uint32_t block);
   void let_go(uint32_t block);
 
-  /// For tests: that every block is in exactly one state, and the index and the lists say so.
+  /// For tests: whether every block is in exactly one state, and the index and the lists agree.
   bool consistent() const;
 
  private:
@@ -39,7 +38,7 @@ class KvHostBlocks {
   };
   std::vector<Block> blocks_;
   std::vector<uint32_t> free_;
-  std::list<uint32_t> used_;  ///< used longest ago first
+  std::list<uint32_t> used_;  ///< least recently used first
   PrefixIndex index_;
 };
 

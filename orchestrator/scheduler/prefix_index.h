@@ -1,5 +1,5 @@
 #pragma once
-// Which block holds which contents: full blocks by the name of their place in a chain (prefix_key.h).
+// Which block has which contents: full blocks by the key of their place in a chain (prefix_key.h).
 
 #include <cstdint>
 #include <optional>
@@ -23,14 +23,14 @@ class PrefixIndex {
 
   /// The block with these contents, if there is one.
   std::optional<uint32_t> find(const PrefixLink& link) const;
-  /// The block with contents of that name: these, but for a collision of the hash.
+  /// The block with this key; without a hash collision, it has these contents.
   std::optional<uint32_t> named(const PrefixKey& key) const;
   bool has(uint32_t block) const { return contents_[block].there; }
-  /// Of a block that it has; the tokens are the index's own, until the block is erased.
+  /// The link of a block in the index. Its tokens are valid until the block is erased.
   PrefixLink link(uint32_t block) const;
   size_t size() const { return by_key_.size(); }
 
-  /// `block` is not in it, and no other of that name.
+  /// Adds `block`. Neither it nor another block with this key may be in the index.
   void put(uint32_t block, const PrefixLink& link);
   void erase(uint32_t block);
 

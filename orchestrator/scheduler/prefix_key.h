@@ -1,9 +1,9 @@
 #pragma once
-// The names of KV blocks by content: a chain of hashes over a sequence's tokens, a full block a link.
+// Keys of KV blocks by content: a chain of hashes over a sequence's tokens, one link per full block.
 //
 // A key stands for everything before it, as the block's keys and values do: key(i) = hash(key(i - 1), the tokens of
-// block i). The hash is XXH3-128 with a secret that each process draws anew and that never leaves it, so nobody can
-// look for collisions; who compares blocks compares their tokens and their parent's key as well (kv_blocks.h).
+// block i). The hash is XXH3-128 with a secret that each process draws at random and never reveals, so clients cannot
+// search for collisions. A comparison of blocks also compares their tokens and their parent's key (kv_blocks.h).
 
 #include <array>
 #include <cstddef>
@@ -32,7 +32,7 @@ class PrefixHasher {
  public:
   explicit PrefixHasher(const PrefixSecret& secret) : secret_(secret) {}
 
-  /// What the first block of a sequence follows. Sequences of different domains share nothing.
+  /// The key before a sequence's first block. Sequences of different domains share nothing.
   PrefixKey root(std::string_view domain) const;
   PrefixKey next(const PrefixKey& parent, std::span<const TokenId> block);
 

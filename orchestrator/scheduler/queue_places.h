@@ -1,11 +1,11 @@
 #pragma once
-// Who may still join a queue that is nearly full.
+// Which sequences may still join a queue that is nearly full.
 //
-// A flow is whose a sequence is: an API key, a batch, or nobody's in particular. The last eighth of the queue's places
-// is for flows below their share: the places divided by the flows that have something there, the newcomer's among them,
-// and one more that may come. So whoever floods the queue fills seven eighths of it, and who comes then with little
-// finds a place; below that everybody is let in. A queue of fewer than eight places keeps none back, and none is kept
-// from requests without a key: where there are no keys there are no others.
+// A flow is the sender of a sequence: an API key, a batch, or none. The last eighth of the queue's places is for flows
+// below their share. The share is the number of places divided by the number of flows in the queue, including the new
+// one, plus one more that may come. So a flow that floods the queue fills seven eighths of it, and others still find
+// places. Below seven eighths every flow is admitted. A queue of fewer than eight places keeps none back. None is kept
+// from requests without a key, because without keys there are no other senders.
 
 #include <cstddef>
 #include <string>
@@ -19,13 +19,13 @@ class QueuePlaces {
  public:
   explicit QueuePlaces(size_t max) : max_(max) {}
 
-  /// One more sequence of `flow` is there; kExhausted: it has no place, and is not.
+  /// Adds a sequence of `flow`. kExhausted: there is no place for it.
   Status enter(const std::string& flow);
   void leave(const std::string& flow);
 
-  /// Sequences that are there.
+  /// Number of sequences in the queue.
   size_t size() const { return size_; }
-  /// So many sequences a flow can have there, if it comes to an empty queue; of requests without a key all there are.
+  /// The most sequences that a flow can have in an empty queue. Requests without a key can have all places.
   static size_t most_of(const std::string& flow, size_t max) { return flow.empty() ? max : max - max / 8; }
 
  private:
@@ -33,7 +33,7 @@ class QueuePlaces {
 
   const size_t max_;
   size_t size_ = 0;
-  std::unordered_map<std::string, size_t> there_;  ///< by flow, those that have something
+  std::unordered_map<std::string, size_t> there_;  ///< number of sequences by flow; only flows that have some
 };
 
 }  // namespace moestro::orchestrator

@@ -1,24 +1,23 @@
 #pragma once
 // Continuous batching over one or more workers of one model.
 //
-// At every step of a worker: running sequences get one token each; what is left of the step's token budget goes to
-// chunks of prompts. A sequence is admitted when a worker has KV blocks for its whole prompt: to the one that will have
-// it computed soonest, by the tokens that each has to compute before. When a running sequence needs a block and none is
-// to be had, the youngest on that worker is sent back to the queue and prefilled again later from its tokens
-// (recompute). Sampling is keyed by (seed, choice, position), so recomputing never changes a token.
+// At every step of a worker, running sequences get one token each, and the rest of the step's token budget goes to
+// chunks of prompts. A sequence is admitted when a worker has KV blocks for its whole prompt. It goes to the worker
+// that can compute it soonest, by the tokens that each must compute before. If a running sequence needs a block and
+// there is none, the youngest sequence on that worker is sent back to the queue and prefilled again later from its
+// tokens (recompute). Sampling is keyed by (seed, choice, position), so recomputing never changes a token.
 //
-// Full blocks are found again by what they hold (prefix_key.h, kv_blocks.h): a sequence starts behind the longest
-// prefix that its worker has, be it of a prompt, of an answer or its own from before it was sent back. Blocks that are
-// there are never computed again, blocks that others can find are never written. Where a worker has blocks in host
-// memory beside its device's, full ones that make room are copied there and back (kv_blocks.h): who was sent back goes
-// on from there, for copying takes less than computing. Where queries see a window only (kv_window.h), blocks are given
-// back as they leave it.
+// Full blocks are found again by their contents (prefix_key.h, kv_blocks.h). A sequence starts after the longest prefix
+// that its worker has, from a prompt, an answer, or its own earlier run. Blocks that exist are never computed again,
+// and blocks that others can find are never written. If a worker has blocks in host memory in addition to its device's,
+// evicted full blocks are copied there and back (kv_blocks.h), so a sequence that was sent back continues from them.
+// With a window (kv_window.h), blocks are released as they leave it.
 //
-// Two classes: sequences of batches wait behind all others, have their prompts computed after those of others, and are
-// the first to be sent back, also when one that is no batch's waits for room. They keep one place and one token for
-// each `interactive_weight` of the others' (batch_turn.h), and who of them has waited for `batch_aging` counts as the
-// others do. Within a class it is the turn of the API key, or the batch, that was served the fewest tokens
-// (fair_queue.h).
+// There are two classes. Sequences of batches wait behind all others, their prompts are computed after those of others,
+// and they are the first to be sent back, also when an interactive sequence waits for room. They keep one place and one
+// token for each `interactive_weight` of the others (batch_turn.h). A batch's sequence that has waited for
+// `batch_aging` counts as interactive. Within a class, the next turn goes to the API key, or the batch, that was served
+// the fewest tokens (fair_queue.h).
 //
 // A worker has up to two plans under way (`steps_in_flight`): the next is sent before the result of the one before it,
 // its parent, so that no worker waits for the wire. A running sequence then goes on with "what the parent sampled", a
@@ -28,13 +27,13 @@
 // known yet, what is known to be the end, anything beside a sequence that runs alone, and a long step beside lines of a
 // batch, so that whoever comes is in the very next one.
 //
-// All workers compute with one version of the weights, except while one takes the place of another (rollover.cc): a
-// sequence of which anything has been given out goes on with the version that it began with, or fails.
+// All workers compute with one version of the weights, except while a new version replaces it (rollover.cc). A sequence
+// whose output has begun continues with its version, or fails.
 //
-// What a grammar allows next is found here, and can be much work: at each event a bounded part of it is done, and
-// a sequence whose mask is not ready is left out of the plan while others go on.
+// The scheduler computes which tokens a grammar allows next, which can be much work. At each event a bounded part of it
+// is done. A sequence whose mask is not ready is left out of the plan, and others continue.
 //
-// Who waits for room on a worker waits as long as it takes. Who waits because no worker is there at all fails after
+// A sequence that waits for room on a worker waits without a limit. If there is no worker at all, it fails after
 // `worker_wait`.
 
 #include <cstddef>
@@ -56,26 +55,27 @@ struct SchedulerOptions {
   std::vector<TokenId> eos_ids;
   size_t steps_in_flight = 2;      ///< 1 or 2: plans that a worker has at once
   int deaths_max =
-      2;  ///< a sequence in flight at so many deaths of its worker, without getting further, is quarantined
-  Nanos worker_wait = std::chrono::seconds(60);  ///< a sequence fails that has waited so long while no worker was there
-  Nanos tpot_target{0};            ///< steps that decode take no longer, as far as that can be foreseen; 0: no target
-  int64_t interactive_weight = 16; ///< tokens of others for one of batches, where both want all there is
+      2;  ///< a sequence that was in flight at this many deaths of workers, without progress between them, is
+          ///< quarantined
+  Nanos worker_wait = std::chrono::seconds(60);  ///< a sequence fails after waiting this long while there was no worker
+  Nanos tpot_target{0};            ///< predicted upper bound for steps that decode; 0: no target
+  int64_t interactive_weight = 16; ///< tokens of others for one of batches, if both could use everything
   Nanos batch_aging =
-      std::chrono::seconds(60);    ///< a batch's sequence that got no further for so long counts as the others do
+      std::chrono::seconds(60);    ///< a batch's sequence without progress for this long counts as interactive
   Nanos renew_pause =
-      std::chrono::seconds(10);    ///< a worker that comes with a version that is not served is not sent to fetch that
-                                   ///< one before
-  int64_t mask_work = 1'000'000;   ///< for what grammars allow next, in units of about 10 ns, at each event
+      std::chrono::seconds(10);    ///< a worker that registers with another version is not told before this to fetch
+                                   ///< the served one
+  int64_t mask_work = 1'000'000;   ///< for grammar masks at each event, in units of about 10 ns
   bool prefix_cache = true;        ///< blocks of equal prefixes are shared and kept
-  PrefixSecret prefix_secret = {}; ///< of the hash that names them
+  PrefixSecret prefix_secret = {}; ///< for the hash of their keys
 };
 
-/// Over all workers. A block of the workers' own memory is held by sequences, cached (nobody's, but can be found) or
+/// Sums over all workers. A block of a worker's cache is held by sequences, cached (held by none, but can be found) or
 /// free.
 struct KvFigures {
   uint64_t blocks = 0, held = 0, cached = 0;
   uint64_t reused_tokens = 0;  ///< found instead of computed, since the start
-  uint64_t host_blocks = 0, host_used = 0;  ///< in host memory beside devices'; that hold copies
+  uint64_t host_blocks = 0, host_used = 0;  ///< blocks in host memory in addition to devices'; those that hold copies
   uint64_t moved_out_tokens = 0, moved_in_tokens = 0;  ///< to host memory, and back, since the start
 };
 
@@ -85,7 +85,7 @@ class Scheduler {
   ~Scheduler();
 
   std::vector<Action> step(Event event);
-  /// Takes what a plan counted out of those outcomes that will be dropped: of sequences that have left since it was
+  /// Removes from a plan's counts the outcomes that will be dropped: those of sequences that have left since it was
   /// made.
   void leave_out_dropped(WorkerId worker, PlanOutcome& outcome) const;
 
@@ -94,14 +94,13 @@ class Scheduler {
   size_t running() const { return sequences_.size() - waiting(); }
   /// Sequences that were sent back to the queue to make room, since the start.
   uint64_t preemptions() const { return preemptions_; }
-  /// Sequences that failed because workers died of them, since the start.
+  /// Sequences that failed because they were in flight at repeated deaths of workers, since the start.
   uint64_t quarantined() const { return quarantined_; }
   size_t workers() const { return workers_.size(); }
-  /// A sequence could be planned but for its grammar's mask, which the next event goes on with: a Tick is to come at
-  /// once.
+  /// True if a sequence waits only for its grammar's mask, which the next event continues: send a Tick at once.
   bool masks_wait() const { return masks_wait_; }
   KvFigures kv() const;
-  /// For tests: what is wrong with the blocks' bookkeeping; empty if nothing is.
+  /// For tests: the first inconsistency of the blocks' bookkeeping; empty if there is none.
   std::string inconsistency() const;
 
  private:
@@ -210,18 +209,18 @@ class Scheduler {
   SchedulerOptions options_;
   PrefixHasher hasher_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
-  FairQueue interactive_, batches_;  ///< who waits, by class
-  std::vector<Sequence*> apart_;     ///< who waits for a worker of a version that not all have, oldest first
-  size_t aged_waiting_ = 0;          ///< in interactive_, but of batches
-  Nanos next_aging_{0};              ///< nobody in batches_ ages before
+  FairQueue interactive_, batches_;  ///< waiting sequences, by class
+  std::vector<Sequence*> apart_;     ///< sequences that wait for a worker of a certain version, oldest first
+  size_t aged_waiting_ = 0;          ///< sequences of batches in interactive_
+  Nanos next_aging_{0};              ///< no sequence in batches_ ages before this
   uint64_t preemptions_ = 0, quarantined_ = 0;
   std::map<WorkerId, std::unique_ptr<Worker>> workers_;
   uint64_t next_plan_ = 1, next_admission_ = 1;
   uint64_t reused_tokens_ = 0, moved_out_ = 0, moved_in_ = 0;
   Nanos now_{0};  ///< of the last Tick
-  uint64_t version_ = 0;        ///< that is served; 0: nobody has said
-  bool renewed_first_ = false;  ///< one has gone for that version, and none of it is there yet
-  int64_t mask_work_ = 0;  ///< left at this event
+  uint64_t version_ = 0;        ///< version that is served; 0: unknown
+  bool renewed_first_ = false;  ///< a first worker is changing to that version, and none has it yet
+  int64_t mask_work_ = 0;  ///< remaining at this event
   bool masks_wait_ = false;
   std::vector<Action> actions_;
 };

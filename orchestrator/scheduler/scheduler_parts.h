@@ -1,5 +1,5 @@
 #pragma once
-// What the scheduler's own files share: a sequence and a worker as it knows them.
+// The types that the scheduler's files share: its state of a sequence and of a worker.
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@
 
 namespace moestro::orchestrator {
 
-/// The entry of a block table that no query sees any more: its block was given back.
+/// The entry of a block table that no query sees any more; its block was released.
 inline constexpr uint32_t kNoBlock = UINT32_MAX;
 
 struct Scheduler::Sequence {
@@ -56,7 +56,7 @@ struct Scheduler::Sequence {
   bool of_batch() const { return request.background && !aged; }
   /// The first position that is in no plan yet.
   int64_t planned() const { return computed + in_flight; }
-  /// Its length when the plans under way are done.
+  /// Its length when the plans in flight are done.
   int64_t expected() const { return length() + awaited; }
   /// Tokens that a worker must have room for, alone with this sequence.
   int64_t least_room() const { return request.open_ended ? length() + 1 : prompt() + request.tokens_max; }
@@ -69,10 +69,10 @@ struct Scheduler::Sequence {
   }
 };
 
-/// What a plan under way computes of a sequence.
+/// The part of a sequence in a plan in flight.
 struct Scheduler::Part {
   SequenceId id;
-  Sequence* sequence = nullptr;  ///< null: it has left; what comes of its part is dropped
+  Sequence* sequence = nullptr;  ///< null: it has left, and the result of this part is dropped
   int64_t first = 0, tokens = 0; ///< positions
   bool samples = false;
 };
@@ -80,7 +80,7 @@ struct Scheduler::Part {
 struct Scheduler::Flight {
   PlanId plan;
   std::vector<Part> parts = {};
-  bool lost = false;  ///< a plan before it failed as a whole: so will it, and nothing is to follow it
+  bool lost = false;  ///< an earlier plan failed completely, so this one will fail too, and nothing may follow it
 };
 
 struct Scheduler::Worker {
@@ -90,13 +90,13 @@ struct Scheduler::Worker {
   KvBlocks kv;
   KvWindow window{limits};
   std::vector<Sequence*> running = {};  ///< in order of admission
-  std::deque<Flight> flights = {};      ///< plans under way, in the order in which they are computed
-  std::vector<ReleasedSequence> released = {};  ///< that it does not know of yet
+  std::deque<Flight> flights = {};      ///< plans in flight, in the order in which they are computed
+  std::vector<ReleasedSequence> released = {};  ///< released sequences that the worker has not been told of
   BatchTurn batch_turn = {};
   StepTimeModel step_times = {};
-  bool leaving = false;                 ///< takes no new sequences, and goes when it has none left
-  Nanos leaves_from{0};                 ///< not before: it has only just come, with a version before
-  bool suspect_was_last = false;        ///< in the last plan, by itself
+  bool leaving = false;                 ///< takes no new sequences, and leaves when it has none
+  Nanos leaves_from{0};                 ///< earliest time: it has just arrived with an older version
+  bool suspect_was_last = false;        ///< a suspect was alone in the last plan
 
   /// The longest sequence that it can hold.
   int64_t length_max() const { return window.length_max(); }
@@ -104,8 +104,8 @@ struct Scheduler::Worker {
     return static_cast<size_t>(
         std::count_if(running.begin(), running.end(), [](const Sequence* s) { return s->of_batch(); }));
   }
-  /// Blocks that those who run will soon ask for: one each. Who is admitted beside them is not sent back at once to
-  /// make room then.
+  /// Blocks that the running sequences will soon need: one each. They are kept free at admission, so that a new
+  /// sequence is not sent back at once to make room.
   int64_t growth() const { return static_cast<int64_t>(running.size()); }
   int64_t load() const {
     int64_t tokens = 0;

@@ -13,7 +13,7 @@
 
 namespace moestro::orchestrator {
 
-/// One bit a token, the lowest bit of the first word is token 0.
+/// One bit per token; the lowest bit of the first word is token 0.
 using TokenMask = std::vector<uint32_t>;
 
 class TokenConstraint {
@@ -35,9 +35,9 @@ class TokenConstraint {
     if (!mask.is_ok()) return mask.status();
     return mask->value();
   }
-  /// The token that was sampled. False if it was not allowed.
+  /// Takes the sampled token. False if it was not allowed.
   virtual bool accept(TokenId token) = 0;
-  /// Nothing can follow: the text is complete.
+  /// True if the text is complete and nothing can follow.
   virtual bool complete() const = 0;
 };
 

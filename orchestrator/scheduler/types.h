@@ -1,5 +1,5 @@
 #pragma once
-// What goes in and out of the scheduler.
+// Inputs and outputs of the scheduler.
 
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace moestro::orchestrator {
 
-/// A worker as this process knows it; a worker that comes back is a new one.
+/// A worker in this process; a worker that returns gets a new id.
 using WorkerId = Id<struct WorkerTag, uint32_t>;
 
 struct LogitBias {
@@ -29,8 +29,8 @@ struct Sampling {
   int32_t top_k = 0;         ///< 0: all
   float top_p = 1.0f, min_p = 0.0f;
   uint64_t seed = 0;
-  uint32_t choice = 0;   ///< of n
-  int32_t logprobs = -1; ///< -1: none; n: of the sampled token and of the n best
+  uint32_t choice = 0;   ///< index among the n choices
+  int32_t logprobs = -1; ///< -1: none; n: for the sampled token and the n best
   float repetition_penalty = 1.0f;  ///< of tokens of the prompt and of the answer; 1: none
   float presence_penalty = 0.0f, frequency_penalty = 0.0f;  ///< of tokens of the answer; 0: none
   std::shared_ptr<const std::vector<LogitBias>> bias = nullptr;  ///< may be null
@@ -54,11 +54,11 @@ struct SequenceRequest {
   std::vector<TokenId> stop_ids = {};  ///< end it as the model's end tokens do, ignore_eos or not
   int32_t priority = 0;         ///< of those that wait in its flow, the lowest is admitted first
   bool text_ends =
-      false;  ///< whoever asked looks for its end in its text, and cancels it, also where it has ended by itself
+      false;  ///< the caller looks for the end in the text and cancels it, even if it has ended by itself
   std::shared_ptr<TokenConstraint> constraint = nullptr;  ///< null: the answer may be any text
-  bool background = false;      ///< of a batch: others are admitted, and have their prompts computed, before it
-  std::string flow;             ///< whose it is: an API key's name, a batch's id; each gets its share
-  std::string prefix_domain;    ///< KV blocks are shared between sequences of one domain only
+  bool background = false;      ///< belongs to a batch: others are admitted, and their prompts computed, before it
+  std::string flow;             ///< its sender: an API key's name or a batch's id; each gets its share
+  std::string prefix_domain;    ///< KV blocks are shared only between sequences of one domain
   std::string request_id = {};  ///< for the worker's log
 };
 
@@ -94,15 +94,15 @@ struct PlannedSequence {
   int64_t first_position = 0;
   std::vector<TokenId> tokens;       ///< kSampledByParent: only alone
   std::vector<TokenId> ends =
-      {};  ///< beside kSampledByParent: if it is one of these, the sequence has ended and nothing is computed
+      {};  ///< with kSampledByParent: if that token is one of these, the sequence has ended and nothing is computed
   uint32_t blocks_first = 0;         ///< entries of its block table from here on are `blocks`
   std::vector<uint32_t> blocks;
   bool sample = false;
   Sampling sampling;
   std::vector<TokenId> score_targets;  ///< empty, or one per token (-1: none)
   int32_t score_top = 0;
-  /// Where penalties want them: the sequence's tokens from entry history_first on, of all of which the first
-  /// history_prompt are the prompt. The last may be kSampledByParent.
+  /// For penalties: the sequence's tokens from entry history_first on. The first history_prompt tokens of the sequence
+  /// are its prompt. The last may be kSampledByParent.
   uint32_t history_first = 0, history_prompt = 0;
   std::vector<TokenId> history = {};
   bool text_ends = false;  ///< its routes count when it is released
@@ -119,11 +119,11 @@ struct ReleasedSequence {
 };
 struct Plan {
   PlanId id;
-  PlanId parent;  ///< the plan before it, if that was under way when this one was made; 0: none
+  PlanId parent;  ///< the previous plan, if it was in flight when this one was made; 0: none
   std::vector<PlannedSequence> sequences;
   std::vector<ReleasedSequence> released;
   std::vector<KvCopy> kv_copies =
-      {};  ///< before anything is computed, one after the other, and whatever becomes of the plan
+      {};  ///< made before anything is computed, in order, even if the plan fails
 };
 
 struct SequenceOutcome {
@@ -146,14 +146,14 @@ struct Submitted {
 };
 struct Cancelled {
   SequenceId id;
-  int64_t sampled = -1;  ///< so many of its sampled tokens are its answer; -1: all that came
+  int64_t sampled = -1;  ///< the number of its sampled tokens that are its answer; -1: all
 };
 struct WorkerJoined {
   WorkerId worker;
   WorkerLimits limits;
   uint64_t version = 0;  ///< of the weights that it computes with
 };
-struct VersionServed {  ///< from now on, to workers that attach
+struct VersionServed {  ///< the version that workers get when they attach from now on
   uint64_t version = 0;
 };
 struct WorkerLost {
@@ -162,9 +162,9 @@ struct WorkerLost {
 struct PlanDone {
   WorkerId worker;
   PlanOutcome outcome;
-  Nanos took{0};  ///< to compute it, as the worker says; 0: not known
+  Nanos took{0};  ///< time of computation, as the worker says; 0: unknown
 };
-struct Tick {  ///< how late it is; the scheduler knows no other clock
+struct Tick {  ///< the current time; the scheduler has no other clock
   Nanos now;
 };
 using Event = std::variant<Submitted, Cancelled, WorkerJoined, WorkerLost, PlanDone, VersionServed, Tick>;
@@ -176,11 +176,11 @@ struct SendPlan {
   WorkerId worker;
   Plan plan;
 };
-struct SendRelease {  ///< no plan is to come that could say it
+struct SendRelease {  ///< sent if no plan follows that could carry it
   WorkerId worker;
   std::vector<ReleasedSequence> released;
 };
-struct RenewWorker {  ///< it has done its part with a version before: to attach anew, as another worker
+struct RenewWorker {  ///< it has finished with an older version and must attach again, as a new worker
   WorkerId worker;
 };
 struct Progress {  ///< new scores of prompt tokens and newly sampled tokens, in order
@@ -188,7 +188,7 @@ struct Progress {  ///< new scores of prompt tokens and newly sampled tokens, in
   std::vector<TokenScore> prompt_scores;
   std::vector<SampledToken> sampled;
   int64_t prompt_tokens_done = 0;
-  int64_t prompt_tokens_cached = 0;  ///< of the prompt: found in the KV cache, not computed
+  int64_t prompt_tokens_cached = 0;  ///< tokens of the prompt found in the KV cache
 };
 struct Finished {
   SequenceId id;
@@ -198,7 +198,7 @@ struct Finished {
 struct Failed {
   SequenceId id;
   Status error;
-  bool quarantined = false;  ///< workers died of it: it is not to be sent again
+  bool quarantined = false;  ///< workers died repeatedly while it was in flight: clients must not retry it
 };
 using Action = std::variant<SendPlan, SendRelease, RenewWorker, Progress, Finished, Failed>;
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a state says when somebody else was first: look again at what is there.
+// The code of a state if another process was first: read the state again.
 
 #include <string>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace moestro::orchestrator {
 
-inline constexpr Code kConflict = Code::kCancelled;  // what was to be done was overtaken
+inline constexpr Code kConflict = Code::kCancelled;  // another change came first
 inline Status conflict(std::string message) { return cancelled(std::move(message)); }
 
 }  // namespace moestro::orchestrator

@@ -18,7 +18,7 @@ namespace moestro::orchestrator {
 
 class Database;
 
-/// An error of opening or making a file for the state: kExhausted where its disk is full.
+/// An error of opening or creating a file of the state: kExhausted if its disk is full.
 Status opening_error(std::string what, int errno_value);
 
 /// One statement with its values. Positions of bind count from 1, those of columns from 0, as in SQLite.
@@ -34,11 +34,11 @@ class Query {
   Query& bind(int at, std::string_view text);
   /// Likewise.
   Query& bind(int at, std::span<const std::byte> bytes);
-  /// True: a row is there; false: it has ended.
+  /// True: there is a row; false: there are no more.
   Result<bool> step();
-  /// For what returns no rows.
+  /// For statements that return no rows.
   Status run() { return step().status(); }
-  /// To be bound and stepped anew.
+  /// Prepares it to be bound and stepped again.
   void reset();
 
   int64_t integer(int column) const;
@@ -55,7 +55,7 @@ class Query {
 
 class Database {
  public:
-  /// Makes the file (0600) if it is not there.
+  /// Creates the file (0600) if it does not exist.
   static Result<std::unique_ptr<Database>> open(const std::string& path);
   ~Database();
   Database(const Database&) = delete;
@@ -65,9 +65,9 @@ class Database {
   Result<Query> prepare(const char* sql) const;
   /// The first column of the first row.
   Result<int64_t> integer(const char* sql) const;
-  /// How many rows the last statement has changed.
+  /// The number of rows that the last statement changed.
   int64_t changes() const;
-  /// `code` is what SQLite said.
+  /// `code` is SQLite's.
   Status error(int code) const;
   const std::string& path() const { return path_; }
 

@@ -1,6 +1,6 @@
 #pragma once
-// A state that cannot be opened yet: its disk is full, or it is damaged. Completions are served meanwhile; each call of
-// this one tries again to open it, not too often, and says why it could not.
+// A state that cannot be opened yet because its disk is full or it is damaged. Completions are served meanwhile. Calls
+// try again to open it, with pauses, and say why they could not.
 
 #include <chrono>
 #include <functional>
@@ -10,13 +10,13 @@
 
 namespace moestro::orchestrator {
 
-/// Whether an orchestrator may start without the state: what keeps it from being opened can be mended while it runs.
+/// Whether an orchestrator may start without the state, because the problem can be fixed while it runs.
 bool may_come_later(const Status& why);
 
 class LateState final : public StateStore {
  public:
   using Open = std::function<Result<std::unique_ptr<StateStore>>()>;
-  /// `why`: what its opening has said just now.
+  /// `why`: the error of the last attempt to open it.
   LateState(Open open, Status why, std::chrono::milliseconds pause_first = std::chrono::seconds(1));
 
   Status put_file(const FileRecord& file) override;

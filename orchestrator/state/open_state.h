@@ -1,5 +1,5 @@
 #pragma once
-// Which state `orchestrator.state` names.
+// Opens the state that `orchestrator.state` names.
 
 #include <filesystem>
 #include <memory>
@@ -13,7 +13,7 @@
 namespace moestro::orchestrator {
 
 struct StatePlace {
-  /// SQLite: the state's file and, beside it, the folder of uploaded files and results.
+  /// SQLite: the state's file and, next to it, the folder of uploaded files and results.
   std::filesystem::path database, files;
   /// Redis has both.
   std::optional<RedisPlace> redis = {};
@@ -23,12 +23,12 @@ struct StatePlace {
 
 /// "sqlite:PATH", a path, "redis://...", or "default": RUN_DIR/state/batches.db. Others are refused by name.
 Result<StatePlace> state_place(const std::string& setting, const std::filesystem::path& run_dir);
-/// `host` and `lease`: who this is to others who share the state, and how long they wait for a word of it.
+/// `host`: the name of this process for others that share the state. `lease`: how long they wait for a renewal of it.
 Result<std::unique_ptr<StateStore>> open_state(const StatePlace& place, const std::string& host,
                                                std::chrono::milliseconds lease);
-/// A name that no other process has had: host, process id, and a random number.
+/// A unique name: host, process id, and a random number.
 std::string new_host_name();
-/// Whether what lies there is gone when the machine restarts (a file system in memory).
+/// Whether `path` is on a file system in memory, which a restart of the machine clears.
 bool lies_in_memory(const std::filesystem::path& path);
 
 }  // namespace moestro::orchestrator

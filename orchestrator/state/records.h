@@ -9,15 +9,15 @@
 
 namespace moestro::orchestrator {
 
-/// A file that was uploaded, or that a batch has written. Its bytes lie beside the state, by its id.
+/// A file that was uploaded, or that a batch has written. Its bytes are stored next to the state, by its id.
 struct FileRecord {
   std::string id;  ///< "file-" and 24 hexadecimal digits
-  std::string name;     ///< as the client called it; never a path here
+  std::string name;     ///< the client's name for it; never used as a path
   std::string purpose;  ///< "batch" or "batch_output"
   uint64_t bytes = 0;
   int64_t created_at = 0, expires_at = 0;
-  std::string checksum = {};  ///< of its bytes (batch/file_sum.h); empty: of before there were any
-  std::string owner = {};  ///< the project it belongs to; empty: nobody's
+  std::string checksum = {};  ///< of its bytes (batch/file_sum.h); empty: from before checksums existed
+  std::string owner = {};  ///< the project that it belongs to; empty: none
 };
 
 enum class BatchStatus : uint8_t {
@@ -31,22 +31,22 @@ enum class BatchStatus : uint8_t {
   kCancelled
 };
 std::string_view batch_status_name(BatchStatus status);
-/// Whether nothing happens to a batch of this status any more.
+/// Whether a batch of this status has ended.
 bool is_over(BatchStatus status);
 
 struct BatchRecord {
   std::string id;  ///< "batch_" and 24 hexadecimal digits
   BatchStatus status = BatchStatus::kValidating;
-  BatchStatus outcome = BatchStatus::kCompleted;  ///< what it is to be when it is over
+  BatchStatus outcome = BatchStatus::kCompleted;  ///< its status when it has ended
   std::string endpoint, model, input_file, completion_window, metadata;  ///< metadata: a JSON object, or empty
-  std::string output_file, error_file;  ///< ids; their files are there once it is over
+  std::string output_file, error_file;  ///< ids; the files exist when it has ended
   int64_t created_at = 0, in_progress_at = 0, expires_at = 0, finalizing_at = 0, completed_at = 0, failed_at = 0,
           expired_at = 0, cancelling_at = 0, cancelled_at = 0;
-  int64_t output_seconds = 0;  ///< its files expire so long after they were made; 0: never
+  int64_t output_seconds = 0;  ///< its files expire this long after their creation; 0: never
   uint64_t total = 0, completed = 0, failed = 0;  ///< lines
   uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   std::string error_code = {}, error_message = {};  ///< why it failed as a whole
-  std::string owner = {};                           ///< the project it belongs to, and its files; empty: nobody's
+  std::string owner = {};                           ///< the project that it and its files belong to; empty: none
 };
 
 /// The result of one line of a batch's input.

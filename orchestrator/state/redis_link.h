@@ -1,5 +1,6 @@
 #pragma once
-// One connection to a Redis that was found safe to keep batches in; made anew when it is lost. One thread at a time.
+// One connection to a Redis that was checked to be safe for batches. It reconnects when the connection is lost. One
+// thread at a time.
 
 #include <chrono>
 #include <cstdint>
@@ -17,7 +18,8 @@ struct redisReply;
 
 namespace moestro::orchestrator {
 
-/// A part of an answer; gone with the answer. What is not there, or of another kind, reads as empty, 0 or nothing.
+/// A part of an answer, valid as long as the answer. A missing value, or one of another type, reads as empty, 0 or
+/// nullopt.
 class RedisValue {
  public:
   explicit RedisValue(const redisReply* reply) : reply_(reply) {}
@@ -51,20 +53,20 @@ class RedisLink {
   using Words = std::vector<std::string_view>;
   struct Limits {
     std::chrono::milliseconds connect{1000}, answer{5000};
-    std::chrono::milliseconds pause{500};  ///< before another try to connect; until then calls fail at once
+    std::chrono::milliseconds pause{500};  ///< before the next attempt to connect; until then calls fail at once
   };
   explicit RedisLink(RedisPlace place, Limits limits);
   ~RedisLink();
   RedisLink(const RedisLink&) = delete;
   RedisLink& operator=(const RedisLink&) = delete;
 
-  /// Errors: kUnavailable: Redis is away, or not safe to keep batches in (the message says which); whether the command
-  /// was done is not known then. kExhausted: its memory is full. kConflict, kNotFound: what a script of ours says. kIo:
-  /// other errors of Redis.
+  /// Errors: kUnavailable: Redis is away, or not safe for batches (the message says which), and it is unknown whether
+  /// the command was done. kExhausted: its memory is full. kConflict, kNotFound: from a script of Moestro. kIo: other
+  /// errors of Redis.
   Result<RedisReply> call(const Words& words);
-  /// Many at once; the first error is the answer, after all have been done.
+  /// Many commands at once. Returns the first error after all have been done.
   Result<std::vector<RedisReply>> calls(std::span<const Words> commands);
-  /// Rises with each connection that was made.
+  /// Increases with each new connection.
   uint64_t generation() const { return generation_; }
   const RedisPlace& place() const { return place_; }
 
@@ -83,7 +85,7 @@ class RedisLink {
   bool prepared_ = false;
   uint64_t generation_ = 0;
   Clock::time_point away_until_{};
-  Status away_;  ///< why, while there is no connection
+  Status away_;  ///< the reason while there is no connection
 };
 
 }  // namespace moestro::orchestrator

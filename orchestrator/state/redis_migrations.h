@@ -1,5 +1,5 @@
 #pragma once
-// The keys of a Redis, version by version: moestro:version is how many of the steps were done, and one.
+// The keys of a Redis, version by version: moestro:version is the number of steps that were done, plus one.
 
 #include <functional>
 
@@ -7,11 +7,11 @@
 
 namespace moestro::orchestrator {
 
-/// Says a command and waits for its answer.
+/// Sends a command and waits for its answer.
 using RedisSay = std::function<Result<RedisReply>(const RedisLink::Words&)>;
 
-/// Does the steps that these keys lack; several orchestrators may do so at once. Returns the version they have then,
-/// which is above redis_version() if a later Moestro has written them.
+/// Does the missing steps; several orchestrators may do so at once. Returns the resulting version, which is above
+/// redis_version() if a later Moestro has written the keys.
 Result<int64_t> migrate(const RedisSay& say);
 /// The version that this program writes.
 int64_t redis_version();

@@ -14,15 +14,15 @@ struct RedisPlace {
   uint16_t port = 6379;
   int64_t database = 0;
   std::string user, password;
-  /// What its owner may lose when Redis or its machine dies, in seconds; 0: nothing that was acknowledged.
+  /// The data that may be lost when Redis or its machine dies, in seconds; 0: nothing that was acknowledged.
   int64_t window_seconds = 0;
   /// For messages: without user and password.
   std::string shown() const;
 };
 
-/// Whether a setting is a Redis' address, good or bad.
+/// Whether a setting is an address of a Redis, valid or not.
 bool is_redis_url(const std::string& setting);
-/// Refused by name: TLS (rediss://), what is not known here. Messages never hold the password.
+/// TLS (rediss://) and unknown options are rejected by name. Messages never contain the password.
 Result<RedisPlace> parse_redis_url(const std::string& url);
 
 }  // namespace moestro::orchestrator

@@ -9,14 +9,14 @@
 
 namespace moestro::orchestrator {
 
-/// The number of words that follow, then field, value, ...; without what Redis counts by itself.
+/// Appends the number of following words, then field, value, ..., without fields that Redis counts itself.
 void add_fields(std::vector<std::string>& words, const FileRecord& file);
 void add_fields(std::vector<std::string>& words, const BatchRecord& batch);
-/// From HGETALL. A field that is not there leaves the record's default.
+/// From HGETALL. A missing field keeps the record's default.
 FileRecord file_of(const RedisValue& hash);
 BatchRecord batch_of(const RedisValue& hash);
 
-/// "1 3 0 2\ntext", as kPutResults makes it.
+/// Parses "1 3 0 2\ntext", the form of kPutResults.
 LineResult line_result_of(uint64_t line, std::string_view packed);
 
 }  // namespace moestro::orchestrator

@@ -1,12 +1,12 @@
 #pragma once
-// Whether a Redis keeps what it has acknowledged. What it says of itself decides; its settings are left as they are.
+// Checks whether a Redis keeps what it has acknowledged, by its own settings, which are not changed.
 
 #include "orchestrator/state/redis_migrations.h"
 
 namespace moestro::orchestrator {
 
-/// kUnavailable: why batches cannot be kept there, and what to set. Also marks an empty Redis as ours, and brings keys
-/// of an earlier version up to this one's.
+/// kUnavailable says why batches cannot be kept there, and what to set. Also marks an empty Redis as Moestro's, and
+/// converts keys of an earlier version.
 Status check_redis_safe(const RedisPlace& place, const RedisSay& say);
 
 }  // namespace moestro::orchestrator

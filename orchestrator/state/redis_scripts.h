@@ -1,5 +1,5 @@
 #pragma once
-// What is kept in Redis, and the scripts that change it: each is one step, which Redis does whole or not at all.
+// The keys in Redis, and the scripts that change them. Each script is atomic.
 //
 //   moestro:version                 of these keys (redis_migrations)
 //   moestro:next                    the last number given to a file, a batch or a response: lists are in the order of
@@ -21,14 +21,14 @@
 //   moestro:kept:NAME               what others keep by name (put_blob)
 //   moestro:host:HOST               there as long as that orchestrator lives; gone a lease after its last word
 //
-// Keys are made in the scripts, which Redis Cluster does not allow: it is refused (redis_safety).
+// The scripts build key names, which Redis Cluster does not allow, so it is refused (redis_safety).
 
 #include <array>
 #include <string_view>
 
 namespace moestro::orchestrator::redis {
 
-/// Lua, in parts to be put one behind the other.
+/// Lua, in parts that are concatenated.
 using Script = std::array<std::string_view, 3>;
 
 extern const Script kPutFile;     ///< id purpose bytes expires host n field value ...

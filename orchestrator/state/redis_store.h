@@ -1,6 +1,6 @@
 #pragma once
-// The state in a Redis that several orchestrators share. Nothing is kept here but a connection: when Redis is away
-// calls fail, and when it is back they go on. What lies there: redis_scripts.h.
+// The state in a Redis that several orchestrators share. Only the connection is kept here. While Redis is away calls
+// fail; when it is back they work again. redis_scripts.h describes the data.
 
 #include <memory>
 
@@ -12,14 +12,14 @@ namespace moestro::orchestrator {
 
 struct RedisOptions {
   RedisPlace place;
-  std::string host;  ///< of this process alone, and of no other, ever
+  std::string host;  ///< unique to this process
   std::chrono::milliseconds lease{15'000};
   RedisLink::Limits limits = {};
 };
 
 class RedisStore final : public StateStore, public SharedLines {
  public:
-  /// Connects with the first call, so it can be made while Redis is away.
+  /// Connects at the first call, so it can be created while Redis is away.
   explicit RedisStore(RedisOptions options);
 
   SharedLines* shared() override { return this; }
@@ -64,8 +64,8 @@ class RedisStore final : public StateStore, public SharedLines {
   const RedisOptions options_;
   RedisLink link_;
   uint64_t claim_generation_ = 0;
-  Clock::time_point claim_from_{};  ///< others had no chance to say that they live since Redis is back: until then
-                                    ///< nobody is taken for dead
+  Clock::time_point claim_from_{};  ///< until then no orchestrator is considered dead, because none could renew its key
+                                    ///< while Redis was away
 };
 
 }  // namespace moestro::orchestrator

@@ -1,7 +1,7 @@
 #pragma once
-// Batches that several orchestrators work on: whose each line is, and who checks a batch's input and writes its files.
-// A line that was taken is its taker's as long as that one lives; then others get it. Results are
-// StateStore::put_results', once for each line whoever brings it.
+// Batches that several orchestrators work on: which orchestrator has each line, and which one checks a batch's input
+// and writes its files. A taken line belongs to its orchestrator as long as that is alive; then others get it. Results
+// go to StateStore::put_results, which keeps one for each line.
 
 #include <cstdint>
 #include <span>
@@ -23,25 +23,27 @@ class SharedLines {
  public:
   virtual ~SharedLines() = default;
 
-  /// This orchestrator lives. To be said more often than every lease; whoever has not said so for a lease is taken for
-  /// dead.
+  /// Renews this orchestrator's lease. Call it more often than once per lease; an orchestrator without renewal for a
+  /// lease is considered dead.
   virtual Status beat() = 0;
   virtual int64_t lease_ms() const = 0;
-  /// This orchestrator ends: what it has taken is free at once.
+  /// This orchestrator ends: its lines are free at once.
   virtual Status leave() = 0;
-  /// Changes when answers may have been lost, so that lines may be this one's that it does not know of: hold_only.
+  /// Changes when answers may have been lost, so that this orchestrator may have lines that it does not know of: call
+  /// hold_only.
   virtual uint64_t generation() const = 0;
 
-  /// True if this orchestrator checks the batch's input and writes its files: nobody does, or who did is dead.
+  /// Tries to take the lead of a batch, which checks the input and writes the files. True if this orchestrator has it:
+  /// there was no leader, or the leader is dead.
   virtual Result<bool> lead(const std::string& batch) = 0;
-  /// Lines to be run, in ascending order; `anew`: what was offered before is forgotten. kConflict unless this one leads
-  /// and the batch is validating.
+  /// Offers lines to run, in ascending order. `anew`: earlier offers are dropped. kConflict unless this orchestrator
+  /// leads and the batch is validating.
   virtual Status offer(const std::string& batch, std::span<const QueuedLine> lines, bool anew) = 0;
-  /// At most `most` lines of a batch in progress, from now this orchestrator's: first those of the dead, then new ones.
+  /// Takes at most `most` lines of a batch in progress: first those of dead orchestrators, then new ones.
   virtual Result<std::vector<QueuedLine>> take(const std::string& batch, size_t most) = 0;
-  /// These may be taken again, by anybody.
+  /// Gives these lines back to all orchestrators.
   virtual Status give_back(const std::string& batch, std::span<const uint64_t> lines) = 0;
-  /// All that is this one's, but for these, is given back.
+  /// Gives back all lines of this orchestrator except these.
   virtual Status hold_only(const std::string& batch, std::span<const uint64_t> lines) = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The tables of a state file, version by version: PRAGMA user_version is how many of the steps were done.
+// The tables of a state file, version by version: PRAGMA user_version is the number of steps that were done.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@ namespace moestro::orchestrator {
 
 /// The version that this program writes.
 int64_t sqlite_version();
-/// Does the steps that a file of `version` lacks (0: an empty one), each in one transaction.
+/// Does the missing steps for a file of `version` (0: an empty file), each in one transaction.
 Status migrate(Database& database, int64_t version);
 
 }  // namespace moestro::orchestrator

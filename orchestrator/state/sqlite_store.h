@@ -12,9 +12,9 @@ namespace moestro::orchestrator {
 
 class SqliteStore final : public StateStore {
  public:
-  /// Makes the file if it is not there, and its directory (0700) if that alone is missing. Errors: kUnavailable while
-  /// another orchestrator has it, kCorrupt, kUnsupported if a later version has written it. A file that is refused is
-  /// left as it is.
+  /// Creates the file if it does not exist, and its directory (0700) if only that is missing. Errors: kUnavailable
+  /// while another orchestrator has it, kCorrupt, kUnsupported if a later version has written it. A refused file is not
+  /// changed.
   static Result<std::unique_ptr<SqliteStore>> open(const std::filesystem::path& path);
   /// What of open()'s errors can be seen at once: a directory or rights that are missing, a file that is no state,
   /// another orchestrator. Makes nothing and does not read the file to its end. Waits for a lock as open() does.
@@ -41,7 +41,7 @@ class SqliteStore final : public StateStore {
   Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) override;
   Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) override;
 
-  /// For tests: the file may grow to so many pages, as on a disk that is full then.
+  /// For tests: limits the file to this many pages, like a full disk.
   Status limit_pages(int64_t pages);
 
  private:
@@ -55,7 +55,7 @@ class SqliteStore final : public StateStore {
   Result<uint64_t> forget_responses(const ResponseLimits& limits, uint64_t bytes);
   Status read_response_bytes();
   Result<int64_t> number_of(const std::string& batch);
-  /// Whether the batch is neither being written nor over.
+  /// Whether the batch takes results: its files are not being written and it has not ended.
   Result<bool> takes_results(int64_t number);
 
   shm::FileLock lock_;

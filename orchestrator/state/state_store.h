@@ -19,9 +19,9 @@ namespace moestro::orchestrator {
 
 /// Part of a list, newest first unless `ascending`.
 struct ListQuery {
-  std::string after = {};    ///< an id: what follows it; empty: from the beginning
+  std::string after = {};    ///< an id: begin after it; empty: from the beginning
   std::string purpose = {};  ///< of files; empty: all
-  std::optional<std::string> owner = {};  ///< nothing: all
+  std::optional<std::string> owner = {};  ///< nullopt: all
   int64_t limit = 20;
   bool ascending = false;
 };
@@ -30,32 +30,32 @@ class StateStore {
  public:
   virtual ~StateStore() = default;
 
-  /// Null: nobody but this orchestrator has this state.
+  /// Null: only this orchestrator uses this state.
   virtual SharedLines* shared() { return nullptr; }
 
   /// Its bytes are in the FileStore that belongs to this state.
   virtual Status put_file(const FileRecord& file) = 0;
   virtual Result<std::optional<FileRecord>> file(const std::string& id) = 0;
   virtual Result<std::vector<FileRecord>> files(const ListQuery& query) = 0;
-  /// Files whose expires_at has come.
+  /// Files that have expired.
   virtual Result<std::vector<FileRecord>> expired_files(int64_t now) = 0;
-  /// kConflict, with the batch's name, if it is the input of one that is not over.
+  /// kConflict, with the batch's name, if it is the input of an unfinished batch.
   virtual Status remove_file(const std::string& id) = 0;
 
-  /// Nothing happens if it is there.
+  /// Does nothing if it exists.
   virtual Status add_batch(const BatchRecord& batch) = 0;
-  /// A batch's new state; its line counts and tokens stay as they are, but for `total`. kConflict if its status is not
-  /// `from` any more, or if another orchestrator leads it. Once it has an output file no results are kept any more.
+  /// Stores a batch's new record; its line counts and tokens are unchanged, except `total`. kConflict if its status is
+  /// no longer `from`, or if another orchestrator leads it. Once it has an output file, no more results are accepted.
   virtual Status change_batch(const BatchRecord& batch, BatchStatus from) = 0;
   virtual Result<std::optional<BatchRecord>> batch(const std::string& id) = 0;
   virtual Result<std::vector<BatchRecord>> batches(const ListQuery& query) = 0;
-  /// Those that are not over, oldest first.
+  /// Unfinished batches, oldest first.
   virtual Result<std::vector<BatchRecord>> unfinished() = 0;
-  /// How many batches have each status, by its number.
+  /// The number of batches of each status.
   virtual Result<std::vector<uint64_t>> count_batches() = 0;
 
-  /// Keeps the results of lines that have none, and counts them in the batch. A line that has one keeps it. Results of
-  /// a batch that is being written, or is over, are dropped.
+  /// Stores the results of lines that have none, and counts them in the batch. A line that has a result keeps it.
+  /// Results of a batch whose files are being written, or that has ended, are dropped.
   virtual Status put_results(const std::string& batch, std::span<const LineResult> results) = 0;
   /// The lines that have results.
   virtual Result<std::vector<uint64_t>> lines_done(const std::string& batch) = 0;

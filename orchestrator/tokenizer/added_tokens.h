@@ -16,7 +16,7 @@
 
 namespace moestro::tok {
 
-/// A stretch of text: a token (id >= 0), or what lies between tokens (id -1).
+/// A range of text: a token (id >= 0), or text between tokens (id -1).
 struct Segment {
   size_t begin, end;
   TokenId id;
@@ -53,7 +53,7 @@ class AddedTokens {
   /// `list` may be null: none.
   static Result<AddedTokens> parse(const Json* list, const Model& model, const Normalizer& normalizer);
 
-  /// Cuts `text` at the tokens that are looked for before (or, `normalized`, after) the normalizer.
+  /// Cuts `text` at the tokens that are searched before (or, if `normalized`, after) the normalizer.
   std::vector<Segment> split(std::string_view text, bool normalized) const;
   const std::vector<Token>& tokens() const { return tokens_; }
 

@@ -40,7 +40,7 @@ class Decoder {
   static Result<Decoder> parse(const Json* part);
 
   DecodeStream stream() const;
-  /// The bytes of one token inside a text: without what only the first or last token loses.
+  /// The bytes of one token inside a text, without changes that only apply to the first or last token.
   std::string token_bytes(std::string_view token) const;
 
  private:
@@ -55,13 +55,13 @@ int byte_of_fallback_token(std::string_view token);
 /// `text` with `to` for each `from`.
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
 
-/// One stage: takes tokens (or, behind a Fuse, chunks of one text) and hands on what is certain.
+/// One stage: takes tokens (or, after a Fuse, chunks of one text) and passes on what is certain.
 class DecodeStage {
  public:
   virtual ~DecodeStage() = default;
   virtual void push(std::string_view token, std::vector<std::string>& out) = 0;
   virtual void finish(std::vector<std::string>& out) = 0;
-  /// Hands on what is held and whole: whoever reads the text so far takes it as said, whatever follows.
+  /// Passes on held text that is complete, because the reader takes the text so far as final.
   virtual void settle(std::vector<std::string>&) {}
   virtual std::unique_ptr<DecodeStage> clone() const = 0;
 };
@@ -69,15 +69,15 @@ class DecodeStage {
 /// `fused`: what comes in are chunks of one text, no longer single tokens.
 std::unique_ptr<DecodeStage> make_stage(const Decoder::Step& step, bool fused);
 
-/// The stages at work on one text. Refers to its Decoder, which must outlive it.
+/// The stages for one text. Refers to its Decoder, which must outlive it.
 class DecodeStream {
  public:
   explicit DecodeStream(const Decoder& decoder);
   std::string push(std::string_view token);
   std::string finish();
-  /// The text that whole characters make certain where a reader takes the text so far as said.
+  /// The held text of complete characters, if the reader takes the text so far as final.
   std::string settle();
-  /// What finish would give now.
+  /// The text that finish() would return now.
   std::string held() const;
 
  private:

@@ -15,7 +15,7 @@
 
 namespace moestro::tok {
 
-/// What is said of a text whose tokens nobody wants any more.
+/// The error for a text whose tokens are no longer wanted.
 inline Status stopped() { return cancelled("nobody wants the tokens any more"); }
 
 class Model {
@@ -46,7 +46,7 @@ class Model {
 class ByteTokens {
  public:
   void find(const Model& model);
-  /// Appends the ids of the bytes; appends nothing and says no if one of them has none.
+  /// Appends the ids of the bytes. If one of them has no id, appends nothing and returns false.
   bool append(std::string_view bytes, std::vector<TokenId>& ids) const;
 
  private:

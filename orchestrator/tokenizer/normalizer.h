@@ -27,7 +27,7 @@ class Normalizer {
   /// `part` may be null: no normalizer.
   static Result<Normalizer> parse(const Json* part);
 
-  /// Errors: kExhausted if the text would grow beyond all measure, or a regex runs away.
+  /// Errors: kExhausted if the text would grow too much, or a regex exceeds its limits.
   Result<std::string> apply(std::string_view text) const;
   bool is_identity() const { return steps_.empty(); }
 

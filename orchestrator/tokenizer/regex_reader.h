@@ -10,7 +10,7 @@
 
 namespace moestro::tok {
 
-/// How an error begins: "the regex 'PATTERN'", shortened.
+/// The beginning of errors: "the regex 'PATTERN'", shortened.
 std::string shown_regex(std::string_view pattern);
 
 class RegexReader {
@@ -23,7 +23,7 @@ class RegexReader {
   bool take(std::string_view text);
   char peek() const { return done() ? '\0' : in_[pos_]; }
   char32_t take_char();
-  /// What comes before the next `end`, which is taken as well; nothing is taken where there is none.
+  /// Takes the text before the next `end`, and `end` itself. nullopt, and nothing is taken, if there is none.
   std::optional<std::string_view> take_until(std::string_view end);
   std::optional<unsigned> take_number();
   size_t position() const { return pos_; }

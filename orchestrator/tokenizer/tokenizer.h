@@ -21,8 +21,8 @@ struct TokenizerData;
 class DecodeStream;
 }  // namespace tok
 
-/// Immutable; copies share one body, so passing it by value is cheap. Every const function may be called from
-/// any thread.
+/// Immutable; copies share their contents, so passing it by value is cheap. Every const function may be called from any
+/// thread.
 class Tokenizer {
  public:
   /// Errors: kInvalidArgument for what is not a tokenizer.json, kUnsupported naming the kind of a part that
@@ -31,10 +31,9 @@ class Tokenizer {
   /// Reads `path` (a tokenizer.json, or a directory that holds one).
   static Result<Tokenizer> load(const std::filesystem::path& path);
 
-  /// The ids of `utf8`. `add_special_tokens` applies the post-processor (the BOS token and the like); special
-  /// tokens written out in the text are recognised either way. Errors: kInvalidArgument if the text is not
-  /// UTF-8 (naming the byte), kExhausted if a pattern of the file runs away on this text, kCancelled soon after a stop
-  /// was asked for.
+  /// The ids of `utf8`. `add_special_tokens` applies the post-processor (the BOS token and the like); special tokens
+  /// written out in the text are recognised either way. Errors: kInvalidArgument if the text is not UTF-8 (naming the
+  /// byte), kExhausted if a pattern of the file exceeds its limits on this text, kCancelled soon after a stop request.
   Result<std::vector<TokenId>> encode(std::string_view utf8, bool add_special_tokens,
                                       const std::stop_token& stop = {}) const;
 
@@ -44,8 +43,7 @@ class Tokenizer {
 
   /// One more than the highest id, added tokens included.
   int64_t vocab_size() const;
-  /// An upper bound of the bytes of text that one token stands for, the unknown token aside: the longest as it is
-  /// spelled in the file.
+  /// An upper bound of the bytes of text of one token, except the unknown token: the longest spelling in the file.
   int64_t token_bytes_max() const;
   std::optional<TokenId> id_of(std::string_view token) const;
   /// The token as it is spelled in the file ("Ġthe", "▁the", "<0x0A>"); empty if there is no such id.
@@ -72,13 +70,12 @@ class StreamDecoder {
   StreamDecoder(StreamDecoder&&) noexcept;
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
-  /// Tokens that come before the text wanted (the prompt): what follows is decoded as their continuation, so
-  /// that a leading space which only starts of texts lose is kept, but what decode(context) shows is not
-  /// given again. Returns the end of decode(context) that what follows could still change, such as U+FFFD for
-  /// the first bytes of a character: where it does change, the changed text is given whole. At most once,
-  /// before any push.
+  /// Sets the tokens before the wanted text (the prompt). Later tokens are decoded as their continuation, so a leading
+  /// space that is only removed at the start of a text is kept, and decode(context) is not returned again. Returns the
+  /// end of decode(context) that later tokens could still change, such as U+FFFD for the first bytes of a character. If
+  /// it does change, the changed text is returned completely. Call it at most once, before any push.
   std::string prime(std::span<const TokenId> context);
-  /// After prime: what prime returned is wanted after all and comes with the text, changed or not.
+  /// After prime: the text that prime returned is wanted too, and comes with the next text, changed or not.
   void give_unsettled() { said_.clear(); }
   /// The text that `id` makes certain; often empty.
   std::string push(TokenId id);
@@ -89,7 +86,7 @@ class StreamDecoder {
   std::shared_ptr<const tok::TokenizerData> data_;
   std::string without_said(std::string text);
   std::unique_ptr<tok::DecodeStream> stream_;
-  std::string said_;  ///< the end of the context's text, as far as the stream has not given it yet
+  std::string said_;  ///< the end of the context's text that the stream has not returned yet
   bool skip_special_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// UTF-8 and the character classes that tokenizer.json files speak of.
+// UTF-8 and the character classes of tokenizer.json files.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 /// The position of the first byte that is not valid UTF-8, or npos.
 size_t find_invalid_utf8(std::string_view bytes);
 
-/// How many bytes at the end begin a character that more bytes could complete; 0 to 3.
+/// The number of bytes at the end that begin a character which more bytes could complete; 0 to 3.
 size_t unfinished_utf8_bytes(std::string_view bytes);
 /// The characters that begin in `text`, which may end, but not begin, inside one.
 size_t count_code_points(std::string_view text);
@@ -35,12 +35,12 @@ void append_utf8(std::string& out, char32_t c);
 
 bool is_continuation_byte(char byte);
 
-// Each as the part of Hugging Face's tokenizers has it that goes by it: their versions of Unicode differ.
+// Each with the Unicode version of the part of Hugging Face's tokenizers that uses it, because these versions differ.
 bool is_space(char32_t c);             ///< White_Space
 bool is_numeric(char32_t c);           ///< Digits: general category N*
 bool is_punctuation(char32_t c);       ///< Punctuation, BertPreTokenizer: ASCII punctuation or general category P*
 bool is_word(char32_t c);              ///< \w of Whitespace and of added tokens: letters, marks, digits, connectors
-bool is_control(char32_t c);           ///< what BertNormalizer cleans away
+bool is_control(char32_t c);           ///< characters that BertNormalizer removes
 bool is_nonspacing_mark(char32_t c);   ///< what BertNormalizer takes for an accent: general category Mn
 bool is_accent(char32_t c);            ///< what StripAccents takes for one: general category M*
 bool is_never_normalized(char32_t c);  ///< what NFC and the like leave alone, whatever newer versions of Unicode say
@@ -51,8 +51,8 @@ uint8_t script_group(char32_t c);
 /// Appends the lower-case form.
 void append_lower(std::string& out, char32_t c);
 
-/// The bytes that two pieces share at their seam: turns bytes arriving in any portions into valid UTF-8, one
-/// U+FFFD for each maximal part of a broken character (as Rust's from_utf8_lossy and the WHATWG decoder do).
+/// Converts bytes that arrive in pieces of any size into valid UTF-8, with one U+FFFD for each maximal part of a broken
+/// character (like Rust's from_utf8_lossy and the WHATWG decoder).
 class LossyUtf8 {
  public:
   void push(std::string_view bytes, std::string& out);

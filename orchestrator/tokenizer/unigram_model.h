@@ -1,5 +1,5 @@
 #pragma once
-// Unigram: of all ways to cut a piece into tokens the likeliest (Kudo 2018, arXiv 1804.10959), found by Viterbi's
+// Unigram: the most probable way to cut a piece into tokens (Kudo 2018, arXiv 1804.10959), found by Viterbi's
 // algorithm.
 
 #include <optional>
@@ -16,7 +16,8 @@ class UnigramModel : public Model {
   Status tokenize(std::string_view piece, const std::stop_token& stop, std::vector<TokenId>& out) const override;
 
  private:
-  /// A node of the tree of all tokens, byte by byte. Its children lie in order of their bytes from `children` on.
+  /// A node of the tree of all tokens, byte by byte. Its children are stored in order of their bytes, starting at
+  /// `children`.
   struct Node {
     uint32_t children = 0;
     uint16_t child_count = 0;

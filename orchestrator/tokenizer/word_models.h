@@ -1,6 +1,6 @@
 #pragma once
-// The models that look whole words up: WordLevel, and WordPiece (Schuster and Nakajima 2012; as in BERT, arXiv
-// 1810.04805), which takes the longest known beginning of what is left.
+// The models that look up whole words: WordLevel, and WordPiece (Schuster and Nakajima 2012; as in BERT, arXiv
+// 1810.04805), which repeatedly takes the longest known prefix.
 
 #include <string>
 #include <string_view>
@@ -26,7 +26,7 @@ class WordLevelModel : public Model {
 class WordPieceModel : public WordLevelModel {
  public:
   static Result<WordPieceModel> parse(const Json& part);
-  /// A piece of which some part is not known is unknown as a whole, and so is one that is too long.
+  /// A piece with an unknown part is unknown as a whole, and so is one that is too long.
   Status tokenize(std::string_view piece, const std::stop_token& stop, std::vector<TokenId>& out) const override;
 
  private:

@@ -14,12 +14,13 @@
 
 namespace moestro::box {
 
-/// `-c FILE` and the flags of some of the table's keys. Holds what the command line gave; lives until it is read.
+/// `-c FILE` and the flags of some of the table's keys. Holds the values of the command line; must live until they are
+/// read.
 class BoxFlags {
  public:
   /// Adds `-c` and the flag of each key to `app`. A key must have a flag: a bug otherwise.
   BoxFlags(command_line::App& app, std::initializer_list<std::string_view> keys);
-  /// Adds `-c` and every flag there is.
+  /// Adds `-c` and all flags.
   explicit BoxFlags(command_line::App& app);
   BoxFlags(const BoxFlags&) = delete;
   BoxFlags& operator=(const BoxFlags&) = delete;

@@ -1,6 +1,6 @@
 #pragma once
-// What a box takes of its host's memory beside the arena: the workers' KV caches, scratch and processes. One sum, so
-// that nobody sizes the arena and forgets the rest.
+// The memory of a host that a box takes in addition to the arena: the workers' KV caches, scratch and processes. One
+// sum, so that the arena's size accounts for all of it.
 
 #include <cstdint>
 #include <filesystem>
@@ -21,11 +21,11 @@ struct WorkerMemory {
   uint64_t total() const { return workers * (kv_bytes + scratch_bytes + process_bytes + device_bytes); }
 };
 
-/// Of the workers of all these packs' models together: each model has workers of its own. A pack that cannot be
-/// described counts nothing; whoever opens it refuses it.
+/// For the workers of all these packs' models together, because each model has its own workers. A pack that cannot be
+/// described counts as 0; the program that opens it refuses it.
 uint64_t workers_bytes(const config::BoxConfig& box, std::span<const std::filesystem::path> packs);
 
-/// For a pack's model (its copy of config.json); errors are those of describing it.
+/// For a pack's model (its copy of config.json). Errors are those of describing the model.
 Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::filesystem::path& pack);
 Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::string& config_json);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where the programs of a box meet, and what several workers must not share.
+// The endpoints of a box's programs, and the files that several workers must not share.
 
 #include <cstdint>
 #include <filesystem>
@@ -22,12 +22,12 @@ std::string orchestrator_endpoint(const std::filesystem::path& run_dir);
 /// "routes.jsonl.zst", "worker-1" -> "routes.worker-1.jsonl.zst".
 std::filesystem::path insert_name(const std::filesystem::path& file, const std::string& name);
 
-/// The file a worker of this box writes: `file` itself where there is one worker, else with the worker's name inserted;
-/// empty stays empty.
+/// The file that a worker of this box writes: `file` itself if there is one worker, otherwise with the worker's name
+/// inserted. Empty stays empty.
 std::string own_file(const config::BoxConfig& box, const std::string& file, const std::string& worker);
 
-/// Threads of one worker: workers.threads; where that is auto and there are several, their part of `cores`; none: the
-/// worker knows best.
+/// Threads of one worker: workers.threads, or, if that is auto and there are several workers, its part of `cores`.
+/// nullopt: the worker decides.
 std::optional<int64_t> worker_threads(const config::BoxConfig& box, int64_t cores);
 
 }  // namespace moestro::box

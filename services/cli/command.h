@@ -1,6 +1,5 @@
 #pragma once
-// What a subcommand of `moestro` leaves behind for main(): commands run as CLI11 callbacks and never exit by
-// themselves.
+// The result of a subcommand of `moestro` for main(). Commands run as CLI11 callbacks and never exit by themselves.
 
 namespace moestro::cli {
 

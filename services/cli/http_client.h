@@ -1,5 +1,5 @@
 #pragma once
-// One kept-alive HTTP/1.1 connection, with TLS or without. Boost.Beast is included by http_client.cc alone.
+// One kept-alive HTTP/1.1 connection, with TLS or without. Only http_client.cc includes Boost.Beast.
 
 #include <chrono>
 #include <functional>
@@ -16,13 +16,13 @@ struct HttpReply {
   int status = 0;
   std::string body;
   std::string request_id;    ///< the header x-request-id, if there is one
-  double retry_after_s = 0;  ///< the header retry-after in seconds, 0 if there is none
+  double retry_after_s = 0;  ///< the header retry-after in seconds; 0 if there is none
 };
 
 struct HttpLimits {
   std::chrono::milliseconds connect{3000};
   std::chrono::milliseconds silence{
-      600'000};  ///< longest wait for the next bytes of an answer: a long prompt may say nothing for minutes
+      600'000};  ///< longest wait for the next bytes of an answer; a long prompt may take minutes
   uint64_t body_bytes_max = 256u << 20;
 };
 
@@ -35,8 +35,8 @@ struct HttpAccess {
   bool verify = true;        ///< of https: whether the server is who it says; false only where it is our own
 };
 
-/// Blocks; belongs to one thread. Errors: kUnavailable when the server is not there or hangs up, kCorrupt
-/// when it does not speak HTTP, kInvalidArgument when its certificate is not to be trusted or --ca-file cannot be read.
+/// Blocks; belongs to one thread. Errors: kUnavailable if the server does not answer or closes the connection, kCorrupt
+/// if the answer is not HTTP, kInvalidArgument if its certificate is not trusted or --ca-file cannot be read.
 class HttpClient {
  public:
   explicit HttpClient(Url url, HttpLimits limits = {}, HttpAccess access = {});
@@ -44,8 +44,8 @@ class HttpClient {
   HttpClient& operator=(HttpClient&&) noexcept;
   ~HttpClient();
 
-  /// A connection that the server closed while it was idle is opened once more; a request that may have
-  /// arrived is not sent twice.
+  /// If the server closed the connection while it was idle, it is opened once more. A request that may have arrived is
+  /// not sent twice.
   Result<HttpReply> get(const std::string& path);
   Result<HttpReply> post(const std::string& path, std::string_view json);
 
@@ -56,8 +56,8 @@ class HttpClient {
                            const NextPiece& next);
   Result<HttpReply> get_stream(const std::string& path, const std::function<Status(std::string_view piece)>& on_body);
 
-  /// An answer of 200 is handed to `on_body` in pieces as it arrives and the reply's body is empty; any other
-  /// comes whole in the reply. An error from on_body ends the request and is returned.
+  /// An answer of 200 goes to `on_body` in pieces as it arrives, and the reply's body is empty. Any other answer is
+  /// complete in the reply. An error from on_body ends the request and is returned.
   using OnBody = std::function<Status(std::string_view piece)>;
   Result<HttpReply> post_stream(const std::string& path, std::string_view json, const OnBody& on_body);
 

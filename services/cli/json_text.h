@@ -1,5 +1,5 @@
 #pragma once
-// JSON from files and servers, parsed so that no input can bring the program down.
+// Parses JSON from files and servers so that no input can crash the program.
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace moestro::cli {
 
-/// kInvalidArgument when it is not JSON or nested deeper than 200 (deep values overflow the stack when they
-/// are written or destroyed).
+/// kInvalidArgument if it is not JSON, or nested deeper than 200 (deep values overflow the stack when they are written
+/// or destroyed).
 Result<nlohmann::json> parse_json(std::string_view text);
 
-/// object[key] where both are what they should be, else `otherwise`.
+/// object[key] if it exists and is a string, otherwise `otherwise`.
 std::string text_or(const nlohmann::json& object, const char* key, std::string otherwise = {});
 uint64_t count_or(const nlohmann::json& object, const char* key, uint64_t otherwise = 0);
 double number_or(const nlohmann::json& object, const char* key, double otherwise);
 
-/// What an OpenAI-shaped error body says, else its first 200 bytes: "prompt is too long (model demo)".
+/// The message of an error body in OpenAI's shape, otherwise its first 200 bytes: "prompt is too long (model demo)".
 std::string error_message(std::string_view body);
-/// Of an answer that is no success: "the server answers 404: there is no model 'x'", and what to do about a key that is
-/// missing.
+/// The error for an unsuccessful answer: "the server answers 404: there is no model 'x'", and what to do about a key
+/// that is missing.
 Status answered_with(int status, std::string_view body);
 
 }  // namespace moestro::cli

@@ -1,5 +1,5 @@
 #pragma once
-// What every command prints in the same way.
+// Output that all commands share.
 
 #include <cstdint>
 #include <string>
@@ -16,11 +16,10 @@ inline constexpr int kExitUsage = 2;
 /// "moestro: MESSAGE" on stderr, kept to one line, and the exit code into `result`.
 void fail(CommandResult& result, const Status& status, int exit_code = kExitFailed);
 
-/// A note on stderr, after whatever progress line stands there.
+/// A note on stderr, after a progress line if there is one.
 void note(std::string_view text);
 
-/// Control characters other than tab made visible, so that neither a file nor a server can write to the
-/// terminal's state.
+/// Makes control characters other than tab visible, so that neither a file nor a server can control the terminal.
 std::string one_line(std::string_view text);
 
 /// "12.3k", "1.25M": three digits at most.
@@ -29,11 +28,11 @@ std::string readable_count(double count);
 /// "1 line", "2 lines": what many of are called by an s more.
 std::string counted(uint64_t n, const char* one);
 
-/// As printf, into a string of at most 511 bytes: a line of a table.
+/// Like printf, into a string of at most 511 bytes, for lines of tables.
 std::string printed(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-/// Progress of a long command on stderr: a bar redrawn in place on a terminal, else a line every 5 seconds.
-/// Owned by one thread.
+/// Progress of a long command on stderr: a bar that is redrawn on a terminal, otherwise a line every 5 seconds. Owned
+/// by one thread.
 class Progress {
  public:
   Progress(std::string label, uint64_t total);

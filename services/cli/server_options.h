@@ -13,18 +13,18 @@ struct ServerOptions {
   std::string url, api_key, ca_file;  ///< url: empty if it is not given
 };
 
-/// Adds the three to a command.
+/// Adds all three to a command.
 void add_server_options(command_line::App& command, ServerOptions& options);
-/// Without --url, for commands that have one of their own.
+/// Adds them without --url, for commands that have their own.
 void add_access_options(command_line::App& command, ServerOptions& options);
-/// --api-key alone.
+/// Adds only --api-key.
 void add_key_option(command_line::App& command, std::string& api_key);
 
 struct Server {
   Url url;
   HttpAccess access;
 };
-/// Checks them; the key is MOESTRO_API_KEY where none is given. Errors name the option and never the key.
+/// Checks them. If no key is given, it is MOESTRO_API_KEY. Errors name the option and never the key.
 Result<Server> server_of(const ServerOptions& options);
 
 }  // namespace moestro::cli

@@ -1,5 +1,5 @@
 #pragma once
-// Server-sent events: bytes in any pieces become the `data` of whole events.
+// Server-sent events: converts bytes in pieces of any size into the `data` of complete events.
 
 #include <functional>
 #include <string>

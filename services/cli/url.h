@@ -1,5 +1,5 @@
 #pragma once
-// Where a server is.
+// The address of a server.
 
 #include <string>
 #include <string_view>
@@ -20,7 +20,7 @@ struct Url {
   std::string origin() const;     ///< "https://host:port", for messages
 };
 
-/// "http[s]://HOST[:PORT][/BASE]", port 80 or 443 where none is given.
+/// "http[s]://HOST[:PORT][/BASE]", port 80 or 443 if none is given.
 Result<Url> parse_url(std::string_view text);
 
 }  // namespace moestro::cli

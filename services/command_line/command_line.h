@@ -1,6 +1,6 @@
 #pragma once
-// Command lines: options, checks, subcommands, help. The names and their meaning are CLI11's, which only
-// command_line.cc includes.
+// Command lines: options, checks, subcommands, help. Names and meaning are those of CLI11, which only command_line.cc
+// includes.
 
 #include <functional>
 #include <initializer_list>
@@ -49,12 +49,12 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
   Option* required();
   Option* check(const Check& condition);
-  /// The function returns what is wrong with the text, or nothing.
+  /// The function returns what is wrong with the text; empty if it is valid.
   Option* check(const std::function<std::string(const std::string&)>& condition);
-  /// The help shows the variable's present value.
+  /// The help shows the variable's current value.
   Option* capture_default_str();
   Option* default_str(const std::string& text);
-  /// What the help shows in place of the type.
+  /// Text that the help shows instead of the type.
   Option* option_text(const std::string& text);
   Option* type_name(const std::string& text);
   /// The values that help and completions list. Nothing is checked.
@@ -76,12 +76,12 @@ class Option {
   bool advanced_ = false;
 };
 
-/// What the help says of an option or a positional.
+/// The help's information about an option or a positional.
 struct OptionInfo {
-  std::vector<std::string> names;    ///< "-c", "--config"; of a positional: its name
-  std::string value;                 ///< what it takes, "PATH"; empty: a flag
-  std::vector<std::string> choices;  ///< the values that it accepts; empty: not from a list
-  std::string preset;                ///< the default; empty: none that the help shows
+  std::vector<std::string> names;    ///< "-c", "--config"; for a positional: its name
+  std::string value;                 ///< its value, "PATH"; empty: a flag
+  std::vector<std::string> choices;  ///< accepted values; empty: not a list
+  std::string preset;                ///< the default; empty: the help shows none
   std::string help;
   std::string group;                         ///< its heading; kPlainGroup: no heading of its own
   std::vector<std::string> needs, excludes;  ///< other options, by one of their names
@@ -110,8 +110,7 @@ class App {
   App& operator=(const App&) = delete;
 
   App* add_subcommand(const std::string& name, const std::string& help);
-  /// A positional where `names` has no dash. T: text, numbers, vectors and optionals of them; command_line.cc lists
-  /// them.
+  /// A positional if `names` has no dash. T: text, numbers, vectors and optionals of them; command_line.cc lists them.
   template <class T>
   Option* add_option(const std::string& names, T& variable, const std::string& help);
   /// T: std::string, int64_t, std::vector<std::string>. `take` may throw ValidationError.
@@ -141,10 +140,10 @@ class App {
   CommandInfo info() const;
 
   struct Outcome {
-    std::optional<int> exit_code;  ///< none: callbacks have run
+    std::optional<int> exit_code;  ///< nullopt: callbacks have run
     std::string print;             ///< on stdout: help or version
     std::string refused;           ///< what is wrong with the line
-    std::string help_of;           ///< the command that it is about: "moestro bench serve"
+    std::string help_of;           ///< the command in question: "moestro bench serve"
   };
   Outcome parse(int argc, const char* const* argv);
   /// A line as a shell would split it, without the program's name.
@@ -171,9 +170,9 @@ class App {
   std::string stray_option_;
 };
 
-/// Parses; prints help, the version, or one line that says what is wrong and whose --help to ask. The exit code if the
-/// program has nothing more to do. `PROGRAM --describe-as man|bash|zsh|fish`, which no help shows, prints a man page or
-/// a shell's completions (manual.h).
+/// Parses the line. Prints help, the version, or one line that says what is wrong and which --help to use. Returns the
+/// exit code if the program has nothing more to do. `PROGRAM --describe-as man|bash|zsh|fish`, which no help shows,
+/// prints a man page or a shell's completions (manual.h).
 std::optional<int> parse_program_line(App& app, int argc, const char* const* argv);
 
 }  // namespace moestro::command_line

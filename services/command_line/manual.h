@@ -1,5 +1,5 @@
 #pragma once
-// Man pages and shell completions, made from what an App says of its commands and options.
+// Man pages and shell completions, made from an App's commands and options.
 
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@ namespace moestro::command_line {
 
 /// man, bash, zsh, fish.
 const std::vector<std::string>& manual_forms();
-/// `form` is one of manual_forms(). man: a page of section 1 in troff; the others: completions that the shell loads.
+/// `form` is one of manual_forms(). man: a page of section 1 in troff; the others: completions for the shell.
 std::string manual(const CommandInfo& program, const std::string& form);
 
 std::string bash_completions(const CommandInfo& program);

@@ -13,8 +13,8 @@ struct ProgramOptions {
   std::string log_level = "info", log_format = "text", fault_points;
 };
 
-/// Reads the command line, and the YAML file of `-c` under it (what is on the command line wins). On `--help` or an
-/// error it has printed what there is to say, and the exit code is returned instead.
+/// Reads the YAML file of `-c` and then the command line, which takes precedence. On `--help` or an error it prints the
+/// text and returns the exit code instead.
 struct ParsedOptions {
   ProgramOptions options;
   int exit_code = -1;  ///< >= 0: end now

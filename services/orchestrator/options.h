@@ -8,7 +8,8 @@
 
 namespace moestro::orchestrator {
 
-/// The options, or the exit code with which the program ends now (--help: 0, a wrong command line: 2, said on stderr).
+/// The options, or the exit code with which the program ends now (--help: 0; a wrong command line: 2, with the reason
+/// on stderr).
 struct CommandLine {
   std::optional<OrchestratorOptions> options;
   std::string log_level, log_format;

@@ -5,7 +5,7 @@
 
 namespace moestro::worker {
 
-/// Attaches, loads, serves. OK after a drain (SIGTERM, SIGINT, or the orchestrator's wish).
+/// Attaches, loads and serves. OK after a drain (SIGTERM, SIGINT, or an order of the orchestrator).
 Status run_worker(const WorkerOptions& options);
 
 }  // namespace moestro::worker

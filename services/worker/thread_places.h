@@ -1,5 +1,5 @@
 #pragma once
-// How many threads a worker computes with, on which CPUs it keeps, and which core is whose.
+// How many threads a worker computes with, which CPUs it uses, and which threads are pinned to which cores.
 
 #include <optional>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace moestro::worker {
 
-/// Of the workers that share the CPUs, the `k`th of `of`.
+/// The `k`th of `of` workers that share the CPUs.
 struct CpuShare {
   int k = 0, of = 1;
 };
@@ -21,15 +21,15 @@ Result<CpuShare> parse_cpu_share(const std::string& text);
 
 struct ThreadPlaces {
   int threads = 1;
-  std::vector<int> allowed;  ///< CPUs to keep to; empty: all that the process has
-  std::vector<int> cpus;     ///< of each thread, to pin it there; empty: none is pinned
+  std::vector<int> allowed;  ///< CPUs to use; empty: all CPUs of the process
+  std::vector<int> cpus;     ///< CPU that each thread is pinned to; empty: none is pinned
   std::vector<int> nodes;    ///< likewise: the NUMA node of each
   std::vector<int> main_cpus;  ///< likewise: what the first thread keeps to, which is the program's, with all that it
                                ///< starts: its node's CPUs
 };
 
-/// From workers.threads, pin_threads, numa_node and count, for the worker of this name, on this machine. `share`: who
-/// has the CPUs of that node; none: all workers of the box have.
+/// From workers.threads, pin_threads, numa_node and count, for the worker of this name, on this machine. `share`: the
+/// workers that share the CPUs of that node; nullopt: all workers of the box.
 Result<ThreadPlaces> place_threads(const config::BoxConfig& box, const std::string& name,
                                    kernels::cpu::Topology machine, std::optional<CpuShare> share = std::nullopt);
 

@@ -23,7 +23,8 @@ struct WorkerOptions {
   engine::EngineOptions engine;  ///< model, KV, context, precision
 };
 
-/// The options, or the exit code with which the program ends now (--help: 0, a wrong command line: 2, said on stderr).
+/// The options, or the exit code with which the program ends now (--help: 0; a wrong command line: 2, with the reason
+/// on stderr).
 struct CommandLine {
   std::optional<WorkerOptions> options;
   int exit_code = 0;

@@ -1,14 +1,14 @@
 #pragma once
-// File `directory` of the arena directory: whose blobs the table's entries are. Written by rename once the arena is
-// whole, so an arena without it was never finished. Text, for whoever repairs a machine:
+// The file `directory` of the arena directory: which packs the table's entries belong to. It is written by rename when
+// the arena is complete, so an arena without it was never finished. It is text, for people who repair a machine:
 //
 //   moestro-arena 2
 //   shared-version 2
 //   arena-bytes 6442450944
 //   entries 1024
-//   segment-bytes 2359296                                  the grid that experts lie on, from the arena's end down
-//   pack 7f3a90c1d2e4b586 0 1024 /srv/packs/mixtral        identity of the manifest, first entry, number of blobs,
-//   where it lay checksum 0123456789abcdef                              XXH3-64 of all that stands before this line
+//   segment-bytes 2359296                               length of segments, which are cut from the arena's end down
+//   pack 7f3a90c1d2e4b586 0 1024 /srv/packs/mixtral     identity of the manifest, first entry, number of blobs, path
+//   checksum 0123456789abcdef                           XXH3-64 of everything before this line
 
 #include <cstdint>
 #include <filesystem>
@@ -24,7 +24,7 @@ struct ArenaDirectory {
   struct Pack {
     uint64_t identity = 0;
     uint32_t first_entry = 0, blobs = 0;
-    std::string path;  ///< for messages: a pack that was moved is still the same
+    std::string path;  ///< for messages only: a pack that was moved is still the same pack
   };
   uint32_t shared_version = 0;
   uint64_t arena_bytes = 0;
@@ -34,10 +34,10 @@ struct ArenaDirectory {
 };
 
 std::string serialise_directory(const ArenaDirectory& directory);
-/// Takes any bytes. kUnsupported: of another version; kCorrupt: says what is wrong.
+/// Accepts any bytes. kUnsupported: another version; kCorrupt says what is wrong.
 Result<ArenaDirectory> parse_directory(std::string_view text);
 
-/// DIR/directory, whole or not at all.
+/// Writes DIR/directory completely or not at all.
 Status write_directory(const std::filesystem::path& dir, const ArenaDirectory& directory);
 /// kNotFound if there is none.
 Result<ArenaDirectory> read_directory(const std::filesystem::path& dir);

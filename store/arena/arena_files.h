@@ -1,16 +1,14 @@
 #pragma once
-// The files of an arena directory. A store that was killed leaves them to its successor, which adopts them or makes
-// them anew:
+// The files of an arena directory. A killed store leaves them to its successor, which adopts them or makes new ones:
 //
-//   DIR/ store.lock  alive  arena  table  directory  pins/SLOT  bell/SLOT  workers/SLOT       (arena may lie elsewhere:
-//   payload.h)
+//   DIR/ store.lock  alive  arena  table  directory  pins/SLOT  bell/SLOT  workers/SLOT
 //
-// store.lock is never removed. Its lock is taken before anything else is touched, and its descriptor is registered with
-// every ring: a killed store's reads go on landing for seconds, and only when the kernel has finished them is the lock
-// free. `alive` is locked too, but by a plain descriptor: it is free the moment the store is gone, which is what
-// workers want to know. workers/SLOT is locked by the worker of that slot, for the same reason. Slot files are new
-// inodes for each holder, so that a mapping left over from an earlier one reaches nothing. `directory`
-// (arena_directory.h) comes last: an arena is whole when it is there.
+// `arena` may be in another place (payload.h). store.lock is never removed. A store takes its lock before it touches
+// anything else, and registers its descriptor with every ring. Reads of a killed store may still write for seconds, and
+// the lock becomes free only when the kernel has finished them. `alive` is locked by a plain descriptor: that lock is
+// free as soon as the store is gone, so workers watch it. workers/SLOT is locked by the worker of that slot, for the
+// same reason. Slot files are new inodes for each holder, so a mapping of an earlier holder reaches nothing.
+// `directory` (arena_directory.h) is written last: when it exists, the arena is complete.
 
 #include <array>
 #include <atomic>
@@ -42,50 +40,51 @@ struct ArenaOptions {
 struct SlotHolder {
   uint64_t incarnation = 0;
   std::string model, client;
-  uint64_t pack_identity = 0;  ///< of the version of the pack that it attached with, and where its entries begin
+  uint64_t pack_identity = 0;  ///< the version of the pack that it attached with, and the first of its entries
   uint32_t pack_first_entry = 0;
 };
 
 class ArenaFiles {
  public:
-  /// Makes the directory if need be and waits up to `patience` for its lock; changes nothing that an earlier store
-  /// left: adopt() or discard() is next. `waiting` is called again and again while the lock is held; false stops with
-  /// kCancelled.
+  /// Makes the directory if needed and waits up to `patience` for its lock. Changes nothing that an earlier store left:
+  /// call adopt() or discard() next. `waiting` is called repeatedly while another process holds the lock; if it returns
+  /// false, the result is kCancelled.
   static Result<std::unique_ptr<ArenaFiles>> lock(const std::filesystem::path& dir, std::chrono::milliseconds patience,
                                                   const std::function<bool()>& waiting,
                                                   const ArenaOptions& options = {});
   ~ArenaFiles();
 
-  /// What a store that was killed has left, mapped: arena, table, and every slot whose worker lives (its pins stay;
-  /// those of the dead are dropped, `stamp` of each entry, the newest use by any of them, is kept). The table is as
-  /// that store left it: the caller looks at its entries, then calls publish(), or else discard(). An error (kNotFound:
-  /// nothing was left) says why it cannot be used.
+  /// Maps what a killed store has left: arena, table, and every slot whose worker is alive (its pins stay; those of
+  /// dead workers are dropped, but the newest stamp of each entry by any of them is kept). The table is unchanged. The
+  /// caller checks its entries and then calls publish() or discard(). An error says why the arena cannot be used
+  /// (kNotFound: nothing was left).
   Status adopt(const ArenaDirectory& left);
-  /// After adopt(): this store, and its epoch, are there for the workers; rings every bell.
+  /// After adopt(): publishes this store and its epoch to the workers, and rings every bell.
   Status publish(uint64_t epoch);
-  /// Tells the workers of an arena that is not adopted that it is over, and removes its files. Waits up to `patience`
-  /// until the last worker has let go of its slot (with it goes the memory); returns the slots of those that have not.
+  /// Tells the workers of an arena that is not adopted that it has ended, and removes its files. Waits up to `patience`
+  /// until the last worker has released its slot, and so the memory. Returns the slots of workers that have not.
   /// `waiting` as above.
   Result<std::vector<uint32_t>> discard(std::chrono::milliseconds patience, const std::function<bool()>& waiting);
 
-  /// What the files beside the weights take, with so many entries and so many workers attached.
+  /// Bytes of the other files (all but the weights) with this many entries and attached workers.
   static uint64_t small_bytes(uint32_t entries, uint32_t workers);
-  /// Makes arena and table, and backs them. `progress` is told the bytes backed so far; false stops with kCancelled.
+  /// Makes arena and table, and backs them. `progress` gets the bytes backed so far; if it returns false, the result is
+  /// kCancelled.
   Status create(uint64_t arena_bytes, uint32_t entries, uint64_t epoch, const std::function<bool(uint64_t)>& progress);
   /// Makes the files of one worker slot; forget_slot() drops them.
   Status create_slot(uint32_t slot, const SlotHolder& holder);
-  /// Who holds a slot, as its bell file says.
+  /// The holder of a slot, from its bell file.
   SlotHolder holder(uint32_t slot) const;
   void forget_slot(uint32_t slot);
-  /// Removes everything but the lock, and marks the table closed for whoever still maps it.
+  /// Removes everything but the lock, and marks the table as closed for processes that still map it.
   void close();
 
   std::byte* arena() const { return arena_.data(); }
   const PayloadPlace& payload() const { return payload_; }
-  /// Before create(): the weights lie in the arena's directory after all, where --payload-dir has no room for them.
+  /// Before create(): puts the weights in the arena's directory, because --payload-dir has no room for them.
   void use_own_directory() { payload_ = {dir_ / "arena", {}}; }
   PageReport pages() const { return report_pages(payload_, nodes_, arena_); }
-  /// Why the arena does not lie on the nodes that were chosen for it.
+  /// Why the arena is not on the nodes that were chosen for it.
   const Status& spread() const { return nodes_.spread; }
   TableHeader& table() const { return *reinterpret_cast<TableHeader*>(table_.data()); }
   TableEntry& entry(uint32_t index) const { return reinterpret_cast<TableEntry*>(table_.data() + kSharedPage)[index]; }
@@ -96,7 +95,8 @@ class ArenaFiles {
   const PinsHeader& pins_header(uint32_t slot) const {
     return *reinterpret_cast<const PinsHeader*>(slots_[slot].pins.data());
   }
-  /// Its worker has cut the file of its pins short, which no worker of ours does: they all read as free now.
+  /// True if the slot's worker has shortened the file of its pins, which no worker of Moestro does. All its pins now
+  /// read as free.
   bool pins_cut(uint32_t slot) const { return slots_[slot].guard.shrunk(); }
   /// Writes a completion to the slot's ring and rings its bell.
   void ring(uint32_t slot, uint32_t entry, uint32_t outcome);

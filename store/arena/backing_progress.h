@@ -1,5 +1,5 @@
 #pragma once
-// Lines about an arena that is being backed: a large one takes half a minute and more.
+// Progress lines while an arena is backed. A large one takes half a minute or more.
 
 #include <chrono>
 #include <cstdint>

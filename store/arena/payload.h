@@ -1,8 +1,8 @@
 #pragma once
-// The memory that holds the weights themselves. By default the file `arena` of the arena directory. Huge pages that the
-// operator set aside (hugetlbfs hold no small files), or a volume that workers mount read-only, are a directory of
-// their own; and where no file system in memory may be written, it is memory without a name, handed to workers through
-// a socket. That goes with the store: it is never re-adopted.
+// The memory of the weights. By default it is the file `arena` of the arena directory. It is in another directory if it
+// uses huge pages that the operator reserved (a hugetlbfs holds no small files) or a volume that workers mount
+// read-only. If no file system in memory may be written, it is memory without a name, which workers get through a
+// socket. That memory ends with the store and is never adopted.
 
 #include <cstdint>
 #include <filesystem>
@@ -24,41 +24,41 @@ inline constexpr const char* kNamelessPayload = "memfd";
 
 struct PayloadPlace {
   std::filesystem::path file;    ///< empty: nameless
-  std::filesystem::path socket;  ///< of a nameless one: ARENA_DIR/payload.sock
+  std::filesystem::path socket;  ///< for nameless memory: ARENA_DIR/payload.sock
   bool nameless() const { return file.empty(); }
 };
 
-/// Several stores may share a payload directory: the file's name then tells whose it is. kInvalidArgument for a
-/// directory that cannot serve.
+/// Several stores may share a payload directory; the file's name then identifies the store. kInvalidArgument for a
+/// directory that cannot be used.
 Result<PayloadPlace> payload_place(const std::string& wanted, const std::filesystem::path& arena_dir);
 
-/// The small files that a store makes beside its weights: table, pins, bells.
+/// The small files that a store makes in addition to its weights: table, pins, bells.
 struct SmallFiles {
   std::filesystem::path dir;
   uint64_t bytes = 0;
 };
 
-/// Room for an arena at `place` (its directory is there), by file system, machine and cgroups, beside what the workers
-/// will take, and beside the store's small files where they lie in the same file system.
+/// The room for an arena at `place` (its directory exists), by file system, machine and cgroups, after what the workers
+/// will take, and after the store's small files if they are in the same file system.
 Result<ArenaRoom> look_at_room(const PayloadPlace& place, uint64_t others, const SmallFiles& small = {});
 
-/// On which NUMA nodes its pages are to lie, and what became of it.
+/// The NUMA nodes for its pages, and the result of placing them.
 struct PayloadNodes {
-  std::vector<int> there;  ///< that have memory
+  std::vector<int> there;  ///< nodes that have memory
   std::vector<int>
-      over;  ///< it is spread over these; empty: they come from where the store runs, or as its policy (numactl) says
-  Status spread;           ///< why the kernel did not take `over`
+      over;  ///< nodes that it is spread over; empty: pages come from the store's node, or follow its policy (numactl)
+  Status spread;           ///< why the kernel refused `over`
 };
 
-/// Makes it and backs all of it, asking for huge pages. `progress` is told the bytes backed so far; false stops with
-/// kCancelled.
+/// Makes the memory and backs all of it, asking for huge pages. `progress` gets the bytes backed so far; if it returns
+/// false, the result is kCancelled.
 Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, const shm::FileAccess& access,
                                      PayloadNodes& nodes, const std::function<bool(uint64_t)>& progress);
 
-/// Looks at the pages it lies on; it is backed.
+/// Reports the pages of a backed payload.
 PageReport report_pages(const PayloadPlace& place, const PayloadNodes& nodes, const shm::MappedFile& payload);
 
-/// What workers are told, and what they make of it: a path, or "memfd:SOCKET".
+/// The address that workers are told: a path, or "memfd:SOCKET".
 std::string payload_address(const PayloadPlace& place);
 Result<shm::MappedFile> open_payload(const std::string& address, uint64_t bytes, std::chrono::milliseconds timeout);
 

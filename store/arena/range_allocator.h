@@ -1,5 +1,5 @@
 #pragma once
-// Contiguous ranges of [0, size). First fit over a map of free ranges, which coalesce when they are given back.
+// Contiguous ranges of [0, size). First fit over a map of free ranges, which are merged when they are freed.
 
 #include <cstdint>
 #include <map>
@@ -16,17 +16,17 @@ class RangeAllocator {
 
   /// The lowest (or highest) range of at least `length` bytes; none if no free range is that long.
   std::optional<uint64_t> allocate(uint64_t length, End end);
-  /// Takes the very range [offset, offset + length). False if it is not all free, or not one that allocate() could have
-  /// given.
+  /// Takes exactly the range [offset, offset + length). False if it is not completely free, or could not have come from
+  /// allocate().
   bool take(uint64_t offset, uint64_t length);
-  /// `length` as it was asked for.
+  /// `length` as given to allocate().
   void free(uint64_t offset, uint64_t length);
 
   uint64_t free_bytes() const { return free_bytes_; }
   uint64_t largest_free() const;
   /// A free range of `length` bytes, which stays free.
   std::optional<uint64_t> find(uint64_t length) const;
-  /// How many bytes are free right below `end`.
+  /// The number of free bytes directly below `end`.
   uint64_t free_before(uint64_t end) const;
   uint64_t rounded(uint64_t length) const { return (length + granule_ - 1) / granule_ * granule_; }
 

@@ -1,16 +1,16 @@
 #pragma once
-// The arena, cut into equal segments. A segment holds blobs of one length (its class) in slots, and is free to hold
-// another class once it is empty. So whatever the lengths of the blobs, an empty segment is room for any of them, and
-// nothing ever has to be moved to make room: holes of a wrong size cannot come about.
+// The arena, cut into equal segments. A segment holds blobs of one length (its class) in slots, and may hold another
+// class when it is empty. So an empty segment has room for a blob of any class, and blobs never have to be moved to
+// make room: there are no holes of a wrong size.
 //
 //   base                                                            base + segments * segment_bytes = end of the arena
 //   | lent (dense weights) | lent | free | slot | slot | tail | slot | slot | tail |
 //                                        segment of class A    segment of class A
 //
-// A blob longer than a segment takes a block of consecutive ones, which begins at a multiple of its own number.
-// Segments can be lent to someone who cuts them up otherwise. Bytes that hold nothing: the tail of each block (less
-// than a slot; 0 where the slot divides it) and for each class the free slots of one block; `waste_bound()` says how
-// much that can be.
+// A blob longer than a segment takes a block of consecutive segments, which begins at a multiple of their number.
+// Segments can be lent to an allocator that divides them in another way. Unused bytes are the tail of each block (less
+// than a slot; 0 if the slot divides the block) and, for each class, the free slots of one block. `waste_bound()` gives
+// their maximum.
 
 #include <cstdint>
 #include <map>
@@ -21,13 +21,13 @@
 
 namespace moestro::store {
 
-/// How many bytes of blobs of one length there are.
+/// The total bytes of all blobs of one length.
 struct SizeShare {
   uint64_t length = 0, total_bytes = 0;
 };
 
-/// The segment size for a region that is to hold these: at least the longest, and such that little is wasted. With one
-/// length it is that length. All rounded to 4 KiB.
+/// The segment size for a region that holds these blobs: at least the longest, and chosen so that little is wasted.
+/// With one length it is that length. All rounded to 4 KiB.
 uint64_t choose_segment_bytes(std::span<const SizeShare> sizes, uint64_t region_bytes);
 
 class SegmentAllocator {
@@ -37,16 +37,16 @@ class SegmentAllocator {
 
   SegmentAllocator(uint64_t base, uint64_t size, uint64_t segment_bytes);
 
-  /// A slot for a blob of `length` bytes that belongs to `key`: in a block of its class, else in free segments, from
-  /// the high end; none if there is neither.
+  /// Takes a slot for a blob of `length` bytes that belongs to `key`: in a block of its class, otherwise in free
+  /// segments from the high end. nullopt if there is neither.
   std::optional<uint64_t> take(uint64_t length, uint32_t key);
-  /// The slot at `offset` exactly, as an earlier take() of the same geometry gave it; false if that is not such a
-  /// place, or not free.
+  /// Takes exactly the slot at `offset`, as take() with the same geometry gave it. False if there is no such slot, or
+  /// it is not free.
   bool take_at(uint64_t offset, uint64_t length, uint32_t key);
   void give_back(uint64_t offset);
   /// The slot at `offset` belongs to `key` now.
   void rename(uint64_t offset, uint32_t key);
-  /// Someone else's from now on; false, and nothing is lent, if they are not all free.
+  /// Lends these segments. False, and nothing is lent, if they are not all free.
   bool lend(uint32_t first, uint32_t count);
   void take_home(uint32_t segment);
 
@@ -62,15 +62,15 @@ class SegmentAllocator {
   uint32_t slots_of(uint64_t length) const;
   /// Bytes in slots that are taken.
   uint64_t used_bytes() const { return used_bytes_; }
-  /// At most so many bytes of what is not lent hold nothing when take() finds no room, whatever came before, as long as
-  /// slots that are given back singly are taken again by their class: the tails, and one block a class.
+  /// The most bytes of segments that are not lent that are unused when take() finds no room, whatever happened before,
+  /// as long as slots that are freed one by one are taken again by their class: the tails, and one block per class.
   uint64_t waste_bound(std::span<const uint64_t> lengths) const;
 
-  /// Whether some segment belongs to another class than that of `length` (0: to any).
+  /// Whether some segment belongs to a class other than that of `length` (0: to any class).
   bool has_others(uint64_t length) const;
   uint32_t free_slots(uint64_t length) const;
-  /// Who would have to go before [first, first + count) is free, each with its blob's length. False if part of it is
-  /// lent, or belongs to the class of `own_length` already and is no gain (0: no class).
+  /// The blobs that must be evicted before [first, first + count) is free, with their lengths. False if part of it is
+  /// lent, or already belongs to the class of `own_length`, so that nothing would be gained (0: no class).
   struct Occupant {
     uint32_t key = 0, block = 0;
     uint64_t slot_bytes = 0;

@@ -19,7 +19,7 @@ std::string with_checksum(std::string lines);
 /// The lines before the checksum. kCorrupt if it does not match, or there is none.
 Result<std::vector<std::string_view>> checked_lines(std::string_view text);
 
-/// The next word of a line, which loses it; empty at the end.
+/// Removes the next word from a line and returns it; empty at the end.
 std::string_view next_word(std::string_view& line);
 /// A whole word as a number; none if it is not one, or does not fit.
 template <typename T>

@@ -22,11 +22,11 @@ struct AttachOptions {
   std::string endpoint;  ///< ipc://RUN_DIR/store.sock
   std::string model;
   std::string client = "worker";  ///< names this process in the store's log
-  std::chrono::milliseconds timeout{10000};  ///< for the store to be there and to answer
+  std::chrono::milliseconds timeout{10000};  ///< for the store to start and to answer
   std::chrono::milliseconds store_wait{60000};  ///< how long a miss waits for the successor of a store that was killed
 };
 
-/// A slot of a store, held.
+/// A slot of a store that this process holds.
 struct Attachment {
   std::string endpoint;
   net::DealerSocket socket;
@@ -53,11 +53,12 @@ struct Attachment {
   }
   /// No store holds the arena's lock: it was killed.
   bool store_gone();
-  /// This arena is no store's any more.
+  /// True if no store will use this arena any more.
   bool closed() const { return header().closed.load(std::memory_order_acquire) != 0; }
 };
 
-/// kUnavailable if no store answers in time; otherwise the store's own refusal, or what of its files cannot be used.
+/// kUnavailable if no store answers in time. Other errors are the store's own refusal, or name a file that cannot be
+/// used.
 Result<std::unique_ptr<Attachment>> attach_to_store(const AttachOptions& options);
 
 }  // namespace moestro::store

@@ -1,7 +1,7 @@
 #pragma once
-// How StoreClient reads and writes the words that it shares with the store: as the C++ says, and nothing else. Where
-// MOESTRO_WATCHED_WORDS is defined, which only tests/store/pin_protocol_test does, each access goes to that test, which
-// holds it up until another process's has been. So it runs every interleaving of the very code that workers run.
+// How StoreClient accesses the words that it shares with the store: by plain C++ atomics. If MOESTRO_WATCHED_WORDS is
+// defined (only tests/store/pin_protocol_test does so), each access goes through that test, which can delay it. So the
+// test runs every interleaving of the same code that workers run.
 
 #include <atomic>
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace moestro::store::words {
 
 #ifdef MOESTRO_WATCHED_WORDS
-/// The test's.
+/// Defined by the test.
 uint64_t watched_load(const std::atomic<uint64_t>& word, std::memory_order order);
 uint32_t watched_load(const std::atomic<uint32_t>& word, std::memory_order order);
 void watched_store(std::atomic<uint64_t>& word, uint64_t value, std::memory_order order);

@@ -21,19 +21,20 @@ struct StoreDriveReport {
 };
 struct StoreReadingReport {
   std::vector<StoreDriveReport> drives;
-  uint64_t prefetches = 0;       ///< blobs that workers asked to have read ahead, and that were not there
-  uint64_t prefetch_loads = 0;   ///< of them, begun while nobody waited for them
-  uint64_t prefetches_used = 0;  ///< of these, hit after they were there
+  uint64_t prefetches = 0;       ///< blobs that workers asked to prefetch and that were not resident
+  uint64_t prefetch_loads = 0;   ///< of them, reads that began as a prefetch
+  uint64_t prefetches_used = 0;  ///< of these, used after they had arrived
   uint64_t prefetches_late = 0;  ///< demanded while they were being read
-  uint64_t prefetches_wasted = 0, prefetch_wasted_bytes = 0;  ///< evicted before anyone used them
-  uint64_t prefetches_dropped = 0;  ///< taken back before they were there, or without room
-  uint64_t prefetches_refused = 0;  ///< of the latter, because all that could have made room was hotter
+  uint64_t prefetches_wasted = 0, prefetch_wasted_bytes = 0;  ///< evicted before they were used
+  uint64_t prefetches_dropped = 0;  ///< withdrawn before they arrived, or without room
+  uint64_t prefetches_refused = 0;  ///< of the latter, because everything that could be evicted was hotter
   uint64_t scrubbed_bytes = 0, scrub_mismatches = 0;
-  std::array<uint32_t, 3> queued{}, loading{};  ///< blobs that wait to be read, or are: demand, prefetch, scrub
+  std::array<uint32_t, 3> queued{}, loading{};  ///< blobs that wait to be read, and that are being read: demand,
+                                                ///< prefetch, scrub
   uint64_t hits = 0, misses = 0;                ///< of all workers so far
 };
 
-/// What was in memory when the store was last shut down, being read again.
+/// Progress of reading again what was in memory at the last shutdown.
 struct StoreWarmStartReport {
   uint64_t blobs = 0, bytes = 0, blobs_there = 0, bytes_there = 0;
   uint64_t left_out = 0;  ///< blobs that found no room, or could not be read
@@ -49,42 +50,43 @@ struct StoreStatusReport {
     uint32_t workers = 0;
     uint64_t used_bytes = 0;  ///< of the arena; a blob of n models counts 1/n to each
     uint64_t guaranteed_bytes = 0, maximal_bytes = 0;  ///< store.shares; maximal 0: no limit
-    bool retired = false;  ///< served under no name any more; its last workers still use it
+    bool retired = false;  ///< no longer served under a name; its last workers still use it
   };
   struct Worker {
     uint32_t slot = 0;
     std::string client, model;
     uint64_t fetches = 0, share_bytes = 0;
     uint32_t pinned = 0;
-    uint64_t hits = 0, misses = 0;  ///< experts that were resident when it wanted them, or not, by its own count
+    uint64_t hits = 0, misses = 0;  ///< experts that were resident when the worker needed them, or not, as counted by
+                                    ///< the worker
   };
   uint64_t epoch = 0, arena_bytes = 0, used_bytes = 0, huge_bytes = 0;
   std::string reader;  ///< "io_uring" or "pread"
-  std::string policy;  ///< which expert goes first: `store.policy`
+  std::string policy;  ///< `store.policy`, which chooses the expert to evict
   std::string pages,
-      pages_mend;  ///< on what pages the arena lies, and what would give it better ones; empty: nothing to mend
+      pages_mend;  ///< the arena's pages, and how to get better ones; empty: nothing to change
   std::vector<Model> models;
   std::vector<Worker> workers;
-  uint64_t fetches = 0;  ///< blobs asked for by message: what the DRAM tier missed
-  uint64_t joined = 0;   ///< of them, being read already
+  uint64_t fetches = 0;  ///< blobs requested by message: misses of the DRAM tier
+  uint64_t joined = 0;   ///< of them, already being read
   uint64_t loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
-  uint64_t segments_emptied = 0;  ///< so that experts of another length could lie there
+  uint64_t segments_emptied = 0;  ///< to make room for experts of another length
   uint32_t queued = 0, loading = 0;
   StoreReadingReport reading;
   StoreWarmStartReport warm_start;
-  uint64_t resident_bytes = 0;   ///< of blobs that are there whole, each content once
-  uint64_t reads_elsewhere = 0;  ///< reads that failed and were made good from another pack with the same content
-  uint64_t adopted = 0, adopted_bytes = 0;  ///< blobs taken over from a store that was killed
-  double adopted_seconds = 0;               ///< until it served
-  uint64_t unchecked = 0, damaged = 0;      ///< of them: not compared with their checksums yet; changed, and read again
-  uint64_t refused = 0;          ///< messages that were not what a client of its own sends
-  uint32_t aliases = 0;          ///< blobs whose bytes another blob holds
+  uint64_t resident_bytes = 0;   ///< of complete blobs, each content once
+  uint64_t reads_elsewhere = 0;  ///< reads that failed and were repeated from another pack with the same content
+  uint64_t adopted = 0, adopted_bytes = 0;  ///< blobs adopted from a killed store
+  double adopted_seconds = 0;               ///< until the store served
+  uint64_t unchecked = 0, damaged = 0;      ///< of them: not yet compared with their checksums; changed and read again
+  uint64_t refused = 0;          ///< messages that no client of Moestro would send
+  uint32_t aliases = 0;          ///< blobs whose bytes are shared with another blob
 };
 
 enum class PackChange : uint8_t { kAdd, kRemove, kReplace };
 
-/// Changes what a running store serves; returns what it says it has done. `pack` is a path on the store's host; kRemove
-/// needs none.
+/// Changes what a running store serves, and returns the store's description of what it did. `pack` is a path on the
+/// store's host; kRemove needs none.
 Result<std::string> change_packs(const std::string& endpoint, PackChange change, const std::string& name,
                                  const std::string& pack, std::chrono::milliseconds timeout);
 

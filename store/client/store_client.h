@@ -13,19 +13,19 @@
 
 namespace moestro::store {
 
-/// Dense blobs are loaded and pinned once, in attach(), for as long as the client lives; leases on them cost nothing.
-/// Experts are pinned up to this worker's share of the arena: beyond it try_pin gives nothing, and fetches wait until
-/// leases are released.
+/// Dense blobs are loaded and pinned once, in attach(), for the life of the client; leases on them cost nothing.
+/// Experts can be pinned up to this worker's share of the arena. Beyond it, try_pin returns nothing, and fetches wait
+/// until leases are released.
 ///
-/// When the store is killed, what is resident can be pinned as before, and fetches wait for its successor, at most
-/// AttachOptions::store_wait after it was missed: then each ends with kIo, naming its blob and the store. A successor
-/// that adopts the arena goes on where the dead one stopped: every outstanding fetch is sent again. When the arena is
-/// over for good (the store has shut down, or its successor could not adopt it) fetch() is kUnavailable and
-/// next_arrival() kIo, and so for good: destroy this client, then attach anew.
+/// If the store is killed, resident blobs can be pinned as before, and fetches wait for its successor. After
+/// AttachOptions::store_wait each fetch ends with kIo, which names its blob and the store. If a successor adopts the
+/// arena, every outstanding fetch is sent again. If the arena has ended (the store was shut down, or its successor
+/// could not adopt it), fetch() returns kUnavailable and next_arrival() kIo from then on: destroy this client and
+/// attach again.
 class StoreClient final : public BlobSource {
  public:
   static Result<std::unique_ptr<StoreClient>> attach(const AttachOptions& options);
-  /// Over a slot that is held already. attach() also has the dense weights there.
+  /// For a slot that is already held. attach() also loads the dense weights.
   StoreClient(std::unique_ptr<Attachment> attachment, std::chrono::milliseconds store_wait);
   ~StoreClient() override;
 
@@ -44,29 +44,30 @@ class StoreClient final : public BlobSource {
   enum class StoreState : uint8_t {
     kThere,
     kAway,  ///< killed; its successor may adopt the arena
-    kOver,  ///< this arena is no store's any more
+    kOver,  ///< no store uses this arena any more
   };
-  /// As of the last look.
+  /// As of the last check.
   StoreState store_state() const { return state_; }
-  /// Looks whether the store is still there: for a worker that has no fetch outstanding. kUnavailable once it is kOver.
+  /// Checks whether the store is alive, for a worker that has no outstanding fetch. kUnavailable once the state is
+  /// kOver.
   Status check();
-  /// How often a successor has gone on with this client.
+  /// How often a successor has continued with this client.
   uint64_t resumed() const { return resumed_; }
   uint32_t slot() const { return at_->slot; }
   uint64_t incarnation() const { return at_->incarnation; }
   uint64_t share_bytes() const { return share_->load(std::memory_order_relaxed); }
-  /// What a pinned expert of this length takes of the share.
+  /// How much of the share a pinned expert of this length takes.
   uint64_t pin_cost(uint64_t length) const { return std::max(length, pin_bytes_min_->load(std::memory_order_relaxed)); }
 
  private:
   enum class Use : uint8_t {
     kNone,
-    kWaiting,   ///< fetch() asked for it; not pinned, for want of share
-    kAsked,     ///< pinned as intent, the store has been asked
+    kWaiting,   ///< requested by fetch(), but not pinned, because the share is used up
+    kAsked,     ///< pinned as a request, and the store has been asked
     kLeased,
   };
   static constexpr uint32_t kNoTwin = UINT32_MAX;
-  /// What a hit needs of a blob, in one half of a cache line.
+  /// What a hit needs to know of a blob, in half a cache line.
   struct alignas(32) BlobState {
     std::atomic<uint64_t>* pin = nullptr;  ///< this worker's word
     const TableEntry* entry = nullptr;
@@ -80,7 +81,7 @@ class StoreClient final : public BlobSource {
   };
   static_assert(sizeof(BlobState) == 32);
 
-  /// Of an entry, in this order: who sees it resident is told of every later find.
+  /// The words of an entry, read in this order, so that a lease on a resident entry notices every later find.
   struct Seen {
     uint32_t finds = 0;  ///< how often its bytes had been found wrong
     Residency residency = Residency::kAbsent;
@@ -93,7 +94,7 @@ class StoreClient final : public BlobSource {
   bool fits_share(const BlobState& state) const {
     return state.dense || pinned_cost() + pin_cost(state.length) <= share_bytes();
   }
-  /// All experts count alike where there is a least cost: it is that of the longest.
+  /// If there is a minimum cost, it is that of the longest expert, so all experts cost the same.
   uint64_t pinned_cost() const {
     return std::max(pinned_bytes_, pinned_experts_ * pin_bytes_min_->load(std::memory_order_relaxed));
   }
@@ -124,24 +125,24 @@ class StoreClient final : public BlobSource {
   const std::byte* arena_;
   const std::atomic<uint64_t>* share_;
   const std::atomic<uint64_t>* pin_bytes_min_;
-  PinsHeader* told_;  ///< what the store reads of this worker's uses
-  uint64_t pinned_bytes_ = 0, pinned_experts_ = 0;  ///< leased or asked
+  PinsHeader* told_;  ///< this worker's use counts, which the store reads
+  uint64_t pinned_bytes_ = 0, pinned_experts_ = 0;  ///< leased or requested
   Counters counters_;
-  std::vector<WantedBy> why_;         ///< by blob: of its fetch
+  std::vector<WantedBy> why_;         ///< by blob: the reason of its fetch
   std::unordered_map<uint32_t, uint32_t> blob_of_entry_;
   std::deque<uint32_t> waiting_;      ///< kWaiting, oldest first
   std::vector<uint32_t> asked_;       ///< kAsked
-  std::deque<uint32_t> ready_;        ///< blobs to look at: they were resident when asked for
+  std::deque<uint32_t> ready_;        ///< blobs that were resident when they were requested
   std::unordered_map<uint32_t, Status> failures_;
   uint64_t completions_read_ = 0;
   StoreState state_ = StoreState::kThere;
   std::chrono::steady_clock::time_point away_since_{};
-  /// When what was asked for is asked for again, and the store looked at: however short the calls of next_arrival are.
+  /// When outstanding requests are repeated and the store is checked next, however short the calls of next_arrival are.
   std::chrono::steady_clock::time_point look_due_{};
   const std::chrono::milliseconds store_wait_;
-  uint64_t epoch_ = 0;  ///< of the store that was last seen there
+  uint64_t epoch_ = 0;  ///< of the store that was last seen
   uint64_t resumed_ = 0;
-  std::optional<uint32_t> failed_blob_;  ///< that next_arrival's last error was about
+  std::optional<uint32_t> failed_blob_;  ///< blob of next_arrival's last error
 };
 
 }  // namespace moestro::store

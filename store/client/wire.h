@@ -17,7 +17,7 @@ net::Bytes encode(flatbuffers::FlatBufferBuilder& b, wire::StoreBody kind, flatb
   return net::Bytes(begin, begin + b.GetSize());
 }
 
-/// The message in these bytes; null if they are none.
+/// The message in these bytes; null if they are not a message.
 inline const wire::StoreMessage* decode(const net::Bytes& bytes) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   flatbuffers::Verifier verifier(data, bytes.size());

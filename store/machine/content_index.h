@@ -1,6 +1,6 @@
 #pragma once
-// Which table entries hold the same bytes. The entry that was read first keeps them; every later one with equal content
-// is its alias for good, and any of them that a pack still serves can be read in its stead.
+// Which table entries hold the same bytes. The entry that was read first keeps them. Every later entry with equal
+// content becomes its alias permanently. Any of them whose pack is still served can be read in place of the first.
 
 #include <cstdint>
 #include <map>
@@ -13,26 +13,26 @@ namespace moestro::store {
 
 class ContentIndex {
  public:
-  /// Entries are known from here on, each standing for itself.
+  /// Adds entries; each is separate at first.
   void resize(size_t entries) { items_.resize(entries); }
 
-  /// `entry` was read whole and holds `key`. Another entry that has the same content, which it becomes an alias of;
-  /// else none: it is the first, now or already. Content that is not known equals nothing.
+  /// `entry` was read completely and has the content `key`. Returns the entry with the same content that it becomes an
+  /// alias of. nullopt: it is the first. Unknown content is equal to nothing.
   std::optional<uint32_t> learn(uint32_t entry, const ContentKey& key);
-  /// As learn() would, but only for an entry whose content is known already: whether `key` is what it was.
+  /// Whether the content of `entry` is already known and differs from `key`.
   bool contradicts(uint32_t entry, const ContentKey& key) const;
 
-  /// The entry that holds its bytes: itself unless it is an alias.
+  /// The entry that holds its bytes: itself, unless it is an alias.
   uint32_t resolve(uint32_t entry) const { return items_[entry].first.value_or(entry); }
-  /// Of a first entry; none until it has been read.
+  /// The content of a first entry; nullopt until it has been read.
   const std::optional<ContentKey>& key(uint32_t first) const { return items_[first].key; }
   bool is_alias(uint32_t entry) const { return items_[entry].first.has_value(); }
-  /// A first entry and its aliases: all that can be read for it.
+  /// A first entry and its aliases: all entries that can be read for it.
   std::vector<uint32_t> holders(uint32_t first) const;
-  /// Entries that hold their bytes through another one.
+  /// Number of entries that are aliases.
   size_t aliases() const { return aliases_; }
 
-  /// `entry` means nothing any more; an entry that others are aliases of cannot be forgotten.
+  /// Removes what is known of `entry`. An entry with aliases cannot be forgotten.
   void forget(uint32_t entry);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// What became of blobs that were read ahead: used, or evicted before anyone did.
+// What became of prefetched blobs: used, or evicted unused.
 
 #include <cstdint>
 #include <functional>
@@ -10,15 +10,15 @@ namespace moestro::store {
 class PrefetchLedger {
  public:
   struct Counters {
-    uint64_t used = 0;  ///< hit at least once after they landed
-    uint64_t wasted = 0, wasted_bytes = 0;  ///< evicted before
-    uint64_t unused = 0;  ///< there, and not used yet
+    uint64_t used = 0;  ///< used at least once after they arrived
+    uint64_t wasted = 0, wasted_bytes = 0;  ///< evicted before any use
+    uint64_t unused = 0;  ///< resident, and not used yet
   };
 
-  /// A blob landed that nobody had demanded, when the uses in its pin words (UseNote) were so many.
+  /// A blob arrived that no worker had demanded. `uses`: the uses in its pin words (UseNote) at that time.
   void landed(uint32_t entry, uint64_t length, uint32_t uses) { open_[entry] = {length, uses}; }
   void evicted(uint32_t entry, uint32_t uses);
-  /// Settles those that have been used by now. A worker's hit tells nobody: its count says so afterwards.
+  /// Counts those that have been used by now. A worker's hit sends no message, so its count shows it afterwards.
   void settle(const std::function<uint32_t(uint32_t entry)>& uses);
   const Counters& counters() const { return counters_; }
 

@@ -1,9 +1,9 @@
 #pragma once
-// Which blob is read next. A blob remembers who wants it, how urgently and for what: a set of (worker slot, class,
-// plan, MoE layer). It leaves the queue with the last of them. Demands go before prefetches, these before the store's
-// own reads. Within a class each worker's wants are ordered by (plan, rank), then by arrival, where the rank is the MoE
-// layer until the worker says otherwise: the next token's first layers are later, not passed. Workers take turns,
-// because their plan numbers say nothing about each other.
+// Which blob is read next. Each blob has a set of wants: (worker slot, class, plan, MoE layer). It leaves the queue
+// with the last of them. Demands come before prefetches, and those before the store's own reads. Within a class, each
+// worker's wants are ordered by (plan, rank), then by arrival. The rank is the MoE layer unless the worker sets
+// another, because the next token's first layers are needed later. Workers take turns, because their plan numbers
+// cannot be compared.
 
 #include <array>
 #include <cstdint>
@@ -19,14 +19,14 @@
 
 namespace moestro::store {
 
-/// In place of a worker's slot: what the store itself wants.
+/// The slot number for wants of the store itself.
 inline constexpr uint32_t kStoreSlot = kWorkerSlotsMax;
 
-/// What becomes of the prefetches of one MoE layer.
+/// The new rank of the prefetches of one MoE layer.
 struct LayerRank {
   static constexpr uint32_t kDrop = UINT32_MAX;
   uint32_t moe_layer = 0;
-  uint32_t rank = 0;  ///< the lower, the sooner, within its plan; kDrop: not wanted any more
+  uint32_t rank = 0;  ///< lower is sooner, within its plan; kDrop: not wanted any more
 };
 
 class ReadQueue {
@@ -40,33 +40,34 @@ class ReadQueue {
     ReadClass read_class = ReadClass::kDemand;
   };
 
-  /// A worker wants one blob for few plans at once; more of them are not kept apart, whatever a client sends.
+  /// A worker wants one blob for only a few plans at once. More than this are not kept separately, whatever a client
+  /// sends.
   static constexpr size_t kWantsMax = 16;
 
-  /// False if `slot` wanted `entry` in this class before. `queued`: it waits to be read (else it is being read
-  /// already).
+  /// False if `slot` wanted `entry` in this class before. `queued`: it waits to be read; otherwise it is already being
+  /// read.
   bool want(uint32_t slot, uint32_t entry, Why why, ReadClass read_class, bool queued);
-  /// These return what nobody wants any more.
-  std::vector<uint32_t> forget(uint32_t slot);            ///< all that the slot wants
+  /// These return the blobs that are no longer wanted.
+  std::vector<uint32_t> forget(uint32_t slot);            ///< drops everything that the slot wants
   std::vector<uint32_t> withdraw_demands(uint32_t slot);  ///< its prefetches stay
   /// Prefetches of `slot` for plans up to `plan_max`, by layer.
   std::vector<uint32_t> steer(uint32_t slot, uint64_t plan_max, std::span<const LayerRank> layers);
 
   /// The next blob to read.
   std::optional<Next> next() const;
-  /// A demand waits for room: it stays the next one until it is taken or unwanted, so that smaller ones do not pass it
-  /// for ever.
+  /// A demand waits for room. It stays next until it is taken or no longer wanted, so that smaller ones do not overtake
+  /// it forever.
   void hold(uint32_t entry) { head_ = entry; }
-  /// It is being read now: out of the queue, its wants stay.
+  /// It is being read now: it leaves the queue, and its wants stay.
   void taken(uint32_t entry);
-  /// Its reading was given up: it is in the queue again, if anyone wants it.
+  /// Its read was cancelled: it returns to the queue if it is still wanted.
   void queue_again(uint32_t entry);
-  /// It has arrived or failed: the slots that demanded it. Nobody wants it any longer.
+  /// It has arrived or failed. Returns the slots that demanded it, and drops all its wants.
   std::vector<uint32_t> ended(uint32_t entry);
 
   bool wanted(uint32_t entry) const { return items_.contains(entry); }
   bool demanded(uint32_t entry) const;
-  /// Blobs that wait to be read, of one class; a blob wanted in several counts in the most urgent.
+  /// Number of blobs of one class that wait to be read. A blob wanted in several classes counts in the most urgent.
   size_t queued(ReadClass read_class) const;
   size_t queued() const;
 

@@ -1,11 +1,11 @@
 #pragma once
-// How much DRAM each model is guaranteed, and may have at most. Pure arithmetic: the machine says what is placed and
-// what is freed, and asks before it evicts. A blob of n models counts 1/n to each of them.
+// How much DRAM each model is guaranteed and may have. This is arithmetic only: the machine reports what is placed and
+// freed, and asks before it evicts. A blob of n models counts 1/n for each.
 //
-// For a model's sake nothing is evicted that would take another below its guarantee, and a model at its maximum makes
-// room among its own. Blobs that several models have are the one exception, when nothing else is left: each of their
-// owners counts only a part, so guarantees over parts could add up to more than the arena, and a worker within its
-// share would wait for ever.
+// An eviction for one model never takes another model below its guarantee, and a model at its maximum evicts its own
+// blobs. The one exception, when blobs of several models may be evicted, because nothing else is left, is blobs of
+// several models. Each owner counts only a part of them, so guarantees over parts could exceed the arena, and a worker
+// within its share would wait forever.
 
 #include <bit>
 #include <cstdint>
@@ -34,12 +34,12 @@ class Shares {
   void add(ModelMask owners, uint64_t bytes);
   void remove(ModelMask owners, uint64_t bytes);
 
-  /// The owners that a blob of `bytes` more would take above their maximum.
+  /// The owners that would exceed their maximum with a further blob of `bytes`.
   ModelMask over_maximum(ModelMask owners, uint64_t bytes) const;
 
   struct Eviction {
-    ModelMask wanting = 0;  ///< for whose sake
-    ModelMask over = 0;     ///< of them, those at their maximum: only what is theirs helps
+    ModelMask wanting = 0;  ///< models that the room is for
+    ModelMask over = 0;     ///< of them, those at their maximum: only their own blobs may be evicted
     bool shared_too = false;  ///< nothing else is left
   };
   bool may_evict(ModelMask owners, uint64_t bytes, const Eviction& why) const;
@@ -63,9 +63,9 @@ struct PinGroup {
   std::vector<uint64_t> reserves;  ///< of its workers: one expert each
 };
 
-/// How many bytes the workers of each model may pin at once (by group: each of its workers the same above its reserve).
-/// All of them and what is guaranteed to the other models fit in `expert_bytes` together, so whoever is below its share
-/// finds something to evict. kExhausted, with the numbers, if even the reserves do not fit.
+/// The bytes that the workers of each model may pin at once (by group; all workers of a group get the same above their
+/// reserve). All shares and what is guaranteed to other models fit in `expert_bytes` together, so for a worker below
+/// its share there is always something to evict. kExhausted, with the numbers, if even the reserves do not fit.
 Result<std::vector<std::vector<uint64_t>>> pin_shares(uint64_t expert_bytes, const std::vector<PinGroup>& groups);
 
 }  // namespace moestro::store

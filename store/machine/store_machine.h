@@ -26,32 +26,33 @@
 
 namespace moestro::store {
 
-/// How much an entry is worth to the policy (CachePolicy::heat).
+/// The value of an entry to the policy (CachePolicy::heat).
 struct Warmth {
   uint32_t entry = 0;
   double heat = 0;
 };
 
-/// One entry of the table, as known from the packs.
+/// One entry of the table, from the packs.
 struct MachineBlob {
-  bool dense = false;  ///< has a place of its own for good, and is never evicted
+  bool dense = false;  ///< has a permanent place, and is never evicted
   uint64_t length = 0;
-  uint32_t format = 0;  ///< blob_format(): only blobs of one format can have the same content; dense weights never have
-                        ///< that of experts
-  ContentHash claim = {};  ///< of the checksums that its manifest gives for its slices; unknown: nothing is known to be
-                           ///< equal to it unread
+  uint32_t format = 0;  ///< blob_format(): only blobs of one format can have the same content, so dense weights never
+                        ///< share with experts
+  ContentHash claim = {};  ///< from the checksums of its slices in the manifest; unknown: it cannot be matched before
+                           ///< it is read
 };
 
 struct Action {
   enum class Kind : uint8_t {
-    kRead,     ///< read `entry` to [offset, offset + length) in `read_class`, from where the pack of `source` has it;
-               ///< report it as `load`
+    kRead,     ///< read `entry` to [offset, offset + length) in `read_class`, from the pack of `source`; report it as
+               ///< `load`
     kPromote,  ///< the load `load` of `entry` is demanded now
-    kCancel,  ///< nobody wants the load `load` of `entry` any more: report it as kCancelled, unless it is whole by then
+    kCancel,  ///< the load `load` of `entry` is no longer wanted: report it as kCancelled, unless it is complete by
+              ///< then
     kNotify,  ///< tell worker `slot` that `entry` is resident, or failed with `outcome`
     kPoison,  ///< fill [offset, offset + length) with 0xFF, before any later action
-    kCheck,   ///< compare the bytes of `entry` at `offset` with what they must be, before those of earlier kChecks;
-              ///< report it as `load`
+    kCheck,   ///< compare the bytes of `entry` at `offset` with their checksums, before earlier kChecks; report it as
+              ///< `load`
   } kind = Kind::kRead;
   uint32_t entry = 0;
   uint32_t source = 0;  ///< `entry`, or another entry with its content
@@ -66,66 +67,64 @@ class StoreMachine {
  public:
   struct Options {
     uint64_t arena_bytes = 0;
-    uint64_t loading_bytes_max = 32ULL << 20;  ///< demands begun at once; at least one blob always is
+    uint64_t loading_bytes_max = 32ULL << 20;  ///< bytes of demands being read at once; at least one blob always is
     bool poison_freed = false;
-    uint32_t entries_max = 0;  ///< of the table, so that packs can be added; 0: as many as there are blobs at start
+    uint32_t entries_max = 0;  ///< of the table, so that packs can be added; 0: the number of blobs at start
     uint64_t segment_bytes = 0;  ///< 0: chosen for the blobs; a former store's, if its arena is to be adopted
   };
   struct Counters {
     uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bad_blobs = 0;
-    uint64_t reads_elsewhere = 0;  ///< reads that failed and were tried in another pack with the same content
-    uint64_t prefetches = 0;          ///< blobs that a worker asked to have read ahead, and that were not there
+    uint64_t reads_elsewhere = 0;  ///< reads that failed and were repeated from another pack with the same content
+    uint64_t prefetches = 0;          ///< blobs that a worker asked to prefetch and that were not resident
     uint64_t prefetch_loads = 0;      ///< of them, reads begun as a prefetch
-    uint64_t prefetches_late = 0;     ///< of these, demanded before they were whole
-    uint64_t prefetches_dropped = 0;  ///< taken back by their worker before they were whole, or without room
-    uint64_t prefetches_refused = 0;  ///< of the latter, because all that could have gone was hotter
-    uint64_t segments_emptied = 0;    ///< so that blobs of another length could lie there
+    uint64_t prefetches_late = 0;     ///< of these, demanded before they were complete
+    uint64_t prefetches_dropped = 0;  ///< withdrawn by their worker before they were complete, or without room
+    uint64_t prefetches_refused = 0;  ///< of the latter, because everything that could be evicted was hotter
+    uint64_t segments_emptied = 0;    ///< to make room for blobs of another length
     uint64_t scrub_mismatches = 0;    ///< blobs read again because their bytes had changed in memory
     uint64_t adopted = 0, adopted_bytes = 0,
-             damaged = 0;  ///< blobs that a former store left; of them, those whose bytes had changed
+             damaged = 0;  ///< blobs adopted from a former store; of them, those whose bytes had changed
   };
-  /// What the table of a store that was killed says of an entry.
+  /// An entry in the table of a killed store.
   struct Former {
-    uint8_t state = 0;  ///< Residency, but any number can stand there
+    uint8_t state = 0;  ///< Residency, but it may be any number
     uint64_t generation = 0, offset = 0;
-    ContentHash content;    ///< as far as it was ever known
+    ContentHash content;    ///< if it was ever known
     uint32_t alias = 0;     ///< 1 + the entry whose bytes it shares
     uint64_t last_use = 0;  ///< newest stamp
   };
 
   /// The smallest arena for these blobs: all dense ones, and room for one expert of the largest kind.
   static uint64_t arena_bytes_min(const std::vector<MachineBlob>& blobs);
-  /// One that holds all of them.
+  /// The size of an arena that holds all of them.
   static uint64_t arena_bytes_max(const std::vector<MachineBlob>& blobs);
 
-  /// kExhausted, with the numbers, if the arena is smaller than that.
+  /// kExhausted, with the numbers, if the arena is smaller than arena_bytes_min().
   static Result<std::unique_ptr<StoreMachine>> create(Options options, std::vector<MachineBlob> blobs,
                                                       std::unique_ptr<policy::CachePolicy> policy, SharedState& shared);
 
-  /// Takes over what a former store left, before anything else is done: what was RESIDENT becomes kAdopted, and a
-  /// kCheck of it comes back, the hottest last; what was being read or evicted is free, unless it is pinned still.
-  /// kCorrupt: says what cannot be true, and nothing is changed in shared memory; this machine is then of no use.
+  /// Takes over what a former store left. Call it before anything else. What was RESIDENT becomes kAdopted, and a
+  /// kCheck of it is returned, the hottest last. What was being read or evicted becomes free, unless it is still
+  /// pinned. kCorrupt says what is inconsistent; shared memory is then unchanged, and this machine cannot be used.
   /// store/machine/adoption.cc has the argument.
   Result<Actions> adopt(const std::vector<Former>& former);
-  /// What is there: dense weights, then experts, the hottest first by the policy's measure, then entries whose bytes
-  /// another one holds.
+  /// The resident entries: dense weights, then experts, hottest first by the policy's measure, then aliases.
   std::vector<Warmth> by_heat();
-  /// What a former store said by_heat(): the policy takes these for as hot as they were. Nothing is read.
+  /// Takes by_heat() of a former store: the policy treats these entries as hot as they were. Nothing is read.
   void remember(std::span<const Warmth> hottest_first);
-  /// Has what is absent of these read, in this order, behind everything that a worker wants; nothing is evicted for it.
-  /// One that finds no room is not wanted() any more.
+  /// Reads those of the entries that are held absent, in this order, after everything that a worker wants. Nothing is
+  /// evicted for them. An entry without room is no longer wanted().
   Actions warm(const std::vector<uint32_t>& entries);
   bool wanted(uint32_t entry) const { return queue_.wanted(contents_.resolve(entry)); }
-  /// How a kCheck ended. A blob that is not what it should be is read again, into its place
-  /// (store/machine/failed_loads.cc).
+  /// The result of a kCheck. A damaged blob is read again into its place (store/machine/failed_loads.cc).
   Actions checked(uint32_t entry, uint64_t check, bool right);
-  /// Before adopt(): live workers keep the shares that they have until it is done.
+  /// Before adopt(): live workers keep their shares until adoption is done.
   void hold_shares() { shares_held_ = true; }
-  /// A worker that was attached to the former store and lives: its reserve was granted then.
+  /// A live worker that was attached to the former store, which granted its reserve.
   void attached(uint32_t slot, uint64_t reserve, uint32_t model = 0);
 
   /// A worker whose largest expert has `reserve` bytes. Refused (kExhausted) if the reserves of all workers no longer
-  /// fit together. `model`: for whose share.
+  /// fit together. `model`: whose share it uses.
   Status attach(uint32_t slot, uint64_t reserve, const std::string& name, uint32_t model = 0);
   /// What each model is guaranteed and may have; unbounded until this is called.
   void set_model_share(uint32_t model, ModelShare share);
@@ -133,57 +132,59 @@ class StoreMachine {
   void set_owners(uint32_t first, uint32_t count, ModelMask owners);
   uint64_t model_bytes(uint32_t model) const { return shares_.used(model); }
   const ModelShare& model_share(uint32_t model) const { return shares_.bounds(model); }
-  /// Its pins have been cleared: drops its wants and its reserve.
+  /// A worker is gone and its pins have been cleared: drops its wants and its reserve.
   Actions gone(uint32_t slot);
   Actions fetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& entries);
-  /// A worker comes for these: what of them is in the store already, through another pack, is not read for it again.
+  /// A worker attaches for these entries. Those whose content is already in the store, from another pack, become
+  /// aliases and are not read again.
   Actions share_known(uint32_t first, uint32_t count);
-  /// Withdraws the demands of a worker; its prefetches stand.
+  /// Withdraws the demands of a worker; its prefetches stay.
   Actions cancel(uint32_t slot);
-  /// Nobody is told of what a prefetch brings: it lies there unpinned.
+  /// Prefetched blobs are not announced and not pinned.
   Actions prefetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& entries);
   /// Prefetches of a worker for plans up to `plan_max`: other ranks, or dropped, by MoE layer.
   Actions steer(uint32_t slot, uint64_t plan_max, std::span<const LayerRank> layers);
   Actions read_done(uint32_t entry, uint64_t load, const Status& status, const ContentHash& content);
-  /// Entries [first, first + blobs.size()), free until now, stand for these blobs. kExhausted, with the numbers, if
-  /// their dense weights would leave no room for the experts of the workers there are.
+  /// Assigns these blobs to the free entries [first, first + blobs.size()). kExhausted, with the numbers, if their
+  /// dense weights would leave no room for the experts of the attached workers.
   Status add_entries(uint32_t first, const std::vector<MachineBlob>& blobs);
-  /// Nobody is attached for these any more. Each is forgotten as soon as it is not being read and no other entry has
-  /// its bytes there.
+  /// No worker is attached for these entries any more. Each is forgotten as soon as it is not being read and no other
+  /// entry shares its bytes.
   Actions remove_entries(uint32_t first, uint32_t count);
-  /// All of them are forgotten, and nothing is being read from their pack: they may stand for other blobs.
+  /// True if all of them are forgotten and nothing is being read from their pack, so that they may be assigned to other
+  /// blobs.
   bool entries_free(uint32_t first, uint32_t count) const;
-  /// Their pack is there again, as it was: what was bad may be tried anew.
+  /// Their pack has been repaired: bad blobs may be read again.
   Actions mend_entries(uint32_t first, uint32_t count);
-  /// Removed entries, or places under leases, wait for something that nobody reports. Call poll() now and then.
+  /// True if removed entries, or places under leases, wait for something that is not reported. Call poll() from time to
+  /// time.
   bool sweeping() const { return sweep_again_ || !held_.empty(); }
-  /// The bytes of a resident blob are not what was read: nobody leases it from here on, and it is read again at once
-  /// where it lies, whoever has it pinned (store/machine/failed_loads.cc).
+  /// The bytes of a resident blob have changed. It is not leased any more and is read again at once in place, even if
+  /// it is pinned (store/machine/failed_loads.cc).
   Actions found_wrong(uint32_t entry);
-  /// Looks at what workers left in some of their pin words. Call it now and then: every word is to be seen before its
-  /// count turns over.
+  /// Reads some of the workers' pin words. Call it often enough that every word is read before its count wraps around.
   void look_around();
-  /// At all of them: before a worker's words go with it.
+  /// Reads all of them, before a worker's words are removed with it.
   void look_at_all();
-  /// Something may have been unpinned. Call now and then while blocked().
+  /// Something may have been unpinned. Call it from time to time while blocked().
   Actions poll();
 
-  /// A blob waits for room that only unpinning can make; workers unpin without telling.
+  /// True if a blob waits for room that only unpinning can make. Workers unpin without a message.
   bool blocked() const { return blocked_; }
   const Counters& counters() const { return counters_; }
-  /// What became of the prefetches that landed. Looks at the workers' words first: a hit tells nobody.
+  /// What became of prefetched blobs. Reads the workers' words first, because a hit sends no message.
   const PrefetchLedger::Counters& prefetch_counters();
   uint64_t used_bytes() const { return placement_.used_bytes(); }
   uint64_t segment_bytes() const { return placement_.segments().segment_bytes(); }
   Residency state(uint32_t entry) const { return entries_[entry].state; }
   uint64_t generation(uint32_t entry) const { return entries_[entry].generation; }
   uint64_t offset(uint32_t entry) const { return entries_[entry].offset; }
-  /// Whether its bytes at offset() are its own, be they there or not.
+  /// Whether it has a place at offset(), even if its bytes are not there yet.
   bool has_place(uint32_t entry) const { return entries_[entry].placed; }
   uint32_t entries() const { return static_cast<uint32_t>(entries_.size()); }
-  /// Where `length` bytes of the arena hold nothing now; they stay free.
+  /// Offset of `length` bytes of the arena that are free now; they stay free.
   std::optional<uint64_t> free_range(uint64_t length) const { return placement_.free_range(length); }
-  /// The entry that holds the bytes of this one: itself, unless another one with equal content was first.
+  /// The entry that holds the bytes of this one: itself, unless it is an alias.
   uint32_t resolve(uint32_t entry) const { return contents_.resolve(entry); }
   uint64_t resident_bytes() const;
   size_t aliases() const { return contents_.aliases(); }
@@ -203,17 +204,17 @@ class StoreMachine {
     uint64_t generation = 0;
     uint64_t offset = 0;
     uint64_t load = 0;
-    bool used = false;    ///< stands for a blob of a pack
-    bool going = false;   ///< of a pack that has been removed; it stays while it holds the bytes of others
+    bool used = false;    ///< belongs to a blob of a pack
+    bool going = false;   ///< its pack has been removed; it stays while others share its bytes
     ModelMask owners = 0;   ///< the models of its own pack
     ModelMask charged = 0;  ///< those that its bytes count for, while it has a place
     bool placed = false;    ///< [offset, offset + length) is its own
-    bool leased = false;  ///< leases may look at that: it has been RESIDENT since it was last seen without pins
-    bool held = false;    ///< kBad, and keeps its place until the last of those leases is gone
-    uint32_t source = 0;  ///< the holder that the load under way reads from, or that served last
-    std::vector<uint32_t> tried;  ///< holders that the load under way could not be read from
+    bool leased = false;  ///< leases may be reading it: it was RESIDENT after it was last seen without pins
+    bool held = false;    ///< kBad, and keeps its place until the last of these leases is gone
+    uint32_t source = 0;  ///< the holder that the current load reads from, or the last one
+    std::vector<uint32_t> tried;  ///< holders from which the current load could not be read
     ReadClass read_class = ReadClass::kDemand;  ///< of the load
-    bool given_up = false;                      ///< the load: nobody wanted it any more
+    bool given_up = false;                      ///< the load was cancelled because it was no longer wanted
     Status failure;
   };
   StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
@@ -235,7 +236,7 @@ class StoreMachine {
   enum class Sparing : uint8_t {
     kShares,
     kRoomElsewhere
-  };  ///< what holds eviction back: models' shares; or that there be room left for those who go
+  };  ///< what limits eviction: models' shares, or room elsewhere for the evicted entries
   std::optional<uint64_t> make_room(uint32_t entry, ReadClass read_class, Actions& actions);
   std::optional<uint64_t> place(uint32_t entry);
   bool evict_for(uint32_t entry, ReadClass read_class, const Shares::Eviction& why, Actions& actions);
@@ -296,15 +297,16 @@ class StoreMachine {
   std::unique_ptr<policy::CachePolicy> policy_;
   std::map<uint64_t, uint32_t> groups_;   ///< of the policy, by rounded length
   std::vector<uint32_t> all_groups_;
-  std::vector<uint32_t> looks_wait_;      ///< by group: evictions until all segments are looked at again
+  std::vector<uint32_t> looks_wait_;      ///< by group: evictions until all segments are checked again
   UseWatch watch_;
   uint32_t looked_ = 0;  ///< the next entry of look_around()
   std::unordered_map<uint32_t, double>
-      remembered_;  ///< when what is not there yet was last used, as the policy is to take it
+      remembered_;  ///< last use of absent entries, for the policy
   ReadQueue queue_;
   PrefetchLedger prefetched_;
   ContentIndex contents_;
-  std::map<ContentKey, uint32_t> claims_;  ///< what manifests were found to say rightly: the first entry of those bytes
+  std::map<ContentKey, uint32_t> claims_;  ///< manifest checksums that were verified by reading: the first entry with
+                                           ///< these bytes
   struct WorkerNeed {
     uint64_t reserve = 0;
     uint32_t model = 0;

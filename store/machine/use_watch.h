@@ -1,8 +1,7 @@
 #pragma once
-// What the store learns of uses that nobody tells it about. A hit sends no message: a worker leaves {uses, stamp} in
-// its pin word (store/layout/pins_layout.h) and adds to the total of its own. The store reads the words when a policy
-// proposes an entry, and all of them in turn while it has nothing else to do; what was added since it last looked is
-// news.
+// How the store learns of uses without messages. A hit sends no message: a worker writes {uses, stamp} into its pin
+// word (store/layout/pins_layout.h) and adds to its own total. The store reads the words when a policy proposes an
+// entry, and all of them in turn when it is idle. It reports the uses that were added since the last reading.
 
 #include <cstdint>
 #include <optional>
@@ -13,8 +12,8 @@
 
 namespace moestro::store {
 
-/// When something happened, in uses by all workers until then: the time that policies live by. It stands still while
-/// nobody decodes, and runs faster on a faster machine.
+/// The clock of policies: the uses by all workers so far. It stands still while nothing is decoded, and runs faster on
+/// a faster machine.
 class UseTime {
  public:
   /// `uses` have been made until `stamp`. Both grow.
@@ -29,7 +28,7 @@ class UseTime {
     double uses;
   };
   std::vector<Sample>
-      samples_;  ///< every second one is dropped when there are too many: the past grows coarser, not shorter
+      samples_;  ///< every second one is dropped when there are too many, so the past becomes coarser, not shorter
 };
 
 class UseWatch {
@@ -37,12 +36,12 @@ class UseWatch {
   explicit UseWatch(const SharedState& shared) : shared_(shared) {}
   void resize(size_t entries);
 
-  /// What was done with `entry` since the last call for it; nothing if nothing was.
+  /// The uses of `entry` since the last call for it; nullopt if there were none.
   std::optional<policy::Use> news(uint32_t entry);
-  /// Reads the clock. Between two of these time stands still.
+  /// Reads the clock. Time stands still between two calls.
   void tick();
   double now() const { return time_.now(); }
-  /// A worker's words have gone, or come: what is there now is the ground that later counts are compared with.
+  /// A worker's words were removed or added: later counts are compared with the current ones.
   void rebase();
 
  private:

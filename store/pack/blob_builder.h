@@ -1,7 +1,7 @@
 #pragma once
-// Makes the bytes of one blob from the checkpoint, a piece at a time: memory stays bounded whatever the size of model
-// or tensor (a dense matrix in 12 bits: its exceptions, at most 5 bytes for each 128 numbers, and again while they are
-// written).
+// Makes the bytes of one blob from the checkpoint, a piece at a time, so memory is bounded for any size of model or
+// tensor. (A dense matrix in 12 bits also needs its exceptions in memory: at most 5 bytes for each 128 numbers, and
+// twice that while they are written.)
 
 #include <functional>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace moestro::store {
 
-/// One per thread. Holds scratch memory of about `scratch_bytes_max`, or one tile's sources where that is more.
+/// One per thread. Holds scratch memory of about `scratch_bytes_max`, or one tile's sources if that is more.
 class BlobBuilder {
  public:
   /// Called with consecutive runs of the blob's bytes, each a whole number of slices.
@@ -41,7 +41,7 @@ class BlobBuilder {
                    int64_t scales);
   Status fill_columns(const ExpertLayout& layout, const ExpertTile& tile);
   Status load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile);
-  /// A matrix of a tile, of whose rows source_row(r) gives the checkpoint's bytes.
+  /// A matrix of a tile. source_row(r) gives the checkpoint's bytes of row r.
   template <class SourceRow>
   Status fill_part(const SourceTensor& tensor, DType to, int64_t rows, int64_t cols, const SourceRow& source_row,
                    std::byte* values, std::byte* parameters);

@@ -1,6 +1,6 @@
 #pragma once
-// Whether the numbers in a pack are numbers: what a checksum cannot say of bytes that were written wrong and summed
-// after that.
+// Checks that all numbers in a pack are finite. A checksum cannot find bytes that were already wrong when it was
+// computed.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace moestro::store {
 
 class BlobNumbers {
  public:
-  /// Where the values and the parameters of groups lie, by the pack's own config and tensors. `manifest`, as
-  /// open_pack() gives it, must outlive this.
+  /// Finds the places of values and group parameters from the pack's own config and tensors. `manifest`, as open_pack()
+  /// gives it, must outlive this.
   static Result<BlobNumbers> of(const Manifest& manifest);
 
-  /// Looks at [offset, offset + bytes) of a blob; a piece begins and ends on 4 bytes. kCorrupt names the first value or
-  /// group that is not finite. Padding is not looked at. Any thread.
+  /// Checks [offset, offset + bytes) of a blob; a piece begins and ends on 4 bytes. kCorrupt names the first value or
+  /// group that is not finite. Padding is ignored. Any thread.
   Status check(uint32_t blob, uint64_t offset, std::span<const std::byte> bytes) const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Writes every blob of a plan that the journal does not know yet, in several threads, and commits them in groups: data
-// is synced, then the journal. What the journal knows is read and compared first: it may have lain there for long.
+// Writes every blob of a plan that is not in the journal yet, in several threads, and commits them in groups: first the
+// data is synced, then the journal. Blobs in the journal are read and compared first, because they may be old.
 
 #include <atomic>
 #include <functional>
@@ -18,16 +18,16 @@ namespace moestro::store {
 
 class BlobWriter {
  public:
-  /// Takes over the checksums of finished blobs into plan.manifest.
+  /// Copies the checksums of finished blobs into plan.manifest.
   BlobWriter(const Checkpoint& checkpoint, PackPlan& plan, const std::vector<File>& files, Journal& journal,
              const PackOptions& options, const PackObserver& observer);
 
-  /// Reads what the journal knows; what differs from its checksums is to be written anew.
+  /// Reads the blobs in the journal. Blobs that differ from their checksums will be written again.
   void check_resumed();
-  /// Written by an earlier run; after check_resumed(): and still as they were written.
+  /// Bytes written by an earlier run; after check_resumed(), only those that are unchanged.
   uint64_t resumed_bytes() const { return resumed_bytes_; }
   uint64_t damaged_blobs() const { return damaged_; }
-  /// Returns when all is on disk and in the journal, or with the first error.
+  /// Returns when everything is on disk and in the journal, or at the first error.
   Status write_all();
 
  private:

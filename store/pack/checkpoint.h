@@ -1,6 +1,6 @@
 #pragma once
 // A Hugging Face checkpoint directory: config.json and one or many safetensors files, opened and checked against the
-// model. Or one that is not there, whose weights are made as they are read.
+// model. Or a checkpoint without files, whose random weights are made when they are read.
 
 #include <filesystem>
 #include <map>
@@ -17,8 +17,8 @@ namespace moestro::store {
 
 class Checkpoint {
  public:
-  /// Opens model.safetensors, or what model.safetensors.index.json lists. Everything that can be wrong with a directory
-  /// shows here.
+  /// Opens model.safetensors, or the files that model.safetensors.index.json lists. All errors of the directory are
+  /// found here.
   static Result<Checkpoint> open(const std::filesystem::path& dir);
 
   /// The checkpoint that this config.json describes, with random weights in bf16; nothing of it is on disk.
@@ -29,13 +29,14 @@ class Checkpoint {
   const std::string& generation_config_json() const { return generation_config_json_; }
   const std::filesystem::path& directory() const { return directory_; }
 
-  /// Tensors that the model needs are there after open().
+  /// After open(), all tensors that the model needs exist.
   const SourceTensor& tensor(const std::string& name) const { return tensors_.at(name); }
-  /// The bytes [first, first + out.size()) of a tensor, whole values. One that is infinite or not a number is an error:
-  /// no model means it, and whatever it meets in a request would come out as nothing. Any thread.
+  /// The bytes [first, first + out.size()) of a tensor, whole values. An infinite value or NaN is an error: it is never
+  /// intended, and would make every result that uses it meaningless. Any thread.
   Status read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const;
 
-  /// The narrowest format that holds all weights of a kind exactly, and whether it is wider than that of most of them.
+  /// The narrowest format that holds all weights of a kind exactly, and whether it is wider than the format of most of
+  /// them.
   struct OwnDType {
     DType dtype = DType::kBF16;
     bool widened = false;

@@ -1,5 +1,5 @@
 #pragma once
-// Number formats of a checkpoint to those of a pack. Rounds to nearest, ties to even.
+// Converts number formats of a checkpoint to those of a pack. Rounds to nearest, ties to even.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace moestro::store {
 
-/// `n` values from `source` to `target`, neither quantised. False if a finite value is beyond the range of `target`.
+/// Converts `n` values from `source` to `target`; neither format is quantised. False if a finite value is beyond the
+/// range of `target`.
 [[nodiscard]] bool convert_values(DType from, const std::byte* source, DType to, std::byte* target, int64_t n);
 
 }  // namespace moestro::store

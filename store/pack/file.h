@@ -1,5 +1,6 @@
 #pragma once
-// Files as the packer and its readers use them: positions given, all or an error, and durable where it says so.
+// Files for the packer and its readers: reads and writes at given positions, complete or an error, and durable where
+// stated.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,7 @@ class File {
  public:
   static Result<File> open_for_reading(const std::filesystem::path& path);
   static Result<File> open_for_writing(
-      const std::filesystem::path& path);  ///< made if it is not there, never truncated
+      const std::filesystem::path& path);  ///< created if it does not exist, never truncated
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -27,7 +28,7 @@ class File {
   Result<uint64_t> size() const;
   Status read_at(uint64_t offset, std::span<std::byte> out) const;  ///< all of `out`; kCorrupt if the file ends before
   Status write_at(uint64_t offset, std::span<const std::byte> bytes) const;
-  Status reserve(uint64_t size) const;  ///< exactly this size, with its blocks on disk where the file system can
+  Status reserve(uint64_t size) const;  ///< exactly this size, with allocated blocks if the file system can
   Status truncate(uint64_t size) const;
   Status sync() const;
   bool try_lock() const;  ///< exclusive, held until closed; false if another process holds it
@@ -43,10 +44,10 @@ class File {
 
 /// The whole text of a file of at most `bytes_max`.
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max);
-/// The same; nothing if there is no such file.
+/// The same; nullopt if there is no such file.
 Result<std::optional<std::string>> read_text_file_if_any(const std::filesystem::path& path, uint64_t bytes_max);
 
-/// DIR/NAME appears whole or not at all: temporary file, sync, rename, sync of the directory.
+/// Writes DIR/NAME completely or not at all: temporary file, sync, rename, sync of the directory.
 Status write_file_durably(const std::filesystem::path& dir, const std::string& name, std::span<const std::byte> bytes);
 Status sync_directory(const std::filesystem::path& dir);
 

@@ -11,11 +11,11 @@ namespace moestro::store {
 /// not quantised.
 std::optional<size_t> find_not_finite(DType dtype, std::span<const std::byte> bytes);
 
-/// Index of the first group of a quantised precision whose numbers are not all finite, whatever is stored in it: its
-/// scale or offset is not, or the largest number that they can say is not.
+/// Index of the first group of a quantised precision that can contain numbers that are not finite: its scale or offset
+/// is not finite, or the largest number that they can represent is not.
 std::optional<size_t> find_group_not_finite(DType dtype, std::span<const std::byte> parameters);
 
-/// Index of the first exponent, as bf16 has it, that no finite number has.
+/// Index of the first bf16 exponent that belongs to no finite number.
 std::optional<size_t> find_exponent_not_finite(std::span<const std::byte> exponents);
 
 }  // namespace moestro::store

@@ -1,11 +1,10 @@
 #pragma once
-// Which blobs of an unfinished pack are on disk. Lies in the pack's directory until the manifest does.
+// Which blobs of an unfinished pack are on disk. The journal is in the pack's directory until the manifest is written.
 //
 //   header  | magic 8 | key 8 | XXH3 of both 8 |           key: fingerprint of the checkpoint and the options
-//   record  | blob 4 | slices 4 | XXH3-64 of each slice 8 * slices | XXH3 of the record 8 |      appended, again and
-//   again
+//   record  | blob 4 | slices 4 | XXH3-64 of each slice 8 * slices | XXH3 of the record 8 |      appended repeatedly
 //
-// A record is written only after the data it speaks of has been synced; a torn record at the end is dropped.
+// A record is written only after its data has been synced. A torn record at the end is dropped.
 
 #include <filesystem>
 #include <map>

@@ -1,9 +1,9 @@
 #pragma once
-// What is in a pack, in memory. On disk it is the FlatBuffers file `manifest` (common/wire/pack_manifest.fbs), written
-// last.
+// The contents of a pack, in memory. On disk this is the FlatBuffers file `manifest` (common/wire/pack_manifest.fbs),
+// which is written last.
 //
-//   PACK/ manifest  config.json  generation_config.json  tokenizer.json  tokenizer_config.json  dense.bin
-//   experts-PRECISION-NNN.bin
+//   PACK/ manifest  config.json  generation_config.json  tokenizer.json  tokenizer_config.json
+//         dense.bin  experts-PRECISION-NNN.bin
 
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace moestro::store {
 
 inline constexpr uint32_t kPackVersion = 1;
 
-/// A piece of a blob as it is read: at most kSliceBytesMax, kDiskAlign-aligned in the file and in the arena.
+/// A piece of a blob that is read at once: at most kSliceBytesMax, kDiskAlign-aligned in the file and in the arena.
 struct Slice {
   uint32_t directory = 0;  ///< 0: the pack's own; others: drives that hold shards of it
   uint32_t file = 0;       ///< index in Manifest::files
@@ -49,7 +49,7 @@ struct PackedTensor {
   uint64_t offset = 0;
 };
 
-/// A file taken over from the checkpoint as it is (copied_files.h).
+/// A file copied unchanged from the checkpoint (copied_files.h).
 struct CopiedFile {
   std::string name;
   uint64_t bytes = 0;
@@ -64,18 +64,18 @@ struct Manifest {
   uint64_t identity = 0;  ///< XXH3-64 over the manifest's content: names this version of this pack
   std::string config_json, generation_config_json;
   std::vector<std::string> files;  ///< plain names, no separators
-  std::vector<DType> expert_precisions;  ///< the first is the one served by default
+  std::vector<DType> expert_precisions;  ///< the first is served by default
   std::vector<Blob> blobs;
   std::vector<PackedTensor> tensors;
-  std::vector<CopiedFile> copied;  ///< none in packs of before there was such a list
+  std::vector<CopiedFile> copied;  ///< empty in packs from before this list existed
 
   /// Index in `blobs` of an expert, or an error that names it.
   Result<uint32_t> expert_blob(MoeLayerId layer, ExpertId expert, DType precision) const;
 };
 
-/// Bytes of the manifest file; and back. Parsing verifies everything: format, version (a newer one is refused by
-/// number), sizes, alignment, overlaps, slices inside `files`, tensors inside their blobs. Takes any bytes; never
-/// throws.
+/// Converts to the bytes of the manifest file and back. Parsing verifies everything: format, version (a newer one is
+/// refused by number), sizes, alignment, overlaps, slices inside `files`, tensors inside their blobs. Accepts any
+/// bytes; never throws.
 std::vector<std::byte> serialise_manifest(const Manifest& manifest);
 Result<Manifest> parse_manifest(const std::byte* data, size_t size);
 

@@ -1,6 +1,6 @@
 #pragma once
-// The first bytes of a pack's `manifest` file. They keep their meaning in every version, so that a newer pack is told
-// apart from a damaged one.
+// The first bytes of a pack's `manifest` file. Their meaning is the same in every version, so that a newer pack can be
+// distinguished from a damaged one.
 //
 //    0        8        12       16             24              32
 //   | magic  | version | zero  | payload bytes | payload XXH3  | payload: FlatBuffers PackManifest ...

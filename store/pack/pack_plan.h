@@ -1,6 +1,6 @@
 #pragma once
-// Where every byte of a pack goes, decided before the first one is written: the manifest without checksums. The same
-// checkpoint and options always give the same plan, which is what lets an interrupted pack go on.
+// The place of every byte of a pack, decided before the first byte is written: the manifest without checksums. The same
+// checkpoint and options always give the same plan, so an interrupted run can resume.
 
 #include <cstdint>
 #include <string>
@@ -17,10 +17,10 @@ struct PackPlanOptions {
   std::vector<DType> experts;  ///< at least one
   DType dense = DType::kBF16;
   DType dense_rest =
-      DType::kBF16;  ///< where `dense` is quantised: embedding, router, vectors; else the same as `dense`
+      DType::kBF16;  ///< if `dense` is quantised: for embedding, router and vectors; otherwise the same as `dense`
   uint64_t file_bytes_max = uint64_t{4} << 30;  ///< expert files are split here; a blob is never split
-  /// How much of the bytes each directory (shards.h) takes, in proportion; the slices of every blob are dealt out, so
-  /// that all drives read it at once.
+  /// The share of the bytes for each directory (shards.h). The slices of every blob are distributed, so that all drives
+  /// read it at once.
   std::vector<uint32_t> shares = {1};
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// Weights that nobody trained, for models of a benchmark's shape: N(0, 0.02), the embedding N(0, 1), norms 1. A number
-// depends on the seed, its tensor's name and its place alone, so that any piece can be made at any time, by any thread;
-// no two tensors, and so no two experts, are alike.
+// Random weights for models in a benchmark's shape: N(0, 0.02), the embedding N(0, 1), norms 1. A number depends only
+// on the seed, its tensor's name and its position, so any thread can make any piece at any time. No two tensors, and so
+// no two experts, are equal.
 
 #include <cstdint>
 #include <map>
@@ -21,8 +21,8 @@ class RandomWeights {
   void fill(const std::string& tensor, uint64_t first, std::span<uint16_t> out) const;
 
  private:
-  /// A normal distribution by 16 random bits: the middles of 65,536 parts of equal probability, so nothing lies
-  /// beyond 4.3 deviations.
+  /// A normal distribution from 16 random bits: the middles of 65,536 parts of equal probability, so no value is beyond
+  /// 4.3 deviations.
   static constexpr uint32_t kParts = 65536;
   using Quantiles = std::vector<uint16_t>;
   static Quantiles quantiles(double deviation);

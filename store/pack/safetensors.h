@@ -14,20 +14,19 @@
 
 namespace moestro::store {
 
-/// A tensor as it lies in a checkpoint's file.
+/// A tensor in a checkpoint's file.
 struct SourceTensor {
   std::string name;
-  std::string format;          ///< as the file says: "BF16", "I64", ...
-  std::optional<DType> dtype;  ///< absent where `format` is none that weights can be read from
+  std::string format;          ///< as in the file: "BF16", "I64", ...
+  std::optional<DType> dtype;  ///< absent if weights cannot be read from `format`
   std::vector<int64_t> shape;
   uint64_t offset = 0;  ///< in the file
   uint64_t bytes = 0;
   uint32_t file = 0;  ///< index in Checkpoint::files
 };
 
-/// `header` is the JSON alone, the tensors' bytes are [data_start, file_size). Checks everything: names given once,
-/// known formats, sizes that are those of the shapes, no overlap, no hole, nothing beyond the end. `where` names the
-/// file in errors.
+/// `header` is the JSON alone, the tensors' bytes are [data_start, file_size). Checks everything: unique names, known
+/// formats, sizes that match the shapes, no overlap, no hole, nothing beyond the end. `where` names the file in errors.
 Result<std::vector<SourceTensor>> parse_safetensors_header(std::string_view header, uint64_t data_start,
                                                            uint64_t file_size, const std::string& where);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Whether one pack may take the place of another under requests.
+// Whether one pack may replace another while requests run.
 
 #include "store/pack/manifest.h"
 

@@ -15,11 +15,11 @@ class SliceReader {
   /// `manifest` must outlive the reader.
   static Result<SliceReader> open(const std::filesystem::path& dir, const Manifest& manifest);
 
-  /// The blob's bytes into `out` (blob.length of them). kCorrupt, naming blob, file and bytes, if a checksum differs.
-  /// Any thread.
+  /// Reads the blob's bytes into `out` (blob.length bytes). kCorrupt, naming blob, file and bytes, if a checksum
+  /// differs. Any thread.
   Status read_blob(uint32_t blob, std::span<std::byte> out) const;
-  /// Reads it piece by piece and only checks; `look` (may be empty) sees each piece that matched its checksum, with its
-  /// place in the blob, and may find fault with it.
+  /// Reads it piece by piece and only checks it. `look` (may be empty) gets each piece that matched its checksum, with
+  /// its offset in the blob, and may return an error.
   using Look = std::function<Status(uint64_t offset, std::span<const std::byte> bytes)>;
   Status check_blob(uint32_t blob, const Look& look = {}) const;
 

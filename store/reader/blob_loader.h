@@ -1,6 +1,7 @@
 #pragma once
-// Reads whole blobs: every slice into its place, verified as it completes while others are in flight, tried three times
-// in all. A blob's slices may lie on several drives; each drive has a lane, with its own thread and ring.
+// Reads whole blobs, every slice into its place. Slices are verified as they complete, while others are in flight, and
+// tried three times in all. A blob's slices may be on several drives. Each drive has a lane with its own thread and
+// ring.
 
 #include <cstdint>
 #include <memory>
@@ -20,18 +21,18 @@ class BlobLoader {
   struct Counters {
     uint64_t bytes_read = 0, retries = 0;
   };
-  /// `lane_of_file`: which lane reads a file; every lane's reader knows all files by the same numbers.
+  /// `lane_of_file`: the lane that reads a file. All lanes use the same file numbers.
   static Result<std::unique_ptr<BlobLoader>> start(std::vector<ReadLane> lanes, std::vector<uint32_t> lane_of_file);
 
   void load(LoadRequest request);
-  /// A worker waits for it now: the rest of it goes before what nobody waits for.
+  /// A worker waits for it now: the rest of it is read before loads that no worker waits for.
   void promote(uint64_t load);
-  /// What is not under way yet is not read: it ends as kCancelled, unless it was whole.
+  /// Reads that have not begun are dropped. The load ends as kCancelled, unless it was complete.
   void cancel(uint64_t load);
   /// Appends the loads that ended. Never waits.
   void pump(std::vector<LoadOutcome>& outcomes);
-  /// Files number `first` and on are these from now on, on the lanes there are; -1: none. No load under way reads from
-  /// those before.
+  /// Sets the files from number `first` on, for the existing lanes; -1: no file. No load in progress may read from the
+  /// previous files.
   void set_files(uint32_t first, const std::vector<int>& fds, const std::vector<std::string>& names,
                  const std::vector<uint32_t>& lanes);
 
@@ -44,15 +45,15 @@ class BlobLoader {
  private:
   struct Load {
     LoadRequest request;
-    std::vector<uint32_t> lanes;  ///< that have a part of it
+    std::vector<uint32_t> lanes;  ///< lanes that read a part of it
     size_t lanes_left = 0;
-    std::vector<SliceHash> hashes;  ///< of the slices that are there
+    std::vector<SliceHash> hashes;  ///< of the slices that have arrived
     Status failure;  ///< the first one
   };
   explicit BlobLoader(std::vector<uint32_t> lane_of_file) : lane_of_file_(std::move(lane_of_file)) {}
   void part_ended(LaneOutcome& part, std::vector<LoadOutcome>& outcomes);
 
-  shm::UniqueFd done_;  ///< outlives the lanes, which ring it
+  shm::UniqueFd done_;  ///< outlives the lanes, which write to it
   std::vector<std::unique_ptr<LaneThread>> lanes_;
   std::vector<uint32_t> lane_of_file_;
   std::unordered_map<uint64_t, Load> loads_;

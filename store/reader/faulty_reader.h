@@ -1,5 +1,5 @@
 #pragma once
-// A reader whose drive misbehaves, for tests: of this folder, and (store.inject_read_faults) of a whole store.
+// A reader with faults, for tests of this folder and (store.inject_read_faults) of a whole store.
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace moestro::store {
 
-/// How many reads in a thousand go wrong, and how.
+/// How many of a thousand reads fail, and how.
 struct FaultPlan {
   uint32_t eio = 0, enospc = 0, enomem = 0, eagain = 0, eintr = 0;
   uint32_t short_reads = 0;
@@ -23,11 +23,11 @@ struct FaultPlan {
 /// "eio=5,short=50,flip=1,seed=7,delay=20"; kInvalidArgument names what is wrong.
 Result<FaultPlan> parse_fault_plan(const std::string& text);
 
-/// Changes what a read that is done has brought.
+/// Changes the result of a completed read.
 using Fault = std::function<void(const ReadOp& op, ReadResult& result)>;
 Fault random_faults(const FaultPlan& plan);
 
-/// Everything that `inner` reads passes through `fault`.
+/// Applies `fault` to every read of `inner`.
 class FaultyReader final : public Reader {
  public:
   FaultyReader(std::unique_ptr<Reader> inner, Fault fault) : inner_(std::move(inner)), fault_(std::move(fault)) {}
@@ -44,7 +44,7 @@ class FaultyReader final : public Reader {
  private:
   std::unique_ptr<Reader> inner_;
   Fault fault_;
-  std::unordered_map<uint64_t, ReadOp> ops_;  ///< under way, by tag
+  std::unordered_map<uint64_t, ReadOp> ops_;  ///< in flight, by tag
 };
 
 }  // namespace moestro::store

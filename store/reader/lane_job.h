@@ -1,6 +1,6 @@
 #pragma once
-// The part of a load that lies on one drive, cut into reads: small neighbours are read together, large slices in
-// pieces, so that a read is about one chunk.
+// The part of a load on one drive, cut into reads. Small adjacent slices are read together and large ones in pieces, so
+// that a read is about one chunk.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,20 +16,20 @@ struct LaneSlice {
   LoadSlice on_disk;
   std::byte* into = nullptr;
   uint32_t index = 0;  ///< in the blob
-  uint32_t left = 0;   ///< bytes that are not there yet
-  SliceHash hash;      ///< once it is verified
+  uint32_t left = 0;   ///< bytes that have not arrived
+  SliceHash hash;      ///< set when it is verified
 };
 
 /// One request to the drive.
 struct LaneRead {
-  uint32_t first_slice = 0, slices = 0;  ///< whole ones; a piece of one counts as one
+  uint32_t first_slice = 0, slices = 0;  ///< complete slices; a piece of one counts as one
   uint32_t file = 0;
   uint64_t offset = 0;
   std::byte* into = nullptr;
-  uint32_t length = 0;  ///< bytes of slices; what is asked of the drive is rounded up to kDiskAlign
-  uint32_t done = 0;    ///< of them, there
+  uint32_t length = 0;  ///< bytes of slices; the request to the drive is rounded up to kDiskAlign
+  uint32_t done = 0;    ///< of them, arrived
   uint32_t attempts = 1;
-  uint32_t refusals = 0;  ///< the kernel had no room for it
+  uint32_t refusals = 0;  ///< how often the kernel had no room for it
 };
 
 struct LaneJob {
@@ -41,8 +41,8 @@ struct LaneJob {
   std::vector<LaneRead> again;  ///< to be submitted once more, before all others
   size_t slices_left = 0;       ///< not verified yet
   uint32_t in_flight = 0;   ///< reads
-  uint32_t unverified = 0;  ///< reads that are there
-  Status failure;  ///< the first one; the job ends when no read of it is under way
+  uint32_t unverified = 0;  ///< reads that have arrived
+  Status failure;  ///< the first one; the job ends when none of its reads is in flight
 
   bool has_reads() const { return !again.empty() || next_read < reads.size(); }
 };
@@ -50,7 +50,7 @@ struct LaneJob {
 /// Fills `reads` from `slices`, for chunks of `chunk_bytes` (a multiple of kDiskAlign).
 void cut_into_reads(LaneJob& job, uint32_t chunk_bytes);
 
-/// The read of one slice, whole, by itself: after its bytes did not match.
+/// A read of one whole slice, after its bytes did not match.
 LaneRead read_of_slice(const LaneJob& job, uint32_t slice, uint32_t attempts);
 
 }  // namespace moestro::store

@@ -1,6 +1,6 @@
 #pragma once
-// A ReadLane on a thread of its own: one for each drive, so that all are read, and what comes from them verified, at
-// once.
+// A ReadLane on its own thread. There is one for each drive, so that all drives are read, and their data verified, in
+// parallel.
 
 #include <memory>
 #include <mutex>
@@ -14,12 +14,12 @@
 
 namespace moestro::store {
 
-/// Called by the owner of the loads (the store's thread); the thread inside owns the lane and its reader.
+/// Called by the owner of the loads (the store's thread). The inner thread owns the lane and its reader.
 class LaneThread {
  public:
-  /// `done_fd` is an eventfd: it is rung when outcomes are there.
+  /// `done_fd` is an eventfd: it is written when there are outcomes.
   static Result<std::unique_ptr<LaneThread>> start(ReadLane lane, int done_fd);
-  /// Gives up what is not under way, and waits for what is.
+  /// Drops reads that have not begun, and waits for those in flight.
   ~LaneThread();
 
   void add(uint64_t load, ReadClass read_class, std::vector<LaneSlice> slices);

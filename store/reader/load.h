@@ -1,5 +1,5 @@
 #pragma once
-// What the loader is asked for, and what it answers.
+// Requests to the loader, and their outcomes.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace moestro::store {
 
-/// A slice as the reader sees it. In the arena slices follow one another; only the last may have a length off
+/// A slice for the reader. In the arena slices are adjacent; only the last may have a length that is not a multiple of
 /// kDiskAlign.
 struct LoadSlice {
   uint32_t file = 0;
@@ -21,7 +21,7 @@ struct LoadSlice {
 };
 
 struct LoadRequest {
-  uint64_t load = 0;  ///< names this load in its outcome
+  uint64_t load = 0;  ///< identifies this load in its outcome
   std::byte* into = nullptr;
   std::vector<LoadSlice> slices;
   ReadClass read_class = ReadClass::kDemand;

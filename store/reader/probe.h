@@ -1,6 +1,6 @@
 #pragma once
-// How fast a drive reads, and what it wants to be read with: measured, because a network disk, a SATA drive and an NVMe
-// want different things, and a table of them would be wrong on the next machine.
+// Measures how fast a drive reads, and with which chunk size and depth. It is measured because network disks, SATA and
+// NVMe drives differ, and a table would be wrong on the next machine.
 
 #include <chrono>
 #include <cstddef>
@@ -27,17 +27,17 @@ struct ProbeResult {
 };
 
 inline constexpr uint32_t kProbeDepthMax = 16;           ///< the reader must have at least this depth
-inline constexpr uint64_t kProbeMemory = 64ULL << 20;    ///< what is read into, at best
+inline constexpr uint64_t kProbeMemory = 64ULL << 20;    ///< preferred size of the memory that is read into
 inline constexpr uint64_t kProbeFilesMin = 512ULL
-                                           << 20;  ///< a pack that is smaller is read in no time, whatever the chunk
+                                           << 20;  ///< a smaller pack is read quickly with any chunk
 
-/// Reads parts of the files into `memory`, some tens of milliseconds for each choice, and takes the smallest depth, and
-/// the chunk nearest to 1 MiB, that are not clearly slower than another. Well under a second in all. Reads that fail
-/// are left for those who need them: kUnavailable. Where one of `chunk_bytes` and `depth` is not 0 it stays as it is.
+/// Reads parts of the files into `memory`, some tens of milliseconds for each choice, well under a second in all. Takes
+/// the smallest depth, and the chunk size nearest to 1 MiB, that are not clearly slower than the best. kUnavailable if
+/// a read fails; the fault is reported when the data is needed. `chunk_bytes` or `depth` is kept if it is not 0.
 Result<ProbeResult> probe_reads(Reader& reader, const std::vector<ProbeFile>& files, std::span<std::byte> memory,
                                 uint32_t chunk_bytes, uint32_t depth);
 
-/// Bytes a second that the drive of `directory` reads, by a file that is made there for it and removed.
+/// Bytes per second that the drive of `directory` reads, measured with a temporary file there.
 Result<uint64_t> directory_speed(const std::filesystem::path& directory);
 
 }  // namespace moestro::store

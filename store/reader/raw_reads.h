@@ -1,5 +1,5 @@
 #pragma once
-// What a drive gives without a store: io_uring and nothing else, for measurements to be held against.
+// The speed of a drive without a store: io_uring alone, as the baseline of measurements.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +17,10 @@ struct RawRead {
   uint32_t length = 0;
 };
 
-/// One ring with registered files, and registered memory where that is allowed. One thread.
+/// One ring with registered files, and registered memory if that is allowed. One thread.
 class RawReads {
  public:
-  /// `fds` and `memory` (where all reads go) outlive it. kUnsupported where the kernel refuses io_uring.
+  /// `fds` and `memory` (the target of all reads) outlive it. kUnsupported if the kernel refuses io_uring.
   static Result<std::unique_ptr<RawReads>> create(std::span<const int> fds, std::span<std::byte> memory,
                                                   uint32_t depth);
   virtual ~RawReads() = default;

@@ -1,7 +1,6 @@
 #pragma once
-// One drive's reads: which chunk goes to it next, what becomes of those that fail, and the checksum of every slice as
-// it completes, while others are in flight. A machine around a Reader, without a thread of its own (lane_thread.h has
-// that).
+// The reads of one drive: which chunk is read next, what happens to reads that fail, and the checksum of every slice as
+// it completes, while others are in flight. A state machine around a Reader, without a thread (lane_thread.h has that).
 
 #include <array>
 #include <chrono>
@@ -18,19 +17,19 @@
 namespace moestro::store {
 
 inline constexpr uint32_t kReadAttempts = 3;
-/// A read that the kernel has no room for (EAGAIN, ENOMEM) is tried again at this distance, for two seconds in all.
+/// A read that the kernel has no room for (EAGAIN, ENOMEM) is tried again after this pause, for two seconds in all.
 inline constexpr std::chrono::milliseconds kRefusedPause{1};
 inline constexpr uint32_t kRefusalsMax = 2000;
 
 struct LaneOptions {
   uint32_t chunk_bytes = 1 << 20;
-  uint32_t depth = 8;  ///< reads under way at once
-  /// The same, where nobody waits for them: a demand that comes finds no more than this before it on the drive.
+  uint32_t depth = 8;  ///< reads in flight at once
+  /// The same for loads that no worker waits for. A new demand has at most this many reads before it on the drive.
   uint32_t background_depth = 2;
-  /// The same, where all reads under way that somebody waits for are of one load, if that is more than `depth`: between
-  /// two loads the drive then rests once, not every `depth` reads.
+  /// The same if all demanded reads in flight belong to one load, if this is more than `depth`. The drive is then idle
+  /// once between two loads, not after every `depth` reads.
   uint32_t load_depth = 0;
-  /// Reads that a thread verifies while the drive does one.
+  /// The number of reads that a thread verifies in the time of one read of the drive.
   uint32_t verified_per_read = 8;
 };
 
@@ -52,23 +51,23 @@ class ReadLane {
   ReadLane(std::unique_ptr<Reader> reader, std::vector<std::string> file_names, LaneOptions options);
 
   void add(uint64_t load, ReadClass read_class, std::vector<LaneSlice> slices);
-  /// The rest of a load goes before what nobody waits for.
+  /// The rest of a load is read before loads that no worker waits for.
   void promote(uint64_t load);
-  /// What is not under way yet is not read; it ends as kCancelled, unless it was whole.
+  /// Reads that have not begun are dropped. The load ends as kCancelled, unless it was complete.
   void cancel(uint64_t load);
   Status set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names);
 
-  /// Handles completions, keeps the drive busy, and verifies one of the reads that are there: between two of them the
-  /// drive gets what it can take, and whoever calls hears what else is wanted. Appends the loads that ended.
+  /// Handles completions, keeps the drive busy, and verifies one of the completed reads. So between two verifications
+  /// the drive gets new reads, and the caller can take new orders. Appends the loads that ended.
   void step(TimePoint now, std::vector<LaneOutcome>& ended);
-  /// More is there to be verified: step again at once.
+  /// True if more reads must be verified: call step() again at once.
   bool busy() const { return !there_.empty(); }
   /// When to step although nothing completes.
   std::optional<TimePoint> step_at() const { return step_at_; }
 
   size_t loads() const { return jobs_.size(); }
   const LaneCounters& counters() const { return counters_; }
-  /// Why a read was tried again, the last time.
+  /// Why a read was last tried again.
   const std::string& retried_for() const { return retried_for_; }
   const Reader& reader() const { return *reader_; }
   const LaneOptions& options() const { return options_; }
@@ -96,11 +95,11 @@ class ReadLane {
   std::vector<std::string> file_names_;
   LaneOptions options_;
   std::unordered_map<uint64_t, LaneJob> jobs_;
-  uint32_t demanded_in_flight_ = 0;  ///< reads under way of loads that somebody waits for
+  uint32_t demanded_in_flight_ = 0;  ///< reads in flight of demanded loads
   std::array<std::deque<LaneJob*>, kReadClasses> queues_;  ///< those that have reads to submit
   std::vector<Flight> flights_;         ///< by tag; reused
   std::vector<uint32_t> free_flights_;
-  std::vector<Flight> there_;           ///< read, to be verified; the oldest first
+  std::vector<Flight> there_;           ///< completed, to be verified; oldest first
   std::vector<ReadResult> results_;
   std::vector<LaneOutcome> ended_;
   std::optional<TimePoint> step_at_, refused_until_;

@@ -9,7 +9,7 @@
 
 namespace moestro::store {
 
-/// What goes into a blob's content hash for each slice.
+/// The contribution of each slice to a blob's content hash.
 struct SliceHash {
   uint64_t length = 0, low = 0, high = 0;
 };
@@ -17,7 +17,7 @@ struct SliceHash {
 SliceHash hash_of(const std::byte* bytes, uint32_t length);
 /// The slice's XXH3-64.
 uint64_t checksum_of(const std::byte* bytes, const SliceHash& hash);
-/// Of a blob whose slices, in order, have these hashes.
+/// The content hash of a blob whose slices, in order, have these hashes.
 ContentHash content_of(const std::vector<SliceHash>& slices);
 
 }  // namespace moestro::store

@@ -1,5 +1,5 @@
 #pragma once
-// The machine's view of shared memory, over the real files.
+// SharedState of the machine, on the real files.
 
 #include "store/arena/arena_files.h"
 #include "store/machine/store_machine.h"
@@ -26,9 +26,9 @@ class ArenaState final : public SharedState {
   uint64_t misses_of_all() const;
 
  private:
-  /// The sum over all holders of all slots of a count that each keeps in its header.
+  /// The sum of a count in the header of each slot, over all holders so far.
   struct Total {
-    std::array<uint64_t, kWorkerSlotsMax> counted{};  ///< each slot's when it was last read
+    std::array<uint64_t, kWorkerSlotsMax> counted{};  ///< each slot's count when it was last read
     uint64_t sum = 0;
   };
   uint64_t add_up(Total& total, std::atomic<uint64_t> PinsHeader::*count) const;

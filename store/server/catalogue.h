@@ -1,7 +1,7 @@
 #pragma once
-// The packs a store serves and the table entries of their blobs. Names that lead to one version of a pack share its
-// entries. Models come and go while the store serves; a version of a pack keeps its entries until nobody uses them any
-// more.
+// The packs that a store serves and the table entries of their blobs. Names of the same version of a pack share its
+// entries. Models are added and removed while the store serves. A version of a pack keeps its entries until they are no
+// longer used.
 
 #include <cstdint>
 #include <map>
@@ -26,9 +26,9 @@ class Catalogue {
     uint32_t first_file = 0;
     uint64_t largest_expert = 0, dense_bytes = 0, expert_bytes = 0;
     uint32_t experts = 0;
-    ModelMask owners = 0;   ///< the models that it counts for: those that mean it, or, retired, those that did
-    std::string last_name;  ///< the name it is, or was last, served under
-    bool retired = false;   ///< under no name any more; its entries stay while workers or other packs use them
+    ModelMask owners = 0;   ///< the models that it counts for: those that use it, or, if retired, those that did
+    std::string last_name;  ///< the name that it is or was last served under
+    bool retired = false;   ///< no longer served under a name; its entries stay while workers or other packs use them
     bool removed = false;   ///< its entries have been given to the machine to forget
     uint32_t blobs() const { return static_cast<uint32_t>(manifest.blobs.size()); }
   };
@@ -39,23 +39,22 @@ class Catalogue {
 
   static Result<Catalogue> open(const std::vector<ModelSource>& sources);
 
-  /// The pack in `dir` as it is on disk now, not yet part of the catalogue. Refused whole if anything about it is not
-  /// as it should be.
+  /// The pack in `dir` as it is on disk now, not yet part of the catalogue. Any fault is an error.
   static Result<Pack> look_at(const std::filesystem::path& dir);
   /// The pack of this directory and this manifest, if it has entries.
   std::optional<uint32_t> find_version(const Pack& seen) const;
-  /// Where `count` entries are free, below `entries_max`.
+  /// The first of `count` free entries below `entries_max`.
   Result<uint32_t> free_entries(uint32_t count, uint32_t entries_max) const;
-  /// Takes it in at `first_entry`; opens its files.
+  /// Adds it at `first_entry` and opens its files.
   Result<uint32_t> add(Pack seen, uint32_t first_entry);
-  /// Opens its files anew: it is read from these from now on. Returns the number of the first one before, to be closed
-  /// when nothing is read from them any more.
+  /// Opens its files again; it is read from these from now on. Returns the number of the first previous file. Close the
+  /// previous files when nothing is read from them any more.
   Result<uint32_t> reopen(uint32_t pack);
   void close_files(uint32_t first, uint32_t count) { files_.close(first, count); }
-  /// `name` means this pack from now on. The pack that it meant before is retired if no name is left for it.
+  /// `name` means this pack from now on. Its previous pack is retired if it has no other name.
   void name(const std::string& name, uint32_t pack);
-  /// The number under which a model's share is kept: its own as long as the model or a worker of it is here. kExhausted
-  /// above kModelsMax.
+  /// The number of a model's share. It belongs to the model as long as the model or one of its workers exists.
+  /// kExhausted above kModelsMax.
   Result<uint32_t> number(const std::string& name);
   std::optional<uint32_t> known_number(const std::string& name) const;
   /// False if there is no such model.
@@ -63,13 +62,13 @@ class Catalogue {
   /// Its entries are free and its files are not read any more: drops it.
   void drop(uint32_t pack);
 
-  /// By index; those that were dropped are none.
+  /// By index, without those that were dropped.
   const std::map<uint32_t, Pack>& packs() const { return packs_; }
   Pack& pack(uint32_t index) { return packs_.at(index); }
   const Pack& pack(uint32_t index) const { return packs_.at(index); }
   const std::vector<Model>& models() const { return models_; }
   const PackFiles& files() const { return files_; }
-  /// The pack that a model means now, or an error that lists the models there are.
+  /// The current pack of a model, or an error that lists the existing models.
   Result<uint32_t> find(const std::string& name) const;
   const Pack& pack_of_entry(uint32_t entry) const;
   const Blob& blob(uint32_t entry) const;
@@ -77,9 +76,9 @@ class Catalogue {
   /// "model m, layer 3, expert 5 (bf16)" or "model m, dense blob 2".
   std::string describe(uint32_t entry) const;
   static std::vector<MachineBlob> machine_blobs(const Pack& pack);
-  /// Of all packs, by entry. At start, when no entry between them is free.
+  /// The blobs of all packs, by entry. Only at start, when there are no free entries between them.
   std::vector<MachineBlob> machine_blobs() const;
-  /// One above the last that is in use.
+  /// One more than the last entry in use.
   uint32_t entries() const;
 
  private:

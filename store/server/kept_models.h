@@ -1,7 +1,7 @@
 #pragma once
-// What a running store has come to serve by `moestro store add`, `replace` and `remove`: RUN_DIR/store.models, while it
-// differs from what the store was started with. A store that is shut down takes it away; one that was killed leaves it,
-// and its successor, started alike, goes on with these models.
+// The models that a running store serves after `moestro store add`, `replace` and `remove`: RUN_DIR/store.models, while
+// they differ from those at start. A store that is shut down removes the file. A killed store leaves it, and its
+// successor with the same start options continues with these models.
 //
 //   moestro-models 1
 //   dram 8589934592                        --dram; 0: auto
@@ -27,7 +27,7 @@ struct KeptModels {
 
 /// Paths have no line breaks (check_kept_path).
 std::string serialise_kept_models(const KeptModels& models);
-/// Takes any bytes. kUnsupported: of another version; kCorrupt: says what is wrong.
+/// Accepts any bytes. kUnsupported: another version; kCorrupt says what is wrong.
 Result<KeptModels> parse_kept_models(std::string_view text);
 
 Status write_kept_models(const std::filesystem::path& run_dir, const KeptModels& models);
@@ -35,7 +35,7 @@ Status write_kept_models(const std::filesystem::path& run_dir, const KeptModels&
 Result<KeptModels> read_kept_models(const std::filesystem::path& run_dir);
 void remove_kept_models(const std::filesystem::path& run_dir);
 
-/// A pack's directory that could not be written there.
+/// Rejects a pack's directory that cannot be written to this file.
 Status check_kept_path(const std::filesystem::path& pack);
 
 }  // namespace moestro::store

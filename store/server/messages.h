@@ -1,5 +1,6 @@
 #pragma once
-// The store's side of common/wire/store_messages.fbs: requests verified and turned into plain values, replies built.
+// The store's side of common/wire/store_messages.fbs: verifies requests and converts them to plain values, and builds
+// replies.
 
 #include <cstdint>
 #include <span>
@@ -20,7 +21,7 @@ struct AttachRequest {
   uint32_t protocol = 0, shared_version = 0;
   std::string model, client;
 };
-/// What every request after the attach names.
+/// The session fields of every request after the attach.
 struct Session {
   uint32_t slot = 0;
   uint64_t incarnation = 0;
@@ -48,7 +49,7 @@ struct ChangePacksRequest {
 using Request = std::variant<AttachRequest, ConfirmRequest, DetachRequest, FetchRequest, CancelRequest, StatusRequest,
                              ChangePacksRequest, PrefetchRequest, SteerRequest>;
 
-/// Takes any bytes. kCorrupt if they are no store message, kInvalidArgument if it is none that a store answers.
+/// Accepts any bytes. kCorrupt: not a store message; kInvalidArgument: not a message that a store answers.
 Result<Request> parse_request(std::span<const std::byte> bytes);
 
 struct AttachReply {

@@ -1,6 +1,6 @@
 #pragma once
-// What the store says about messages that it refuses: each is counted, a few are logged. Whoever sends rubbish in a
-// loop must not fill the disk with it.
+// Logging of refused messages: each is counted, a few are logged. A client that sends invalid messages in a loop must
+// not fill the disk.
 
 #include <chrono>
 #include <cstdint>
@@ -14,7 +14,8 @@ class RefusalLog {
   static constexpr std::chrono::milliseconds kEach{500};
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// One more refusal: how many went unsaid before this one if it is to be logged, nothing if it is not.
+  /// Counts a refusal. If it should be logged, returns the number of refusals before it that were not logged; otherwise
+  /// nullopt.
   std::optional<uint64_t> refused(TimePoint now);
   uint64_t count() const { return count_; }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Compares adopted blobs with the checksums of their packs, a slice at a time, so that the store's thread serves
-// meanwhile. What was added last is checked first: a blob that a worker waits for is added again.
+// Compares adopted blobs with the checksums of their packs, one slice at a time, so that the store's thread can serve
+// in between. The blob added last is checked first; a blob that a worker waits for is added again.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,12 +21,12 @@ class ResidentCheck {
     uint64_t check = 0;  ///< the number that add() was given
     bool right = false;
   };
-  /// `blob` and `bytes` stay until the outcome is there, or forget(); the bytes must give `content` too. The same entry
-  /// and number again: it goes to the front, what is done of it counts.
+  /// `blob` and `bytes` must live until the outcome or forget(). The bytes must also match `content`. If the same entry
+  /// and number are added again, the check moves to the front and keeps its progress.
   void add(uint32_t entry, uint64_t check, const Blob& blob, const std::byte* bytes, const ContentHash& content);
-  /// Checks one slice of the first blob. An outcome when that was the last, or a wrong one.
+  /// Checks one slice of the first blob. Returns an outcome after its last slice, or at a wrong one.
   std::optional<Outcome> step();
-  /// Entries [first, first + count) stand for nothing any more.
+  /// Entries [first, first + count) are no longer in use.
   void forget(uint32_t first, uint32_t count);
   bool idle() const { return jobs_.empty(); }
   uint64_t bytes_checked() const { return bytes_checked_; }

@@ -1,5 +1,5 @@
 #pragma once
-// What a store is told at start.
+// The options of a store.
 
 #include <cstdint>
 #include <filesystem>
@@ -23,7 +23,7 @@ struct ModelSource {
   std::filesystem::path pack;
 };
 
-/// What of the arena a model is guaranteed, and may have.
+/// The part of the arena that a model is guaranteed, and its maximum.
 struct NamedShare {
   std::string model;
   uint64_t guaranteed = 0;
@@ -33,24 +33,25 @@ struct NamedShare {
 struct StoreOptions {
   std::filesystem::path run_dir;    ///< the socket is RUN_DIR/store.sock
   std::filesystem::path arena_dir;
-  std::string payload;              ///< where the weights lie (store/arena/payload.h); empty: in the arena directory
-  machine::NodeChoice numa;         ///< on which nodes the weights lie
+  std::string payload;              ///< place of the weights (store/arena/payload.h); empty: the arena directory
+  machine::NodeChoice numa;         ///< NUMA nodes of the weights
   shm::FileAccess access;           ///< who may reach sockets and arena
   uint64_t others_bytes = 0;        ///< memory that the box's workers will take: KV caches, scratch
   uint32_t workers = 0;             ///< of the box
-  std::optional<uint64_t> dram_bytes;  ///< none: what the packs need, at most what is free
+  std::optional<uint64_t> dram_bytes;  ///< nullopt: what the packs need, at most what is free
   std::vector<ModelSource> models;
   std::vector<NamedShare> shares;  ///< models that are not named have neither
   IoKind io = IoKind::kAuto;
-  uint32_t read_chunk = 0;          ///< bytes of one read; 0: measured, 1 MiB where there is little to measure
-  uint32_t read_depth = 0;  ///< reads of a drive under way at once; 0: measured, 8 where there is little to measure
-  uint64_t probe_bytes_min = kProbeFilesMin;  ///< smaller packs are not worth a measurement
-  uint64_t scrub_bytes_per_s = 0;   ///< of residents, compared with their checksums while nothing else is to be done
+  uint32_t read_chunk = 0;          ///< bytes of one read; 0: measured, 1 MiB for small packs
+  uint32_t read_depth = 0;  ///< reads in flight per drive; 0: measured, 8 for small packs
+  uint64_t probe_bytes_min = kProbeFilesMin;  ///< smaller packs are not measured
+  uint64_t scrub_bytes_per_s = 0;   ///< bytes of resident blobs that are compared with their checksums when idle
   std::optional<FaultPlan> read_faults;  ///< for tests
   std::function<std::unique_ptr<Reader>(std::unique_ptr<Reader>)> wrap_reader = nullptr;  ///< for tests
   std::string policy = "lfru";      ///< common/policy/make_policy.h
   bool poison_freed = false;        ///< freed ranges are filled with NaNs, so that a use after eviction shows
-  bool warm_start = false;  ///< shutting down, note what is resident; starting, read that again in the background
+  bool warm_start = false;  ///< at shutdown, write a list of what is resident; at start, read that again in the
+                            ///< background
 };
 
 }  // namespace moestro::store

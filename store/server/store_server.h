@@ -36,7 +36,7 @@ class StoreServer {
   static Result<std::unique_ptr<StoreServer>> start(StoreOptions options, const std::atomic<bool>& stop);
   ~StoreServer();
 
-  /// Serves until `stop`, then waits for the reads under way and removes its files.
+  /// Serves until `stop`, then waits for the reads in flight and removes its files.
   Status run(const std::atomic<bool>& stop);
 
   std::string endpoint() const { return endpoint_; }
@@ -47,17 +47,17 @@ class StoreServer {
     std::string peer, client;
     uint64_t incarnation = 0;
     std::string model;
-    uint32_t pack = 0;  ///< the version of the model's pack that it attached with, for as long as it stays
+    uint32_t pack = 0;  ///< the version of the model's pack that it attached with, until it leaves
     bool confirmed = false;
     TimePoint offered;
     uint64_t fetches = 0;
-    bool named = false;  ///< as one who pins more than its share
+    bool named = false;  ///< in the log, for pinning more than its share
   };
   StoreServer() = default;
   Status open(StoreOptions options, const std::atomic<bool>& stop);
   ArenaWish arena_wish() const;
   Result<uint64_t> choose_arena_bytes();
-  /// How many entries a table has that is made for so many blobs: there is room for packs that are added later.
+  /// The number of table entries for this many blobs, with room for packs that are added later.
   static uint32_t entries_for(size_t blobs) { return std::max(4096u, 2 * static_cast<uint32_t>(blobs)); }
   void take_change_key();
   Status begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop);
@@ -76,7 +76,7 @@ class StoreServer {
   ArenaDirectory directory() const;
   ArenaDirectory directory_of(uint64_t arena_bytes, uint64_t segment_bytes) const;
   void note_packs();
-  /// True: what a killed store left is this store's now. False: nothing is left.
+  /// True: the arena of a killed store was adopted. False: there is none any more.
   Result<bool> adopt_or_discard(const std::atomic<bool>& stop);
   Status fits(const ArenaDirectory& left) const;
   Status adopt_former(const ArenaDirectory& left);
@@ -119,7 +119,7 @@ class StoreServer {
   void answer(const std::string& peer, const SteerRequest& request);
   void refuse(const std::string& peer, const Status& why);
   void reply(const std::string& peer, const net::Bytes& body);
-  /// The worker that a message is from; null, and a refusal sent, if it is not that slot's holder.
+  /// The worker that sent a message. If it is not that slot's holder, sends a refusal and returns null.
   Worker* holder(const std::string& peer, const Session& session);
 
   void pump_reads();
@@ -135,14 +135,13 @@ class StoreServer {
   void drop_worker(uint32_t slot, const char* why);
   StoreFigures figures() const;
   ReadingFigures reading_figures() const;
-  /// The table entries of the blobs that a worker names; nothing, and a refusal sent, if it names one that is not
-  /// there.
+  /// The table entries of the blobs that a worker names. If one does not exist, sends a refusal and returns nullopt.
   std::optional<std::vector<uint32_t>> entries_of(const Worker& worker, const FetchRequest& request);
 
   StoreOptions options_;
   std::string endpoint_;
   Catalogue catalogue_;
-  std::unique_ptr<ArenaFiles> files_;  ///< outlives the loader: reads land in it
+  std::unique_ptr<ArenaFiles> files_;  ///< outlives the loader, whose reads write to it
   std::optional<ArenaState> state_;
   std::unique_ptr<StoreMachine> machine_;
   std::unique_ptr<BlobLoader> loader_;
@@ -153,16 +152,16 @@ class StoreServer {
     uint32_t first_file = 0;  ///< of the pack that it reads from
   };
   std::vector<std::pair<uint32_t, uint32_t>>
-      files_to_close_;  ///< first, count: of packs put right, until nothing is read from them
+      files_to_close_;  ///< first, count: of repaired packs, until nothing is read from them
   std::unordered_map<uint64_t, UnderWay> under_way_;  ///< by load
   RefusalLog refusals_;
   std::string change_key_;
   uint32_t entries_max_ = 0;  ///< of the table
-  bool arena_of_before_ = false;  ///< the predecessor's arena is of the size that is asked for, whatever it serves now
+  bool arena_of_before_ = false;  ///< the predecessor's arena has the requested size, whatever it served
   uint64_t epoch_ = 0;
   ResidentCheck check_;
   WarmLoad warm_;
-  Actions adopted_actions_;  ///< until there is a reader to perform them
+  Actions adopted_actions_;  ///< kept until there is a reader to perform them
   struct Adoption {
     double seconds = 0;
   } adoption_;

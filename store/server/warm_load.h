@@ -1,6 +1,5 @@
 #pragma once
-// How far the reading of a warm set has come. Knows of no store: it is told what has become of the entries that it
-// named.
+// Progress of reading a warm set. It knows no store: it is told what became of the entries that it named.
 
 #include <chrono>
 #include <cstdint>
@@ -22,7 +21,7 @@ class WarmLoad {
   struct Progress {
     uint64_t blobs = 0, bytes = 0;            ///< of the whole set
     uint64_t blobs_there = 0, bytes_there = 0;
-    uint64_t left_out = 0;                    ///< blobs that found no room, or could not be read
+    uint64_t left_out = 0;                    ///< blobs without room, or that could not be read
     double seconds = 0;                       ///< so far, or in all
     bool running = false;
   };
@@ -30,18 +29,18 @@ class WarmLoad {
   /// Once, hottest first.
   void plan(std::vector<Item> items, TimePoint now);
   bool running() const { return progress_.running; }
-  /// Hears what has become of the items that were named: `fate(entry)`. Returns what to read next, so that at most
-  /// `bytes_max` are under way, or one blob. Where one found no room, those of its group that are no smaller are left
-  /// out: room is not made for them.
+  /// `fate(entry)` says what became of the named items. Returns what to read next, so that at most `bytes_max` are in
+  /// flight, or one blob. If one found no room, items of its group that are not smaller are left out, because nothing
+  /// is evicted for them.
   template <typename FateOf>
   std::vector<uint32_t> step(FateOf fate, uint64_t bytes_max, TimePoint now) {
     for (const Item& item : std::vector<Item>(named_)) settle(item, fate(item.entry));
     return next(bytes_max, now);
   }
-  /// Entries [first, first + count) stand for nothing any more: they are no part of the set.
+  /// Entries [first, first + count) are no longer in use and leave the set.
   void forget(uint32_t first, uint32_t count);
   Progress progress(TimePoint now) const;
-  /// What is still to come, hottest first.
+  /// The items that are still to be read, hottest first.
   std::vector<uint32_t> outstanding() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// What was resident when a store shut down, the hottest first: RUN_DIR/warm-set, written by rename. Blobs are named by
-// pack and index, so a set of other packs, or of other versions of them, means nothing.
+// What was resident when a store was shut down, hottest first: RUN_DIR/warm-set, written by rename. Blobs are named by
+// pack and index, so a set of other packs, or of other versions, is ignored.
 //
 //   moestro-warm-set 1
 //   pack 7f3a90c1d2e4b586       identity of a manifest; numbered from 0
@@ -27,7 +27,7 @@ struct WarmSet {
 };
 
 std::string serialise_warm_set(const WarmSet& set);
-/// Takes any bytes. kUnsupported: of another version; kCorrupt: says what is wrong.
+/// Accepts any bytes. kUnsupported: another version; kCorrupt says what is wrong.
 Result<WarmSet> parse_warm_set(std::string_view text);
 
 Status write_warm_set(const std::filesystem::path& path, const WarmSet& set);

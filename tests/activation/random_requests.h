@@ -1,5 +1,5 @@
 #pragma once
-// Requests drawn from a few domains: each domain has its own favourites at every layer.
+// Random requests from a few domains; each domain prefers certain experts at every layer.
 
 #include <random>
 #include <set>

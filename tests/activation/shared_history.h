@@ -1,6 +1,5 @@
 #pragma once
-// Entries whose contents show at a glance whether they are whole: of content c every row holds expert c and nothing
-// else.
+// Entries whose contents show whether they are consistent: in content c, every row has only expert c.
 
 #include <unistd.h>
 
@@ -35,8 +34,8 @@ inline Result<HistoryMapping> map(const ActivationHistory& history, const Histor
   return HistoryMapping::of(shm::UniqueFd(::dup(history.memory()->fd())), expected);
 }
 
-/// One token that chooses `expert` everywhere is matched by a matcher that knows nothing yet. Every entry that is found
-/// must be of that content, and so must each of its rows that can still be read. How many were found.
+/// Matches one token that chooses `expert` everywhere with a new matcher. Every entry that is found must have that
+/// content, and so must each of its rows that can still be read. Returns how many were found.
 inline size_t match_whole_entries(const EamcView& view, uint32_t expert) {
   const EamcShape& shape = view.shape();
   EamcMatcher matcher(view, 1);

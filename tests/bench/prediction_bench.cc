@@ -1,9 +1,10 @@
 // What predictors are worth, and what a match costs.
 //
-//   moestro_prediction_bench routes [BATCH] FILE...   predictors on traces: of every three requests one is judged, the
-//   others are learned from moestro_prediction_bench ablation [BATCH] FILE... the same of eamc with parts of it off or
-//   otherwise moestro_prediction_bench match                    one match per layer beside the bytes it reads at the
-//   speed of this core
+//   moestro_prediction_bench routes [BATCH] FILE...    predictors on traces: they learn from two of three requests,
+//                                                      and the third is judged
+//   moestro_prediction_bench ablation [BATCH] FILE...  the same for eamc, with parts of it off or changed
+//   moestro_prediction_bench match                     one match per layer, compared with reading its bytes at the
+//                                                      speed of this core
 
 #include <algorithm>
 #include <charconv>

@@ -1,10 +1,10 @@
-// What the expert store costs beside the work itself: CPU time of reads with and without registered buffers, and a pin
-// with its unpin for experts that are resident, and checksums. Variants are measured in turns in one run.
+// What the expert store costs in addition to the reads themselves: CPU time of reads with and without registered
+// buffers, pin and unpin of resident experts, and checksums. Variants are measured in turns in one run.
 //
 //   moestro_store_bench reads FILE [GIB]     FILE: large, on the drive in question; GIB: how much each round reads (1)
 //   moestro_store_bench hits                 a store and a worker in this process
-//   moestro_store_bench checksums            one thread, slices as long as a small expert's, beside what it can read of
-//   memory
+//   moestro_store_bench checksums            one thread, slices as long as a small expert's, compared with a loop that
+//                                            only loads
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 #pragma once
-// CUDA kernels as the backend that tests of operations test: run by the emulator, or, where MOESTRO_CUDA_PLUGIN names
-// the plugin, by the machine's first device; those are skipped where there is none.
+// CUDA kernels as the backend of the operation tests: run by the emulator, or, if MOESTRO_CUDA_PLUGIN names the plugin,
+// by the machine's first device; skipped if there is none.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace moestro::kernels::test {
 
 #ifdef MOESTRO_CUDA_PLUGIN
 constexpr bool kEmulated = false;
-/// The one built with this test; elsewhere the environment says where it lies.
+/// The plugin built with this test; on other machines the environment names it.
 inline const char* plugin_under_test() {
   const char* place = std::getenv("MOESTRO_CUDA_PLUGIN");
   return place != nullptr ? place : MOESTRO_CUDA_PLUGIN;
@@ -40,14 +40,14 @@ inline const MoestroCudaFunctions& functions_under_test() { return cuda::emulate
 #define SKIP_WITHOUT(isa) static_cast<void>(isa)
 #endif
 
-/// One, whatever the processor and the number of threads.
+/// Only one, for any processor and number of threads.
 inline std::vector<Isa> all_isas() { return {Isa::kScalar}; }
 inline std::unique_ptr<HostFacingOps> cuda_ops(bool deterministic = true) {
   return std::make_unique<HostFacingOps>(functions_under_test(), deterministic);
 }
 inline std::unique_ptr<Ops> cpu_ops(Isa, int = 2, bool = true) { return cuda_ops(); }
 
-/// Skipped where there is nothing to run on.
+/// Skipped if there is no device.
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(0); }

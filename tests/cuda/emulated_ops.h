@@ -1,5 +1,5 @@
 #pragma once
-// The CUDA kernels, run by their emulator. Device memory is the host's there, so tests may hand over what they have.
+// The CUDA kernels, run by their emulator. Its device memory is host memory, so tests can pass their own pointers.
 
 #include <memory>
 

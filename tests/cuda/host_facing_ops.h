@@ -1,6 +1,6 @@
 #pragma once
-// CudaOps for tests that hold their operands in host memory: each operation gets copies on the device, of exactly the
-// bytes that it may touch, and what it writes comes back.
+// CudaOps for tests with operands in host memory: each operation gets device copies of exactly the bytes that it may
+// access, and its output is copied back.
 
 #include <memory>
 #include <vector>
@@ -64,7 +64,7 @@ class HostFacingOps final : public Ops {
   }
   Weight weight(const Weight& w);
   KvView cache(const AttentionShape& shape, const KvView& view);
-  /// Waits, and takes back what was written.
+  /// Waits, and copies the output back.
   void finish();
   void check(MoestroCudaResult result) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// The functions under test with someone who counts what the engine's thread calls, and may refuse some of it.
+// The functions under test, with counters of the calls of the engine's thread. Some calls can be made to fail.
 
 #include "tests/cuda/cuda_under_test.h"
 
@@ -10,12 +10,12 @@ inline const MoestroCudaFunctions& the_real_ones() {
   return functions;
 }
 
-/// Of this thread: links call the same functions from threads of their own.
+/// For this thread, because links call the same functions from their own threads.
 struct Spied {
   uint64_t operations = 0;    ///< by themselves; those that go into graphs are not counted
   uint64_t graphs = 0, captures = 0, graphs_ended = 0;
   uint64_t copies_in = 0, allocations = 0;
-  uint64_t waits = 0;         ///< for what had not come
+  uint64_t waits = 0;         ///< for events that were not reached yet
   uint64_t work_behind_waits = 0;  ///< operations and graphs queued by a host that has waited since mark()
   bool capturing = false, has_waited = false;
   // What calls give, in place of what they do:

@@ -1,6 +1,5 @@
 #pragma once
-// What the emulated plugin stands for: cards, and what goes wrong with them. Read from the environment when it is first
-// asked.
+// The cards of the emulated plugin, and their faults. Read from the environment at the first use.
 
 #include <cstdint>
 #include <string>
@@ -33,7 +32,7 @@ struct EmulatedCuda {
   std::string fallen_file;
 };
 
-/// Ends the process with a line on stderr where a setting makes no sense: a test is wrong.
+/// Ends the process with a line on stderr if a setting is invalid, because the test is wrong.
 const EmulatedCuda& emulated_cuda();
 
 }  // namespace moestro::test

@@ -1,6 +1,7 @@
 #pragma once
-// What an engine does with experts on a CUDA device: routes layers, leases, queues work that reads the slots, says so,
-// lets go. The work is a copy of the slot to a place of its own, so that afterwards each use shows what it read.
+// Does what an engine does with experts on a CUDA device: routes layers, leases, queues work that reads the slots,
+// calls launched(), and releases. The work copies the slot to a separate place, so that each use shows afterwards what
+// it read.
 
 #include <algorithm>
 #include <memory>
@@ -16,7 +17,7 @@ namespace moestro::device::testing {
 struct DriverOptions {
   uint32_t layers = 4, experts = 8, slots = 6;
   uint64_t bytes = 4096, chunk_bytes = 1024;
-  int late_host = 30;         ///< percent of what host memory has not at hand
+  int late_host = 30;         ///< percent of blobs that host memory does not have at once
   int32_t late_compute = 0;   ///< queries, as emulated::make_streams_late
   int32_t late_copies = 0;
   uint32_t seed = 1;
@@ -62,7 +63,7 @@ class CudaExpertsDriver {
     experts_->abandon();
     return Status::ok();
   }
-  /// Ends the compute stream's work and says how many uses read something else than their expert.
+  /// Finishes the compute stream's work and returns how many uses read something other than their expert.
   int wrong() {
     MOESTRO_CHECK(cuda_.wait_stream(compute_) == 0, "the end of the work");
     int wrong = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// A CUDA device that falls off: the emulated functions, of which one fails from its n-th call on.
+// A CUDA device that fails: the emulated functions, one of which fails from its n-th call on.
 
 #include <array>
 #include <atomic>

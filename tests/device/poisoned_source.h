@@ -1,6 +1,6 @@
 #pragma once
-// Host memory whose blobs are there while they are leased and not a moment longer: what is let go of is NaN at once, so
-// that a copy that still reads it shows.
+// Host memory whose blobs exist only while they are leased: released memory is filled with NaN at once, so that a copy
+// that still reads it is visible.
 
 #include <cstdlib>
 #include <cstring>

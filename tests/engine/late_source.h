@@ -1,6 +1,6 @@
 #pragma once
-// A BlobSource where no expert is ever at hand at first: blobs arrive late, in random order, and memory that was
-// released is filled with NaN, so that whoever still reads it shows.
+// A BlobSource in which no expert is resident at first: blobs arrive late, in random order, and released memory is
+// filled with NaN, so that later reads are visible.
 
 #include <algorithm>
 #include <cstring>

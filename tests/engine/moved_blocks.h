@@ -1,5 +1,5 @@
 #pragma once
-// Decoding while blocks of the KV cache are moved to host memory and back: what is said must not depend on it.
+// Decoding while blocks of the KV cache are moved to host memory and back; the output must not depend on it.
 
 #include <utility>
 

@@ -1,6 +1,5 @@
 #pragma once
-// Random operands, weights in every dtype, and the comparison of what a backend says with what the reference
-// says.
+// Random operands, weights in every dtype, and comparisons of a backend's results with the reference.
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #pragma once
-// The API over a control plane of its own and a worker that answers with given texts. All of it but the control thread
-// runs on the test's thread, as it runs on the server's.
+// The API with its own control plane and a worker that answers with given texts. Everything but the control thread runs
+// on the test's thread, as it does on the server's thread.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 namespace moestro::orchestrator::testing {
 
-/// Keeps what the API says.
+/// Records the API's answers.
 class FakeExchange final : public Exchange {
  public:
   void respond(int status_code, const std::string& type, std::string text, const Headers& more) override {

@@ -1,6 +1,6 @@
 #pragma once
-// A reader behind a gate: it takes reads as ever, but says that they are done only while the gate is open. So a test
-// acts while reads are under way for certain, however fast the drive is.
+// A reader behind a gate: it accepts reads as usual, but reports them as complete only while the gate is open. So a
+// test can act while reads are certainly in flight, however fast the drive is.
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Two programs, one step at a time, in every order: by running them again and again, each time with another choice.
+// Runs two programs, one step at a time, in every order, by running them repeatedly with other choices.
 
 #include <array>
 #include <cstddef>

@@ -1,13 +1,13 @@
 #pragma once
 // The residency protocol as short programs over shared words, for an exhaustive search: workers 0 (two threads) and 1
-// (one thread), a store, and a drive that goes on writing after its store was killed. The arena has one range, so that
-// all blobs are in each other's way. Each step is one access to a shared word; these are sequentially consistent, so an
-// interleaving of steps is an execution. Any process may be killed before any of its steps; a store that was killed is
-// followed by one that adopts.
+// (one thread), a store, and a drive that continues to write after its store was killed. The arena has one range, so
+// that all blobs compete for it. Each step is one access to a shared word; these are sequentially consistent, so an
+// interleaving of steps is an execution. Any process may be killed before any of its steps; a killed store is followed
+// by one that adopts.
 //
-// The programs are those of StoreClient (thread), StoreMachine and StoreServer (store), and adoption.cc. What else a
-// store does comes in scenes of its own, each searched as far: all at once would be too many states, and they meet in
-// the range and the words alone.
+// The programs are those of StoreClient (thread), StoreMachine and StoreServer (store), and adoption.cc. Other
+// functions of a store have their own scenes, each searched completely. All at once would be too many states, and they
+// only interact through the range and the words.
 
 #include <array>
 #include <cstdint>
@@ -22,49 +22,48 @@ namespace moestro::store::model {
 
 enum class Scene : uint8_t {
   kPlain,      ///< pin, load, evict; the store may die twice
-  kReadAhead,  ///< it also reads what nobody asked for, and leaves off amid it
-  kScrub,      ///< a blob goes wrong in memory; the store may find that, and reads it again where it lies
-  kDamaged,    ///< a successor finds wrong what is under leases of before, reads it again where it lies, and that may
-               ///< fail
+  kReadAhead,  ///< it also prefetches, and cancels such reads
+  kScrub,      ///< a blob is damaged in memory; the store may find that, and reads it again in place
+  kDamaged,    ///< a successor finds a damaged blob under earlier leases, and reads it again in place, which may fail
   kAlias,      ///< B turns out to hold the bytes of A
   kTwins,      ///< the same, and one worker uses both; the store is not killed
-  kReplace,    ///< B's pack is replaced once nobody is attached for it, and its entry stands for another blob
+  kReplace,    ///< B's pack is replaced when no worker is attached for it, and its entry gets another blob
 };
 
-/// Ways in which the protocol could be wrong. The search must find each of them, in its scene.
+/// Mistakes in the protocol. The search must find each of them in its scene.
 enum class Mutant : uint8_t {
   kNone,
   kPinAfterCheck,            ///< a thread loads the word before it sets the pin
-  kNoLookAfterEvicting,      ///< the store looks at the pins before it says EVICTING, and not after
+  kNoLookAfterEvicting,      ///< the store reads the pins before it says EVICTING, and not after
   kCountOutsideSection,      ///< use count and pin word of a worker's threads are not changed together
-  kClearsLiveSlot,           ///< a slow (stopped) worker is taken for dead
+  kClearsLiveSlot,           ///< a slow (stopped) worker is considered dead
   kPinsOfDeadStay,           ///< a dead worker's slot is never cleared
   kAdoptsBeforeLastRead,     ///< the successor does not wait for the dead store's reads
   kAdoptsLoading,            ///< the successor takes LOADING for RESIDENT
-  kFreesEvictingUnseen,      ///< the successor frees EVICTING without a look at the pins
+  kFreesEvictingUnseen,      ///< the successor frees EVICTING without reading the pins
   kNoRingAndNoTimeout,       ///< waits are not bounded, and the successor rings no bell
-  kNothingSentAgain,         ///< a fetch that the dead store took with it is not repeated
-  kResidentBeforeRead,       ///< RESIDENT is said before the last byte is there
+  kNothingSentAgain,         ///< a fetch that was lost with the dead store is not repeated
+  kResidentBeforeRead,       ///< RESIDENT is written before the last byte has arrived
   kUnpinsBeforeLastUse,
-  kFreesBeforeReadEnds,      ///< a read that is left off: its range is free before the drive has done with it
-  kLeftOffIsResident,        ///< a read that was left off is taken for done
-  kWrongStaysResident,       ///< what was found wrong can be leased until nobody has it pinned
-  kNotesWrongFirst,          ///< the count of finds grows before the word ceases to say RESIDENT
+  kFreesBeforeReadEnds,      ///< the range of a cancelled read is free before the drive has finished with it
+  kLeftOffIsResident,        ///< a cancelled read counts as complete
+  kWrongStaysResident,       ///< a damaged blob can be leased until no worker has it pinned
+  kNotesWrongFirst,          ///< the count of finds is increased while the word still says RESIDENT
   kCountsAfterLook,          ///< a thread loads the count of finds after it has seen RESIDENT
-  kNeverAsksTheCount,        ///< a thread that lets go does not look whether its blob was found wrong
-  kFreesUnderLease,          ///< what could not be read again gives its range back, whoever has it leased
-  kForgetsKeptPlace,         ///< the successor takes BAD for free without a look at the pins
-  kFollowsWithoutPin,        ///< a thread that has the alias pinned uses what it leads to
+  kNeverAsksTheCount,        ///< a thread that releases a blob does not check whether it was found wrong
+  kFreesUnderLease,          ///< a blob that could not be read again frees its range while it is leased
+  kForgetsKeptPlace,         ///< the successor frees BAD without reading the pins
+  kFollowsWithoutPin,        ///< a thread that has pinned the alias uses the first entry without pinning it
   kAliasStaysPinned,         ///< a thread follows an alias and leaves its pin there
   kHandsOverAndFrees,        ///< the range that an alias gives to its first entry is also free
-  kReplacesUnderWorkers,     ///< an entry stands for another blob while a worker of the pack before is attached
-  kReplacesResident,         ///< an entry stands for another blob while the one before is there
+  kReplacesUnderWorkers,     ///< an entry gets another blob while a worker of the previous pack is attached
+  kReplacesResident,         ///< an entry gets another blob while the previous one is resident
 };
 
 inline constexpr int kThreads = 3, kWorkers = 2, kBlobs = 3, kNobody = -1;
 constexpr int worker_of(int thread) { return thread == 2 ? 1 : 0; }
 
-/// Which blobs (A is 0, B 1, C 2) a thread uses, one after the other.
+/// The blobs (A is 0, B 1, C 2) that a thread uses, in order.
 const std::vector<int8_t>& program(Scene scene, int thread);
 int store_deaths_max(Scene scene);
 
@@ -119,7 +118,7 @@ enum StoreAt : uint8_t {
   kAdoptRing
 };
 enum DriveAt : uint8_t { kStill, kWriteFirst, kWriteLast };
-/// What the store is at an eviction, or a read, for.
+/// The purpose of the store's current eviction or read.
 enum Aim : uint8_t { kLoadNext, kForget, kMend };
 
 struct World {

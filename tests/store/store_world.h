@@ -1,8 +1,8 @@
 #pragma once
-// A simulated box around one StoreMachine: packs that share contents and whose files go bad, a drive that reads page by
-// page, an arena whose every page says what it holds, workers that keep to the client's protocol. All of it can be
-// killed, damaged, added, removed and replaced at any moment: the store also between any two of its writes to shared
-// memory. After every event all that can be looked at is checked. The same seed gives the same history.
+// A simulated box around one StoreMachine: packs that share contents and whose files get damaged, a drive that reads
+// page by page, an arena in which every page says what it holds, and workers that follow the client's protocol. All of
+// it can be killed, damaged, added, removed and replaced at any moment, and the store can also die between any two of
+// its writes to shared memory. After every event everything visible is checked. The same seed gives the same history.
 
 #include <deque>
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace moestro::store::testing {
 
-/// What must not happen has happened.
+/// A broken promise.
 struct Wrong : std::logic_error {
   using std::logic_error::logic_error;
 };
@@ -43,7 +43,7 @@ struct Page {
   Harm harm = Harm::kNone;
 };
 
-/// A pack's files as they were opened. Reads under way keep to those that they began with.
+/// A pack's files as they were opened. Reads in flight use the files that they began with.
 struct Files {
   enum class Health : uint8_t { kGood, kDamaged, kUnreadable };
   std::vector<uint32_t> contents;  ///< by blob

@@ -1,5 +1,5 @@
 #pragma once
-// One function per architecture: reads what its config.json can say, in transformers' words, into a ModelSpec.
+// One function per architecture: reads its config.json, with the keys of transformers, into a ModelSpec.
 
 #include "common/model/checkpoint_names.h"
 #include "common/model/config_reader.h"

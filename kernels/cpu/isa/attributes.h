@@ -1,5 +1,5 @@
 #pragma once
-// What the sources of this folder write before their functions, and how they fill the table.
+// The attributes that the sources of this folder put before their functions, and how they fill the table.
 
 #define MOESTRO_FN [[maybe_unused]] static inline __attribute__((always_inline))
 #define MOESTRO_MEMBER inline __attribute__((always_inline))

@@ -1,8 +1,8 @@
 #pragma once
 // CUDA's model of execution on one thread of the CPU, for tests of kernels: each thread of a block is a fiber that runs
-// until it reaches a barrier, an exchange within its warp, or its end. Blocks run one after another. What CUDA leaves
-// undefined is a failed check here: a barrier that not all threads reach, an exchange in which a lane is missing, more
-// shared memory than asked for; shared memory begins as NaN.
+// until it reaches a barrier, an exchange within its warp, or its end. Blocks run one after another. What is undefined
+// in CUDA is a failed check here: a barrier that not all threads reach, an exchange with a missing lane, more shared
+// memory than requested. Shared memory initially contains NaN.
 
 #include <cmath>
 #include <cstdint>
@@ -29,28 +29,28 @@ struct Index3 {
   unsigned x = 0, y = 0, z = 0;
 };
 
-/// Of the fiber that runs.
+/// Those of the running fiber.
 inline Index3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
 
 namespace emulated {
 
-/// What a lane does to its warp; all lanes of an exchange do the same.
+/// The kind of an exchange; all lanes of a warp do the same.
 enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kWait };
 
-/// 0, the default: threads run in the order of their numbers wherever they may run. Else they, the warps and the blocks
-/// run in an order drawn from it: a kernel without races gives the same bits. Holds until the next call.
+/// 0, the default: threads run in the order of their numbers wherever possible. Otherwise threads, warps and blocks run
+/// in a random order from this seed; a kernel without races gives the same bits. Valid until the next call.
 void set_order(uint64_t seed);
-/// Launches so far, and threads that ran.
+/// Numbers of launches and threads so far.
 struct Counters {
   uint64_t launches = 0, threads = 0;
 };
 Counters counters();
 
-/// Runs `body(argument)` once for each thread of the grid; one grid after the other, whoever calls.
+/// Runs `body(argument)` once for each thread of the grid; one grid after another, also with several callers.
 void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument);
 void barrier();
-/// What the 32 lanes of this warp gave; holds until this lane's exchange after the next.
+/// The values of the 32 lanes of this warp, valid until this lane's exchange after the next.
 const uint64_t* exchange(Exchange kind, uint64_t mine);
 char* shared();
 unsigned lane();

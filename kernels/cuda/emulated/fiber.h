@@ -1,7 +1,7 @@
 #pragma once
-// A function with a stack of its own that can be left and gone on with. Entered through ucontext, then switched by
-// setjmp and longjmp, which save no signal mask and so ask no kernel: a kernel's emulation switches tens of thousands
-// of times a block.
+// A function with its own stack that can be suspended and resumed. It is entered through ucontext, then switched by
+// setjmp and longjmp, which save no signal mask and so make no system call: emulating a kernel switches tens of
+// thousands of times per block.
 
 #include <csetjmp>
 #include <cstddef>
@@ -11,17 +11,17 @@ namespace moestro::kernels::cuda::emulated {
 
 class Fiber {
  public:
-  /// Nothing runs yet. All fibers are of one thread.
+  /// Nothing runs yet. All fibers belong to one thread.
   Fiber(void (*main)(void*), void* argument);
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Runs it until it leaves or its main function returns; in the latter case the next call begins main anew.
+  /// Runs it until it leaves or its main function returns. In the latter case the next call begins main again.
   void resume();
-  /// From within: back to who resumed.
+  /// From within: returns to the caller of resume().
   void leave();
-  /// From within: another goes on, and leaves to where this one would have.
+  /// From within: another fiber continues, and leaves to where this one would have.
   void hand_over(Fiber& next);
 
  private:

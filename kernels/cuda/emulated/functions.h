@@ -4,7 +4,7 @@
 
 namespace moestro::kernels::cuda::emulated {
 
-/// What the plugin hands out, made of the same kernels run by the emulator. Lives for ever; one caller at a time.
+/// The functions of the plugin, with the same kernels run by the emulator. Never freed; one caller at a time.
 const MoestroCudaFunctions& functions();
 
 }  // namespace moestro::kernels::cuda::emulated

@@ -1,11 +1,11 @@
 #pragma once
 // Streams, events and graphs of the emulation.
 //
-// A stream runs what is queued on it at once, or, if it is a late one, as late as a device may: when somebody waits for
-// it, for an event behind it, or for another stream that waits for one. So whoever reads too early what such a stream
-// writes, or writes too early what it reads, shows: what he should have waited for has certainly not happened.
+// A stream runs queued work at once, or, if it is a late stream, as late as a device may: when the host waits for it,
+// for an event after the work, or for another stream that waits for it. So code that reads a late stream's output too
+// early, or overwrites its input too early, fails: what it should have waited for has certainly not happened.
 //
-// Of any thread. What a late stream runs, it runs on the thread that waits.
+// Any thread may call this. A late stream's work runs on the thread that waits.
 
 #include <cstdint>
 #include <functional>
@@ -14,21 +14,21 @@
 
 namespace moestro::kernels::cuda::emulated {
 
-/// Streams made from now on are late: an event on one comes when it is waited for, or at its `queries`th query. 0, the
-/// default: at once.
+/// Streams made from now on are late: an event is reached when it is waited for, or at its `queries`th query. 0, the
+/// default: work runs at once.
 void make_streams_late(int32_t queries);
 
 /// Whether work for the stream is kept instead of run: it is late, or this thread captures on it.
 bool keeps(MoestroCudaStream stream);
 void keep(MoestroCudaStream stream, std::function<void()> work);
-/// Has all streams done what was queued, as a device does before it gives memory back.
+/// Runs all queued work of all streams, as a device does before it frees memory.
 void run_all();
 /// Whether this thread captures on the stream.
 bool captures(MoestroCudaStream stream);
-/// Of a call that is no part of a graph: 0, or, while this thread captures, that it is refused. The capture is then
-/// void, as CUDA's is.
+/// For a call that cannot be in a graph: 0, or, while this thread captures, a refusal. The capture is then void, as in
+/// CUDA.
 MoestroCudaResult refused_in_capture();
-/// Launches so far: of kernels that did not go into a graph, and of graphs.
+/// Launches so far: of kernels outside graphs, and of graphs.
 uint64_t launches();
 void count_launch(MoestroCudaStream stream);
 

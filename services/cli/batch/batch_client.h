@@ -1,5 +1,5 @@
 #pragma once
-// The server's files and batches, as the commands use them. Answers other than 200 are errors with the server's words.
+// The server's files and batches, for the commands. Answers other than 200 are errors with the server's message.
 
 #include <filesystem>
 #include <functional>
@@ -20,7 +20,7 @@ class BatchClient {
   Result<nlohmann::json> batch(const std::string& id);
   Result<nlohmann::json> cancel(const std::string& id);
   Result<nlohmann::json> list(int64_t limit);
-  /// Writes a file of the server's to `target`: whole, or not at all.
+  /// Writes a file of the server to `target`, completely or not at all.
   Status download(const std::string& id, const std::filesystem::path& target);
 
  private:

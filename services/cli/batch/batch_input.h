@@ -25,11 +25,11 @@ struct BatchLine {
 /// kInvalidArgument says what is wrong with the line, without its number.
 Result<BatchLine> parse_batch_line(std::string_view text, uint64_t number);
 
-/// Reads a file line by line; blank lines are passed over.
+/// Reads a file line by line and skips blank lines.
 class BatchInput {
  public:
   static Result<BatchInput> open(const std::filesystem::path& path);
-  /// The next line; nothing at the end. Errors name file and line.
+  /// The next line; nullopt at the end. Errors name file and line.
   Result<std::optional<BatchLine>> next();
 
  private:
@@ -39,11 +39,11 @@ class BatchInput {
   uint64_t number_ = 0;
 };
 
-/// The endpoint that the first line with a `url` asks for; empty: no line of the first thousand has one.
+/// The endpoint of the first line with a `url`; empty: none of the first thousand lines has one.
 std::string endpoint_of_batch(const std::filesystem::path& path);
 
-/// Reads the whole file once: custom_id -> line number. Refused: a bad line, a custom_id that stands twice, a
-/// file without lines. The error is the first bad line's and counts the others.
+/// Reads the whole file once: custom_id -> line number. Refuses a bad line, a repeated custom_id, and a file without
+/// lines. The error is that of the first bad line and counts the others.
 Result<std::unordered_map<std::string, uint64_t>> survey_batch(const std::filesystem::path& path);
 
 }  // namespace moestro::cli

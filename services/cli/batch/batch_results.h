@@ -1,5 +1,5 @@
 #pragma once
-// The file of results: appended to, synced, read back when a run goes on.
+// The file of results: appended, synced, and read again when a run is resumed.
 
 #include <cstdint>
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace moestro::cli {
 
-/// One line of OUT without its line break, and what the summary counts.
+/// One line of OUT without its line break, and its figures for the summary.
 struct BatchResult {
   std::string line;
   bool failed = false;
@@ -25,9 +25,9 @@ BatchResult make_batch_result(uint64_t line_number, const std::string& custom_id
 
 class BatchResults {
  public:
-  /// Makes or opens the file and locks it against a second run. Reads what is done; a last line without its
-  /// break was torn by the end of an earlier run and is cut off. kCorrupt: another line is not a result, so
-  /// the file is something else and is left alone.
+  /// Creates or opens the file and locks it against a second run. Reads the existing results. A last line without a
+  /// line break was torn when an earlier run ended, and is cut off. kCorrupt: another line is not a result, so the file
+  /// is something else and is not changed.
   static Result<BatchResults> open(const std::filesystem::path& path);
   BatchResults(BatchResults&& other) noexcept;
   BatchResults& operator=(BatchResults&&) = delete;
@@ -36,7 +36,7 @@ class BatchResults {
   /// custom_id -> whether it failed.
   const std::unordered_map<std::string, bool>& done() const { return done_; }
   bool was_torn() const { return was_torn_; }
-  /// On disk when it returns.
+  /// The result is on disk when it returns.
   Status append(const BatchResult& result);
 
  private:

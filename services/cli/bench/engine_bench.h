@@ -1,5 +1,5 @@
 #pragma once
-// The engine's speed with a pack held in this process, beside what the machine can do at most.
+// The engine's speed with a pack in this process, compared with the machine's limits.
 
 #include <array>
 #include <cstdint>
@@ -23,11 +23,11 @@ struct EngineBenchOptions {
   int64_t kv_tokens = 0;       ///< 0: as many as the measurements need
   int64_t kv_sinks = 0, kv_window = 0;
   int64_t stream_bytes =
-      0;  ///< memory to stream limits from; 0: 4 GiB, or a quarter of what is free; of a CUDA device 512 MiB
+      0;  ///< memory that limits are streamed from; 0: 4 GiB, or a quarter of the free memory; on a CUDA device 512 MiB
   int threads = 0;
   bool deterministic = false, limits = true;
   std::string device = "cpu", cache = "auto", predict = "none", cuda_graphs = "on";  ///< device::WorkerDeviceOptions
-  std::optional<double> capacity_factor;  ///< none: no token is dropped
+  std::optional<double> capacity_factor;  ///< nullopt: no token is dropped
 };
 
 /// One measurement: prefill of one prompt of `tokens`, or `tokens` decoded by each of `batch` sequences after `depth`.
@@ -36,23 +36,23 @@ struct EngineCase {
   int64_t tokens = 0, batch = 1, depth = 0;
 };
 
-/// What one repeat of a case measured, limits in the same moments. 0: not measured.
+/// The results of one repeat of a case, with limits measured at the same time. 0: not measured.
 struct EngineRun {
   double seconds = 0, tokens = 0;
   double weight_bytes = 0, operations = 0;
   double expert_hits = 0,
-         expert_misses = 0;  ///< of a store's memory, while tokens were counted; a pack in this process has no misses
-  double moved_bytes = 0;  ///< over the link of a device with a memory of its own
+         expert_misses = 0;  ///< in a store's memory, while tokens were counted; a pack in this process has no misses
+  double moved_bytes = 0;  ///< over the link of a device with its own memory
   std::map<std::string, double> limits;  ///< bytes/s or operations/s, by LimitKind::name
 };
 
-/// Something that the machine under the engine can do at most.
+/// A limit of the machine.
 struct LimitKind {
   std::string name;   ///< "dram_read"
   std::string unit;   ///< "bytes/s", of weights; "FLOP/s"
-  std::string how;    ///< it is measured
-  std::string share;  ///< what the engine's part of it is called; of several with one name, the best counts
-  std::array<std::string, 2> column;  ///< head of that share in the table; empty: it is in JSON alone
+  std::string how;    ///< how it is measured
+  std::string share;  ///< name of the engine's share of it; of several with one name, the best counts
+  std::array<std::string, 2> column;  ///< head of that share in the table; empty: only in JSON
 };
 
 struct EngineBenchResult {
@@ -70,10 +70,10 @@ struct EngineBenchReport {
   std::vector<EngineBenchResult> results;
 };
 
-/// How far a run is: `done` of `total` units of work, and what is being done.
+/// Progress: `done` of `total` units of work, and the current work.
 using BenchProgress = std::function<void(uint64_t done, uint64_t total, const std::string& what)>;
 
-/// Takes turns with another program instead of repeating by itself: `next` waits for the index of the case to run, none
+/// Takes turns with another program instead of repeating alone: `next` waits for the index of the case to run; nullopt
 /// at the end.
 struct BenchTurns {
   std::function<std::optional<size_t>(size_t cases)> next;

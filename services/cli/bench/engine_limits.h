@@ -1,5 +1,5 @@
 #pragma once
-// What the machine under an engine can do at most: the host where the CPU computes, a CUDA device where that does.
+// The limits of the machine that an engine runs on: the host, if the CPU computes, or a CUDA device.
 
 #include <map>
 #include <memory>
@@ -18,7 +18,7 @@ class EngineLimits {
   using Sums = std::map<std::string, kernels::limits::Measured>;  ///< by LimitKind::name
   virtual ~EngineLimits() = default;
 
-  /// Those that have been measured so far, in the order of the report.
+  /// The limits measured so far, in the order of the report.
   virtual std::vector<LimitKind> kinds() const = 0;
   virtual int64_t bytes() const = 0;  ///< of memory that is streamed
   virtual void bandwidth(Sums& sums) = 0;
@@ -26,11 +26,11 @@ class EngineLimits {
   virtual Status status() const { return Status::ok(); }
 };
 
-/// The host's, over `memory`: products of an expert's shape with many rows and with as many as it meets. `spec`
-/// outlives it.
+/// The host's limits, with `memory`: products of an expert's shape with many rows, and with as many as it gets in a
+/// step. `spec` outlives it.
 std::unique_ptr<EngineLimits> limits_of_host(std::unique_ptr<kernels::limits::Limits> memory,
                                              const model::ModelSpec& spec, DType experts, int64_t step_tokens);
-/// A device's. `deterministic`: nothing runs on its tensor cores. `device` outlives it.
+/// A device's limits. `deterministic`: nothing runs on its tensor cores. `device` outlives it.
 std::unique_ptr<EngineLimits> limits_of_device(kernels::limits::DeviceLimits& device, bool deterministic);
 
 }  // namespace moestro::cli

@@ -1,5 +1,5 @@
 #pragma once
-// The engine that a benchmark runs on, after its options were found to fit the pack and the machine.
+// The engine of a benchmark, after its options were checked against the pack and the machine.
 
 #include <memory>
 
@@ -12,26 +12,26 @@
 
 namespace moestro::cli {
 
-/// Pack, operations and engine, in the order of their lives.
+/// Pack, operations and engine, in the order of construction.
 struct BenchedEngine {
   std::unique_ptr<store::BlobSource> source;
   std::unique_ptr<kernels::Ops> ops;
   std::unique_ptr<cuda::CudaDevice> cuda;  ///< null: another device
   std::unique_ptr<kernels::limits::DeviceLimits>
-      device_limits;  ///< of that device, with memory that experts then have not; null: not wanted
+      device_limits;  ///< for that device, with memory that experts then cannot use; null: not requested
   std::unique_ptr<device::WorkerDevice> device;
   std::unique_ptr<engine::Engine> engine;
   DType experts = DType::kF32;
 };
 
-/// The measurements that the options ask for, in the order of the table; kInvalidArgument if there is none.
+/// The requested measurements, in the order of the table; kInvalidArgument if there is none.
 Result<std::vector<EngineCase>> bench_cases(const EngineBenchOptions& options);
-/// Refuses, naming the option and the figure, what the model's context, the KV cache or the machine's memory cannot
-/// hold.
+/// Refuses what does not fit in the model's context, the KV cache or the machine's memory, and names the option and the
+/// figure.
 Result<BenchedEngine> open_engine(const EngineBenchOptions& options, const std::vector<EngineCase>& cases,
                                   const Clock& clock);
 
-/// Bytes that can be had without swapping; 0 where the system does not say.
+/// Bytes that are available without swapping; 0 if the system does not say.
 uint64_t memory_available();
 
 }  // namespace moestro::cli

@@ -1,5 +1,5 @@
 #pragma once
-// A figure of a benchmark beside its baseline and its aim, as tables and JSON have it.
+// A figure of a benchmark with its baseline and its aim, for tables and JSON.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -8,7 +8,7 @@
 
 namespace moestro::cli {
 
-/// The aim concerns the ratio where there is a baseline, else the value.
+/// The aim is for the ratio if there is a baseline, otherwise for the value.
 struct BenchRow {
   enum class Aim : uint8_t { kNone, kAtLeast, kAtMost };
   std::string what = {}, unit = {};
@@ -18,7 +18,7 @@ struct BenchRow {
   std::optional<double> ratio = {};
   Aim aim_kind = Aim::kNone;
   double aim = 0;
-  std::string how = {};      ///< pages, sizes, what exactly was counted
+  std::string how = {};      ///< pages, sizes, and what exactly was counted
   std::string missing = {};  ///< why it could not be measured here; empty: it was
 
   double measured() const { return ratio.value_or(value); }

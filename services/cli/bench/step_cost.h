@@ -1,6 +1,5 @@
 #pragma once
-// What a step costs by the model's own numbers: bytes of weights and operations. Exact, from its shape and the routes
-// that occurred.
+// What a step costs in bytes of weights and operations. Exact, from the model's shape and the routes that occurred.
 
 #include <cstdint>
 #include <span>
@@ -12,10 +11,10 @@ namespace moestro::cli {
 
 /// Sums over steps.
 struct Cost {
-  double weight_bytes = 0;  ///< every weight that a step needs, once a step
+  double weight_bytes = 0;  ///< every weight that a step needs, once per step
   double operations = 0;    ///< two for each multiply-add of a product or of attention
   double tokens = 0;
-  double seconds = 0;       ///< in the engine; of whoever runs the steps
+  double seconds = 0;       ///< in the engine; filled by the caller
   Cost& operator+=(const Cost& other) {
     weight_bytes += other.weight_bytes;
     operations += other.operations;
@@ -31,7 +30,7 @@ Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic
                std::span<const int64_t> positions, int64_t logit_rows, int64_t experts_used,
                const engine::VisiblePositions& visible);
 
-/// Tokens that one expert meets on average in a step of `tokens`, at least 1.
+/// Average number of tokens of an expert in a step of `tokens`, at least 1.
 int64_t tokens_per_expert(const model::ModelSpec& spec, int64_t tokens);
 
 }  // namespace moestro::cli

@@ -12,16 +12,17 @@
 
 namespace moestro::cli {
 
-/// `sequences` of random tokens, each of at most `length`. Tokens are drawn, not sampled: a random model that is fed
-/// its own choices runs in circles, and every measurement should meet the same. What the engine samples is computed all
-/// the same.
+/// `sequences` of random tokens, each of at most `length`. Tokens are drawn at random, not taken from the engine's
+/// samples, because a random model repeats itself when it gets its own choices, and every measurement should have the
+/// same tokens. The engine's sampling is still computed.
 class Workload {
  public:
   Workload(engine::Engine& engine, const Clock& clock, int64_t sequences, int64_t length);
 
-  /// The first `tokens` of every sequence, in steps as full as the engine takes; logits of each one's last.
+  /// Computes the first `tokens` of every sequence, in steps as large as the engine takes, with logits of each last
+  /// token.
   Result<Cost> prompts(int64_t tokens);
-  /// The next token of every sequence, with logits.
+  /// Computes the next token of every sequence, with logits.
   Result<Cost> decode();
 
  private:

@@ -18,7 +18,7 @@ struct StreamEvent {
 /// An event that carries an error becomes that error; one that is not JSON is kCorrupt.
 Result<StreamEvent> parse_stream_event(std::string_view data);
 
-/// Text as it may go to a terminal: control characters other than tab and line break are dropped.
+/// Text that is safe for a terminal: control characters other than tab and line break are dropped.
 std::string printable(std::string_view text);
 
 }  // namespace moestro::cli

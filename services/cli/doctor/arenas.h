@@ -1,5 +1,5 @@
 #pragma once
-// Arenas that a store has left behind.
+// Arenas that a store has left.
 
 #include <cstdint>
 #include <filesystem>
@@ -20,7 +20,7 @@ struct Arena {
 std::vector<Arena> find_arenas(const std::vector<std::filesystem::path>& roots,
                                const std::vector<std::filesystem::path>& extra);
 
-/// Takes the arena's lock, removes its files, unmounts it where `up` mounted it. kUnavailable when it is held
+/// Takes the arena's lock, removes its files, and unmounts it if `up` mounted it. kUnavailable if a store holds it
 /// after all.
 Status remove_arena(const Arena& arena);
 

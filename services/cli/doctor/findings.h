@@ -1,5 +1,5 @@
 #pragma once
-// What `doctor` makes of the facts.
+// The findings of `doctor` from the facts.
 
 #include <string>
 #include <vector>
@@ -20,8 +20,8 @@ std::string_view verdict_name(Verdict verdict);  ///< "good", "info", "slower", 
 struct Finding {
   std::string topic;  ///< "io_uring"
   Verdict verdict = Verdict::kGood;
-  std::string found;  ///< what is there, and what it costs
-  std::string mend;   ///< a command or a setting; empty where nothing needs mending
+  std::string found;  ///< what was found, and what it costs
+  std::string mend;   ///< a command or a setting that fixes it; empty if nothing needs to be fixed
 };
 
 std::vector<Finding> judge(const MachineFacts& facts);

@@ -1,5 +1,5 @@
 #pragma once
-// What `doctor` makes of the GPUs.
+// The findings of `doctor` about GPUs.
 
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace moestro::cli {
 
-/// One for each device, "GPU 0"; where CUDA sees none, one "GPU" that says why. None of them is ever `missing`: the CPU
-/// computes.
+/// One for each device, "GPU 0". If CUDA sees none, one finding "GPU" that says why. They are never `missing`, because
+/// the CPU can compute.
 std::vector<Finding> judge_gpus(const MachineFacts& facts);
 
 }  // namespace moestro::cli

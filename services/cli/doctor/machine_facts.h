@@ -1,5 +1,5 @@
 #pragma once
-// What `doctor` sees of this machine. Plain data: tests write it by hand.
+// The facts about this machine that `doctor` reads. Plain data, which tests write by hand.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,8 +18,8 @@ struct MachineFacts {
   kernels::Isa isa = kernels::Isa::kScalar;  ///< the best that it has
 
   uint64_t memory_bytes = 0, memory_available_bytes = 0;
-  std::optional<uint64_t> cgroup_limit_bytes;  ///< the lowest, where it is below the machine's memory
-  std::string cgroup;                          ///< whose that is
+  std::optional<uint64_t> cgroup_limit_bytes;  ///< the lowest, if it is below the machine's memory
+  std::string cgroup;                          ///< the cgroup with that limit
   uint64_t cgroup_left_bytes = 0;              ///< what all groups leave
 
   int io_uring_error = 0;      ///< errno of io_uring_setup, 0: works
@@ -27,13 +27,13 @@ struct MachineFacts {
   int io_uring_disabled = -1;  ///< /proc/sys/kernel/io_uring_disabled, -1: not there
   int seccomp_mode = 0;        ///< of this process: 0 none, 1 strict, 2 filter
 
-  std::string pack_dir;  ///< that was asked about
+  std::string pack_dir;  ///< the folder of packs that was given
   bool pack_dir_exists = false;
-  int direct_io_error = 0;  ///< errno of an O_DIRECT open there, 0: works
+  int direct_io_error = 0;  ///< errno of an O_DIRECT open there; 0: works
 
   std::string shmem_huge;  ///< the chosen word of shmem_enabled: "never"; empty: no transparent huge pages
   std::string shm_huge;        ///< word of the option `huge=` of /dev/shm's mount; empty: none, as `never`
-  uint64_t hugetlb_bytes = 0, hugetlb_free_bytes = 0;  ///< pages of all sizes that are set aside
+  uint64_t hugetlb_bytes = 0, hugetlb_free_bytes = 0;  ///< reserved pages of all sizes
   bool may_mount = false;      ///< CAP_SYS_ADMIN
   bool is_root = false;
 
@@ -49,14 +49,14 @@ struct MachineFacts {
     kernels::CudaDevice device;
     std::optional<int> numa_node;
   };
-  std::vector<Gpu> cuda;     ///< as CUDA sees them
+  std::vector<Gpu> cuda;     ///< as reported by CUDA
   Status cuda_refusal;       ///< why it sees none
   std::string cuda_driver;   ///< version of NVIDIA's; empty: none is loaded
   std::string cuda_plugin;   ///< where it is looked for
   uint64_t numa_nodes = 1;
 };
 
-/// `pack_dir`: where packs lie, for O_DIRECT. Never fails: what cannot be read stays at its default.
+/// `pack_dir`: the folder of packs, for O_DIRECT. Never fails: what cannot be read keeps its default.
 MachineFacts look_at_machine(const std::filesystem::path& pack_dir);
 
 }  // namespace moestro::cli

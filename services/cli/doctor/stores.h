@@ -1,5 +1,5 @@
 #pragma once
-// Stores that run here, and what they say of their arenas' pages.
+// Running stores, and their reports about their arenas' pages.
 
 #include <filesystem>
 #include <optional>
@@ -13,11 +13,11 @@ namespace moestro::cli {
 /// ROOT/moestro/NAME.
 std::vector<std::filesystem::path> find_stores(const std::vector<std::filesystem::path>& roots);
 
-/// Asks the store with this run directory; nothing if none answers.
+/// Asks the store with this run directory; nullopt if none answers.
 std::optional<Finding> ask_store(const std::filesystem::path& run_dir);
 
-/// Of all stores found under `roots`, and of those with the run directories `asked`: one of these that does not answer
-/// is missing.
+/// Findings for all stores under `roots`, and for those with the run directories `asked`. One of `asked` that does not
+/// answer is `missing`.
 std::vector<Finding> judge_stores(const std::vector<std::filesystem::path>& roots,
                                   const std::vector<std::filesystem::path>& asked);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What `moestro inspect` says about a pack: figures from the manifest and its model, as JSON or as text.
+// The report of `moestro inspect`: figures of a pack from its manifest and its model, as JSON or as text.
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>

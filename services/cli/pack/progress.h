@@ -1,5 +1,5 @@
 #pragma once
-// Progress of an operation that knows its bytes: the CLI's bar with sizes and rate.
+// Progress of an operation with a known number of bytes: the CLI's bar with sizes and rate.
 
 #include <chrono>
 #include <cstdint>
@@ -23,7 +23,7 @@ class ByteProgress {
   std::string label_;
   std::optional<Progress> progress_;  ///< from the first update on; counts percent
   const std::chrono::steady_clock::time_point start_;
-  uint64_t first_bytes_ = 0;  ///< done before this run: does not count for the rate
+  uint64_t first_bytes_ = 0;  ///< done before this run; not counted in the rate
 };
 
 }  // namespace moestro::cli

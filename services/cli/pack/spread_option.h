@@ -1,5 +1,5 @@
 #pragma once
-// --spread DIR[=SHARE]: the drives that a pack is dealt out to.
+// --spread DIR[=SHARE]: the drives that a pack is spread over.
 
 #include <filesystem>
 #include <functional>
@@ -11,9 +11,9 @@
 
 namespace moestro::cli {
 
-/// Fills `spread` and `own_share`. Shares that are not given are measured: what each directory's drive reads, in MiB a
-/// second; `note` is told. Either all directories come with a share (the pack's own then has 1, or what PACK=SHARE
-/// says), or none.
+/// Fills `spread` and `own_share`. Shares that are not given are measured: the speed of each directory's drive in MiB
+/// per second, which `note` gets. Either all directories have a share (the pack's own is then 1, or that of
+/// PACK=SHARE), or none.
 Status read_spread(const std::vector<std::string>& words, const std::filesystem::path& pack,
                    store::PackOptions& options, const std::function<void(const std::string&)>& note);
 

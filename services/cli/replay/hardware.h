@@ -19,8 +19,8 @@ struct Hardware {
 /// kInvalidArgument names the file, line and key.
 Result<Hardware> read_hardware(const std::filesystem::path& path);
 
-/// What a model's parts take there: the longer of reading their weights once and multiplying with them, at the share of
-/// the peaks that kernels reach.
+/// The time of a model's parts on this hardware: the longer of reading their weights once and multiplying with them, at
+/// the share of the peaks that kernels reach.
 struct ModelCost {
   uint64_t expert_bytes = 0;
   uint64_t attention_bytes = 0;  ///< dense weights of a layer

@@ -1,6 +1,5 @@
 #pragma once
-// moestro replay ROUTES... : what a cache and a predictor would have done with recorded requests, on hardware that is
-// not here.
+// moestro replay ROUTES... : what a cache and a predictor would have done with recorded requests on given hardware.
 
 #include "services/cli/command.h"
 #include "services/command_line/command_line.h"

@@ -14,8 +14,8 @@ struct ReplayOptions {
   std::string slots = "25%";
   std::string vram, expert_bytes, attention_bytes, hardware, link;
   std::string cache = "auto", predict = "auto";
-  double copy_ratio = 1;     ///< one copy / one expert's computing, where no hardware is named
-  double expert_ms = 1;      ///< computing with one expert, and with a layer's attention, where no hardware is named
+  double copy_ratio = 1;     ///< time of one copy / time of one expert, if no hardware is named
+  double expert_ms = 1;      ///< time of one expert, and of a layer's attention, if no hardware is named
   double split = 0.5;
   int64_t batch = 1, chunk = 512;
   bool keep = true, prefetch = true;
@@ -27,10 +27,10 @@ struct ReplayOptions {
 /// Slots of `text`: "32" or "25%" of the experts. kInvalidArgument.
 Result<int32_t> parse_slots(const std::string& text, int64_t experts);
 
-/// The setting that flags and hardware come to. kInvalidArgument, naming the flag.
+/// The setting from flags and hardware. kInvalidArgument names the flag.
 Result<ReplayCase> read_case(const ReplayOptions& options, const tier::Routes& routes);
 
-/// `setup` with a link on which one expert's copy takes `ratio` times the computing with it.
+/// `setup` with a link on which copying one expert takes `ratio` times as long as computing it.
 tier::ReplaySetup with_copy_ratio(tier::ReplaySetup setup, double ratio);
 double copy_ratio_of(const tier::ReplaySetup& setup);
 

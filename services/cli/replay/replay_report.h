@@ -9,21 +9,21 @@
 
 namespace moestro::cli {
 
-/// One row: a setting, what it came to, and beside it what is compared with.
+/// One row: a setting, its results, and the results that they are compared with.
 struct ReplayRow {
   std::string cache, predict;
   tier::ReplaySetup setup;
   double share = 0;       ///< slots of all experts
-  double link_ratio = 0;  ///< time of one expert's copy / time of computing with it
+  double link_ratio = 0;  ///< time of copying one expert / time of computing it
   tier::ReplayReport report, on_demand, belady;  ///< on demand with LRU
   tier::Clairvoyant clairvoyant;
 
-  /// Share of on-demand + LRU's stall that is left, and of the gap to the clairvoyant's that is closed.
+  /// Share of the stall of on demand with LRU that is left, and share of the gap to the clairvoyant's that is closed.
   double stall_left() const;
   double gap_closed() const;
-  double speed_up() const;      ///< over on-demand + LRU
+  double speed_up() const;      ///< over on demand with LRU
   double speed_up_best() const; ///< the clairvoyant's
-  double bytes_ratio() const;   ///< to on-demand + LRU's
+  double bytes_ratio() const;   ///< relative to on demand with LRU
   double wasted_share() const;  ///< of the bytes moved
 };
 

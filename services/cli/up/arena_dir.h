@@ -1,5 +1,5 @@
 #pragma once
-// Where the store's shared memory lives, when the user does not say.
+// Chooses the place of the store's shared memory if the user gives none.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,8 +11,8 @@
 
 namespace moestro::cli {
 
-/// Undoes what choose_arena_dir made: its mount, or the files in a directory of its own. A directory that the
-/// user gave is left alone.
+/// Undoes what choose_arena_dir made: its mount, or the files in its own directory. A directory that the user gave is
+/// not touched.
 class ArenaDir {
  public:
   ArenaDir() = default;
@@ -21,7 +21,7 @@ class ArenaDir {
   ~ArenaDir();
 
   const std::filesystem::path& path() const { return path_; }
-  /// One line for the user: what was taken, and why not something better.
+  /// One line for the user: what was chosen, and why not something better.
   const std::string& explanation() const { return explanation_; }
 
  private:
@@ -33,10 +33,10 @@ class ArenaDir {
   std::string explanation_;
 };
 
-/// `wanted` where it is not empty (made if it is missing; kUnavailable if another store serves out of it); else a tmpfs
-/// with huge pages mounted on RUN_DIR/arena, where that is allowed (in containers and for plain users it is not); else
-/// a directory under /dev/shm, if there is room for `dram` (none: unknown); else RUN_DIR/arena, on whatever file system
-/// that is. What is made here is open to the group of `access`, too. The run directory's locks must be held.
+/// The choice, in this order: `wanted`, if it is not empty (created if missing; kUnavailable if another store uses it);
+/// a tmpfs with huge pages mounted on RUN_DIR/arena, if that is allowed (not in containers or for ordinary users); a
+/// directory under /dev/shm, if there is room for `dram` (nullopt: unknown); RUN_DIR/arena, on any file system. What is
+/// created is also open to the group of `access`. The run directory's locks must be held.
 Result<ArenaDir> choose_arena_dir(const std::string& wanted, const std::filesystem::path& run_dir,
                                   std::optional<uint64_t> dram, const shm::FileAccess& access = {});
 

@@ -24,17 +24,17 @@ struct Launch {
   std::vector<std::string> arguments;  ///< without the binary
 };
 
-/// What has to be right before anything is made or started: a model, its pack, its name (filled in from the
-/// pack where empty), HOST:PORT, a device for each worker, which it returns.
+/// Checks the box before anything is created or started: a model, its pack, its name (taken from the pack if empty),
+/// HOST:PORT. Returns a device for each worker.
 Result<std::vector<WorkerPlace>> check_box(config::BoxConfig& box, const MachineDevices& machine);
 
 /// RUN_DIR/box.yaml: the configuration in effect, from which every program of the box starts.
 std::filesystem::path box_file(const Places& places);
 
-/// Writes it, whole or not at all, with the places filled in.
+/// Writes it completely or not at all, with the places filled in.
 Status write_box_file(config::BoxConfig box, const Places& places);
 
-/// Store first, then the workers, then the orchestrator. `memory_nodes`: that weights may be put on.
+/// Store first, then the workers, then the orchestrator. `memory_nodes`: nodes that weights may be placed on.
 std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places,
                                   const std::vector<WorkerPlace>& workers, std::span<const int> memory_nodes);
 

@@ -14,24 +14,23 @@
 
 namespace moestro::cli {
 
-/// The binary beside this one, else on PATH. kNotFound names where it was looked for.
+/// The binary in this program's folder, otherwise on PATH. kNotFound names the places that were searched.
 Result<std::filesystem::path> find_binary(const std::string& name);
 
-/// Starts `binary` in a process group of its own (so that Ctrl-C reaches `up` alone), with SIGTERM as its
-/// death signal when the calling thread ends, nothing on stdin, stdout and stderr appended to `log`. The
-/// caller must have no other thread.
+/// Starts `binary` in its own process group (so that Ctrl-C reaches only `up`), with SIGTERM as its death signal when
+/// the calling thread ends. stdin is empty; stdout and stderr are appended to `log`. The caller must have no other
+/// thread.
 Result<pid_t> launch(const std::filesystem::path& binary, const std::vector<std::string>& arguments,
                      const std::filesystem::path& log);
 
 /// How `pid` ended, if it has.
 std::optional<ProcessEnd> reap(pid_t pid);
 
-/// SIGINT, SIGTERM, SIGHUP and SIGCHLD as something to wait for; blocked otherwise from here on, SIGPIPE
-/// ignored.
+/// Waits for SIGINT, SIGTERM, SIGHUP and SIGCHLD, which are blocked from now on. SIGPIPE is ignored.
 class Signals {
  public:
   static Result<Signals> take();
-  /// Waits up to `timeout_ms` and empties the queue. True: the user wants an end.
+  /// Waits up to `timeout_ms` and empties the queue of signals.
   struct Seen {
     int stops = 0;  ///< how often
   };

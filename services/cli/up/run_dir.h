@@ -1,6 +1,6 @@
 #pragma once
-// The run directory: sockets, locks, logs. Only its owner and the group of --group may enter it, for whoever reaches
-// the sockets can talk to the programs.
+// The run directory: sockets, locks, logs. Only its owner and the group of --group may enter it, because a user who
+// reaches the sockets can control the programs.
 
 #include <filesystem>
 #include <string>
@@ -27,30 +27,30 @@ class Fd {
 
 struct RunDir {
   std::filesystem::path path;
-  Fd up_lock;        ///< held by `up` alone: one `up` a directory
+  Fd up_lock;        ///< held only by `up`: one `up` per directory
   Fd programs_lock;  ///< inherited by the programs: free only when the last of them is gone
 };
 
 /// $XDG_RUNTIME_DIR/moestro/NAME, else /tmp/moestro-UID/NAME.
 std::filesystem::path default_run_dir(const std::string& name);
 
-/// Where files and batches are kept that are to survive a restart of the machine: $XDG_STATE_HOME/moestro/NAME, else
+/// The directory of files and batches that survive a restart of the machine: $XDG_STATE_HOME/moestro/NAME, else
 /// ~/.local/state/moestro/NAME. Empty: the user has no home.
 std::filesystem::path default_state_dir(const std::string& name);
 
-/// Makes that directory and what is missing above it, each for its user alone.
+/// Creates that directory and missing ones above it, each only for its user.
 Status make_state_dir(const std::filesystem::path& path);
 
-/// Makes the directory or checks that it is the caller's own, closed to all but the group of `access`, and that nobody
-/// else can put another in its place; and takes both locks. Refused: a path too long for its sockets, a directory in
-/// use. Waits up to a minute for the programs of an `up` that was killed.
+/// Creates the directory, or checks that it belongs to the caller, is closed to all but the group of `access`, and
+/// cannot be replaced by another user. Takes both locks. Refuses a path that is too long for sockets, and a directory
+/// in use. Waits up to a minute for the programs of a killed `up`.
 Result<RunDir> open_run_dir(const std::filesystem::path& path, const shm::FileAccess& access = {});
 
 /// The last `lines_max` lines of a log, at most 8 KiB.
 std::string log_tail(const std::filesystem::path& log, int lines_max);
 
-/// Why `binary` ended, in its own words: the log's last line where it begins with "BINARY: ", without that. Empty: it
-/// said nothing.
+/// Why `binary` ended, in its own words: the log's last line without "BINARY: ", if it begins with that. Empty: there
+/// is none.
 std::string last_words(const std::filesystem::path& log, const std::string& binary);
 
 }  // namespace moestro::cli

@@ -21,9 +21,9 @@ struct RunnerConfig {
   SupervisorLimits limits;
 };
 
-/// Runs the programs until the user stops them or they cannot be kept up. Prints "ready http[s]://HOST:PORT" on
-/// stdout, everything else on stderr. OK after a drain; an error is followed on stderr by the last log lines
-/// of the program that caused it, where that did not say in one line why it ended.
+/// Runs the programs until the user stops them or they cannot be kept running. Prints "ready http[s]://HOST:PORT" on
+/// stdout, everything else on stderr. OK after a drain. An error is followed on stderr by the last log lines of the
+/// program that caused it, unless that program said in one line why it ended.
 Status run_programs(RunnerConfig config);
 
 }  // namespace moestro::cli

@@ -1,15 +1,14 @@
 #pragma once
-// Decides what `moestro up` does with its programs. A machine: events in, actions out; no clock, no process,
-// no file of its own.
+// Decides what `moestro up` does with its programs. A state machine: events in, actions out, without clock, processes
+// or files.
 //
-//   start    store; the workers once the store's socket is there; the orchestrator at once
-//   a death  the program starts again after a pause that doubles with each death in a row that was not
-//            preceded by service. What has served is never given up: it is tried for as long as the run lasts.
-//            Of what has not, the fifth death in a row ends the run, and so does an exit that says that another
-//            start cannot help (common/exit_code.h). A worker that goes because the store is gone does not count.
-//   stop     SIGTERM to the orchestrator (which ends its requests), then to the workers, then to the store;
-//   SIGKILL past the limit
-//            or when asked to stop a second time
+//   start    the store; the workers when the store's socket exists; the orchestrator at once
+//   a death  The program starts again after a pause that doubles with each death in a row without service in between.
+//            A program that has served is restarted for as long as the run lasts. For others, the fifth death in a row
+//            ends the run, and so does an exit which says that another start cannot help (common/exit_code.h). A worker
+//            that ends because the store is gone does not count.
+//   stop     SIGTERM to the orchestrator (which finishes its requests), then to the workers, then to the store;
+//            SIGKILL past the limit, or at a second request to stop
 
 #include <optional>
 #include <string>
@@ -31,7 +30,7 @@ struct Program {
 struct ProcessEnd {
   bool signalled = false;
   int value = 0;
-  std::string words = {};    ///< why, as the program itself has said it; empty: it said nothing
+  std::string words = {};    ///< the reason in the program's own words; empty: none
   std::string text() const;  ///< "exit 1", "signal 9 (Killed)"
 };
 
@@ -61,8 +60,8 @@ struct SayReady {};
 struct Say {
   std::string text;
 };
-/// The run is over and every program gone. With an error: `message`, and whose last log lines explain it where
-/// nobody's words do.
+/// The run has ended, and so have all programs. With an error: `message`, and the program whose last log lines explain
+/// it, if no program's words do.
 struct Finish {
   int exit_code = 0;
   std::string message;
@@ -74,10 +73,10 @@ struct SupervisorLimits {
   Nanos drain = std::chrono::seconds(30);  ///< for the orchestrator to end its requests
   Nanos stop = std::chrono::seconds(10);   ///< for each other program
   Nanos settled =
-      std::chrono::seconds(5);  ///< alive this long and served meanwhile: its next death is not "in a row"
+      std::chrono::seconds(5);  ///< after this long with service, its next death is not "in a row"
   Nanos pause_first = std::chrono::milliseconds(100);
   Nanos pause_max = std::chrono::seconds(5);
-  Nanos report = std::chrono::seconds(10);  ///< between words of progress before it serves
+  Nanos report = std::chrono::seconds(10);  ///< between progress lines before it serves
   int deaths_in_a_row_max = 5;
 };
 
@@ -87,9 +86,9 @@ class Supervisor {
 
   std::vector<Action> step(const Event& event, Nanos now);
 
-  /// When step(TimePassed) is due at the latest; none: nothing is pending.
+  /// The latest time for step(TimePassed); nullopt: nothing is pending.
   std::optional<Nanos> wake_at() const;
-  bool waits_for_store() const;  ///< the caller should look for the store's socket
+  bool waits_for_store() const;  ///< the caller should check for the store's socket
   bool waits_for_health() const { return !stopping_ && running(Role::kOrchestrator); }
   bool served() const { return served_; }
 
@@ -101,7 +100,7 @@ class Supervisor {
     Nanos start_at{0};    ///< kWaiting
     Nanos since{0};       ///< kRunning
     bool served = false;  ///< the cluster served while this one ran
-    bool proven = false;  ///< in one of its lives it has done its part
+    bool proven = false;  ///< it has served in one of its runs
     int deaths = 0;       ///< in a row
     bool signalled = false, killed = false;
     Nanos kill_at{0};  ///< when signalled
@@ -130,9 +129,9 @@ class Supervisor {
   SupervisorLimits limits_;
   std::vector<Action> actions_;
   bool store_listens_ = false;
-  Nanos store_since_{0};  ///< when the present store was started
+  Nanos store_since_{0};  ///< when the current store was started
   bool served_ = false;   ///< ever
-  bool serves_ = false;   ///< at the last look
+  bool serves_ = false;   ///< at the last check
   std::string health_reason_;
   std::optional<Nanos> began_;
   Nanos report_at_{0};

@@ -12,35 +12,35 @@
 
 namespace moestro::cli {
 
-/// Of the workers that share a set of CPUs, the `k`th of `of`.
+/// The `k`th of `of` workers that share a set of CPUs.
 struct CpuShare {
   int64_t k = 0, of = 1;
 };
 
 struct WorkerPlace {
-  std::string device;                ///< as --device takes it
-  std::optional<int64_t> numa_node;  ///< of the device, where the machine says one and the configuration none
-  CpuShare share;                    ///< where numa_node is set: of the workers of the box that are on that node
+  std::string device;                ///< in the form of --device
+  std::optional<int64_t> numa_node;  ///< of the device, if the machine reports one and the configuration names none
+  CpuShare share;                    ///< if numa_node is set: among the workers of the box on that node
   std::string note;  ///< for the user: "on cuda:1, NVIDIA H200 (0000:17:00.0), NUMA node 0"; empty where there is
                      ///< nothing to say
 };
 
-/// What this machine has, or a test says that it has.
+/// The devices of this machine, or those of a test.
 struct MachineDevices {
   std::filesystem::path plugin = kernels::cuda_plugin_path();
   std::filesystem::path pci_devices = "/sys/bus/pci/devices";
   std::vector<int> nodes;  ///< NUMA nodes with CPUs that this process may use
 };
 
-/// NUMA nodes as this process may run on them: its workers may, too.
+/// NUMA nodes that this process, and so its workers, may run on.
 MachineDevices this_machine();
-/// Nodes that weights may be put on; none where numactl, say, has chosen for this process and those that it starts.
+/// Nodes that weights may be placed on; empty if a policy such as numactl's is set for this process and its children.
 std::vector<int> memory_nodes_to_choose();
 
-/// Without an index, worker i is on the (i mod n)th of the n usable CUDA devices; with one, all are on that. Workers
-/// that share a device and were given no vram= get equal parts of what is free. Other devices: every worker the same.
-/// kUnsupported, kUnavailable, kInvalidArgument: no worker can compute on what workers.device says, with its reason and
-/// what to do.
+/// Without an index, worker i gets the (i mod n)th of the n usable CUDA devices; with an index, all workers get that
+/// device. Workers that share a device without vram= get equal parts of the free memory. Other devices are the same for
+/// every worker. kUnsupported, kUnavailable, kInvalidArgument: workers.device cannot be used, with the reason and what
+/// to do.
 Result<std::vector<WorkerPlace>> place_workers(const config::BoxConfig& box, const MachineDevices& machine);
 
 }  // namespace moestro::cli

@@ -12,7 +12,7 @@ namespace moestro::cuda {
 
 class CudaDevice {
  public:
-  /// Takes the device into use, of this thread, once a process: whatever stands against it is said with what to do.
+  /// Opens the device for this thread, once per process. Errors say why it cannot be used and what to do.
   /// `deterministic` as in OpsOptions.
   static Result<std::unique_ptr<CudaDevice>> open(const config::CudaDeviceSpec& spec, bool deterministic);
 
@@ -23,7 +23,7 @@ class CudaDevice {
   const std::string& name() const { return opened_.device.name; }
   const std::string& pci() const { return opened_.device.pci; }  ///< as under /sys/bus/pci/devices
 
-  /// How its memory is shared out to an engine with these needs, by what is free now.
+  /// Divides its memory for an engine with these needs, by what is free now.
   Result<DeviceBudget> share_out(const DeviceNeeds& needs) const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Graphs of what steps queue again and again. A graph is captured when its key is seen for the second time: the first
-// time kernels are loaded and memory grows, which a capture must not meet. Capturing is running the same code, so a
+// Graphs of work that steps queue repeatedly. A graph is captured when its key is seen for the second time: the first
+// time, kernels are loaded and memory grows, which must not happen during a capture. Capturing runs the same code, so a
 // graph launches exactly what would have been queued.
 
 #include <compare>
@@ -12,10 +12,10 @@
 
 namespace moestro::cuda {
 
-/// What the arguments of a step's launches depend on beside the model: everything else is read from device memory, at
-/// the same places each step.
+/// What the arguments of a step's launches depend on in addition to the model. Everything else is read from device
+/// memory, at the same places in each step.
 struct StepShape {
-  int32_t rows = 0;         ///< one of each sequence
+  int32_t rows = 0;         ///< one for each sequence
   int32_t parts = 0;        ///< of the longest sequence, as CudaOps::send_sequences rounds them
   int32_t asked_ahead = 0;  ///< routers
   bool has_gap = false;     ///< between sinks and window, for any row
@@ -30,13 +30,13 @@ struct GraphKey {
 
 struct GraphCounts {
   uint64_t captured = 0, launched = 0;
-  uint64_t given_way = 0;  ///< keys that others were remembered for
+  uint64_t given_way = 0;  ///< keys that were dropped for others
 };
 
 class CudaGraphs {
  public:
-  /// Keys that are remembered, each with at most a graph of about twenty kernels: some tens of KiB of device memory, so
-  /// all together no more than half of what is left to the driver (driver_margin).
+  /// The maximum number of keys, each with at most a graph of about twenty kernels: some tens of KiB of device memory,
+  /// so in all at most half of what is left to the driver (driver_margin).
   static constexpr size_t kMost = 1024;
 
   /// `queue` outlives it.
@@ -45,14 +45,14 @@ class CudaGraphs {
   CudaGraphs(const CudaGraphs&) = delete;
   CudaGraphs& operator=(const CudaGraphs&) = delete;
 
-  /// Not any more once the driver has refused a capture or a launch.
+  /// False after the driver has refused a capture or a launch.
   bool are_on() const { return on_; }
   const GraphCounts& counts() const { return counts_; }
-  /// Of what was captured nothing is as it was.
+  /// Drops all graphs, because their addresses have changed.
   void clear();
 
-  /// Launches what work() queues as a graph. False: there is none, nothing has been queued, and the caller calls work()
-  /// itself.
+  /// Launches the work that work() queues as a graph. False: there is no graph, nothing has been queued, and the caller
+  /// calls work() itself.
   template <typename Work>
   bool launch(const GraphKey& key, const Work& work) {
     Entry* entry = seen_before(key);
@@ -72,12 +72,12 @@ class CudaGraphs {
   };
   using Entries = std::list<Entry>;
 
-  /// Null where it is not, or nothing is to be launched; it is remembered from now on.
+  /// Null if the key is new, or graphs are off. Remembers the key.
   Entry* seen_before(const GraphKey& key);
   bool begin();
   bool end(Entry& entry);
   bool launch(const Entry& entry);
-  /// From now on everything is queued. The call that failed did nothing.
+  /// Turns graphs off: everything is queued from now on. The failed call had no effect.
   bool give_up(const char* call, MoestroCudaResult result);
   void drop(Entry& entry);
 

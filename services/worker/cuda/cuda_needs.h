@@ -1,6 +1,6 @@
 #pragma once
-// How much memory of a GPU an engine takes, reckoned before anything is allocated. Beside each figure stands what
-// allocates it; a test holds the sum against what really is taken.
+// How much memory of a GPU an engine takes, computed before anything is allocated. The code names the allocation next
+// to each figure, and a test compares the sum with the memory that is really taken.
 
 #include "common/expert_layout.h"
 #include "common/model/model_spec.h"
@@ -14,8 +14,8 @@ namespace moestro::cuda {
 struct OpsWorkspace {
   int64_t activated = 0;  ///< between an expert's up and down products: [tokens, top_k, ffn]
   int64_t routes = 0;     ///< of a layer, sorted
-  int64_t partial = 0;    ///< of attention whose parts are computed side by side
-  int64_t positions = 0;  ///< that a sequence may have
+  int64_t partial = 0;    ///< of attention whose parts are computed in parallel
+  int64_t positions = 0;  ///< positions that a sequence may have
 };
 OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options);
 

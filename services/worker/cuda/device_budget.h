@@ -1,5 +1,5 @@
 #pragma once
-// How a GPU's memory is shared out: dense weights, KV cache and workspace have their sizes, experts get the rest.
+// How a GPU's memory is divided: dense weights, KV cache and workspace have fixed sizes, and experts get the rest.
 
 #include <cstdint>
 #include <string>
@@ -15,20 +15,20 @@ struct DeviceNeeds {
   uint64_t workspace_bytes = 0;  ///< of the largest step, --step-tokens
   uint64_t expert_bytes = 0;     ///< of one slot, as it is allocated
   uint64_t experts = 0;          ///< of the model
-  uint64_t slots_min = 1;        ///< with fewer no step can end
+  uint64_t slots_min = 1;        ///< with fewer slots no step can finish
 };
 
 struct DeviceMemory {
   std::string name;             ///< for refusals: "NVIDIA H200"
-  uint64_t free_bytes = 0;      ///< beside what CUDA has taken for this process
+  uint64_t free_bytes = 0;      ///< without what CUDA has taken for this process
   uint64_t total_bytes = 0;
-  uint64_t vram_bytes = 0;      ///< the most that all of ours together may take; 0: what is free
+  uint64_t vram_bytes = 0;      ///< the most that the worker may take in all; 0: what is free
 };
 
 struct BudgetLine {
   std::string what;
   uint64_t bytes = 0;
-  double share = 0;  ///< of what may be taken
+  double share = 0;  ///< part of what may be taken
 };
 
 struct DeviceBudget {
@@ -39,13 +39,13 @@ struct DeviceBudget {
   std::vector<std::string> table() const;
 };
 
-/// Left alone of what is free: kernels are loaded, and their local memory made, only when they are first launched;
-/// graphs take some; and memory is handed out in pages of 2 MiB. 1 % of the card, at least 128 MiB and at most 1 GiB.
-/// With vram= it lies outside of that limit, which is for what is ours.
+/// The part of the free memory that is not used: kernels are loaded, and their local memory allocated, only when they
+/// are first launched; graphs take some; and memory is given out in pages of 2 MiB. It is 1 % of the card, at least 128
+/// MiB and at most 1 GiB. It does not count in vram=, which limits only the worker's own memory.
 uint64_t driver_margin(uint64_t total_bytes);
 
-/// kInvalidArgument: it will never fit, and what to change so that it does; kUnavailable: it would, if others did not
-/// have the memory.
+/// kInvalidArgument: it can never fit, with what to change. kUnavailable: it would fit if other processes did not use
+/// the memory.
 Result<DeviceBudget> share_out(const DeviceNeeds& needs, const DeviceMemory& memory);
 
 }  // namespace moestro::cuda

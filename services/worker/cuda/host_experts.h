@@ -1,7 +1,7 @@
 #pragma once
-// Experts of a step on a GPU that the CPU computes, because that takes less time than moving them (Fiddler, Kamahori et
-// al. 2024; HOBBIT's cooperative mode): both are measured as the worker runs. The CPU's kernels round otherwise than
-// the device's, so deterministic workers compute all experts on the device.
+// Experts of a step on a GPU that the CPU computes, because that is faster than copying them (Fiddler, Kamahori et al.
+// 2024; HOBBIT's cooperative mode). Both times are measured as the worker runs. The CPU's kernels round differently
+// from the device's, so deterministic workers compute all experts on the device.
 
 #include <array>
 #include <memory>
@@ -16,11 +16,11 @@
 
 namespace moestro::cuda {
 
-/// How long an expert takes on the CPU, by how many rows it has: measured, forgotten slowly.
+/// How long an expert takes on the CPU, by its number of rows: measured, with slow decay.
 class HostCost {
  public:
   void add(int32_t rows, Nanos took);
-  /// What about so many rows have taken; 0: never tried, which is how it is found out.
+  /// The time of about this many rows; 0: never tried, so it will be tried.
   Nanos of(int32_t rows) const;
 
  private:
@@ -28,8 +28,8 @@ class HostCost {
   std::array<double, kClasses> ns_{};
 };
 
-/// How many of the experts, each with so long on the CPU, are computed there while the link brings the others, so that
-/// both have ended the soonest: the first ones of `on_cpu`.
+/// How many of the experts, with these times on the CPU, are computed there while the link copies the others, so that
+/// both finish as early as possible. These are the first ones of `on_cpu`.
 size_t experts_for_cpu(std::span<const Nanos> on_cpu, Nanos copy);
 
 class HostExperts {
@@ -42,27 +42,27 @@ class HostExperts {
   HostExperts(const HostExperts&) = delete;
   HostExperts& operator=(const HostExperts&) = delete;
 
-  /// Chooses among experts that are missing; whether any is to be computed here. Their input, h [rows, hidden], is then
-  /// on its way to the host, beside what is queued from now on.
+  /// Chooses among missing experts. True if any will be computed here; their input, h [rows, hidden], is then being
+  /// copied to the host in parallel with later work.
   bool choose(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows);
   struct Computed {
     size_t experts = 0;
-    size_t rows = 0;  ///< of them all together
+    size_t rows = 0;  ///< of all of them
   };
-  /// Computes those whose weights can be had, and queues their rows into expert_rows [rows, top_k, hidden]. How many
-  /// they were: nobody waits for them any more.
+  /// Computes those whose weights are available, and queues their rows into expert_rows [rows, top_k, hidden]. Returns
+  /// how many they were; the device no longer needs them.
   Computed compute(float* expert_rows);
   struct Spoiled {
     int32_t expert;
     Status why;
   };
-  /// Of those, experts whose weights were found wrong meanwhile: nothing may be made of their rows.
+  /// Of those, experts whose weights were found wrong meanwhile: their rows must not be used.
   std::span<const Spoiled> spoiled() const { return spoiled_; }
 
  private:
   static constexpr int64_t kRowsMax =
-      64;  ///< of a step: prompts use an expert for many tokens, which is what GPUs are for
-  /// How many rows it has; 0: its weights cannot be had.
+      64;  ///< rows of a step; prompts have many tokens per expert, which the GPU computes faster
+  /// Returns its number of rows; 0: its weights are not available.
   size_t compute_one(int32_t expert, float* expert_rows);
 
   kernels::cuda::CudaOps& device_;

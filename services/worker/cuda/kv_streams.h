@@ -1,11 +1,11 @@
 #pragma once
-// Blocks of the KV cache on their way between a device's memory and the host's: two streams, one each way, beside the
-// computing.
+// Copies blocks of the KV cache between a device's memory and the host's on two streams, one for each direction, in
+// parallel with computation.
 //
-// A plan's copies are to be made one after the other. What of them may overlap does: of each layer all copies out go
-// before all copies in (so that a block may be emptied and filled again), while those of the next layer go out the next
-// come in, and the computing of a layer waits for that layer's alone. A copy that must not change places with one
-// before it begins a new round: it waits for the whole of the round before.
+// The effect is that of making a plan's copies one after another, but copies overlap where possible. In each layer all
+// copies out come before all copies in, so that a block can be saved and then overwritten. Copies out of the next layer
+// overlap with copies in. The computation of a layer waits only for that layer's copies. A copy that depends on an
+// earlier one begins a new round, which waits for the whole previous round.
 
 #include <cstdint>
 #include <span>
@@ -19,21 +19,20 @@ namespace moestro::cuda {
 
 class KvStreams {
  public:
-  /// Both outlive it. A cache without blocks in host memory needs no streams: copies within the device are then queued
-  /// among the computing.
+  /// Both outlive it. A cache without blocks in host memory needs no streams; copies within the device are then queued
+  /// on the compute stream.
   KvStreams(kernels::cuda::CudaOps& ops, const engine::KvCache& cache);
   ~KvStreams();
   KvStreams(const KvStreams&) = delete;
   KvStreams& operator=(const KvStreams&) = delete;
 
-  /// Queues them behind all that has been queued on the compute stream. Errors are CudaOps'.
+  /// Queues the copies after everything on the compute stream. Errors are reported by CudaOps.
   void copy(std::span<const engine::KvCopy> copies);
-  /// What is queued on the compute stream from here on finds the layer's blocks copied.
+  /// Makes later work on the compute stream wait for the layer's copies.
   void before_layer(size_t layer);
   /// Whether there is anything to wait for.
   bool pending() const { return pending_; }
-  /// The computing of all layers has ended, or nothing of it counts: there is nothing to wait for until the next
-  /// copies.
+  /// The computation of all layers has ended, or is void: there is nothing to wait for until the next copies.
   void settled() { pending_ = false; }
 
  private:
@@ -44,7 +43,7 @@ class KvStreams {
   static void add(std::vector<Run>& runs, engine::KvCopy copy);
   bool goes_out(engine::KvCopy c) const { return c.from < device_blocks_ && c.to >= device_blocks_; }
   bool comes_in(engine::KvCopy c) const { return c.from >= device_blocks_ && c.to < device_blocks_; }
-  /// Whether it would not be the same copy before those that come in during this round.
+  /// Whether it depends on a copy in this round.
   bool needs_new_round(engine::KvCopy out) const { return touched_[out.from] == round_ || touched_[out.to] == round_; }
   void end_round();
   void copy_within(engine::KvCopy copy);
@@ -54,7 +53,7 @@ class KvStreams {
   const engine::KvCache& cache_;
   uint32_t device_blocks_;
   MoestroCudaStream in_ = nullptr, out_ = nullptr;
-  MoestroCudaEvent order_ = nullptr;              ///< of one stream that another follows; recorded anew each time
+  MoestroCudaEvent order_ = nullptr;              ///< makes one stream wait for another; recorded again each time
   std::vector<MoestroCudaEvent> out_done_, done_; ///< by layer: its copies out; all of them
   std::vector<uint32_t> touched_;  ///< by block: the round in which a copy that came in read or wrote it last
   uint32_t round_ = 1;

@@ -1,9 +1,9 @@
 #pragma once
-// Host memory made known to a CUDA device, so that its copies reach the store's arena without staging.
+// Registers host memory with a CUDA device, so that copies read the store's arena without staging.
 //
-// In pieces, since a whole arena takes long and some drivers bound one registration. Where the arena is mapped for
-// reading alone, as in workers, it is registered read-only; drivers that cannot are asked for more; where they refuse
-// that, too, the rest of the memory stays unregistered, and copies from it have to be staged.
+// It is registered in pieces, because a whole arena takes long and some drivers limit one registration. If the arena is
+// mapped read-only, as in workers, it is registered read-only. If a driver cannot do that, it is registered as
+// writable. If that is refused too, the rest of the memory stays unregistered, and copies from it are staged.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,14 +19,15 @@ class ArenaRegistration {
  public:
   static constexpr uint64_t kPiece = uint64_t{1} << 30;
 
-  /// Registers `memory`, which outlives it, from its begin on; says in the log how far it is. Nothing here fails: what
-  /// is refused is staged.
+  /// Registers `memory`, which outlives it, from its beginning, and logs the progress. It never fails: memory that is
+  /// refused is staged.
   ArenaRegistration(const CudaSlots& device, std::span<const std::byte> memory, uint64_t piece_bytes = kPiece);
   ~ArenaRegistration();
   ArenaRegistration(const ArenaRegistration&) = delete;
   ArenaRegistration& operator=(const ArenaRegistration&) = delete;
 
-  /// What one copy may take of [data, data + bytes), from its begin: a copy across two registrations is not one.
+  /// The part of [data, data + bytes) that one copy may take, from its beginning: a copy must not span two
+  /// registrations.
   struct Part {
     uint64_t bytes = 0;
     bool registered = false;
@@ -44,7 +45,7 @@ class ArenaRegistration {
   const CudaSlots device_;
   const std::span<const std::byte> memory_;
   const uint64_t piece_bytes_;
-  uint64_t registered_bytes_ = 0;  ///< from the begin
+  uint64_t registered_bytes_ = 0;  ///< from the beginning
   bool read_only_ = true;
   std::string refused_;            ///< why the rest is not
 };

@@ -2,9 +2,9 @@
 // The link of an emulated device: a thread that carries chunks from host memory into slots, one at a time, as fast as
 // the link would.
 //
-// A copy begins after the link's latency, and its bytes follow at the link's rate. A thread that waits wakes late, so a
-// copy counts from when the lane was woken, not from when it did wake; a chunk that was there
-// when the one before it ended follows that one without a gap, so lateness never adds up.
+// A copy begins after the link's latency, and its bytes follow at the link's rate. A waiting thread wakes late, so a
+// copy is timed from the call of wake(). A chunk that was available when the previous one ended follows it without a
+// gap, so delays do not add up.
 
 #include <atomic>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace moestro::device {
 struct LinkOptions {
   uint64_t bytes_per_s = 0;
   Nanos latency{0};
-  bool poison_slots = false;  ///< tests: a slot is NaN from the begin of a copy on
+  bool poison_slots = false;  ///< tests: a slot is filled with NaN when a copy begins
 };
 
 class CopyLane final : public ExpertLink {
@@ -40,7 +40,7 @@ class CopyLane final : public ExpertLink {
   const LinkOptions options_;
   tier::Key copying_ = kNone;
   Nanos free_at_{0};
-  std::atomic<int64_t> woken_ns_{0};       ///< when wake() was first called since the lane began to wait; 0: it was not
+  std::atomic<int64_t> woken_ns_{0};       ///< when wake() was first called since the lane began to wait; 0: not called
   bool stop_ = false;
   std::thread thread_;  ///< last: it uses all of the above
 };

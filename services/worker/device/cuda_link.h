@@ -1,15 +1,15 @@
 #pragma once
-// The link of a CUDA device: a thread that has its copy engine carry chunks straight out of the store's arena, on a
-// stream of its own.
+// The link of a CUDA device: a thread that lets the copy engine carry chunks directly out of the store's arena, on its
+// own stream.
 //
-// Two chunks are under way, so that the engine goes from one to the next without the host; a demand overtakes behind
-// them. A chunk counts once its event has come, and an expert's host memory is leased until its last chunk's has.
+// Two chunks are in flight, so that the copy engine continues without the host; a demand overtakes after them. A chunk
+// counts when its event has been reached. An expert's host memory is leased until the event of its last chunk.
 //
-// A slot that has been released may still be read by kernels that are queued. So the order is: queue the kernels,
-// launched(), release the leases. The first chunk into a slot then waits, on the device alone, for the event of the
-// last launch before the slot was released. The compute stream never waits for this one: an expert is leased when it is
-// whole. So the two cannot wait for each other, and whoever waits for a demand has nothing more queued than what the
-// copy waits for.
+// Queued kernels may still read a released slot. So the order is: queue the kernels, call launched(), release the
+// leases. The first chunk into a slot then waits, only on the device, for the event of the last launch before the slot
+// was released. The compute stream never waits for the copy stream, because an expert is leased only when it is
+// complete. So the two streams cannot wait for each other, and an engine that waits for a demand has queued nothing
+// after what the copy waits for.
 
 #include <array>
 #include <atomic>
@@ -29,29 +29,29 @@ class CudaLink final : public ExpertLink {
 
   struct Options {
     uint32_t keys = 0, slots = 0;
-    bool poison_slots = false;  ///< tests: a slot is NaN from the begin of a copy on
+    bool poison_slots = false;  ///< tests: a slot is filled with NaN when a copy begins
   };
   /// All outlive it; the tier gives kUnderWay chunks, as long as the device says. kExhausted: the device has no stream,
   /// events or staging memory to give.
   static Result<std::unique_ptr<CudaLink>> create(tier::DeviceTier& tier, const SlotMemory& slots,
                                                   const ArenaRegistration& arena, const CudaSlots& device,
                                                   const Options& options, const Clock& clock);
-  /// Waits for what is under way: the slots and host memory are nobody's then.
+  /// Waits for copies in flight; slots and host memory are not used after that.
   ~CudaLink() override;
 
   bool is_copying(tier::Key key) const override;
   void released(tier::Slot slot) override { launch_of_[slot] = launches_; }
   void wake() override;
-  /// By the thread that owns the compute stream, while it captures nothing. kUnavailable: the device fell off.
+  /// Called by the thread that owns the compute stream, while it captures nothing. kUnavailable: the device has failed.
   Status launched() override;
 
  private:
-  /// Events of the last launches. A slot released longer ago waits for the oldest of them, which came later.
+  /// Events of the last launches. A slot that was released earlier waits for the oldest of them, which is later.
   static constexpr uint64_t kLaunches = 64;
   struct Flight {
     tier::Chunk chunk;
     MoestroCudaEvent begin = nullptr, end = nullptr;  ///< timed
-    void* staging = nullptr;                          ///< pinned; free again when `end` has come
+    void* staging = nullptr;                          ///< pinned; free again when `end` has been reached
   };
 
   CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device,
@@ -63,7 +63,7 @@ class CudaLink final : public ExpertLink {
   Status queue_copies(const Flight& flight, const std::byte* source);
   void look_at_oldest(std::unique_lock<std::mutex>& lock);
   void arrived(const Flight& flight, float ms);
-  /// What the compute stream has to have done before the slot is written; null: nothing.
+  /// The event that the slot must wait for before it is written; null: none.
   MoestroCudaEvent readers_of(tier::Slot slot) const;
   Status call(const char* name, MoestroCudaResult result) const { return fell_off(device_, name, result); }
 
@@ -77,7 +77,7 @@ class CudaLink final : public ExpertLink {
   size_t oldest_ = 0, under_way_ = 0;
   std::array<MoestroCudaEvent, kLaunches> launch_events_{};  ///< launch n has n % kLaunches; the first is 1
   uint64_t launches_ = 0;
-  std::vector<uint64_t> launch_of_;           ///< by slot: the last before it was released; 0: none
+  std::vector<uint64_t> launch_of_;           ///< by slot: the last launch before it was released; 0: none
   std::atomic<bool> woken_{false};
   bool stop_ = false;
   std::thread thread_;

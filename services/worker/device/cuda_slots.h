@@ -1,5 +1,5 @@
 #pragma once
-// Where experts lie on a CUDA device, and how its calls are answered for.
+// The slots of experts on a CUDA device, and error texts of its calls.
 
 #include <cstdint>
 #include <string>
@@ -10,25 +10,25 @@
 namespace moestro::device {
 
 struct CudaSlots {
-  const MoestroCudaFunctions* functions = nullptr;  ///< live for ever
+  const MoestroCudaFunctions* functions = nullptr;  ///< never freed
   uint32_t index = 0;                               ///< of the device
-  /// Kernels that read slots are queued here; outlives the experts. Only launched() uses it, from the engine's thread.
+  /// The stream with kernels that read slots; outlives the experts. Only launched() uses it, from the engine's thread.
   MoestroCudaStream compute = nullptr;
   uint64_t bytes = 0;  ///< of device memory for slots, in one piece; whole experts of it are used
-  /// Carried at a time. Between two copies a device rests for a microsecond or two: of 4 MiB, at 25 to 55 GB/s, that is
-  /// 1 to 3 %. A demand waits for two of them, 0.15 to 0.3 ms, at most.
+  /// The size of a chunk. Between two copies a device is idle for a microsecond or two: for 4 MiB, at 25 to 55 GB/s,
+  /// that is 1 to 3 %. A demand waits for at most two chunks, 0.15 to 0.3 ms.
   uint64_t chunk_bytes = uint64_t{4} << 20;
 
-  /// What one expert takes.
+  /// Bytes of one expert's slot.
   static constexpr uint64_t slot_bytes(uint64_t expert_bytes) {
     return (expert_bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   static constexpr uint64_t kAlignment = 256;
 };
 
-/// What a device says of a call: "the device cuda:0: copy_in: an illegal memory access was encountered".
+/// The error text of a call: "the device cuda:0: copy_in: an illegal memory access was encountered".
 std::string words_of(const CudaSlots& device, const char* call, MoestroCudaResult result);
-/// OK for 0. Otherwise the device that has worked until now is gone: kUnavailable.
+/// OK for 0. Otherwise kUnavailable: the device worked until now and has failed.
 Status fell_off(const CudaSlots& device, const char* call, MoestroCudaResult result);
 
 }  // namespace moestro::device

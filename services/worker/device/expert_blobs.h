@@ -1,5 +1,5 @@
 #pragma once
-// Where a pack's experts are: by layer and expert, at one precision.
+// The blobs of a pack's experts by layer and expert, at one precision.
 
 #include <cstdint>
 #include <vector>
@@ -15,7 +15,7 @@ struct ExpertBlobs {
   uint64_t bytes = 0;   ///< of one
   std::vector<uint32_t> blob_of;  ///< [layer * experts + expert] -> blob of the manifest
 
-  /// kInvalidArgument: the pack has none of this precision.
+  /// kInvalidArgument: the pack has no experts of this precision.
   static Result<ExpertBlobs> of(const store::Manifest& manifest, DType precision);
 };
 

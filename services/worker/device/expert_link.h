@@ -1,6 +1,6 @@
 #pragma once
-// What carries experts from host memory into the slots of a device: a thread that asks the tier for chunks. Here is
-// what all links share; how a chunk gets there is theirs.
+// Carries experts from host memory into the slots of a device: a thread that asks the tier for chunks. This is the
+// common part; each link copies chunks in its own way.
 
 #include <condition_variable>
 #include <cstdint>
@@ -25,43 +25,43 @@ class ExpertLink {
   /// All outlive it.
   ExpertLink(tier::DeviceTier& tier, const Clock& clock, uint32_t keys)
       : tier_(tier), clock_(clock), sources_(keys, nullptr), began_(keys) {}
-  virtual ~ExpertLink() = default;  ///< theirs end the thread, and nothing is read or written afterwards
+  virtual ~ExpertLink() = default;  ///< derived destructors end the thread; nothing is read or written afterwards
   ExpertLink(const ExpertLink&) = delete;
   ExpertLink& operator=(const ExpertLink&) = delete;
 
-  /// Guards the tier and everything below. The link lets go of it while it copies.
+  /// Guards the tier and everything below. The link releases it while it copies.
   std::mutex& mutex() { return mutex_; }
 
   // With the lock held:
 
-  /// Where a key's bytes lie in host memory; null: nowhere, and no copy of it begins. May not change while the link
-  /// copies the key. A copy's end makes it null.
+  /// Sets the place of a key's bytes in host memory; null: none, so no copy of it begins. It must not change while the
+  /// link copies the key. The end of a copy sets it to null.
   void set_source(tier::Key key, const std::byte* data);
   virtual bool is_copying(tier::Key key) const = 0;
-  /// Keys whose copies have ended since the last call: their sources may go.
+  /// Keys whose copies have ended since the last call; their sources may be released.
   void take_ended(std::vector<Copied>& out);
-  /// Nobody will queue work that reads the slot any more, before it has been leased again. What is queued may still
-  /// read it: see launched().
+  /// No more work that reads the slot will be queued before it is leased again. Queued work may still read it: see
+  /// launched().
   virtual void released(tier::Slot /*slot*/) {}
-  /// Why nothing is carried any more, and will not be: the device fell off.
+  /// Why the link carries nothing any more: the device has failed.
   const Status& failure() const { return failure_; }
 
-  // Without it:
+  // Without the lock:
 
   /// There may be something to carry.
   virtual void wake() = 0;
-  /// Work that reads slots has been queued on the device: those released from here on are not written before it has
+  /// Work that reads slots has been queued on the device: slots released from now on are not written before it has
   /// ended.
   virtual Status launched() { return Status::ok(); }
 
-  /// Waits until a copy has ended since `seen` (its value then) or the link has failed, or until `until`.
+  /// Waits until a copy has ended since `seen`, the link has failed, or `until`.
   void wait_for_end(std::unique_lock<std::mutex>& lock, uint64_t& seen, Nanos until);
   uint64_t ends() const { return ends_; }
 
  protected:
   /// The last chunk of the copy that began at began_[key] has arrived.
   void copy_ended(tier::Key key, bool demand, Nanos end);
-  /// Whoever waits is told. The first failure stays.
+  /// Wakes all waiting threads. The first failure is kept.
   void fail(const Status& failure);
 
   tier::DeviceTier& tier_;
@@ -69,7 +69,7 @@ class ExpertLink {
   std::mutex mutex_;
   std::condition_variable work_, ended_;
   std::vector<const std::byte*> sources_;  ///< by key
-  std::vector<Nanos> began_;               ///< by key: the copy under way
+  std::vector<Nanos> began_;               ///< by key: begin of the copy in progress
 
  private:
   std::vector<Copied> done_;

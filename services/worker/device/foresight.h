@@ -1,5 +1,5 @@
 #pragma once
-// Between the engine and a device: tells the predictor what a step routes and the device what it foresees.
+// Connects the engine and a device: gives the routes of a step to the predictor, and its forecasts to the device.
 
 #include <memory>
 #include <unordered_set>
@@ -15,8 +15,7 @@ namespace moestro::device {
 
 class Foresight final : public engine::ExpertWatch {
  public:
-  /// `predictor`: null for none; what is missing is then copied when it is wanted. `device` outlives it. `top_k`:
-  /// experts of a token.
+  /// `predictor`: null for none; experts are then copied on demand. `device` outlives it. `top_k`: experts of a token.
   Foresight(DeviceExperts& device, std::unique_ptr<prediction::Predictor> predictor, int64_t top_k);
 
   /// Copies go to it as slices of the link's lane. May be null; outlives this. `model_layers`: MoE layer -> the model's
@@ -27,7 +26,7 @@ class Foresight final : public engine::ExpertWatch {
   void begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) override;
   void routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
               std::span<const float> uses) override;
-  /// None while nothing is asked of the predictor; at first, what it will ask for at most.
+  /// 0 while the predictor is not asked for forecasts; at first, the most that it will ask for.
   int32_t gate_lookahead() const override {
     return predictor_ && need_.need() == tier::Need::kForecasts ? predictor_->gate_lookahead() : 0;
   }
@@ -48,17 +47,17 @@ class Foresight final : public engine::ExpertWatch {
   std::unique_ptr<prediction::Predictor> predictor_;
   const int64_t top_k_;
   tier::ForecastNeed need_;
-  bool told_ = false;  ///< the predictor has heard of this step
+  bool told_ = false;  ///< the predictor has been told of this step
   prediction::Forecast forecast_;
   lanes::Timeline* timeline_ = nullptr;
   std::vector<int32_t> model_layers_;
 
   std::vector<engine::WatchedSequence> sequences_;             ///< of the step
-  std::unordered_set<SequenceId> running_;                     ///< seen, and not over
+  std::unordered_set<SequenceId> running_;                     ///< seen, and not ended
   std::vector<prediction::IterationSequence> iteration_;
   std::vector<tier::DeviceTier::Wanted> wanted_;
   std::vector<activation::ActivationCount> counts_;            ///< of a layer, sequence after sequence
-  std::vector<uint32_t> first_count_;                          ///< sequence -> its first in counts_; and the end
+  std::vector<uint32_t> first_count_;                          ///< sequence -> its first entry in counts_, and the end
   std::vector<prediction::SequenceRoutes> routes_;
   std::vector<uint32_t> row_counts_;                           ///< [experts], zero between uses
   std::vector<float> guess_cells_;                             ///< [layers, experts]

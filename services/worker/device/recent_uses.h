@@ -1,10 +1,10 @@
 #pragma once
-// What the device's policy and predictor are worth while it serves: keeps a window of the last uses, and has a thread
-// of the lowest priority replay it with LRU and with Belady's oracle (common/tier/use_window.h).
+// Measures what the device's policy and predictor are worth while it serves: keeps a window of the last uses, which a
+// thread of the lowest priority replays with LRU and with Belady's oracle (common/tier/use_window.h).
 //
-// There is one window. The engine's thread fills it; when it is full it belongs to the replaying thread until that is
-// done; then the next is begun, after so long a pause that the replays take no more than a given share of a core. Whose
-// turn it is lies in one word, so that the engine never waits for a thread that may not run for long.
+// There is one window. The engine's thread fills it. When it is full, it belongs to the replaying thread until that is
+// done. The next window begins after a pause, so that replays take no more than a given share of a core. One word says
+// whose turn it is, so the engine never waits for a thread that may not run for a long time.
 
 #include <atomic>
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace moestro::device {
 
 struct RecentUsesOptions {
-  size_t uses = 0;            ///< of decoding, in a window; 0: eight a slot, within limits
+  size_t uses = 0;            ///< uses by decoding in a window; 0: eight per slot, within limits
   double share_max = 0.002;   ///< of a core, for replays; 0: no pause
 };
 
@@ -30,22 +30,22 @@ class RecentUses {
   RecentUses(const RecentUses&) = delete;
   RecentUses& operator=(const RecentUses&) = delete;
 
-  // By the engine's thread; nothing here waits, or takes memory.
+  // For the engine's thread; nothing here waits or allocates.
 
   void begin_step(bool scan);
-  /// As DeviceTier::routed, with what it has found.
+  /// Like DeviceTier::routed, with its results.
   void routed(std::span<const tier::DeviceTier::Wanted> wanted, std::span<const tier::Found> found);
-  /// What the last window came to, once; uses 0: nothing new.
+  /// The result of the last window, once; uses 0: no new result.
   tier::WindowHits take();
-  /// A window is being filled.
+  /// Whether a window is being filled.
   bool recording() const { return recording_; }
-  /// Processor time of all replays that were looked at.
+  /// Processor time of all finished replays.
   Nanos replays_took() const { return replays_took_; }
-  /// Of decoding, in a window.
+  /// Uses by decoding in a window.
   size_t window_uses() const { return uses_max_; }
 
  private:
-  /// Whose window_, result_ and took_ are: the replaying thread's while kReplaying, else the engine's.
+  /// The owner of window_, result_ and took_: the replaying thread during kReplaying, otherwise the engine.
   static constexpr uint32_t kRecording = 0, kReplaying = 1, kReplayed = 2, kOver = 3;
   void begin_window();
   void hand_over();

@@ -1,5 +1,5 @@
 #pragma once
-// A device's memory for experts: equal slots, apart from host memory.
+// A device's memory for experts: equal slots, separate from host memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,10 +18,11 @@ class SlotMemory {
   /// A CUDA device's, which the calling thread uses: one allocation. kExhausted: the device does not have it.
   static Result<SlotMemory> on_device(const CudaSlots& device, int32_t slots, uint64_t slot_bytes);
 
-  /// As the device knows it: of a CUDA device the host reads nothing there.
+  /// The device's address. On a CUDA device the host cannot read it.
   std::byte* slot(uint32_t index) const { return base_.get() + static_cast<uint64_t>(index) * stride_; }
   uint64_t slot_bytes() const { return slot_bytes_; }
-  /// Of an emulated device: NaN in every precision of weights: whoever reads a slot that holds nothing shows.
+  /// On an emulated device: fills the slot with NaN in every precision of weights, so that reads of an empty slot are
+  /// visible.
   void poison(uint32_t index) const;
 
  private:

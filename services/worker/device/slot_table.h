@@ -1,5 +1,5 @@
 #pragma once
-// Where experts lie in device memory, as whoever queues kernels on a device asks for it.
+// The addresses of experts in device memory, for the code that queues kernels on the device.
 
 #include <cstdint>
 #include <optional>
@@ -15,22 +15,23 @@ namespace moestro::device {
 class SlotTable {
  public:
   virtual ~SlotTable() = default;
-  /// The addresses of a layer's experts now, 0 for those that are not there: [experts]. What is there stays until the
-  /// layer is routed or its step ends, so kernels that read what the layer will want may be queued before anybody knows
-  /// what that is.
+  /// The current addresses of a layer's experts, 0 for those that are absent: [experts]. Present experts stay until the
+  /// layer is routed or its step ends, so kernels that read the layer's experts may be queued before its routes are
+  /// known.
   virtual void addresses(MoeLayerId layer, std::span<uint64_t> out) = 0;
-  /// Every expert of the model is there, and stays.
+  /// Whether every expert of the model is present and stays.
   virtual bool holds_all() const = 0;
-  /// Kernels that read leased slots have been queued on the compute stream, which captures nothing now: those leases
-  /// may go. A slot is not written again before what was queued has ended. kUnavailable: the device fell off.
+  /// Kernels that read leased slots have been queued on the compute stream, which is not capturing now; their leases
+  /// may be released. A slot is not written again before the queued work has ended. kUnavailable: the device has
+  /// failed.
   virtual Status launched() = 0;
 
-  // What is missing may be computed where it lies instead:
+  // Missing experts can be computed in host memory instead:
 
-  /// How long the link takes for an expert, by what it has carried so far; 0: nothing yet.
+  /// How long the link takes for an expert, by its copies so far; 0: unknown.
   virtual Nanos copy_time() const = 0;
-  /// An expert that the layer wants and no copy of which has begun, in host memory: it is not wanted on the device any
-  /// more. None: it is there or on its way, or host memory has it not at hand either, and it goes on being wanted.
+  /// Leases an expert that the layer needs in host memory, if its copy has not begun; the device then no longer needs
+  /// it. nullopt: it is present or being copied, or host memory does not have it; it is still needed on the device.
   virtual std::optional<store::Lease> lease_host(uint32_t blob) = 0;
 };
 

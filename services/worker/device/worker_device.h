@@ -1,6 +1,6 @@
 #pragma once
-// What a worker computes on, between the store and the engine: nothing on the CPU, which reads experts where they lie;
-// a device's own memory, with what brings experts there, elsewhere.
+// The layer between store and engine: on the CPU, which reads experts in place, it does nothing; otherwise it is a
+// device's own memory and the link that brings experts there.
 
 #include <memory>
 #include <string>
@@ -19,36 +19,36 @@ namespace moestro::device {
 struct WorkerDeviceOptions {
   config::DeviceSpec spec;
   std::string cache = "auto";    ///< policy::make_device_policy
-  std::string predict = "auto";  ///< prediction::make_predictor; none: an expert is copied when it is wanted
+  std::string predict = "auto";  ///< prediction::make_predictor; none: experts are copied on demand
   bool cuda_graphs = true;       ///< cuda::CudaParts
 };
 
-/// What is wrong with the names in it, or does not go together: kInvalidArgument, with the names there are.
+/// kInvalidArgument: an unknown name (with the valid ones), or options that do not go together.
 Status check_worker_device(const WorkerDeviceOptions& options);
 
 class WorkerDevice {
  public:
-  /// What an engine with `engine` options is to compute on. `cuda`: opened, where the device is one; `cpu_ops`: this
-  /// machine's. All outlive it. A device's memory is shared out, or the least that would do is named.
+  /// The device for an engine with `engine` options. `cuda`: the opened device, if it is one; `cpu_ops`: this
+  /// machine's. All outlive it. Divides a device's memory; if it is too small, the error names the minimum.
   static Result<WorkerDevice> create(const WorkerDeviceOptions& options, const engine::EngineOptions& engine,
                                      store::BlobSource& host, kernels::Ops& cpu_ops, cuda::CudaDevice* cuda,
                                      const Clock& clock);
 
-  /// Where the engine gets its weights.
+  /// The engine's source of weights.
   store::BlobSource& source() { return experts_ ? static_cast<store::BlobSource&>(*experts_) : *host_; }
-  /// What the engine computes with.
+  /// The engine's backend.
   engine::Backend backend() const;
-  /// Has the engine tell the device what it routes. `timeline` and `history` may be null; all outlive the engine's
+  /// Lets the engine report its routes to the device. `timeline` and `history` may be null; all outlive the engine's
   /// steps.
   Status attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::HistoryView* history);
 
   /// Null on the CPU.
   DeviceExperts* experts() const { return experts_.get(); }
-  /// kUnavailable: the device fell off, and the worker has to end.
+  /// kUnavailable: the device has failed, and the worker must end.
   Status check() const;
-  /// For the log: what is held where, and how it is chosen.
+  /// For the log: which memory holds what, and how it is chosen.
   std::string describe() const;
-  /// How a GPU's memory is shared out, a line each; empty elsewhere.
+  /// The division of a GPU's memory, one line per part; empty for other devices.
   std::vector<std::string> memory_table() const { return budget_.table(); }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// The weights that every token uses. The host computes on them where the blob source has them, leased for the engine's
-// life; a device on its own copy.
+// The weights that every token uses. The host uses them in the blob source's memory, leased for the engine's life. A
+// device uses its own copy.
 
 #include <span>
 #include <string>
@@ -18,7 +18,8 @@ struct MlpWeights {
   kernels::Weight gate, up, down;
 };
 
-/// Pointers into blobs, and to f32 copies of vectors, in the backend's memory. What a layer lacks is null.
+/// Pointers into blobs, and to f32 copies of vectors, in the backend's memory. Weights that a layer does not have are
+/// null.
 struct LayerWeights {
   const float* input_norm = nullptr;
   const float* post_norm = nullptr;
@@ -33,21 +34,21 @@ struct LayerWeights {
 class DenseWeights {
  public:
   /// Waits for the dense blobs. Errors name the tensor that is missing or has another shape than the model's
-  /// description. `memory` is of `ops`, and outlives the weights.
+  /// description. `memory` is the memory of `ops`, and outlives the weights.
   static Result<DenseWeights> load(store::BlobSource& source, const model::ModelDescription& description,
                                    const kernels::Ops& ops, kernels::Memory& memory);
 
-  /// Before a step: has what was found wrong in memory leased anew, waiting for the store to read it again. An error if
-  /// it cannot be read, or lies elsewhere by now.
+  /// Before a step: leases weights that were found wrong in memory again, and waits until the store has read them
+  /// again. An error if they cannot be read, or are now in another place.
   Status renew(store::BlobSource& source);
-  /// After a step: kCorrupt, naming a tensor, if weights that it computed with were found wrong meanwhile.
+  /// After a step: kCorrupt, naming a tensor, if weights that the step used were found wrong meanwhile.
   Status check() const;
 
   const kernels::Weight& embed() const { return embed_; }
   const kernels::Weight& head() const { return head_; }
   const float* norm() const { return norm_; }
   const LayerWeights& layer(size_t index) const { return layers_[index]; }
-  /// Copies in the backend's memory.
+  /// Bytes of copies in the backend's memory.
   int64_t copied_bytes() const { return copies_.bytes(); }
 
  private:
@@ -59,10 +60,10 @@ class DenseWeights {
   Result<const float*> vector(const Tensors& tensors, const std::string& name);
   Status load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops, LayerWeights& out);
 
-  std::unordered_map<uint32_t, store::Lease> leases_;             ///< a device's end with loading
-  std::vector<uint32_t> spoiled_;                                 ///< found wrong, and not leased anew yet
+  std::unordered_map<uint32_t, store::Lease> leases_;             ///< released after loading on a device
+  std::vector<uint32_t> spoiled_;                                 ///< found wrong, and not leased again yet
   std::unordered_map<uint32_t, std::string> names_;               ///< blob -> the first tensor in it
-  std::unordered_map<uint32_t, const std::byte*> placed_;         ///< blob -> where the backend finds it
+  std::unordered_map<uint32_t, const std::byte*> placed_;         ///< blob -> its place for the backend
   kernels::Buffers copies_;
   kernels::Weight embed_, head_;
   const float* norm_ = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// The inference engine: steps of tokens in, tokens and scores out.
+// The inference engine: computes steps of tokens, and returns tokens and scores.
 
 #include <functional>
 #include <memory>
@@ -22,7 +22,7 @@ struct Backend;  // pass.h
 struct RoutedTokens {
   SequenceId sequence;
   bool decode = false;
-  bool text_ends = false;  ///< how far they stand is said when the sequence is released
+  bool text_ends = false;  ///< how many of them count is known when the sequence is released
   int64_t first_position = 0, tokens = 0;
   int64_t moe_layers = 0, top_k = 0;
   int64_t step_tokens = 0, first_row = 0;
@@ -37,7 +37,7 @@ class Engine {
   /// Leases the dense weights and makes all buffers. `source`, `ops` and `clock` outlive the engine.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, store::BlobSource& source,
                                                 kernels::Ops& ops, const Clock& clock);
-  /// On another backend than the CPU.
+  /// On a backend other than the CPU.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, store::BlobSource& source,
                                                 const Backend& backend, const Clock& clock);
   ~Engine();
@@ -48,8 +48,8 @@ class Engine {
   const EngineLimits& limits() const;
   /// Bytes of the KV cache.
   int64_t kv_bytes() const;
-  int64_t kv_host_bytes() const;  ///< of what lies beside it in host memory
-  /// Bytes of weights that a step reads, as they are stored; norms and biases are not counted.
+  int64_t kv_host_bytes() const;  ///< of its further blocks in host memory
+  /// Bytes of weights that a step reads, as stored. Norms and biases are not counted.
   struct WeightTraffic {
     double layer_bytes = 0;   ///< of every step: attention, router, dense and shared parts of all layers
     double head_bytes = 0;    ///< of a step that needs logits
@@ -58,8 +58,8 @@ class Engine {
   };
   WeightTraffic weight_traffic() const;
 
-  /// Runs one plan. An error concerns the plan as a whole; what is wrong with one sequence is in its outcome. `out` is
-  /// overwritten and keeps its memory: with the same one at every step, decoding allocates nothing.
+  /// Runs one plan. An error concerns the whole plan; an error of one sequence is in its outcome. `out` is overwritten
+  /// and keeps its memory: if the same object is used at every step, decoding allocates nothing.
   Status step(const StepPlan& plan, StepOutcome& out);
   void release(std::span<const ReleasedSequence> released);
   /// Forgets every sequence and all KV contents (a new KV epoch).
@@ -68,7 +68,7 @@ class Engine {
   void set_timeline(lanes::Timeline* timeline);  ///< may be null; outlives the engine
   void set_expert_watch(ExpertWatch* watch);    ///< may be null; outlives the engine
   void set_route_observer(RouteObserver observer);
-  /// Hears of every sequence that is released.
+  /// The observer is called for every released sequence.
   void set_release_observer(ReleaseObserver observer);
 
  private:

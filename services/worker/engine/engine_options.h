@@ -1,5 +1,5 @@
 #pragma once
-// What an engine is built with, and the limits that follow from it.
+// The options of an engine, and the limits that follow from them.
 
 #include <cstdint>
 #include <optional>
@@ -10,8 +10,7 @@
 
 namespace moestro::engine {
 
-/// What a query sees of its sequence in every layer: the first `sinks` positions and the last `window`, its own
-/// included.
+/// The positions that a query sees in every layer: the first `sinks` and the last `window`, including its own.
 struct VisiblePositions {
   int64_t sinks = 0;
   int64_t window = 0;  ///< 0: all positions
@@ -21,20 +20,21 @@ struct EngineOptions {
   std::string model;            ///< id as served; a plan for another model is refused
   int64_t kv_tokens = 8192;     ///< capacity of the KV cache, rounded up to whole blocks
   int64_t kv_host_tokens =
-      0;  ///< beside it, in the host's memory: what makes room in a device's is kept there; rounded up to whole blocks
+      0;  ///< further capacity in host memory for blocks evicted from a device's; rounded up to whole blocks
   int64_t context_max =
-      0;  ///< positions of a sequence; 0, or more than the model has or the cache holds: as many as those allow
+      0;  ///< positions of a sequence; 0, or more than model or cache allow: as many as they allow
   int64_t step_tokens_max = 512;
   int64_t step_sequences_max = 256;
-  std::optional<DType> expert_precision = std::nullopt;  ///< none: the pack's first
-  std::optional<double> capacity_factor = std::nullopt;  ///< none: an expert takes all its tokens
+  std::optional<DType> expert_precision = std::nullopt;  ///< nullopt: the pack's first
+  std::optional<double> capacity_factor = std::nullopt;  ///< nullopt: an expert takes all its tokens
   DType kv_dtype = DType::kF32;
-  VisiblePositions visible = {};  ///< of a window: contexts are longer than the model's, and than the cache
-  Nanos compute_floor{0};  ///< the least time of one expert and of one attention: an emulated device waits out the rest
+  VisiblePositions visible = {};  ///< with a window, contexts may be longer than the model's and than the cache
+  Nanos compute_floor{0};  ///< the least time of one expert and of one attention; an emulated device waits for the rest
+                           ///< of it
   bool poison_kv = false;       ///< tests: the empty cache is NaN
 };
 
-/// What plans are checked against.
+/// The limits that plans are checked against.
 struct EngineLimits {
   std::string model;
   int64_t vocab = 0;

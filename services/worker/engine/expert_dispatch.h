@@ -1,5 +1,5 @@
 #pragma once
-// Which tokens go to which expert, and the leases of the experts of the layer at hand.
+// Groups the tokens of a layer by expert, and holds the leases of the current layer's experts.
 
 #include <optional>
 #include <span>
@@ -15,29 +15,27 @@ namespace moestro::engine {
 
 class ExpertDispatch {
  public:
-  /// Rows that an expert takes of a step with so many tokens: ceil(factor * tokens * top_k / experts), as Switch
-  /// Transformer has it.
+  /// The rows that an expert takes in a step with this many tokens: ceil(factor * tokens * top_k / experts), as in
+  /// Switch Transformer.
   static int64_t capacity(double factor, int64_t tokens, int64_t top_k, int64_t experts);
 
   static Result<ExpertDispatch> create(store::BlobSource& source, int64_t moe_layers, int64_t experts, DType precision);
 
   /// Sorts the choices of a layer, ids [tokens, top_k], by expert. The result holds every expert that has rows, by id.
-  /// No expert gets rows of the tokens where `left_out` is not 0 (empty: there are none), nor more rows than the
-  /// capacity.
+  /// Tokens whose `left_out` is not 0 (empty: none) have no rows. No expert gets more rows than the capacity.
   std::span<const lanes::RoutedExpert> route(MoeLayerId layer, std::span<const int32_t> ids, int64_t top_k,
                                              std::span<const uint8_t> left_out = {});
-  /// The choices that no expert got, by token: whoever sums the rows takes theirs as zero.
+  /// The choices that no expert got, by token. Their rows count as zero in the sum.
   std::span<const kernels::RoutedRow> dropped() const { return dropped_; }
-  /// By expert of the layer: the sum of its rows' shares, what its use counts (store::UseWeight).
+  /// By expert of the layer: the sum of its rows' shares, which is the weight of its use (store::UseWeight).
   std::span<const float> uses() const { return use_; }
   /// (token, rank) of an expert, by token.
   std::span<const kernels::RoutedRow> rows(int32_t expert) const;
 
-  /// From now on an expert takes no more rows of a layer than capacity(): the first ones, in the order of the step's
-  /// rows.
+  /// From now on an expert takes at most capacity() rows of a layer: the first ones, in the order of the step's rows.
   void set_capacity_factor(double factor) { capacity_factor_ = factor; }
-  /// `row_share`: 1 / (rows of its sequence in this step), by row; it lives until the step has ended. Empty: each row
-  /// counts whole.
+  /// `row_share`: 1 / (rows of its sequence in this step), by row; must live until the step has ended. Empty: each row
+  /// counts as 1.
   void begin_step(PlanId plan, std::span<const float> row_share = {}) {
     plan_ = plan;
     row_share_ = row_share;
@@ -45,9 +43,9 @@ class ExpertDispatch {
   }
   /// Choices of this step that were dropped because their expert was full.
   uint64_t over_capacity() const { return over_capacity_; }
-  /// True: the expert is resident and leased now. False: the read is noted; request_missing() asks for it.
+  /// True: the expert is resident and leased now. False: the read is recorded, and request_missing() requests it.
   bool acquire(lanes::TaskId read, int32_t expert);
-  /// An expert that acquire() noted is not asked for after all.
+  /// Cancels an expert that acquire() recorded, before it is requested.
   void withdraw(int32_t expert);
   /// Its blob at the layer that was routed last.
   uint32_t blob(int32_t expert) const { return blob_of(expert); }
@@ -55,19 +53,19 @@ class ExpertDispatch {
 
   struct Arrival {
     lanes::TaskId read = -1;
-    Status status;  ///< an error: this expert cannot be had, and it says which
+    Status status;  ///< an error: this expert cannot be loaded; the message names it
   };
-  /// Waits for the next expert that was asked for.
+  /// Waits for the next requested expert.
   Result<Arrival> wait();
 
-  /// Null if the expert could not be had.
+  /// Null if the expert could not be loaded.
   const std::byte* data(int32_t expert) const;
-  /// kCorrupt, naming it, if its bytes were found wrong in memory since it was acquired: what was computed with it is
-  /// void.
+  /// kCorrupt, naming it, if its bytes were found wrong in memory since it was acquired; results computed with it are
+  /// invalid.
   Status release(int32_t expert);
-  /// The same of a lease that another held of this expert.
+  /// The same for another lease of this expert.
   Status check(int32_t expert, const store::Lease& lease) const;
-  /// After an error: lets go of everything and forgets what is under way.
+  /// After an error: releases everything and drops outstanding requests.
   void abandon();
 
  private:
@@ -91,7 +89,7 @@ class ExpertDispatch {
   std::vector<kernels::RoutedRow> rows_, dropped_;
   std::vector<lanes::RoutedExpert> routed_;
   std::vector<store::Lease> leases_;           ///< by expert
-  std::vector<lanes::TaskId> read_of_;         ///< by expert, -1: not under way
+  std::vector<lanes::TaskId> read_of_;         ///< by expert, -1: not requested
   std::vector<uint32_t> missing_;
 };
 

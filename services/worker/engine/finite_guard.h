@@ -1,8 +1,8 @@
 #pragma once
-// After each layer: which sequences' activations have become NaN, infinite, or too large for the next norm. Such a
-// sequence fails alone; its rows are out of the rest of the step. Costs one read of the residual stream, 4 bytes per
-// value and layer, while it is in cache: 8 KiB for a token of hidden size 2048, beside the tens of MiB of experts that
-// the layer reads for it.
+// Finds, after each layer, sequences whose activations have become NaN, infinite, or too large for the next norm. Such
+// a sequence fails alone, and its rows are left out of the rest of the step. The cost is one read of the residual
+// stream, 4 bytes per value and layer, while it is in cache: 8 KiB for a token of hidden size 2048, compared with the
+// tens of MiB of experts that the layer reads for it.
 
 #include <cstdint>
 #include <span>
@@ -18,14 +18,14 @@ class FiniteGuard {
  public:
   FiniteGuard(kernels::Ops& ops, int64_t hidden, int64_t step_tokens_max);
 
-  /// Both live until the step has ended; `failed`: one Status per sequence of the plan.
+  /// Both must live until the step has ended. `failed`: one Status per sequence of the plan.
   void begin(const StepBatch& batch, std::vector<Status>& failed);
-  /// x: [rows, hidden] after `layer`. Rows that are not finite become zero, so that nothing spreads from them.
+  /// x: [rows, hidden] after `layer`. Rows that are not finite become zero, so that they cannot affect others.
   void check(size_t layer, float* x);
-  /// A backend that looks itself has found this row not finite after `layer`: `what` of it, as "3 of 2048 values are
-  /// not finite", and `others` more rows of its sequence.
+  /// For a backend that checks by itself: this row is not finite after `layer`. `what`: "3 of 2048 values are not
+  /// finite"; `others`: further such rows of its sequence.
   void fail_row(size_t layer, int64_t row, const std::string& what, int64_t others);
-  /// This sequence has failed with `why`, unless it had before.
+  /// Fails this sequence with `why`, unless it has failed before.
   void fail(uint32_t sequence, const Status& why);
 
   /// One per row of the step: not 0 if its sequence has failed. Empty while none has.

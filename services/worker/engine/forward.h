@@ -1,5 +1,5 @@
 #pragma once
-// The tasks of a step on the CPU: what each kind of task computes, on buffers that are made once.
+// The tasks of a step on the CPU: the computation of each kind of task, on buffers that are allocated once.
 
 #include <cstdint>
 #include <optional>
@@ -26,12 +26,12 @@ class Forward final : public lanes::TaskRunner {
     lanes::Schedule& schedule;
   };
   Forward(const Parts& parts, int64_t step_tokens_max, bool poison);
-  /// Whether all buffers could be made.
+  /// Whether all buffers could be allocated.
   Status status() const { return math_.status(); }
 
-  /// The step that the following tasks belong to. All three live until it has ended; `failed` holds one Status per
-  /// sequence of the plan and receives those whose expert cannot be had, and those whose activations become NaN or
-  /// infinite.
+  /// Begins the step that the following tasks belong to. The arguments must live until it has ended. `failed` has one
+  /// Status per sequence of the plan. It receives the errors of sequences whose expert cannot be loaded, or whose
+  /// activations become NaN or infinite.
   void begin(PlanId plan, const StepBatch& batch, lanes::TaskGraph& graph, std::vector<Status>& failed);
   void abandon();
   /// May be null; outlives this.

@@ -1,5 +1,5 @@
 #pragma once
-// What a layer computes on the rows of a step, all but its experts: on whichever backend, in that backend's memory.
+// The computation of a layer on the rows of a step, without its experts, for any backend, in that backend's memory.
 
 #include <cstdint>
 #include <vector>
@@ -24,18 +24,18 @@ class LayerMath {
     const RopeTables& rope;
   };
   LayerMath(const Parts& parts, int64_t step_tokens_max);
-  /// Whether all buffers could be made.
+  /// Whether all buffers could be allocated.
   Status status() const { return buffers_.status(); }
 
-  /// The step that the following concerns; `batch` lives until it has ended.
+  /// Begins a step; `batch` must live until it has ended.
   void begin(const StepBatch& batch);
 
   // x: the residual stream, [rows, hidden].
 
   void embed(float* x);
-  /// x += attention of its norm. h() is then what the layer's experts or MLP take.
+  /// x += attention(norm(x)). h() is then the input of the layer's experts or MLP.
   void attention(size_t layer, float* x);
-  /// h(), once more, from the stream as attention() has left it.
+  /// Computes h() again from the stream after attention().
   void norm_after_attention(size_t layer, const float* x);
   const float* h() const { return h_; }
   /// The choices of a sparse layer: [rows, top_k].
@@ -46,10 +46,11 @@ class LayerMath {
   void add_shared_expert(size_t layer, float* x);
 
  private:
-  /// How queries meet the sinks' keys in layers with this window; sent once for all that have the same.
+  /// Sends the rotation of queries for the sinks' keys in layers with this window, once for all layers with the same
+  /// window.
   void send_sink_rotation(const kernels::AttentionShape& shape);
   void project_qkv(const model::AttentionSpec& spec, const LayerWeights& w);
-  /// The queries as the sinks' keys meet them, from q_ before it is rotated; null where no row has a gap.
+  /// The queries rotated for the sinks' keys, from q_ before it is rotated; null if no row has a gap.
   const float* rotate_for_sinks(size_t layer);
   void run_mlp(const MlpWeights& w, float* out);
   void norm(const float* x, const float* weight);
@@ -61,7 +62,7 @@ class LayerMath {
   // h: normed input of a block; out: a block's output before it is added.
   float *h_, *out_, *q_, *k_, *v_, *attended_, *gate_, *up_, *router_logits_, *shared_out_, *shared_logit_, *cos_,
       *sin_;
-  int64_t sink_window_ = 0;  ///< that sink_cos_ and sink_sin_ are for; 0: for none
+  int64_t sink_window_ = 0;  ///< window of sink_cos_ and sink_sin_; 0: none
   float *sink_q_ = nullptr, *sink_cos_ = nullptr, *sink_sin_ = nullptr;
   std::vector<float> sink_cos_list_, sink_sin_list_;
 };

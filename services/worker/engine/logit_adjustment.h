@@ -1,6 +1,6 @@
 #pragma once
-// What a request changes of the model's logits before a token is drawn: penalties of tokens that are there already, a
-// bias of its own, and the tokens that a grammar allows. Log-probabilities in answers are of the model's own logits.
+// The changes of a request to the model's logits before a token is drawn: penalties for tokens that already occur, its
+// bias, and the tokens that a grammar allows. Log-probabilities in answers are those of the model's own logits.
 
 #include <span>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace moestro::engine {
 
-/// The tokens of a sequence as penalties see them: which are there, and how often each was sampled.
+/// The tokens of a sequence for penalties: which occur, and how often each was sampled.
 class TokenHistory {
  public:
   struct Entry {
@@ -18,8 +18,8 @@ class TokenHistory {
     uint32_t sampled = 0;  ///< times among the tokens after the prompt
   };
 
-  /// Entries [first, first + tokens.size()) of the sequence's tokens; `first` is 0, which forgets what was there, or
-  /// length(). The first `prompt` tokens are the prompt.
+  /// Entries [first, first + tokens.size()) of the sequence's tokens; `first` is length(), or 0, which replaces all
+  /// entries. The first `prompt` tokens are the prompt.
   void update(int64_t first, std::span<const TokenId> tokens, int64_t prompt);
   int64_t length() const { return length_; }
   const std::vector<Entry>& entries() const { return entries_; }  ///< by id
@@ -30,12 +30,12 @@ class TokenHistory {
   int64_t length_ = 0;
 };
 
-/// Checks what a plan says of one sequence's sampling beyond its distribution. `name` begins the message.
+/// Checks the adjustments in a plan for one sequence. `name` begins the message.
 Status check_adjustment(const std::string& name, const Sampling& sampling, int64_t vocab);
 
-/// The order: repetition penalty (a positive logit of a token that is there is divided by it, a negative one
-/// multiplied), then minus frequency_penalty for each time that a token was sampled and presence_penalty if it was,
-/// then the bias, then what is not allowed becomes -infinity.
+/// The order: repetition penalty (a positive logit of a token that occurs is divided by it, a negative one multiplied);
+/// minus frequency_penalty for each time that a token was sampled, and minus presence_penalty if it was sampled; bias;
+/// tokens that are not allowed become -infinity.
 void adjust_logits(std::span<float> logits, const Sampling& sampling, const TokenHistory& history);
 
 }  // namespace moestro::engine

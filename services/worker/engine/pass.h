@@ -1,6 +1,5 @@
 #pragma once
-// How a step's rows go through the model: on the CPU as a schedule's task graph, on a device as launches on its
-// streams.
+// Takes a step's rows through the model: on the CPU as a schedule's task graph, on a device as launches on its streams.
 
 #include <functional>
 #include <memory>
@@ -26,21 +25,20 @@ class Pass {
  public:
   virtual ~Pass() = default;
 
-  /// All rows of a checked step, one at least. `failed` and `outcomes` hold one entry per sequence of the plan:
-  /// `failed` receives those whose expert cannot be had and those whose activations are not finite, `outcomes` the
-  /// sampled tokens and scores of the others. An error concerns the step as a whole: nothing of it is wanted any more
-  /// then, and the watch has been told.
+  /// Computes all rows of a checked step, at least one. `failed` and `outcomes` have one entry per sequence of the
+  /// plan. `failed` receives the errors of sequences whose expert cannot be loaded or whose activations are not finite;
+  /// `outcomes` receives the sampled tokens and scores of the others. An error concerns the whole step; the watch has
+  /// then been told to abandon it.
   virtual Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed,
                                              std::vector<SequenceOutcome>& outcomes) = 0;
 
-  /// Copies between blocks of the cache, each after the one before it, and all before the next step's computing. Ids
-  /// are checked.
+  /// Copies between blocks of the cache, in order, all before the next step's computation. Ids are already checked.
   virtual void copy_kv(std::span<const KvCopy> copies) = 0;
 
   virtual void set_watch(ExpertWatch* watch) = 0;              ///< may be null; outlives this
   virtual void set_timeline(lanes::Timeline* timeline) = 0;    ///< may be null; outlives this
 
-  // Of the step before:
+  // For the last step:
 
   /// Its choices: [moe layer][row][rank]. Weights in the same shape.
   virtual std::span<const int32_t> routes() const = 0;

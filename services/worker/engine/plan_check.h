@@ -1,5 +1,6 @@
 #pragma once
-// Whether a plan can be run. Plans come from a peer: everything the engine relies on is checked here, and nowhere else.
+// Whether a plan can be run. Plans come from a peer. Everything that the engine relies on is checked here, and only
+// here.
 
 #include <span>
 #include <vector>
@@ -15,26 +16,26 @@ struct TokenRange {
   uint32_t first = 0, count = 0;
 };
 
-/// Whether both blocks of every copy are there, and one of them at least is computed with.
+/// Checks that both blocks of every copy exist, and that at least one is in the cache that is computed with.
 Status check_copies(const StepPlan& plan, const EngineLimits& limits);
 
-/// What is wrong with the plan as a whole: sizes, model, tokens that name no sequence or are not consecutive.
-/// Fills `ranges`, one per sequence.
+/// Checks the plan as a whole: sizes, model, tokens that name no sequence or are not consecutive. Fills `ranges`, one
+/// per sequence.
 Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<TokenRange>& ranges);
 
-/// What is wrong with one sequence, after its block table was brought up to date: ids, positions, targets, KV that was
-/// never written. `filled`: written tokens of each block of the cache.
+/// Checks one sequence after its block table was updated: ids, positions, targets, KV that was never written. `filled`:
+/// written tokens of each block of the cache.
 Status check_sequence(const StepPlan& plan, const PlanSequence& sequence, TokenRange range, const SequenceState& state,
                       const EngineLimits& limits, std::span<const uint8_t> filled);
 
-/// Applies the plan's changes to the block table, or says why they cannot be; then the table is as before.
+/// Applies the plan's changes to the block table. On an error the table is unchanged.
 Status update_blocks(const PlanSequence& sequence, const EngineLimits& limits, std::vector<uint32_t>& table);
 
-/// Likewise for what penalties see of the sequence.
+/// The same for the sequence's token history for penalties.
 Status update_history(const StepPlan& plan, const PlanSequence& sequence, const EngineLimits& limits,
                       SequenceState& state);
 
-/// Whether the sequence was to go on with what the parent plan sampled, and that has ended it.
+/// Whether the sequence should continue with what the parent plan sampled, and that token has ended it.
 bool has_ended(const StepPlan& plan, const PlanSequence& sequence, TokenRange range, const SequenceState& state);
 
 }  // namespace moestro::engine

@@ -9,20 +9,20 @@
 
 namespace moestro::engine {
 
-/// Inverse frequencies [rotary_dim / 2] at sequence length `length`. Only dynamic scaling looks at the length.
+/// Inverse frequencies [rotary_dim / 2] at sequence length `length`. Only dynamic scaling uses the length.
 std::vector<float> inverse_frequencies(const model::RopeSpec& rope, int64_t length);
-/// What cosines and sines are multiplied with: 1 except for yarn.
+/// The factor of cosines and sines: 1 except for yarn.
 double attention_factor(const model::RopeSpec& rope);
 
 class RopeTables {
  public:
   RopeTables() = default;
-  /// Rows for positions [0, positions). With dynamic scaling position p has the frequencies of length p + 1: what
-  /// decoding token by token with a cache gives, and independent of how a prompt is cut into chunks.
+  /// Rows for positions [0, positions). With dynamic scaling, position p has the frequencies of length p + 1. This is
+  /// what decoding token by token with a cache gives, and it does not depend on how a prompt is cut into chunks.
   RopeTables(const model::RopeSpec& rope, int64_t positions);
 
-  /// The row of any position. Behind the table's end angles are computed in double: no reference says how to round them
-  /// there, and the difference of two stays exact however far they are. Not with dynamic scaling.
+  /// Appends the row of any position. Beyond the table's end, angles are computed in double: there is no reference for
+  /// their rounding, and the difference of two positions stays exact at any distance. Not with dynamic scaling.
   void append(int64_t position, std::vector<float>& cos, std::vector<float>& sin) const;
 
   int64_t half_dim() const { return half_; }

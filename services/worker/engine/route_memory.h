@@ -1,9 +1,10 @@
 #pragma once
-// What the token at each position of the KV cache chose at every MoE layer, kept beside its keys and values: a sequence
-// that begins with blocks which another has computed has used those experts as much as if it had computed them itself.
+// The choices of the token at each position of the KV cache at every MoE layer, kept in addition to its keys and
+// values. A sequence that begins with blocks of another one counts as having used those experts, as if it had computed
+// the blocks itself.
 //
-// Two bytes for each choice; of a model with 48 layers that choose 8 experts 768 bytes a token, less than a hundredth
-// of its keys and values.
+// Two bytes per choice. For a model with 48 layers that choose 8 experts this is 768 bytes per token, less than a
+// hundredth of its keys and values.
 
 #include <cstdint>
 #include <span>

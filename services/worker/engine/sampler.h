@@ -1,5 +1,5 @@
 #pragma once
-// From a row of logits to a token, and to log-probabilities.
+// Draws a token from a row of logits, and computes log-probabilities.
 
 #include <cstdint>
 #include <span>
@@ -15,11 +15,11 @@ class Sampler {
   /// `ops` outlives it.
   explicit Sampler(kernels::Ops& ops) : ops_(ops) {}
 
-  /// The token after `position` (the position of the row's own token). Temperature, then the top_k best, then the
-  /// smallest set of the best that has top_p of what is left, then those with at least min_p times the best one's
-  /// probability; drawn with the random number of (seed, choice, position). Logits are finite, or -infinity where a
-  /// token is not to be drawn; one at least is finite. The vocabulary is never sorted: a row of 32,000 costs 0.1 to 0.3
-  /// ms, whatever is asked for (sampler_test).
+  /// The token after `position` (the position of the row's own token). The order: temperature; the top_k best; the
+  /// smallest set of the best that has top_p of the rest; those with at least min_p times the best one's probability.
+  /// The token is drawn with the random number of (seed, choice, position). Logits are finite, or -infinity for tokens
+  /// that must not be drawn; at least one is finite. The vocabulary is never sorted: a row of 32,000 costs 0.1 to 0.3
+  /// ms with any setting (sampler_test).
   TokenId sample(std::span<const float> logits, const Sampling& sampling, int64_t position);
 
   /// log(sum(exp(logits))), summed in double.
@@ -39,13 +39,13 @@ class Sampler {
   static bool better(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   }
-  /// candidates_: the n best, in order.
+  /// Fills candidates_ with the n best, in order.
   void take_best(std::span<const float> logits, size_t n);
-  // Each gives the weight 0 to tokens that are not to be drawn. Weights are those of `logits`, at most 1.
+  // Each sets the weight of tokens that must not be drawn to 0. Weights are those of `logits`, at most 1.
   void drop_all_but_best(std::span<const float> logits, size_t n);
   void drop_tail(std::span<const float> logits, double top_p);
   void drop_unlikely(float min_p);
-  /// The token that `share` of all weights falls on.
+  /// The token at `share` of the cumulative weights.
   TokenId draw(double share);
 
   kernels::Ops& ops_;

@@ -1,5 +1,5 @@
 #pragma once
-// What the worker remembers of a sequence between plans. All of it can be rebuilt from the sequence's tokens.
+// The worker's state of a sequence between plans. All of it can be rebuilt from the sequence's tokens.
 
 #include <cstdint>
 #include <unordered_map>
@@ -14,7 +14,7 @@ struct SequenceState {
   int64_t counted = 0;   ///< positions whose routes have been counted: a recomputed one is not counted again
   PlanId last_plan;
   TokenId last_sampled = -1;
-  TokenHistory history;  ///< kept where penalties want it
+  TokenHistory history;  ///< kept if penalties need it
   bool decoding = false;  ///< has sampled before
 };
 

@@ -10,7 +10,7 @@
 
 namespace moestro::engine {
 
-/// A row whose logits are needed, and for what.
+/// A row whose logits are needed, and what for.
 struct LogitRow {
   int32_t row = 0;
   uint32_t sequence = 0;    ///< index in the plan
@@ -28,7 +28,7 @@ struct SummedRows {
 struct StepBatch {
   std::vector<int32_t> ids, positions;
   std::vector<uint32_t> sequence_of;  ///< row -> index in the plan
-  std::vector<float> row_share;       ///< row -> 1 / (rows of its sequence): 1 where a token is decoded
+  std::vector<float> row_share;       ///< row -> 1 / (rows of its sequence): 1 for a decoded token
   std::vector<TokenRange> rows_of;    ///< sequence of the plan -> its rows; none if it failed
   std::vector<kernels::AttentionSequence> attention;
   std::vector<LogitRow> logit_rows;

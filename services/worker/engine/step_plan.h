@@ -1,5 +1,5 @@
 #pragma once
-// A step as the engine sees it: what the messages of common/wire/worker_messages.fbs say, in plain values.
+// A step for the engine: the messages of common/wire/worker_messages.fbs as plain values.
 
 #include <cstdint>
 #include <string>
@@ -43,7 +43,7 @@ struct Sampling {
 
 struct PlanSequence {
   SequenceId id;
-  uint32_t blocks_first = 0;     ///< from this entry on its block table becomes `blocks`
+  uint32_t blocks_first = 0;     ///< from this entry on, its block table is `blocks`
   std::vector<uint32_t> blocks;
   bool sample = false;           ///< after its last token
   Sampling sampling;
@@ -66,7 +66,7 @@ struct KvCopy {
   uint32_t from = 0, to = 0;
 };
 
-/// A sequence to forget; of its positions the first `length` stand.
+/// A sequence to forget; its first `length` positions count.
 struct ReleasedSequence {
   SequenceId id;
   int64_t length = 0;
@@ -76,7 +76,7 @@ struct ReleasedSequence {
 /// Tokens of a sequence are consecutive, in the order of their positions.
 struct StepPlan {
   PlanId id;
-  PlanId parent;  ///< the plan before it; if that failed as a whole, so does this one; 0: none
+  PlanId parent;  ///< the previous plan; if that failed completely, so does this one; 0: none
   std::string model;
   std::vector<PlanSequence> sequences;
   std::vector<PlanToken> tokens;
@@ -94,7 +94,7 @@ struct TokenScore {
 };
 struct SampledToken {
   TokenId id = 0;
-  bool scored = false;  ///< log-probabilities were asked for
+  bool scored = false;  ///< log-probabilities were requested
   TokenScore score;
 };
 
@@ -107,7 +107,7 @@ struct SequenceOutcome {
   Status status;  ///< an error: this sequence failed, the others stand
 };
 
-/// What a step on a device did beside what the device's memory tells of itself.
+/// Figures of a step on a device, in addition to those of its memory.
 struct DeviceWork {
   uint64_t host_experts = 0;  ///< experts that the CPU computed instead of waiting for the link
   uint64_t host_rows = 0;     ///< (token, expert) choices of theirs
@@ -123,7 +123,7 @@ struct StepOutcome {
   uint64_t dropped_rows = 0;         ///< (token, expert) choices beyond the capacity factor
   DeviceWork device = {};
 
-  /// Empty, for `count` sequences; keeps its memory.
+  /// Resets it for `count` sequences; keeps its memory.
   void begin(PlanId of, size_t count);
 };
 

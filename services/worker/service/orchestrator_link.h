@@ -1,6 +1,6 @@
 #pragma once
 // The worker's side of the connection to the orchestrator: registration, heartbeats, plans in, results out. Its own
-// thread owns the socket, so that a step that takes seconds does not look like death.
+// thread owns the socket, so that a worker in a step of several seconds does not appear dead.
 
 #include <algorithm>
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace moestro::worker {
 
-/// What the engine thread is to do next.
+/// The next job of the engine's thread.
 struct RunPlan {
   uint64_t epoch = 0;
   engine::StepPlan plan;
@@ -46,9 +46,9 @@ class WorkerService::Link {
     plans_done_.fetch_add(1);
     say(epoch, std::move(message));
   }
-  /// Sends something else, likewise.
+  /// Sends another message, unless its epoch is over.
   void say(uint64_t epoch, std::vector<std::byte> message);
-  /// Sends what was answered and ends the thread.
+  /// Sends outstanding answers and ends the thread.
   void close();
   void drain();
   bool attach_anew() const { return attach_anew_.load(); }
@@ -81,7 +81,7 @@ class WorkerService::Link {
   uint32_t worker_ = 0;
   Clock::time_point due_{};  ///< of the next heartbeat or registration
 
-  // Shared.
+  // Shared by both threads.
   std::atomic<uint64_t> plans_done_{0};
   std::atomic<bool> drain_{false}, closing_{false}, attach_anew_{false};
   std::mutex mutex_;

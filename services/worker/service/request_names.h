@@ -1,5 +1,5 @@
 #pragma once
-// Whose the sequences are that this worker holds, for its log. Engine thread.
+// The requests of this worker's sequences, for its log. Engine's thread.
 
 #include <span>
 #include <string>
@@ -11,12 +11,12 @@ namespace moestro::worker {
 
 class RequestNames {
  public:
-  /// Before the plan is run: it lets some sequences go, and these names came with it.
+  /// Call it before the plan is run. The plan releases some sequences and brings these names.
   void learn(const engine::StepPlan& plan, const std::vector<RequestName>& names);
   void forget(std::span<const engine::ReleasedSequence> released);
   void forget_all() { names_.clear(); }
-  /// "req-a,req-b,req-c and 4 more": the requests of the plan; or of those of its sequences alone that failed. Empty
-  /// where none has a name.
+  /// "req-a,req-b,req-c and 4 more": the requests of the plan, or only those of its failed sequences. Empty if none has
+  /// a name.
   std::string of(const engine::StepPlan& plan) const;
   std::string of_failed(const engine::StepOutcome& outcome) const;
 

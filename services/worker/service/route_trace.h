@@ -1,8 +1,8 @@
 #pragma once
 // The routing trace (`--trace FILE`): JSON Lines, one line per token of a request with the experts of every MoE layer.
-// A step may be ahead of what the orchestrator knows (a sequence that is sent back or cancelled), so lines wait until
-// the sequence goes on from them or is released; where an answer may end in its text, which only the orchestrator sees,
-// until it is released. Each position is there once.
+// A step may be ahead of what the orchestrator knows (a sequence is sent back or cancelled), so lines wait until the
+// sequence continues from them or is released. If an answer may end in its text, which only the orchestrator sees, they
+// wait until it is released. Each position is written once.
 
 #include <cstdio>
 #include <filesystem>
@@ -18,16 +18,17 @@ namespace moestro::worker {
 
 class RouteTrace {
  public:
-  /// Makes the file and writes its first line. A name that ends in .zst is refused: this writer does not compress.
+  /// Creates the file and writes its first line. A name that ends in .zst is refused, because this writer does not
+  /// compress.
   static Result<std::unique_ptr<RouteTrace>> create(const std::filesystem::path& path, const std::string& model,
                                                     const model::ModelSpec& spec);
   ~RouteTrace();
   RouteTrace(const RouteTrace&) = delete;
   RouteTrace& operator=(const RouteTrace&) = delete;
 
-  /// Appends the tokens. Lines that stand now go to the system: a killed worker leaves whole ones.
+  /// Appends the tokens. Final lines are written at once, so that a killed worker leaves complete lines.
   void write(const engine::RoutedTokens& tokens);
-  /// Writes what waits of this sequence, as far as it stands.
+  /// Writes the waiting lines of this sequence whose positions count.
   void release(const engine::ReleasedSequence& released);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// What past requests have used, as a worker has it: the orchestrator's own memory, mapped for reading; where that
-// cannot be had, a copy that its messages keep up to date. Predictors read view() and need not know which.
+// The activation history in a worker: the orchestrator's memory, mapped read-only, or, if that is not possible, a copy
+// that messages keep up to date. Predictors read view() in both cases.
 
 #include <filesystem>
 #include <optional>
@@ -14,16 +14,16 @@ namespace moestro::worker {
 
 class WorkerHistory {
  public:
-  /// Empty, until the orchestrator at `endpoint` has said something.
+  /// Empty until the orchestrator at `endpoint` has sent something.
   WorkerHistory(const activation::EamcShape& shape, uint64_t pack_identity, const std::string& endpoint);
   WorkerHistory(const WorkerHistory&) = delete;
   WorkerHistory& operator=(const WorkerHistory&) = delete;
 
-  /// Stays where it is; what it shows changes in take().
+  /// The reference stays valid; its contents change in take().
   const activation::HistoryView& view() const { return view_; }
   bool mapped() const { return mapped_.has_value(); }
-  /// Takes in what the orchestrator says; between iterations only, on the predictors' thread. The answer, if it waits
-  /// for one.
+  /// Applies an update from the orchestrator. Only between iterations, on the predictors' thread. Returns the answer,
+  /// if it expects one.
   std::optional<std::vector<std::byte>> take(const HistoryUpdate& update);
 
  private:
@@ -31,8 +31,8 @@ class WorkerHistory {
 
   const activation::EamcShape shape_;
   const uint64_t pack_identity_;
-  const std::optional<std::filesystem::path> socket_;  ///< nothing: the orchestrator is on another host, or may be
-  activation::ActivationHistory copy_;                 ///< of no entries while the orchestrator's is mapped
+  const std::optional<std::filesystem::path> socket_;  ///< nullopt: the orchestrator is, or may be, on another host
+  activation::ActivationHistory copy_;                 ///< empty while the orchestrator's memory is mapped
   std::optional<activation::HistoryMapping> mapped_;
   activation::HistoryView view_;
 };

@@ -18,13 +18,13 @@ struct ServiceOptions {
   std::string name, device;
   std::string orchestrator;  ///< endpoint
   uint64_t pack_identity = 0;
-  /// What past requests have used: is told between steps, on the thread of run(), what the orchestrator says. Null: not
-  /// wanted.
+  /// The activation history, which gets the orchestrator's updates between steps, on the thread of run(). Null: not
+  /// used.
   WorkerHistory* history = nullptr;
-  uint32_t device_slots = 0;  ///< experts that a device's own memory holds; 0: it has none
+  uint32_t device_slots = 0;  ///< experts that fit in the device's own memory; 0: it has none
   uint64_t device_slot_bytes = 0;
-  /// What that device has done since it was last asked: goes with every result. Asked between steps, on the thread of
-  /// run(). Empty: no such device.
+  /// The figures of that device since the last call, which are sent with every result. Called between steps, on the
+  /// thread of run(). Empty: no such device.
   std::function<void(tier::TierFigures&)> take_device_figures;
   std::chrono::milliseconds heartbeat{200};
   std::chrono::milliseconds register_retry{1000};
@@ -33,8 +33,8 @@ struct ServiceOptions {
 
 class WorkerService {
  public:
-  /// `check_store` says whether weights can still be had; asked between plans, and when one fails. `engine` outlives
-  /// the service.
+  /// `check_store` says whether the store's weights can still be used; called between plans, and when a plan fails.
+  /// `engine` outlives the service.
   static Result<std::unique_ptr<WorkerService>> create(const ServiceOptions& options, engine::Engine& engine,
                                                        std::function<Status()> check_store);
   ~WorkerService();
@@ -42,11 +42,12 @@ class WorkerService {
   WorkerService& operator=(const WorkerService&) = delete;
 
   /// Runs plans on the calling thread until drained (OK), or until the store is gone or the orchestrator refuses this
-  /// worker (why).
+  /// worker (an error).
   Status run();
-  /// Ends run() after the plan at hand. Safe in a signal handler and from any thread.
+  /// Ends run() after the current plan. Safe in a signal handler and from any thread.
   void drain();
-  /// Why run() has drained: the orchestrator wants this worker back with the version of the pack that the store serves.
+  /// Whether run() has drained because this worker should attach again, to get the version of the pack that the store
+  /// serves.
   bool attach_anew() const;
 
  private:

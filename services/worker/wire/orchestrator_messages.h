@@ -1,5 +1,5 @@
 #pragma once
-// The worker protocol (common/wire/worker_messages.fbs) from the worker's side. Reading takes any bytes.
+// The worker protocol (common/wire/worker_messages.fbs) from the worker's side. Reading accepts any bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,20 +28,21 @@ struct Drain {
 struct Release {
   std::vector<engine::ReleasedSequence> released;
 };
-/// Something the worker need not answer.
+/// A message that the worker ignores.
 struct Ignored {};
-/// Whose a sequence is, for logs; said once.
+/// The request of a sequence, for logs; sent once.
 struct RequestName {
   SequenceId sequence;
   std::string request;
 };
-/// `plan` is an error if the plan asks for what this worker lacks: then that is the answer to plan `id`.
+/// `plan` is an error if the plan asks for something that this worker does not support. The error is then the answer to
+/// plan `id`.
 struct PlanMessage {
   PlanId id;
   Result<engine::StepPlan> plan;
   std::vector<RequestName> names = {};
 };
-/// What past requests have used: where it can be mapped, or all of it, or what of it has changed.
+/// An update of the activation history: memory to map, the whole history, or its changed entries.
 struct HistoryUpdate {
   struct Entry {
     bool answer = false;
@@ -51,8 +52,8 @@ struct HistoryUpdate {
   bool reset = false;
   int32_t capacity = 0;  ///< of a reset
   std::vector<Entry> entries = {};
-  uint64_t segment = 0;  ///< not 0: of memory to be mapped; the rest is empty
-  /// Takes it into a copy. kInvalidArgument, and the rest left out, at the first entry that does not fit the model.
+  uint64_t segment = 0;  ///< not 0: memory to map; the other fields are empty
+  /// Applies it to a copy. Stops with kInvalidArgument at the first entry that does not fit the model.
   Status apply(activation::ActivationHistory& history) const;
 };
 using OrchestratorSays = std::variant<Registered, Refused, Drain, Release, Ignored, PlanMessage, HistoryUpdate>;
@@ -67,17 +68,17 @@ struct Registration {
   uint32_t moe_layers = 0, experts = 0, top_k = 0;
   uint32_t kv_sinks = 0, kv_window = 0;
   bool wants_history = false;
-  uint32_t device_slots = 0;  ///< 0: no memory of its own
+  uint32_t device_slots = 0;  ///< 0: the device has no own memory
   uint64_t device_slot_bytes = 0;
   uint32_t kv_host_blocks = 0;
 };
 std::vector<std::byte> write_registration(const Registration& registration);
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done);
-/// `device`: what a device of its own has done since the result before; null: there is none.
+/// `device`: figures of the worker's device since the previous result; null: there is none.
 std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const tier::TierFigures* device = nullptr);
-/// How it went with the history's memory that was announced: OK, it is mapped.
+/// Whether the announced memory of the history was mapped (OK).
 std::vector<std::byte> write_history_reader(uint64_t segment, const Status& mapped);
-/// The plan failed as a whole.
+/// The plan failed completely.
 std::vector<std::byte> write_failure(PlanId plan, const Status& why);
 
 }  // namespace moestro::worker

@@ -1,5 +1,5 @@
 #pragma once
-// cuBLAS as a yardstick, where it is: loaded at run time, for nothing of Moestro needs it.
+// cuBLAS as a baseline, if it is installed. It is loaded at run time, because Moestro itself does not need it.
 
 #include <string>
 
@@ -13,7 +13,7 @@ struct Cublas {
 };
 
 /// `path`: a library's file; empty: libcublas.so.13 or .12, wherever the loader finds them. For the device that this
-/// thread has chosen; stays loaded. Otherwise what the loader said.
+/// thread has selected; stays loaded. An error is the loader's message.
 Result<Cublas> load_cublas(const std::string& path);
 
 }  // namespace moestro::bench

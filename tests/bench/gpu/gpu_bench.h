@@ -1,7 +1,6 @@
 #pragma once
-// What a CUDA device makes of its copies and kernels, each figure beside its ceiling, measured in the same run: one
-// after the other, over and over. It knows of the device what the plugin's table (kernels/cuda/plugin_abi.h) gives, and
-// calls kernels as the engine does, through CudaOps.
+// Measures copies and kernels of a CUDA device, each figure with its ceiling, in turns in the same run. It uses only
+// the plugin's table (kernels/cuda/plugin_abi.h), and calls kernels as the engine does, through CudaOps.
 
 #include <cstdint>
 #include <functional>
@@ -19,7 +18,7 @@ using kernels::limits::DeviceClock;
 using kernels::limits::median;
 using kernels::limits::smallest;
 
-/// The shapes and sizes that are measured; Mixtral's as they stand.
+/// The shapes and sizes that are measured; by default Mixtral's.
 struct GpuSizes {
   int64_t hidden = 4096, ffn = 14336, experts = 8, top_k = 2;
   int64_t many_tokens = 4096;
@@ -30,11 +29,11 @@ struct GpuSizes {
   std::vector<uint64_t> copies = {1 << 20, 4 << 20, 16 << 20, 64 << 20, 0};  ///< bytes; 0: an expert of bf16
   uint64_t chunk_bytes =
       4 << 20;  ///< of a copy, as experts are carried (services/worker/device/cuda_slots.h), two of which are under way
-  uint64_t stream_bytes = uint64_t{2} << 30;  ///< that device memory is measured with
+  uint64_t stream_bytes = uint64_t{2} << 30;  ///< size for measuring device memory
   int repeats = 15;
-  double seconds_least = 5e-3;  ///< short kernels are launched again and again until they take this long together
+  double seconds_least = 5e-3;  ///< short kernels are launched repeatedly until they take this long together
 
-  /// So small that an emulator is done in a moment: for tests that the program works.
+  /// Small enough for an emulator: for tests that the program works.
   static GpuSizes tiny();
 };
 
@@ -45,7 +44,7 @@ struct GpuRow {
   std::string unit;
   double ceiling = 0;
   std::string ceiling_is;  ///< what the ceiling was measured with
-  double aim = 0;          ///< the least that value / ceiling should be; 0: no aim
+  double aim = 0;          ///< lower bound of value / ceiling; 0: no aim
   std::string failed;      ///< not empty: why there is no figure
 
   double ratio() const { return ceiling > 0 ? value / ceiling : 0; }
@@ -58,18 +57,18 @@ using DenseProduct = std::function<Status(const void* x, const void* weight, voi
 struct GpuBench {
   const MoestroCudaFunctions& functions;  ///< of the device that this thread has chosen
   GpuSizes sizes;
-  DenseProduct dense;      ///< empty: the plugin's own product is the yardstick
+  DenseProduct dense;      ///< empty: the plugin's own product is the baseline
   std::string dense_name;  ///< "cuBLAS (libcublas.so.13)"
 };
 
-/// Everything, in the order of docs/perf/gpu.md; `done` sees each row when it is there.
+/// Runs everything, in the order of docs/perf/gpu.md; `done` gets each row when it is complete.
 std::vector<GpuRow> run_gpu_bench(const GpuBench& bench, const std::function<void(const GpuRow&)>& done);
 
-/// Its parts. What cannot be measured is a row that says why.
+/// The parts. If something cannot be measured, its row says why.
 std::vector<GpuRow> copy_rows(const GpuBench& bench);
 std::vector<GpuRow> expert_rows(const GpuBench& bench, double memory_rate);
 std::vector<GpuRow> attention_rows(const GpuBench& bench, double memory_rate);
-/// What device memory moves, bytes/s: the best of copies within it, which read and write, and of fills.
+/// The rate of device memory in bytes/s: the best of copies within it, which read and write, and of fills.
 Result<GpuRow> memory_row(const GpuBench& bench);
 
 }  // namespace moestro::bench

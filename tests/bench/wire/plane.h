@@ -1,5 +1,5 @@
 #pragma once
-// A control plane in this process and a worker in another, and what sequences that decode together see of them.
+// A control plane in this process and a worker in another, measured by sequences that decode together.
 
 #include <chrono>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #pragma once
-// Shapes of benchmark models: what their config.json says.
+// Shapes of benchmark models, as in config.json.
 
 #include <cstdint>
 #include <optional>
@@ -19,9 +19,9 @@ struct ModelShape {
   int64_t vocab = 32000, context = 32768;
 };
 
-/// Names of those below.
+/// The names of model_shape().
 std::vector<std::string> model_shape_names();
-/// None: not one of those names.
+/// nullopt: not one of those names.
 std::optional<ModelShape> model_shape(const std::string& name);
 
 /// Bytes of the weights of all experts in that precision.
@@ -30,8 +30,8 @@ uint64_t expert_bytes(const ModelShape& shape, DType precision);
 /// One line: "mixtral, 16 layers of 8 experts (2 a token), hidden 1024, ...".
 std::string shape_text(const ModelShape& shape);
 
-/// The files of a model of this shape beside its weights, as Hugging Face writes them. The tokenizer knows bytes; the
-/// rest of its vocabulary is never produced by encoding. Needs a vocabulary of 257 at least.
+/// The other files of a model of this shape, in Hugging Face's format. The tokenizer knows only bytes; encoding never
+/// gives the rest of the vocabulary. Needs a vocabulary of at least 257.
 std::string config_json(const ModelShape& shape);
 std::string generation_config_json();
 std::string byte_tokenizer_json(int64_t vocab);

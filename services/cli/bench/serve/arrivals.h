@@ -1,5 +1,5 @@
 #pragma once
-// What a load sends and when: drawn, or as a trace has it. The same seed gives the same load, on every machine.
+// What a load sends and when, drawn at random or from a trace. The same seed gives the same load on every machine.
 
 #include <cstdint>
 #include <limits>
@@ -29,10 +29,10 @@ struct PoissonOptions {
   LengthRange prompt = {8, 128}, output = {1, 128};
   uint64_t seed = 1;
 };
-/// The first is due at once; so `rate` is that of the gaps.
+/// The first request is due at once, so `rate` is that of the gaps.
 std::vector<Arrival> poisson_arrivals(const PoissonOptions& options);
 
-/// Lowers lengths so that prompt and output fit `context` (the prompt first); how many had to be cut.
+/// Reduces lengths so that prompt and output fit in `context` (the prompt first). Returns how many were cut.
 int64_t cut_to_context(std::vector<Arrival>& arrivals, int64_t context);
 
 /// "17,4,2101": ids below `vocab`. Those of shared blocks depend on the block's name, all others on `index`, the

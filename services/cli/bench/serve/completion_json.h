@@ -1,5 +1,5 @@
 #pragma once
-// Requests of a load, and the events of their streams as far as a load counts them.
+// The requests of a load, and the parts of their stream events that a load counts.
 
 #include <cstdint>
 #include <string>
@@ -20,9 +20,9 @@ struct CompletionFields {
 std::string completion_body(const CompletionFields& fields, const std::string& prompt);
 
 struct StreamChunk {
-  bool piece = false;         ///< it brought text, or a token that has none of its own
-  bool ended = false;         ///< it says why the answer ends
-  int64_t usage_tokens = -1;  ///< completion_tokens, where it has a usage
+  bool piece = false;         ///< it has text, or a token without text
+  bool ended = false;         ///< it has the reason why the answer ends
+  int64_t usage_tokens = -1;  ///< completion_tokens, if it has a usage
 };
 
 /// An event that carries an error becomes kUnavailable with its message; one that is not JSON is kCorrupt.

@@ -1,11 +1,11 @@
 #pragma once
-// Ctrl-C and SIGTERM as something to look at, for work that has no event loop.
+// Ctrl-C and SIGTERM as a flag, for work without an event loop.
 
 #include <csignal>
 
 namespace moestro::cli {
 
-/// For as long as it lives. One at a time.
+/// Catches the signals while it exists. One at a time.
 class Interrupt {
  public:
   Interrupt();

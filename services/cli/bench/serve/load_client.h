@@ -20,12 +20,12 @@ struct LoadOptions {
   std::string model = {};
   int64_t vocab = 0;
   uint64_t seed = 1;
-  double temperature = 1;          ///< random models run in circles on their likeliest tokens
-  int64_t concurrency = 0;         ///< requests under way at most; 0: no bound
-  int64_t idle_connections = 0;    ///< open beside the load; each asks for /health now and then
+  double temperature = 1;          ///< because random models repeat themselves with their most probable tokens
+  int64_t concurrency = 0;         ///< most requests in flight; 0: no bound
+  int64_t idle_connections = 0;    ///< further connections; each asks for /health from time to time
   std::chrono::milliseconds connect_limit{10'000};
   std::chrono::milliseconds silence_limit{600'000};  ///< longest wait for the next bytes of an answer
-  bool stop_on_signals = true;     ///< Ctrl-C and SIGTERM end the run with what there is
+  bool stop_on_signals = true;     ///< Ctrl-C and SIGTERM end the run with the results so far
 };
 
 struct LoadProgress {
@@ -34,8 +34,8 @@ struct LoadProgress {
   double seconds = 0;
 };
 
-/// Sends every arrival when it is due (and when a place is free), reads all streams to their ends. An error: the host
-/// has no address; what happens to requests and to idle connections is in the run. Connections are kept and used again.
+/// Sends every arrival when it is due (and a place is free), and reads all streams to their ends. An error only if the
+/// host has no address; failures of requests and idle connections are in the run. Connections are reused.
 Result<LoadRun> run_load(const LoadOptions& options, const std::vector<Arrival>& arrivals,
                          const std::function<void(const LoadProgress&)>& progress);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Loads of requests on a server, as its users meet it.
+// Loads of requests on a server, sent as by its users.
 
 #include <memory>
 #include <optional>
@@ -17,32 +17,32 @@
 namespace moestro::cli {
 
 struct ServeBenchOptions {
-  std::string url;           ///< empty: a box of the benchmark's own serves `model`, a pack
+  std::string url;           ///< empty: the benchmark starts its own box, which serves the pack `model`
   std::string api_key;       ///< for the url's server
-  std::string model;         ///< with a url: the name it serves; empty: its first
+  std::string model;         ///< with a url: the served name; empty: its first model
   std::string baseline;      ///< "padded": no server but static batches in this process
   bool by_whole_length = false;
   int64_t batch = 32;        ///< rows of a static batch
   std::vector<double> rates = {kAllAtOnce};  ///< one load for each
-  int64_t count = 256;       ///< of a trace: 0: all of it
+  int64_t count = 256;       ///< 0 with a trace: all of it
   bool count_given = false;
   LengthRange prompt = {8, 128}, output = {1, 128};
   std::string trace;         ///< empty: Poisson
   double speed = 1, lengths = 1;
   int64_t concurrency = 0, idle = 0, warmup = 1;
   uint64_t seed = 1;
-  int64_t vocab = 0;         ///< 0: what the server says
+  int64_t vocab = 0;         ///< 0: from the server
   double temperature = 1;
   std::chrono::milliseconds timeout{600'000};
   GoodputBounds bounds;
-  // Of a box of its own, and of the baseline.
+  // For the benchmark's own box, and for the baseline.
   int64_t kv_tokens = 16384, queue_max = 4096;
   int threads = 0;
   std::string experts;
 };
 
 struct ServeRun {
-  double rate = kAllAtOnce;  ///< as asked for; a trace has its own
+  double rate = kAllAtOnce;  ///< as requested; a trace has its own
   int64_t cut = 0;           ///< requests that were shortened to the context
   LoadRun load = {};
   LoadSummary summary = {};
@@ -54,13 +54,13 @@ struct ServeBenchReport {
   std::vector<ServeRun> runs;
 };
 
-/// A report of an interrupted run has the loads until then.
+/// If the run is interrupted, the report has the loads so far.
 Result<ServeBenchReport> bench_serve(const ServeBenchOptions& options, const BenchProgress& progress);
 
 /// The arrivals of a load at `rate`.
 Result<std::vector<Arrival>> arrivals_of(const ServeBenchOptions& options, double rate);
 LoadOptions load_options(const ServeBenchOptions& options, const Served& served);
-/// Requests that are not counted. An error if one of them fails.
+/// Sends requests that are not counted. An error if one of them fails.
 Status warm_up(const LoadOptions& load, int64_t requests, int64_t context);
 config::BoxConfig box_of(const ServeBenchOptions& options);
 PaddedOptions padded_of(const ServeBenchOptions& options);

@@ -1,5 +1,5 @@
 #pragma once
-// The server that a load goes to: somebody's, or a box of the benchmark's own.
+// The server of a load: an existing one, or the benchmark's own box.
 
 #include <cstdint>
 #include <memory>
@@ -14,12 +14,12 @@ namespace moestro::cli {
 
 struct Served {
   Url url = {};
-  std::string model = {};    ///< as requests name it
+  std::string model = {};    ///< its name in requests
   int64_t vocab = 0;    ///< 0: it does not say
   int64_t context = 0;  ///< 0: it does not say
 };
 
-/// What it serves: `model`, or where that is empty its first.
+/// Asks what it serves: `model`, or, if that is empty, its first model.
 Result<Served> ask_served(const Url& url, const std::string& model, const HttpAccess& access = {});
 
 /// Store, orchestrator and workers of one pack, on a free port of 127.0.0.1; returns when they serve.

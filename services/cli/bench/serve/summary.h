@@ -1,6 +1,6 @@
 #pragma once
-// The figures of a load: what users compare. As vLLM's benchmark_serving defines them: time to first token from sending
-// to the first piece of text; time per output token without the first; percentiles interpolated between neighbours.
+// The figures of a load, as defined by vLLM's benchmark_serving: time to first token from sending to the first piece of
+// text; time per output token without the first; percentiles interpolated between neighbours.
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ struct Distribution {
 };
 Distribution distribution(std::vector<double> values);
 
-/// What a request must keep to count as good; none: no bound.
+/// The bounds of a good request; nullopt: no bound.
 struct GoodputBounds {
   std::optional<double> ttft_s = {}, tpot_s = {}, e2e_s = {};
   bool any() const { return ttft_s || tpot_s || e2e_s; }
@@ -30,14 +30,14 @@ Result<GoodputBounds> parse_goodput(std::string_view text);
 
 struct LoadSummary {
   int64_t sent = 0, done = 0, refused = 0, failed = 0, unfinished = 0, unsent = 0;
-  int64_t other_length = 0;          ///< answers with another number of tokens than asked for
+  int64_t other_length = 0;          ///< answers whose number of tokens is not the requested one
   int64_t refused_without_retry_after = 0;
-  int64_t prompt_tokens = 0, output_tokens = 0;  ///< of those done
+  int64_t prompt_tokens = 0, output_tokens = 0;  ///< of finished requests
   double seconds = 0;
-  double offered_rate = 0;           ///< requests a second as they were due; 0: all at once
+  double offered_rate = 0;           ///< requests per second as due; 0: all at once
   double requests_per_s = 0, prompt_tokens_per_s = 0, output_tokens_per_s = 0;
   double steady_tokens_per_s =
-      0;  ///< output tokens, of all requests, between a fifth of the sending time and its end; 0: too short
+      0;  ///< output tokens per second of all requests between a fifth of the sending time and its end; 0: too short
   double good_per_s = 0, good_share = 0;
   Distribution ttft_s = {}, tpot_s = {}, itl_s = {}, e2e_s = {}, behind_s = {};
 };

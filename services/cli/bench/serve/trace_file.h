@@ -1,7 +1,6 @@
 #pragma once
-// Recorded arrivals, in the two formats that are published: Azure's CSV (TIMESTAMP,ContextTokens,GeneratedTokens) and
-// Mooncake's JSON lines
-// ({"timestamp": ms, "input_length", "output_length", "hash_ids"}).
+// Recorded arrivals in two published formats: Azure's CSV (TIMESTAMP,ContextTokens,GeneratedTokens) and Mooncake's JSON
+// lines ({"timestamp": ms, "input_length", "output_length", "hash_ids"}).
 
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +17,7 @@ struct TraceOptions {
   int64_t count_max = 0;    ///< 0: all
 };
 
-/// In the order of their time, the first due at once. An error names the file, the line and what is wrong there.
+/// In the order of their times; the first is due at once. An error names the file, the line and the problem.
 Result<std::vector<Arrival>> read_trace(const std::filesystem::path& file, const TraceOptions& options);
 
 }  // namespace moestro::cli

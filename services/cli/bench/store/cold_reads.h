@@ -1,5 +1,5 @@
 #pragma once
-// The same slices of the same pack read without a store: by io_uring alone, and through a mapping of the files.
+// Reads the same slices of the same pack without a store: by io_uring alone, and through a mapping of the files.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,26 +16,26 @@
 
 namespace moestro::cli {
 
-/// One thread. Every read finds a cold page cache: O_DIRECT passes it by, and the mapping's pages are dropped before
+/// One thread. Every read finds a cold page cache: O_DIRECT bypasses it, and the mapping's pages are dropped before
 /// they are read.
 class ColdReads {
  public:
-  /// `arena`: the file that a store of ours has its payload in.
+  /// `arena`: the payload file of the benchmark's store.
   static Result<std::unique_ptr<ColdReads>> create(const std::filesystem::path& pack, const store::Manifest& manifest,
                                                    const std::filesystem::path& arena, uint32_t depth);
   ~ColdReads();
   ColdReads(const ColdReads&) = delete;
   ColdReads& operator=(const ColdReads&) = delete;
 
-  /// Seconds for all slices of what `held` leases, `depth` of them in flight, nothing verified. They are read into the
-  /// very pages where the store has put the same bytes: how fast memory takes them depends on the pages. `arena`: the
-  /// client's StoreClient::memory().
+  /// Seconds for all slices of the blobs leased by `held`, with `depth` reads in flight and no verification. They are
+  /// read into the same pages that the store has filled, because the speed depends on the pages. `arena`: the client's
+  /// StoreClient::memory().
   Result<double> by_ring(std::span<const store::Lease> held, std::span<const std::byte> arena);
   /// Seconds until every page of `blobs` has been touched through the mapping.
   Result<double> by_mapping(std::span<const uint32_t> blobs);
 
   bool registered() const { return ring_->registered(); }
-  /// What the kernel reads ahead for a mapping, as the drive under the pack is set; 0 if it does not say.
+  /// The kernel's read-ahead for mappings, as set for the pack's drive; 0 if unknown.
   uint64_t read_ahead_bytes() const { return read_ahead_bytes_; }
   uint32_t slice_bytes_max() const;
 

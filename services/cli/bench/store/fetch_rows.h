@@ -1,5 +1,5 @@
 #pragma once
-// Cold fetches beside a bare ring and a mapping; the hit path. One store, one thread.
+// Cold fetches, compared with a bare ring and a mapping; and the hit path. One store, one thread.
 
 #include <random>
 
@@ -9,7 +9,7 @@
 
 namespace moestro::cli {
 
-/// Many experts in flight, and one at a time. `client` may hold more experts than one, but not all of them.
+/// Many experts in flight, and one at a time. `client` can hold more than one expert, but not all.
 Status add_fetch_rows(const StoreBenchOptions& options, store::StoreClient& client, ColdReads& reads,
                       std::vector<StoreRow>& rows);
 
@@ -17,14 +17,14 @@ Status add_fetch_rows(const StoreBenchOptions& options, store::StoreClient& clie
 Status add_hit_rows(const StoreBenchOptions& options, store::StoreClient& one, store::StoreClient& two,
                     std::vector<StoreRow>& rows);
 
-/// One expert on demand while the drive is full of prefetches, beside the same without. Two workers, so that what one
-/// wants is not what the other reads ahead.
+/// One expert on demand while prefetches fill the drive, compared with the same without prefetches. Two workers, so
+/// that one demands experts that the other does not prefetch.
 Status add_prefetch_row(const StoreBenchOptions& options, store::StoreClient& demands, store::StoreClient& prefetches,
                         ColdReads& reads, std::vector<StoreRow>& rows);
 
-/// Experts that are not resident now, in an order that is no layer's, of `bytes` together at most, one at least.
+/// Experts that are not resident now, in random order, at most `bytes` together, at least one.
 Result<std::vector<uint32_t>> cold_experts(store::StoreClient& client, uint64_t bytes, std::mt19937& random);
-/// Fetches `blobs`, and lets go of each as it arrives unless it is to be held in `held`. Seconds.
+/// Fetches `blobs`, and releases each as it arrives unless it is kept in `held`. Returns seconds.
 Result<double> fetch_all(store::StoreClient& client, std::span<const uint32_t> blobs,
                          std::vector<store::Lease>* held = nullptr);
 std::vector<uint32_t> experts_of(const store::Manifest& manifest);

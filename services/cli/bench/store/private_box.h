@@ -1,6 +1,6 @@
 #pragma once
-// A store of the benchmark's own, and workers on it: the programs a user runs, in a temporary run directory, ended with
-// it.
+// The benchmark's own store and workers: the same programs that users run, in a temporary run directory. The destructor
+// ends them.
 
 #include <sys/types.h>
 
@@ -20,19 +20,19 @@ namespace moestro::cli {
 
 class PrivateBox {
  public:
-  /// Nothing is started yet. The arena lies where `moestro up` would put it.
+  /// Starts nothing yet. The arena is where `moestro up` would put it.
   static Result<std::unique_ptr<PrivateBox>> create(config::BoxConfig box);
   ~PrivateBox();
   PrivateBox(const PrivateBox&) = delete;
   PrivateBox& operator=(const PrivateBox&) = delete;
 
-  /// Returns when the store listens; an error has its last words.
+  /// Returns when the store listens. An error has its last log line.
   Status start_store();
   /// Returns when the worker has registered with the orchestrator. Seconds from its start.
   Result<double> start_worker(size_t index);
   /// Returns when it listens.
   Status start_orchestrator();
-  /// kill -9, and waits for its end.
+  /// Kills it with SIGKILL and waits for its end.
   void kill_store();
 
   std::string endpoint() const;
@@ -41,7 +41,7 @@ class PrivateBox {
   const std::filesystem::path& arena_dir() const { return arena_->path(); }
   /// The orchestrator's port; 0 before it listens.
   int http_port() const;
-  /// Of the programs that run: the store first, then the workers. Without the orchestrator.
+  /// The running programs: the store first, then the workers, without the orchestrator.
   std::vector<pid_t> processes() const;
   pid_t orchestrator_pid() const { return pids_[orchestrator()]; }
   size_t workers() const { return launches_.size() - 2; }
@@ -51,7 +51,7 @@ class PrivateBox {
   Status begin(size_t program);
   void end(size_t program, int signal);
   std::filesystem::path log(size_t program) const;
-  /// Looks every millisecond until `reached`, the program's end, or a minute without either.
+  /// Checks every millisecond until `reached`, the program's end, or a minute.
   template <typename Reached>
   Status wait(size_t program, const char* what, Reached reached);
   size_t orchestrator() const { return launches_.size() - 1; }

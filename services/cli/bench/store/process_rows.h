@@ -1,12 +1,12 @@
 #pragma once
-// What concerns whole processes: a worker that comes to a warm store, what several of them weigh.
+// Figures of whole processes: a worker that attaches to a warm store, and the memory of several workers.
 
 #include "services/cli/bench/store/store_bench.h"
 #include "store/pack/manifest.h"
 
 namespace moestro::cli {
 
-/// Starts store, orchestrator and workers of its own.
+/// Starts its own store, orchestrator and workers.
 Status add_process_rows(const StoreBenchOptions& options, const store::Manifest& manifest, std::vector<StoreRow>& rows);
 
 }  // namespace moestro::cli

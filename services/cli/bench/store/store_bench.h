@@ -1,5 +1,5 @@
 #pragma once
-// What the store costs beside the drive and the memory themselves: each figure beside its baseline, measured in turns
+// What the store costs compared with the drive and the memory alone: each figure with its baseline, measured in turns
 // in one run.
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace moestro::cli {
 struct StoreBenchOptions {
   std::string pack;
   std::string arena_dir;              ///< empty: where `moestro up` would put it
-  std::optional<uint64_t> dram;  ///< none: half of the experts for fetches, so that there is always one to fetch, and
-                                 ///< what the store chooses for workers
-  int64_t workers = 4;                ///< whose memory is counted
+  std::optional<uint64_t> dram;  ///< nullopt: half of the experts for fetches, so that there is always one to fetch,
+                                 ///< and the store's own choice for workers
+  int64_t workers = 4;                ///< number of workers whose memory is measured
   int64_t rounds = 7;
   int64_t depth = 8;                  ///< reads in flight of the baseline
   int64_t fetch_bytes = int64_t{1} << 30;  ///< fetched in a round, at most a quarter of the experts
   int64_t singles = 32;                ///< fetched one by one in a round
-  std::string only;                   ///< rows whose name holds this; empty: all
+  std::string only;                   ///< rows whose name contains this; empty: all
 };
 
 using StoreRow = BenchRow;
@@ -38,7 +38,7 @@ struct StoreBenchReport {
 
 Result<StoreBenchReport> bench_store(const StoreBenchOptions& options, const BenchProgress& progress);
 
-/// Of an unsorted list that is not empty; `share` 0.5: the median.
+/// A quantile of an unsorted list that is not empty; `share` 0.5: the median.
 double quantile(std::vector<double> values, double share);
 
 }  // namespace moestro::cli
