@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "orchestrator/api/chat_prompt.h"
 #include "orchestrator/api/request_rules.h"
 #include "orchestrator/api/status_report.h"
 #include "orchestrator/api/store_metrics.h"
