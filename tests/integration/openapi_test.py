@@ -4,9 +4,11 @@ says."""
 import copy
 import json
 import sys
+import tempfile
 
 from batch_box import BatchTest, line
 from cluster import Cluster, main
+from templates import THINKING, TOOLS, pack_with
 
 try:
     import jsonschema
@@ -19,6 +21,9 @@ except ImportError:  # Debian's package is for Debian's Python
         sys.exit(77)
 
 METHODS = ("get", "put", "post", "delete", "patch")
+USER = {"role": "user", "content": "Once"}
+SCHEMA = {"type": "object", "properties": {"hot": {"type": "boolean"}}, "required": ["hot"]}
+FUNCTION = {"name": "weather", "description": "of a town", "parameters": SCHEMA}
 
 
 def close_objects(schema):
@@ -181,6 +186,52 @@ class OpenApi(BatchTest):
                 self.check(operation, self.send("post", path, self.ready(example)), where)
         self.check(self.document["paths"]["/v1/files"]["post"],
                    (200, "application/json", json.dumps(self.uploaded()).encode()), "an upload")
+
+    def use_template(self, template):
+        """This test goes on with a cluster whose model has the template."""
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.cluster = Cluster(pack_with(template, directory.name)).__enter__()
+        self.addCleanup(self.cluster.__exit__)
+
+    def check_answers(self, path, body, word):
+        """The request, its answer and the stream of it are as described; both have the word. Returns the answer."""
+        operation = self.document["paths"][path]["post"]
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        self.assertEqual(self.errors(schema, body, False), [], path)
+        whole, stream = (self.send("post", path, {**body, "stream": streamed}) for streamed in (False, True))
+        for answer in (whole, stream):
+            self.check(operation, answer, f"{path} with {body}")
+            self.assertIn(word, answer[2].decode(), path)
+        return json.loads(whole[2])
+
+    def test_calls_of_tools_are_as_described(self):
+        self.use_template(TOOLS)
+        tools = [{"type": "function", "function": FUNCTION}]
+        self.check_answers("/v1/chat/completions", {"messages": [USER], "tools": tools, "tool_choice": "required"},
+                           '"tool_calls":[')
+        tools = [{"name": "weather", "input_schema": SCHEMA}]
+        body = {"messages": [USER], "max_tokens": 200, "tools": tools, "tool_choice": {"type": "any"}}
+        answer = self.check_answers("/v1/messages", body, "tool_use")
+        result = {"type": "tool_result", "tool_use_id": answer["content"][-1]["id"], "content": "hot"}
+        turns = [USER, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": [result]}]
+        self.check_answers("/v1/messages", {**body, "messages": turns}, "tool_use")
+        body = {"input": "Once", "tools": [{"type": "function", **FUNCTION}], "tool_choice": "required"}
+        answer = self.check_answers("/v1/responses", body, "function_call")
+        call = answer["output"][-1]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "hot"}
+        self.check_answers("/v1/responses", {**body, "input": [USER, call, output]}, "function_call")
+        going_on = {**body, "input": [output], "previous_response_id": answer["id"]}
+        second = self.check_answers("/v1/responses", going_on, "function_call")
+        for more in ("", "/input_items"):
+            operation = self.document["paths"]["/v1/responses/{response}" + more]["get"]
+            self.check(operation, self.send("get", f"/v1/responses/{second['id']}{more}"), more)
+
+    def test_reasoning_is_as_described(self):
+        self.use_template(THINKING)
+        self.check_answers("/v1/chat/completions", {"messages": [USER], "max_tokens": 8}, "reasoning_content")
+        self.check_answers("/v1/messages", {"messages": [USER], "max_tokens": 8}, '"thinking"')
+        self.check_answers("/v1/responses", {"input": "Once", "max_output_tokens": 8}, "reasoning_text")
 
     def test_no_other_method_is_served(self):
         for path, item in self.document["paths"].items():
