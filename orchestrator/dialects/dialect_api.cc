@@ -60,6 +60,13 @@ std::string error_body_for(const std::string& path, const ApiError& error, const
   return path == kCompletion ? llama_error_body(error, request_id) : error.body();
 }
 
+std::vector<ServedRoute> DialectApi::routes() {
+  std::vector<ServedRoute> routes;
+  for (const std::string_view path : {kMessages, kCountTokens, kCompletion})
+    routes.push_back({"POST", std::string(path)});
+  return routes;
+}
+
 bool DialectApi::handle(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   auto route = dialect_route(request.path, service_, lenient_);
   if (!route) return false;

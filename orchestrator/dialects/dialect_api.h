@@ -19,6 +19,8 @@ class DialectApi final : public Extension {
   DialectApi(Service& service, bool lenient) : service_(service), lenient_(lenient) {}
 
   bool handle(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) override;
+  /// What it serves.
+  static std::vector<ServedRoute> routes();
   std::string metrics() const override { return ""; }
   nlohmann::json status(const HttpRequest&) const override { return nlohmann::json::object(); }
 

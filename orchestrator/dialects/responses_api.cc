@@ -68,6 +68,13 @@ RequestJson context_of(const std::string& record_text) {
 
 }  // namespace
 
+std::vector<ServedRoute> ResponsesApi::routes() {
+  return {{"POST", "/v1/responses"},
+          {"GET", "/v1/responses/{response}"},
+          {"DELETE", "/v1/responses/{response}"},
+          {"GET", "/v1/responses/{response}/input_items"}};
+}
+
 bool ResponsesApi::handle(HttpRequest& request, const ExchangePtr& exchange) {
   if (!request.path.starts_with(kResponses)) return false;
   const std::string rest = request.path.substr(kResponses.size());

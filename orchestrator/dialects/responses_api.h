@@ -25,6 +25,8 @@ class ResponsesApi final : public Extension {
       : service_(service), runner_(runner), post_(std::move(post)), options_(options) {}
 
   bool handle(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) override;
+  /// What it serves.
+  static std::vector<ServedRoute> routes();
   std::string metrics() const override { return ""; }
   nlohmann::json status(const HttpRequest&) const override { return nlohmann::json::object(); }
 

@@ -7,17 +7,12 @@ import importlib.util
 import json
 import os
 import pathlib
-import shutil
 import tempfile
 import unittest
 
-from cluster import DEMO, Cluster, main, pack
+from cluster import Cluster, main
+from templates import TOOLS, pack_with
 
-TEMPLATE = (
-    "{% if tools %}Tools: {{ tools | tojson }}. Call one as <tool_call>\n{...}\n</tool_call>\n{% endif %}"
-    "{% for m in messages %}{{ m.role }}: {{ m.content or '' }}{% for c in m.tool_calls or [] %}<tool_call>\n"
-    "{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}\n</tool_call>{% endfor %}\n"
-    "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}")
 SCHEMA = {
     "type": "object", "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 7}}, "required": ["days"],
     "additionalProperties": False
@@ -30,14 +25,11 @@ class Dialects(unittest.TestCase):
     def setUpClass(cls):
         cls.dir = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.dir.cleanup)
-        source = pathlib.Path(cls.dir.name) / "demo"
-        shutil.copytree(DEMO, source)
-        (source / "chat_template.jinja").write_text(TEMPLATE)
         keys = pathlib.Path(cls.dir.name) / "keys"
         keys.write_text("".join(f"sha256:{hashlib.sha256(key.encode()).hexdigest()} {name}\n"
                                 for key, name in ((KEY, "one"), (OTHER, "other"))))
         os.chmod(keys, 0o600)
-        cls.cluster = Cluster(pack(source, cls.dir.name + "/pack"), "--name", "demo", "--api-keys", str(keys))
+        cls.cluster = Cluster(pack_with(TOOLS, cls.dir.name), "--name", "demo", "--api-keys", str(keys))
         cls.cluster.__enter__()
         cls.addClassCleanup(cls.cluster.__exit__)
 

@@ -4,9 +4,11 @@ says."""
 import copy
 import json
 import sys
+import tempfile
 
 from batch_box import BatchTest, line
 from cluster import Cluster, main
+from templates import THINKING, TOOLS, pack_with
 
 try:
     import jsonschema
@@ -19,6 +21,9 @@ except ImportError:  # Debian's package is for Debian's Python
         sys.exit(77)
 
 METHODS = ("get", "put", "post", "delete", "patch")
+USER = {"role": "user", "content": "Once"}
+SCHEMA = {"type": "object", "properties": {"hot": {"type": "boolean"}}, "required": ["hot"]}
+FUNCTION = {"name": "weather", "description": "of a town", "parameters": SCHEMA}
 
 
 def close_objects(schema):
@@ -96,16 +101,32 @@ class OpenApi(BatchTest):
         if media == "application/json":
             self.assertEqual(self.errors(content[media]["schema"], json.loads(text), True), [], where)
         elif media == "text/event-stream":
-            events = [one.removeprefix("data: ") for one in text.decode().split("\n\n") if one.startswith("data: ")]
-            self.assertEqual(events.pop(), "[DONE]", where)
-            self.assertGreater(len(events), 1, where)
-            for event in events:
-                self.assertEqual(self.errors(content[media]["x-moestro-event"], json.loads(event), True), [], where)
+            self.check_stream(content[media], text.decode(), where)
+
+    def check_stream(self, content, text, where):
+        """Every event is as described, and only the last one ends the stream."""
+        blocks = [dict(row.split(": ", 1) for row in block.split("\n") if row and not row.startswith(":"))
+                  for block in text.split("\n\n")]
+        blocks = [block for block in blocks if block]
+        last = content.get("x-moestro-last-event")
+        if last is None:
+            self.assertEqual(blocks.pop(), {"data": "[DONE]"}, where)
+        self.assertGreater(len(blocks), 1, where)
+        for i, block in enumerate(blocks):
+            event = json.loads(block.pop("data"))
+            self.assertEqual(block, {"event": event["type"]} if "type" in event else {}, where)
+            self.assertEqual(self.errors(content["x-moestro-event"], event, True), [], where)
+            if last is not None:
+                ends = not self.errors(last, event, False)
+                self.assertEqual(ends, i == len(blocks) - 1, f"{where}: {event}")
 
     def uploaded(self):
         status, file = self.upload(self.cluster, json.dumps(line(0, tokens=1)))
         self.assertEqual(status, 200, file)
         return file
+
+    def responded(self):
+        return self.cluster.request("POST", "/v1/responses", {"input": "Once", "max_output_tokens": 1})[1]
 
     def filled(self, path, method):
         """The path with ids of what is there."""
@@ -115,6 +136,8 @@ class OpenApi(BatchTest):
             path = path.replace("{file}", self.uploaded()["id"])
         if "{batch}" in path:
             path = path.replace("{batch}", self.create(self.cluster, self.uploaded()["id"])[1]["id"])
+        if "{response}" in path:
+            path = path.replace("{response}", self.responded()["id"])
         self.assertNotIn("{", path, f"{method}: a parameter that this test does not know")
         return path
 
@@ -154,7 +177,7 @@ class OpenApi(BatchTest):
                 self.check(operation, self.send(method, self.filled(path, method)), f"{method} {path}")
             for parameter in map(self.resolved, operation.get("parameters", [])):
                 for value in parameter["schema"].get("enum", []):
-                    query = f"{path}?{parameter['name']}={value}"
+                    query = f"{self.filled(path, method)}?{parameter['name']}={value}"
                     self.check(operation, self.send(method, query), query)
         for path, operation, schema, examples in self.json_requests():
             for example in examples:
@@ -163,6 +186,52 @@ class OpenApi(BatchTest):
                 self.check(operation, self.send("post", path, self.ready(example)), where)
         self.check(self.document["paths"]["/v1/files"]["post"],
                    (200, "application/json", json.dumps(self.uploaded()).encode()), "an upload")
+
+    def use_template(self, template):
+        """This test goes on with a cluster whose model has the template."""
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.cluster = Cluster(pack_with(template, directory.name)).__enter__()
+        self.addCleanup(self.cluster.__exit__)
+
+    def check_answers(self, path, body, word):
+        """The request, its answer and the stream of it are as described; both have the word. Returns the answer."""
+        operation = self.document["paths"][path]["post"]
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        self.assertEqual(self.errors(schema, body, False), [], path)
+        whole, stream = (self.send("post", path, {**body, "stream": streamed}) for streamed in (False, True))
+        for answer in (whole, stream):
+            self.check(operation, answer, f"{path} with {body}")
+            self.assertIn(word, answer[2].decode(), path)
+        return json.loads(whole[2])
+
+    def test_calls_of_tools_are_as_described(self):
+        self.use_template(TOOLS)
+        tools = [{"type": "function", "function": FUNCTION}]
+        self.check_answers("/v1/chat/completions", {"messages": [USER], "tools": tools, "tool_choice": "required"},
+                           '"tool_calls":[')
+        tools = [{"name": "weather", "input_schema": SCHEMA}]
+        body = {"messages": [USER], "max_tokens": 200, "tools": tools, "tool_choice": {"type": "any"}}
+        answer = self.check_answers("/v1/messages", body, "tool_use")
+        result = {"type": "tool_result", "tool_use_id": answer["content"][-1]["id"], "content": "hot"}
+        turns = [USER, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": [result]}]
+        self.check_answers("/v1/messages", {**body, "messages": turns}, "tool_use")
+        body = {"input": "Once", "tools": [{"type": "function", **FUNCTION}], "tool_choice": "required"}
+        answer = self.check_answers("/v1/responses", body, "function_call")
+        call = answer["output"][-1]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "hot"}
+        self.check_answers("/v1/responses", {**body, "input": [USER, call, output]}, "function_call")
+        going_on = {**body, "input": [output], "previous_response_id": answer["id"]}
+        second = self.check_answers("/v1/responses", going_on, "function_call")
+        for more in ("", "/input_items"):
+            operation = self.document["paths"]["/v1/responses/{response}" + more]["get"]
+            self.check(operation, self.send("get", f"/v1/responses/{second['id']}{more}"), more)
+
+    def test_reasoning_is_as_described(self):
+        self.use_template(THINKING)
+        self.check_answers("/v1/chat/completions", {"messages": [USER], "max_tokens": 8}, "reasoning_content")
+        self.check_answers("/v1/messages", {"messages": [USER], "max_tokens": 8}, '"thinking"')
+        self.check_answers("/v1/responses", {"input": "Once", "max_output_tokens": 8}, "reasoning_text")
 
     def test_no_other_method_is_served(self):
         for path, item in self.document["paths"].items():
@@ -175,7 +244,7 @@ class OpenApi(BatchTest):
             if f"/v1{path}" in self.document["paths"]:
                 continue  # another name of a path
             parts = [self.resolved(schema), *map(self.resolved, self.resolved(schema).get("allOf", []))]
-            fields = {name for part in parts for name in part["properties"]}
+            fields = {name for part in parts for name in part.get("properties", {})}
             required = {name for part in parts for name in part.get("required", [])}
             self.assertGreater(len(fields), 1)
             example = next(e for e in examples if not e.get("stream"))
@@ -184,22 +253,37 @@ class OpenApi(BatchTest):
             for name in [*sorted(fields), "no_such_field"]:
                 strange = {**example, name: {"strange": [1]}}
                 _, _, text = self.send("post", path, strange)
-                message = json.loads(text).get("error", {}).get("message", "")
+                message = (json.loads(text).get("error") or {}).get("message", "")
                 unknown = f"'{name}': this field is not known here" in message
                 self.assertEqual(unknown, name == "no_such_field", f"{path}: {name}: {text}")
             self.assertNotEqual(self.errors(schema, strange, False), [], path)
 
+    def check_error(self, operation, answer, where):
+        """The answer is an error as the operation describes it."""
+        status, media, text = answer
+        self.assertTrue(400 <= status < 500, f"{where}: {status}")
+        self.assertEqual(media, "application/json", where)
+        schema = self.resolved(operation["responses"]["default"])["content"][media]["schema"]
+        self.assertEqual(self.errors(schema, json.loads(text), True), [], where)
+
     def test_errors_are_as_described(self):
-        schema = self.resolved(self.document["paths"]["/v1/completions"]["post"]["responses"]["default"])
-        schema = schema["content"]["application/json"]["schema"]
-        wrong = [("POST", path, {}) for path, *_ in self.json_requests()]
-        wrong += [("GET", "/v1/models/none", None), ("GET", "/v1/files/file-none", None), ("GET", "/none", None),
-                  ("DELETE", "/health", None), ("POST", "/v1/completions", {"prompt": "a " * 100000})]
-        for method, path, body in wrong:
-            status, media, text = self.send(method, path, body)
-            self.assertTrue(400 <= status < 500, f"{method} {path}: {status}")
-            self.assertEqual(media, "application/json")
-            self.assertEqual(self.errors(schema, json.loads(text), True), [], f"{method} {path}")
+        paths, text = self.document["paths"], "a " * 100000
+        for path, operation, *_ in self.json_requests():
+            self.check_error(operation, self.send("post", path, {}), f"{path} with nothing")
+        too_long = {
+            "/v1/completions": {"prompt": text}, "/completion": {"prompt": text}, "/v1/responses": {"input": text},
+            "/v1/messages": {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
+        }
+        for path, body in too_long.items():
+            self.check_error(paths[path]["post"], self.send("post", path, body), f"{path} with a long text")
+        for path, method, operation in self.operations():
+            if "{" in path:
+                unknown = "/".join("none" if part.startswith("{") else part for part in path.split("/"))
+                self.check_error(operation, self.send(method, unknown), f"{method} {unknown}")
+            else:
+                other = next(m for m in METHODS if m not in paths[path])
+                self.check_error(operation, self.send(other, path), f"{other} {path}")
+        self.check_error(paths["/v1/completions"]["post"], self.send("get", "/none"), "a path that is not served")
 
 
 if __name__ == "__main__":

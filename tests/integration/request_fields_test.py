@@ -1,19 +1,15 @@
 """Fields that scripts for vLLM and OpenAI send, against the demo model: each does what it says."""
 
 import json
-import shutil
 import tempfile
 import unittest
 
-from cluster import DEMO, Cluster, main, moestro, pack
+from cluster import Cluster, main, moestro
+from templates import THINKING, pack_with
 
 END = 0  # <|endoftext|>
 PROMPT = "Once upon a time"
 GREEDY = {"temperature": 0, "max_tokens": 24, "return_token_ids": True}
-# The generation prompt opens the reasoning, as those of DeepSeek and of Qwen's thinking models do.
-THINKING = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n"
-            "{{ m.reasoning_content }}\n</think>\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
-            "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}")
 
 
 class RequestFields(unittest.TestCase):
@@ -22,10 +18,7 @@ class RequestFields(unittest.TestCase):
         dir = tempfile.TemporaryDirectory()
         cls.addClassCleanup(dir.cleanup)
         cls.dir = dir.name
-        shutil.copytree(DEMO, cls.dir + "/demo")
-        with open(cls.dir + "/demo/chat_template.jinja", "w") as f:
-            f.write(THINKING)
-        cls.cluster = Cluster(pack(cls.dir + "/demo", cls.dir + "/pack"), "--deterministic").__enter__()
+        cls.cluster = Cluster(pack_with(THINKING, cls.dir), "--deterministic").__enter__()
         cls.addClassCleanup(cls.cluster.__exit__)
         cls.plain = cls.complete()
 

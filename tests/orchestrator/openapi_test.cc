@@ -12,6 +12,8 @@
 
 #include "orchestrator/api/service.h"
 #include "orchestrator/batch/batch_api.h"
+#include "orchestrator/dialects/dialect_api.h"
+#include "orchestrator/dialects/responses_api.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -23,7 +25,7 @@ std::string lower(std::string text) {
 
 TEST(OpenApi, HasEveryRouteThatIsServedAndNoOther) {
   std::set<std::string> served, documented;
-  for (const auto& routes : {Service::routes(), BatchApi::routes()})
+  for (const auto& routes : {Service::routes(), BatchApi::routes(), DialectApi::routes(), ResponsesApi::routes()})
     for (const ServedRoute& r : routes)
       EXPECT_TRUE(served.insert(lower(r.method) + " " + r.path).second) << r.path << " is served twice";
   const auto document = nlohmann::json::parse(openapi_document("1.2.3"));
