@@ -11,12 +11,8 @@ import tempfile
 import unittest
 
 from cluster import Cluster, main
-from templates import TOOLS, pack_with
+from templates import SCHEMA, TOOLS, pack_with
 
-SCHEMA = {
-    "type": "object", "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 7}}, "required": ["days"],
-    "additionalProperties": False
-}
 KEY, OTHER = "sk-one", "sk-other"
 
 

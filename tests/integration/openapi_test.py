@@ -8,7 +8,7 @@ import tempfile
 
 from batch_box import BatchTest, line
 from cluster import Cluster, main
-from templates import THINKING, TOOLS, pack_with
+from templates import SCHEMA, THINKING, TOOLS, pack_with
 
 try:
     import jsonschema
@@ -22,7 +22,6 @@ except ImportError:  # Debian's package is for Debian's Python
 
 METHODS = ("get", "put", "post", "delete", "patch")
 USER = {"role": "user", "content": "Once"}
-SCHEMA = {"type": "object", "properties": {"hot": {"type": "boolean"}}, "required": ["hot"]}
 FUNCTION = {"name": "weather", "description": "of a town", "parameters": SCHEMA}
 
 
@@ -198,6 +197,7 @@ class OpenApi(BatchTest):
         """The request, its answer and the stream of it are as described; both have the word. Returns the answer."""
         operation = self.document["paths"][path]["post"]
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        body = {**body, "temperature": 0}
         self.assertEqual(self.errors(schema, body, False), [], path)
         whole, stream = (self.send("post", path, {**body, "stream": streamed}) for streamed in (False, True))
         for answer in (whole, stream):
@@ -208,18 +208,19 @@ class OpenApi(BatchTest):
     def test_calls_of_tools_are_as_described(self):
         self.use_template(TOOLS)
         tools = [{"type": "function", "function": FUNCTION}]
-        self.check_answers("/v1/chat/completions", {"messages": [USER], "tools": tools, "tool_choice": "required"},
-                           '"tool_calls":[')
+        body = {"messages": [USER], "max_tokens": 200, "tools": tools, "tool_choice": "required"}
+        self.check_answers("/v1/chat/completions", body, '"tool_calls":[')
         tools = [{"name": "weather", "input_schema": SCHEMA}]
         body = {"messages": [USER], "max_tokens": 200, "tools": tools, "tool_choice": {"type": "any"}}
         answer = self.check_answers("/v1/messages", body, "tool_use")
-        result = {"type": "tool_result", "tool_use_id": answer["content"][-1]["id"], "content": "hot"}
+        result = {"type": "tool_result", "tool_use_id": answer["content"][-1]["id"], "content": "sunny"}
         turns = [USER, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": [result]}]
         self.check_answers("/v1/messages", {**body, "messages": turns}, "tool_use")
-        body = {"input": "Once", "tools": [{"type": "function", **FUNCTION}], "tool_choice": "required"}
+        tools = [{"type": "function", **FUNCTION}]
+        body = {"input": "Once", "max_output_tokens": 200, "tools": tools, "tool_choice": "required"}
         answer = self.check_answers("/v1/responses", body, "function_call")
         call = answer["output"][-1]
-        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "hot"}
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
         self.check_answers("/v1/responses", {**body, "input": [USER, call, output]}, "function_call")
         going_on = {**body, "input": [output], "previous_response_id": answer["id"]}
         second = self.check_answers("/v1/responses", going_on, "function_call")

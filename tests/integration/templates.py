@@ -1,4 +1,4 @@
-"""Chat templates of models that call tools and that reason, for the demo model."""
+"""Chat templates of models that call tools and that reason, for the demo model; and the parameters of a tool."""
 
 import pathlib
 import shutil
@@ -14,6 +14,10 @@ TOOLS = (
 THINKING = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n"
             "{{ m.reasoning_content }}\n</think>\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
             "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}")
+SCHEMA = {
+    "type": "object", "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 7}}, "required": ["days"],
+    "additionalProperties": False
+}
 
 
 def pack_with(template, directory):
