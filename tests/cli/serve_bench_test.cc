@@ -206,14 +206,14 @@ TEST(BenchServe, TheBaselineIsReportedAsALoad) {
 
 TEST(BenchServe, WrongOptionsAreRefusedInOneLine) {
   const std::tuple<std::vector<std::string>, int, const char*> cases[] = {
-      {{}, 1, "--url of a server, or --model PACK"},
+      {{}, 1, "give --url URL, or --model PACK"},
       {{"--url", "ftp://x"}, 1, "ftp"},
       {{"--model", "/nowhere"}, 1, "/nowhere"},
       {{"--model", "/nowhere", "--table"}, 1, "/nowhere"},
-      {{"--model", "p", "--rate", "0"}, 2, "0 is no rate"},
-      {{"--model", "p", "--rate", "1,x"}, 2, "x is no rate"},
-      {{"--model", "p", "--prompt", "9-8"}, 2, "9-8 is no range"},
-      {{"--model", "p", "--output", "0"}, 2, "0 is no range"},
+      {{"--model", "p", "--rate", "0"}, 2, "0 is not a rate"},
+      {{"--model", "p", "--rate", "1,x"}, 2, "x is not a rate"},
+      {{"--model", "p", "--prompt", "9-8"}, 2, "9-8 is not a range"},
+      {{"--model", "p", "--output", "0"}, 2, "0 is not a range"},
       {{"--model", "p", "--goodput", "fast"}, 2, "'fast' is no bound"},
       {{"--model", "p", "--count", "0"}, 2, "--count"},
       {{"--model", "p", "--trace", "/nowhere.csv"}, 1, "/nowhere.csv: cannot be read"},

@@ -62,11 +62,13 @@ TEST_F(ControlPlaneTest, AStepsAgeIsCountedFromTheOneBefore) {
   Heard heard;
   submit(heard, 2);
   const Plan first = worker.hear_plan();
+  settle();  // the control thread notes the time after it has sent the plan
   clock_->advance(std::chrono::milliseconds(700));
   EXPECT_NEAR(age(), 0.7, 1e-9);
   worker.answer(tokens(first));
   heard.next<Progress>();
   const Plan second = worker.hear_plan();
+  settle();
   clock_->advance(std::chrono::milliseconds(200));
   EXPECT_NEAR(age(), 0.2, 1e-9);
   worker.answer(tokens(second));
