@@ -36,7 +36,7 @@ class SharedBatches(BatchTest):
 
     def test_two_share_a_batch_and_either_may_die(self):
         chance = random.Random(SEED)
-        lines = [line(i, tokens=32) for i in range(LINES)]
+        lines = [line(i, tokens=96) for i in range(LINES)]  # enough that it is not over before the second kill
         with Redis() as redis, self.cluster(redis) as one, self.cluster(redis) as other:
             batch = self.submit(one, lines)
             self.assertEqual(self.look(other, batch)["id"], batch, "the other does not know it")
