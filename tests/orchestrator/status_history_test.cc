@@ -50,7 +50,8 @@ TEST(StatusHistory, EveryMemberIsOneOfAStatus) {
   now.store.emplace();
   now.control.device_layers.resize(1);
   history.add(status_report(now, RequestMetrics("m"), json::object()));
-  for (const json& value : history.report()["samples"][0]) EXPECT_FALSE(value.is_null());
+  const json report = history.report();
+  for (const json& value : report["samples"][0]) EXPECT_FALSE(value.is_null());
 }
 
 TEST(StatusHistory, FiveMinutesTakeABoundedNumberOfBytes) {
