@@ -65,8 +65,8 @@ struct Live {
   }
 
   /// Whose turn it was had a core: where threads wait for one, copies and layers are late by milliseconds, which is not
-  /// the device's doing. Nor is it where the machine is a guest that its host lets wait, which only the mean tells; a few
-  /// long waits raise that and make replay's stalls shorter, but hardly those of the device.
+  /// the device's doing. Nor is it where the machine is a guest that its host lets wait, which only the mean tells: a
+  /// few long waits raise that and make replay's stalls shorter, but hardly those of the device.
   bool undisturbed() const {
     return std::accumulate(runnable.begin(), runnable.end(), 0.0) <=
                static_cast<double>(runnable.size() * std::thread::hardware_concurrency()) &&

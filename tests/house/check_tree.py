@@ -43,6 +43,8 @@ ONE_PLACE = {
 # Lines of these are records, not text for people.
 DATA_FOLDERS = ("tests/fixtures/", "tests/fuzz/corpus/", "tests/chat/models/", "tests/chat/expected/")
 
+# The call's result is gone before the loop begins, unless it is a reference: for (x : report()["samples"]).
+LOOP_OVER_ELEMENT = re.compile(r"for \([^;:]* : (?:[^();]|\([^()]*\))*\w\([^()]*\)\[")
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -97,6 +99,9 @@ def check_code(name, text):
     yield from check_includes(name, text)
     if re.search(r"\bgetenv\b", text) and not name.startswith("tests/") and name not in GETENV:
         yield f"{name}: getenv; settings come from common/config"
+    for number, line in enumerate(text.splitlines(), 1):
+        if LOOP_OVER_ELEMENT.search(line):
+            yield f"{name}:{number}: loops over an element of what a call returns; give the result a name first"
 
 
 # HOME-like places and terminals, which programs are told about by the environment alone, and secrets, which command

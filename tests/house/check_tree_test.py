@@ -49,6 +49,12 @@ class CheckTree(unittest.TestCase):
         self.expect("store/a.cc", "\n" * 501, "at most 500")
         self.expect("store/a.h", "int x;\n", "#pragma once")
 
+    def test_loops_over_what_is_gone(self):
+        self.expect("store/a.cc", 'for (const json& v : history.report()["samples"][0]) use(v);\n', "give the result")
+        self.expect("store/a.cc", "for (int s : f(1)[0]) use(s);\n", "give the result")
+        self.assertEqual(
+            self.breaches({"store/README.md": "", "store/a.cc": "for (int s : report[f(1)]) use(s), g()[0];\n"}), [])
+
     def test_columns(self):
         long = "x" * 121
         self.expect("store/a.cc", f"// {long}\n", "at most 120")

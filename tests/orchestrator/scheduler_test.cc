@@ -95,7 +95,8 @@ TEST(Scheduler, ABatchMakesWayForWhoeverWaits) {
   sim.compute_one();
   ASSERT_EQ(sim.plans().size(), 1u);
   std::vector<uint64_t> ids;
-  for (const PlannedSequence& s : sim.plans()[0].plan.sequences) ids.push_back(s.id.value);
+  const auto& plan = sim.plans()[0].plan;
+  for (const PlannedSequence& s : plan.sequences) ids.push_back(s.id.value);
   EXPECT_NE(std::find(ids.begin(), ids.end(), 4u), ids.end());
   EXPECT_NE(std::find(ids.begin(), ids.end(), 1u), ids.end()) << "the older of the batch's stays";
   sim.finish_all();

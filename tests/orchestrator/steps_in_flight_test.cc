@@ -291,7 +291,8 @@ TEST(StepsInFlight, AnswersOutOfOrderAreNotTaken) {
   ASSERT_EQ(sim.plans().size(), 2u);
   PlanOutcome early;
   early.plan = sim.plans()[1].plan.id;
-  for (const PlannedSequence& s : sim.plans()[1].plan.sequences)
+  const auto& plan = sim.plans()[1].plan;
+  for (const PlannedSequence& s : plan.sequences)
     early.sequences.push_back({s.id, {{7, {}}}, {}, Status::ok()});
   sim.plans().pop_back();
   sim.feed(PlanDone{WorkerId{1}, early});
