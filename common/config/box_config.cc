@@ -61,9 +61,10 @@ void add_reading(Schema& schema, BoxConfig::Store& c) {
               .help = "on: read what was in memory when the store was last shut down, hottest first, while serving. "
                       "off: read only what is requested"});
   schema.add({.key = "store.policy", .flag = "--policy", .field = &c.policy,
-              .choices = {"lfru", "lfu", "lru", "random"},
-              .help = "Which expert to evict. lfru: the one used least often recently. lfu: least often, with a long "
-                      "memory. lru: not used for longest. random: for comparison"});
+              .choices = {"interval", "lfru", "lfu", "lru", "random"},
+              .help = "Which expert to evict. interval: the one with the most time between its uses. lfru: used least "
+                      "often recently. lfu: least often, with a long memory. lru: not used for longest. random: for "
+                      "comparison"});
   schema.add({.key = "store.read_chunk", .flag = "--read-chunk", .field = &c.read_chunk,
               .min = 64 << 10, .max = 16 << 20,
               .help = "Bytes per read, a multiple of 4KiB. auto: measured at start on the packs' files"});

@@ -23,7 +23,7 @@ struct BoxConfig {
     std::string payload_dir;  ///< empty: in arena_dir
     std::string numa = "auto";
     std::string io = "auto";
-    std::string policy = "lfru";
+    std::string policy = "interval";
     std::string shares;  ///< "NAME=GUARANTEED..MAXIMAL,..."
     std::optional<Bytes> read_chunk;
     std::optional<int64_t> read_depth;

@@ -21,7 +21,7 @@ double FrequencyPolicy::age(double time) const {
 void FrequencyPolicy::apply(State& state, const Use& use, bool) const {
   const double gained = std::log2(std::max(use.weight, kWeightMin)) + age(use.time);
   state.rank = state.known ? log2_sum(state.rank, gained) : gained;
-  state.tie = std::max(state.tie, use.time);
+  state.tie = state.last = std::max(state.last, use.time);
 }
 
 double FrequencyPolicy::heat(uint32_t key, double now) const {

@@ -4,6 +4,7 @@
 
 #include "common/policy/activation_policy.h"
 #include "common/policy/frequency_policy.h"
+#include "common/policy/interval_policy.h"
 #include "common/policy/lru_policy.h"
 #include "common/policy/measured_policy.h"
 #include "common/policy/random_policy.h"
@@ -21,7 +22,7 @@ constexpr double kPeriodsPerEntry = 16;
 /// What auto chooses from: weights of the four-part policy that calibrations come to, and those that have no weights.
 constexpr WeightedOptions kWeights[] = {
     {1, 1, 0.25, 0.5, 0, 0.25}, {1, 1, 0.5, 0.25, 0, 0.25}, {1, 1, 0.25, 0.25, 0, 0.5}, {1, 1, 0, 0.75, 0, 0.25}};
-constexpr const char* kPlain[] = {"lfru", "activation", "lru"};
+constexpr const char* kPlain[] = {"interval", "lfru", "activation", "lru"};
 
 std::unique_ptr<CachePolicy> make_measured(const ModelShape& shape) {
   std::vector<MeasuredPolicy::Make> candidates;
@@ -40,25 +41,27 @@ std::unique_ptr<CachePolicy> make_measured(const ModelShape& shape) {
 }  // namespace
 
 const std::vector<std::string>& policy_names() {
-  static const std::vector<std::string> names{"lfru", "lfu", "lru", "random"};
+  static const std::vector<std::string> names{"interval", "lfru", "lfu", "lru", "random"};
   return names;
 }
 
 Result<std::unique_ptr<CachePolicy>> make_policy(std::string_view name, size_t entries) {
   const double count = static_cast<double>(std::max<size_t>(entries, 1));
   std::unique_ptr<CachePolicy> made;
-  if (name == "lfru") made = std::make_unique<FrequencyPolicy>(LfruOptions{kHalfLivesPerEntry * count});
+  if (name == "interval") made = std::make_unique<IntervalPolicy>(entries);
+  else if (name == "lfru") made = std::make_unique<FrequencyPolicy>(LfruOptions{kHalfLivesPerEntry * count});
   else if (name == "lfu") made = std::make_unique<FrequencyPolicy>(LfuOptions{kPeriodsPerEntry * count});
   else if (name == "lru") made = std::make_unique<LruPolicy>();
   else if (name == "random") made = std::make_unique<RandomPolicy>();
   else
     return invalid_argument("no cache policy is called '" + std::string(name) +
-                            "': there are lfru, lfu, lru and random");
+                            "': there are interval, lfru, lfu, lru and random");
   return made;
 }
 
 const std::vector<std::string>& device_policy_names() {
-  static const std::vector<std::string> names{"auto", "lfru", "lfu", "lru", "activation", "weighted", "random"};
+  static const std::vector<std::string> names{"auto",       "interval", "lfru",  "lfu", "lru",
+                                              "activation", "weighted", "random"};
   return names;
 }
 
@@ -73,7 +76,7 @@ Result<std::unique_ptr<CachePolicy>> make_device_policy(std::string_view name, c
   if (std::ranges::find(names, name) != names.end())
     return make_policy(name, static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.experts));
   return invalid_argument("no device cache policy is called '" + std::string(name) +
-                          "': there are auto, lfru, lfu, lru, activation, weighted and random");
+                          "': there are auto, interval, lfru, lfu, lru, activation, weighted and random");
 }
 
 }  // namespace moestro::policy

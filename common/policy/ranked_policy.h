@@ -34,10 +34,13 @@ class RankedPolicy : public CachePolicy {
  protected:
   struct State {
     double rank = 0;  ///< by its uses; kept while the key is not in the cache
-    double tie = 0;   ///< last use, as far as it moves recency
+    double tie = 0;   ///< of equal ranks the smaller goes first
+    double last = 0;  ///< last use, as far as it moves recency
     double shown = 0; ///< the rank that it is sorted by: higher while a prefetch's prediction holds
     uint32_t group = 0, key = 0;
-    bool known = false;  ///< `rank` is known
+    double interval = 0;     ///< log2 of the time between two uses; for policies that look at it
+    uint32_t intervals = 0;  ///< that it comes from, as far as it matters how many
+    bool known = false;      ///< `rank` is known
     bool in = false, parked = false;
   };
   /// `state` after `use`. `entering`: the use that brought it in.

@@ -151,10 +151,10 @@ class Machine {
     foresee(l);
     experts();
   }
-  /// A prompt's chunk counts as one token, shared out over the experts it went to.
+  /// A prompt's chunk counts as one token, shared out over the experts it went to. A step that decodes uses an expert
+  /// once, however many of its tokens went there (as engine::ExpertWatch has it).
   float weight(const ReplayStep& s, const StepUse& use) const {
-    return s.scan ? static_cast<float>(use.tokens) / static_cast<float>(s.tokens.size())
-                  : static_cast<float>(use.tokens);
+    return s.scan ? static_cast<float>(use.tokens) / static_cast<float>(s.tokens.size()) : 1.0F;
   }
   void count(const ReplayStep& s, int32_t l) {
     if (s.scan) {

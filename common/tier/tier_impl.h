@@ -31,7 +31,7 @@ struct DeviceTier::Impl {
   struct Candidate {
     Key key = 0;
     float probability = 0, priority = 0;
-    bool over_budget = false, guarded = false;  ///< counted
+    bool over_budget = false, guarded = false, early = false;  ///< counted
   };
 
   Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen);
@@ -63,6 +63,8 @@ struct DeviceTier::Impl {
   /// Some keys have not been requested yet.
   bool fills() const { return options.fill && whole < static_cast<int32_t>(entries.size()); }
   bool in_budget(Nanos now, Key key) const;
+  bool may_wait(Nanos now, Key key);
+  void count_due();
   void finished(Key key);
 
   // Room.
@@ -93,6 +95,8 @@ struct DeviceTier::Impl {
   std::vector<Key> copies;              ///< kCopying
   std::vector<Key> looked_at;           ///< of one search for a victim
   std::vector<Candidate> candidates;    ///< by priority, the highest first
+  std::vector<double> due;              ///< [distance]: bytes that are probably to be brought for layers until there;
+                                        ///< empty: not counted yet
   std::vector<float> likely;            ///< [key]: calibrated probability of its next pass; 0: nothing is known
   std::vector<uint8_t> row_known;       ///< [layer]: the forecast covers this layer
   std::vector<uint8_t> used;            ///< [experts] of the layer that was routed last

@@ -6,6 +6,11 @@
 #include "common/tier/tier_impl.h"
 
 namespace moestro::tier {
+namespace {
+
+constexpr double kEarly = 1.5;  ///< times as long as the link probably needs
+
+}  // namespace
 
 std::optional<Chunk> DeviceTier::Impl::chunk_of(Key key, bool is_demand) {
   Entry& entry = entries[key];
@@ -39,9 +44,31 @@ bool DeviceTier::Impl::in_budget(Nanos now, Key key) const {
   return static_cast<double>(bytes) <= pace.room(now, ahead, scan);
 }
 
+void DeviceTier::Impl::count_due() {
+  due.assign(static_cast<size_t>(options.layers) + 1, 0.0);
+  for (const Key demand : demands) due[0] += static_cast<double>(missing(entries[demand]));
+  for (const Candidate& c : candidates) {
+    const Entry& entry = entries[c.key];
+    if (entry.state == State::kWhole || entry.needed > 0) continue;
+    due[static_cast<size_t>(distance(layer_of(c.key)))] += static_cast<double>(missing(entry)) * c.probability;
+  }
+  for (size_t ahead = 1; ahead < due.size(); ++ahead) due[ahead] += due[ahead - 1];
+}
+
+/// Whether a layer from now is early enough. The room that a prefetch takes is somebody's who may be used until then,
+/// in the extreme by each layer in turn: where a step uses nearly every expert, whoever prefetches as far ahead as the
+/// link can reach carries every expert once a step, whatever the slots hold.
+bool DeviceTier::Impl::may_wait(Nanos now, Key key) {
+  const int32_t ahead = distance(layer_of(key));
+  if (!options.how.patience || scan || ahead == 1) return false;
+  if (due.empty()) count_due();
+  return kEarly * due[static_cast<size_t>(ahead)] < pace.room(now, ahead - 1, scan);
+}
+
 std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
   std::optional<Key> out;  // who would have to go; the same for all candidates
   bool searched = false;
+  due.clear();
   for (Candidate& candidate : candidates) {
     Entry& entry = entries[candidate.key];
     if (entry.state == State::kWhole || entry.needed > 0 || !(always_ready || entry.source)) continue;
@@ -54,6 +81,10 @@ std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
       continue;
     }
     if (free.empty()) {
+      if (may_wait(now, candidate.key)) {
+        counters.early += !std::exchange(candidate.early, true);
+        continue;
+      }
       if (!std::exchange(searched, true)) out = scan ? scan_victim() : victim();
       if (!out) return std::nullopt;
       const bool guarded = !scan && options.how.guard &&

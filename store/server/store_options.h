@@ -48,7 +48,7 @@ struct StoreOptions {
   uint64_t scrub_bytes_per_s = 0;   ///< bytes of resident blobs that are compared with their checksums when idle
   std::optional<FaultPlan> read_faults;  ///< for tests
   std::function<std::unique_ptr<Reader>(std::unique_ptr<Reader>)> wrap_reader = nullptr;  ///< for tests
-  std::string policy = "lfru";      ///< common/policy/make_policy.h
+  std::string policy = "interval";  ///< common/policy/make_policy.h
   bool poison_freed = false;        ///< freed ranges are filled with NaNs, so that a use after eviction shows
   bool warm_start = false;  ///< at shutdown, write a list of what is resident; at start, read that again in the
                             ///< background

@@ -128,7 +128,7 @@ TEST(Program, UpHasAShortHelpAndOneWithEveryFlag) {
     EXPECT_FALSE(few.contains(flag)) << flag;
     EXPECT_GT(all.find(flag), all.find("\nFault injection, for tests:\n")) << flag;
   }
-  EXPECT_THAT(all, HasSubstr("--policy lfru|lfu|lru|random"));
+  EXPECT_THAT(all, HasSubstr("--policy interval|lfru|lfu|lru|random"));
   const std::string man = run_moestro({"--describe-as", "man"}).out, bash = run_moestro({"--describe-as", "bash"}).out;
   for (const std::string& flag : many) EXPECT_THAT(bash, HasSubstr(" " + flag));
   EXPECT_THAT(man, HasSubstr("steps\\-in\\-flight"));

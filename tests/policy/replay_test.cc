@@ -126,8 +126,11 @@ TEST(Replay, RatesAtThreeSizesBesideTheOracle) {
     std::printf("\n");
     SCOPED_TRACE(percent);
     EXPECT_GT(best, last_best);
-    EXPECT_GT(rate["lfru"], rate["random"] + 0.04);
-    EXPECT_GT(rate["lfru"], rate["lru"] - 0.005);
+    for (const char* name : {"interval", "lfru"}) {
+      EXPECT_GT(rate[name], rate["random"] + 0.04) << name;
+      EXPECT_GT(rate[name], rate["lru"] - 0.005) << name;
+    }
+    EXPECT_GT(rate["interval"], rate["lfru"] - 0.01);
     EXPECT_GT(rate["lfu"], rate["random"] + 0.04);
     EXPECT_GT(rate["lfru"], 0.45 * best);
     last_best = best;
@@ -139,10 +142,9 @@ TEST(Replay, FrequencyBeatsRecencyWherePopularityIsSkewed) {
   Traffic traffic(shape, 3);
   traffic.decode(600);
   const size_t slots = shape.keys() / 4;
-  const double lru = score_of("lru", traffic.uses, shape.keys(), slots).hit_rate(),
-               lfru = score_of("lfru", traffic.uses, shape.keys(), slots).hit_rate();
-  EXPECT_GT(lfru, lru + 0.03);
-  EXPECT_GT(score_of("lfu", traffic.uses, shape.keys(), slots).hit_rate(), lru + 0.03);
+  const double lru = score_of("lru", traffic.uses, shape.keys(), slots).hit_rate();
+  for (const char* name : {"interval", "lfru", "lfu"})
+    EXPECT_GT(score_of(name, traffic.uses, shape.keys(), slots).hit_rate(), lru + 0.03) << name;
 }
 
 TEST(Replay, AfterAShiftTheOldFavouritesFade) {
@@ -157,8 +159,26 @@ TEST(Replay, AfterAShiftTheOldFavouritesFade) {
     const std::vector<ReplayUse> first(traffic.uses.begin(), traffic.uses.begin() + static_cast<long>(before));
     return score_of(name, traffic.uses, shape.keys(), 16).hits - score_of(name, first, shape.keys(), 16).hits;
   };
-  EXPECT_GT(static_cast<double>(hits_after("lfru")),
-            0.9 * static_cast<double>(score_of("lfru", after, shape.keys(), 16).hits));
+  for (const char* name : {"interval", "lfru"})
+    EXPECT_GT(static_cast<double>(hits_after(name)),
+              0.9 * static_cast<double>(score_of(name, after, shape.keys(), 16).hits))
+        << name;
+}
+
+/// Steps with so many sequences that nearly every expert of each layer is used: what was used longest ago is next.
+TEST(Replay, WhereAllIsUsedInTurnAFixedPartStays) {
+  constexpr uint32_t kKeys = 128;
+  std::mt19937 chance(7);
+  std::vector<ReplayUse> uses;
+  for (int step = 0; step < 100; ++step)
+    for (uint32_t key = 0; key < kKeys; ++key)
+      if (chance() % 50 != 0) uses.push_back({key, 1, true});
+  for (const int percent : {10, 25, 50, 75}) {
+    const size_t slots = kKeys * static_cast<size_t>(percent) / 100;
+    const double best = replay_oracle(uses, slots).hit_rate();
+    EXPECT_GT(score_of("interval", uses, kKeys, slots).hit_rate(), 0.9 * best) << percent;
+    EXPECT_LT(score_of("lfru", uses, kKeys, slots).hit_rate(), 0.1 * best) << "the trap is there at " << percent;
+  }
 }
 
 /// Decoding, then a prompt of another request that touches every expert, then the same decoding again.
@@ -175,7 +195,7 @@ TEST(Replay, APromptThatTouchesEveryExpertDoesNotFlushTheDecodeSet) {
     const double wanted = static_cast<double>(traffic.uses.size() - at);
     return static_cast<double>(score_of(name, traffic.uses, shape.keys(), slots).decode_hits - before) / wanted;
   };
-  for (const char* name : {"lfru", "lfu", "lru"})
+  for (const char* name : {"interval", "lfru", "lfu", "lru"})
     EXPECT_GT(first_tokens_after(name, true), first_tokens_after(name, false) - 0.1) << name;
   // What the weight is for: the same uses, none of them marked as a prompt's, do flush a cache that goes by recency.
   Traffic traffic(shape, 5);

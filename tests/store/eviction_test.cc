@@ -75,7 +75,7 @@ TEST_F(Eviction, LongDenseWeightsTakeSegmentsBesideEachOtherWhereverTheyAre) {
 /// 8 layers of 32 experts, room for a quarter. Tokens go to 6 experts a layer; then a prompt of four chunks goes to all
 /// 256.
 TEST_F(Eviction, APromptThatTouchesEveryExpertDoesNotFlushTheDecodeSet) {
-  for (const char* policy : {"lfru", "lfu", "lru"}) {
+  for (const char* policy : {"interval", "lfru", "lfu", "lru"}) {
     SCOPED_TRACE(policy);
     make(policy, 256, 64);
     std::mt19937_64 random(1);
@@ -95,7 +95,7 @@ TEST_F(Eviction, APromptThatTouchesEveryExpertDoesNotFlushTheDecodeSet) {
 }
 
 TEST_F(Eviction, APrefetchTakesNothingHotterThanItself) {
-  for (const char* policy : {"lfru", "lfu"}) {
+  for (const char* policy : {"interval", "lfru", "lfu"}) {
     SCOPED_TRACE(policy);
     make(policy, 32, 16);
     for (int round = 0; round < 5; ++round)
@@ -125,7 +125,7 @@ TEST_F(Eviction, ARefusedPrefetchIsNotOneWithoutRoom) {
 /// 6,144 entries, a quarter of them there, every one of those hit between two misses: the order that the policy knows
 /// is wrong throughout.
 TEST_F(Eviction, FindingAVictimAmongThousandsLooksAtFew) {
-  for (const char* policy : {"lfru", "lfu", "lru"}) {
+  for (const char* policy : {"interval", "lfru", "lfu", "lru"}) {
     SCOPED_TRACE(policy);
     make(policy, 6144, 1536);
     for (uint32_t entry = 0; entry < 1536; ++entry) decode(entry);

@@ -52,7 +52,7 @@ struct Machine {
 };
 
 class Warmness : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Policy, Warmness, ::testing::Values("lfru", "lfu", "lru"));
+INSTANTIATE_TEST_SUITE_P(Policy, Warmness, ::testing::Values("interval", "lfru", "lfu", "lru"));
 
 TEST_P(Warmness, DenseFirstThenWhatWasUsedMostOrLast) {
   Machine m(GetParam(), 8);

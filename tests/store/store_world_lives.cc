@@ -14,7 +14,7 @@ constexpr uint32_t kWorkers = 4;
 StoreWorld::StoreWorld(uint64_t seed)
     : random_(seed),
       claims_(pick(3) != 0),
-      policy_(std::vector<std::string>{"lru", "lfru", "lfu"}[pick(3)]),
+      policy_(std::vector<std::string>{"lru", "lfru", "lfu", "interval"}[pick(4)]),
       contents_{{}} {
   const bool one_length = chance(2);
   for (uint32_t i = 0; i < 4; ++i) contents_.push_back({true, static_cast<uint32_t>(1 + pick(3))});

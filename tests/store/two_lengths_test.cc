@@ -72,7 +72,7 @@ TEST_F(TwoLengths, MemoryGoesOverToTheModelThatIsUsed) {
   ASSERT_TRUE(status);
   EXPECT_EQ(status->models[0].resident_experts, small_.experts_list.size());
   EXPECT_GT(status->segments_emptied, 0u);
-  EXPECT_EQ(status->policy, "lfru");
+  EXPECT_EQ(status->policy, "interval");
 }
 
 }  // namespace

@@ -25,14 +25,15 @@ class Device {
                 static_cast<uint64_t>(below(300) + 1)};
     options_.prefetch = chance(0.9);
     options_.keep = chance(0.8);
-    options_.how = {chance(0.5) ? 0.3F : 0.0F,
-                    chance(0.5) ? 0.1F : 1.0F,
-                    below(3),
-                    chance(0.8),
-                    chance(0.8),
-                    chance(0.8),
-                    chance(0.8),
-                    below(3)};
+    options_.how = {.floor = chance(0.5) ? 0.3F : 0.0F,
+                    .waste_max = chance(0.5) ? 0.1F : 1.0F,
+                    .horizon = below(3),
+                    .proximity = chance(0.8),
+                    .budget = chance(0.8),
+                    .guard = chance(0.8),
+                    .patience = chance(0.8),
+                    .calibrate = chance(0.8),
+                    .choices = below(3)};
     options_.chunks_given = given;
     const auto& names = policy::policy_names();
     const auto keys = static_cast<size_t>(options_.layers) * static_cast<size_t>(options_.experts);

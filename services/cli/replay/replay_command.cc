@@ -81,7 +81,8 @@ void add_options(command_line::App& app, ReplayOptions& o) {
       ->type_name("SIZE");
   app.add_option(
          "--cache", o.cache,
-         "Cache policy: auto, lfru, lfu, lru, activation, weighted or random. belady: on demand, knowing the future")
+         "Cache policy: auto, interval, lfru, lfu, lru, activation, weighted or random. belady: on demand, knowing the "
+         "future")
       ->capture_default_str()
       ->type_name("POLICY");
   app.add_option(
@@ -153,6 +154,8 @@ void add_options(command_line::App& app, ReplayOptions& o) {
   app.add_flag("!--no-proximity", o.how.proximity, "Do not prefer nearer layers")->group(group);
   app.add_flag("!--no-budget", o.how.budget, "Prefetch also what the link cannot copy in time")->group(group);
   app.add_flag("!--no-guard", o.how.guard, "Let prefetches evict experts that are more likely to be used")
+      ->group(group);
+  app.add_flag("!--no-patience", o.how.patience, "Let prefetches evict experts earlier than is necessary")
       ->group(group);
   app.add_flag("!--no-calibrate", o.how.calibrate, "Do not calibrate the predictors")->group(group);
 }

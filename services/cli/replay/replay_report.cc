@@ -72,6 +72,7 @@ nlohmann::json row_json(const ReplayRow& row) {
       {"throttled", c.throttled},
       {"over_budget", c.over_budget},
       {"guarded", c.guarded},
+      {"early", c.early},
       {"evictions", c.evictions},
       {"prompt",
        {{"steps", r.prompt_steps},

@@ -1,0 +1,66 @@
+#include "common/policy/interval_policy.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moestro::policy {
+namespace {
+
+constexpr double kNewest = 1.0 / 8;        ///< weight of the newest interval
+constexpr double kFirst = 8;               ///< intervals of a mean key that are assumed after a first use
+constexpr double kFirstWeightMin = 1.0 / 1024;  ///< a prompt that sent nobody there by the token still used it
+constexpr double kOverdue = 3;             ///< times its interval: a key that is not used for longer is used less often
+constexpr double kStep = 0.125;            ///< of the ranks: intervals that differ less are equal
+constexpr double kAgeEvery = 0.5;          ///< uses a key
+
+double rank_of(double interval) { return -kStep * std::round(interval / kStep); }
+
+/// The order among equals: any that does not depend on time, or on neighbours in a layer.
+double place_of(uint32_t key) {
+  key ^= key >> 16, key *= 0x7FEB352DU;
+  key ^= key >> 15, key *= 0x846CA68BU;
+  return key ^ (key >> 16);
+}
+
+}  // namespace
+
+IntervalPolicy::IntervalPolicy(size_t keys)
+    : keys_(static_cast<double>(std::max<size_t>(keys, 1))), first_(std::log2(kFirst * keys_)) {}
+
+void IntervalPolicy::apply(State& state, const Use& use, bool) const {
+  state.tie = place_of(state.key);
+  if (!state.known) {
+    state.interval = first_ - std::log2(std::max(use.weight, kFirstWeightMin));
+    state.intervals = 0, state.last = use.time;
+  } else if (!use.scan) {
+    const double uses = std::max(use.weight, 1.0);  // reported together, if more than one
+    const double each = std::log2(std::max((use.time - state.last) / uses, 1.0));
+    const double newest = std::max(kNewest, 1.0 / (state.intervals + 1));
+    state.interval += (each - state.interval) * (1 - std::pow(1 - newest, uses));
+    state.intervals = std::min<uint32_t>(state.intervals + 1, static_cast<uint32_t>(1 / kNewest));
+    state.last = std::max(state.last, use.time);
+  }
+  state.rank = rank_of(state.interval);
+}
+
+double IntervalPolicy::interval_at(const State& state, double now) const {
+  return std::max(state.interval, std::log2(std::max((now - state.last) / kOverdue, 1.0)));
+}
+
+/// Puts the ranks of those right that have not been used for long.
+void IntervalPolicy::age(double now) {
+  if (now - aged_at_ < kAgeEvery * keys_) return;
+  aged_at_ = now;
+  rerank([&](const State& state) { return rank_of(interval_at(state, now)); });
+}
+
+std::optional<uint32_t> IntervalPolicy::victim(const Wanted& wanted, const Judge& judge) {
+  age(wanted.now);
+  return RankedPolicy::victim(wanted, judge);
+}
+
+double IntervalPolicy::heat(uint32_t key, double now) const {
+  return has(key) ? std::exp2(first_ - interval_at(state(key), now)) : 0;
+}
+
+}  // namespace moestro::policy
