@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/op_abi.h"
+#include "kernels/plugin/op_abi.h"
 
 namespace moestro::kernels::cuda {
 

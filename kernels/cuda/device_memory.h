@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/plugin_abi.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::kernels::cuda {
 

@@ -1,8 +1,8 @@
 #pragma once
 // Converts stored numbers to f32, one or eight at a time, and rounds f32 to the stored format.
 
-#include "kernels/cuda/op_abi.h"
 #include "kernels/cuda/simt.h"
+#include "kernels/plugin/op_abi.h"
 
 namespace moestro::kernels::cuda {
 

@@ -1,7 +1,7 @@
 #pragma once
 // The operations of op_abi.h by name; each is defined with its kernels.
 
-#include "kernels/cuda/op_abi.h"
+#include "kernels/plugin/op_abi.h"
 
 namespace moestro::kernels::cuda {
 

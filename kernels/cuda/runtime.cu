@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/plugin_abi.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::kernels::cuda {
 namespace {

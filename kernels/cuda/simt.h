@@ -52,7 +52,7 @@ int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_byte
 
 #else
 
-#include "kernels/cuda/emulated/emulator.h"
+#include "kernels/cuda/emulator/emulator.h"
 
 #endif
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "kernels/cuda/plugin_abi.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::kernels::limits {
 

@@ -5,7 +5,7 @@
 
 #include "common/config/box_config.h"
 #include "common/config/yaml_file.h"
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "services/box/places.h"
-#include "services/cli/http_client.h"
-#include "services/cli/output.h"
-#include "services/cli/server_options.h"
+#include "services/cli/common/http_client.h"
+#include "services/cli/common/output.h"
+#include "services/cli/common/server_options.h"
 #include "services/command_line/command_line.h"
 #include "store/client/status_client.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "services/cli/command.h"
+#include "services/cli/common/command.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "services/cli/batch/batch_command.h"
-#include "services/cli/bench/bench_command.h"
+#include "services/cli/bench_command.h"
 #include "services/cli/client/client_commands.h"
-#include "services/cli/command.h"
+#include "services/cli/common/command.h"
 #include "services/cli/config_command.h"
 #include "services/cli/doctor/doctor_command.h"
 #include "services/cli/health_command.h"

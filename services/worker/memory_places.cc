@@ -4,7 +4,7 @@
 #include <set>
 
 #include "kernels/cpu/topology.h"
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
 
 namespace moestro::worker {
 namespace {

@@ -5,12 +5,12 @@
 #include <csignal>
 
 #include "common/log.h"
-#include "kernels/device_registry.h"
-#include "services/worker/device/worker_device.h"
+#include "kernels/devices/device_registry.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/memory_places.h"
 #include "services/worker/service/route_trace.h"
 #include "services/worker/service/worker_service.h"
+#include "services/worker/worker_device.h"
 #include "store/client/store_client.h"
 
 namespace moestro::worker {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "common/status.h"
-#include "services/worker/device/worker_device.h"
 #include "services/worker/engine/engine_options.h"
 #include "services/worker/thread_places.h"
+#include "services/worker/worker_device.h"
 
 namespace moestro::worker {
 

@@ -1,4 +1,4 @@
-#include "services/cli/url.h"
+#include "services/cli/common/url.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

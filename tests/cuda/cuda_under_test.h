@@ -11,7 +11,7 @@
 #include "common/check.h"
 #include "tests/cuda/host_facing_ops.h"
 #ifdef MOESTRO_CUDA_PLUGIN
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
 #else
 #include "kernels/cuda/emulated/functions.h"
 #endif

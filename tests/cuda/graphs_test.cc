@@ -7,7 +7,7 @@
 #include <optional>
 
 #ifndef MOESTRO_CUDA_PLUGIN
-#include "kernels/cuda/emulated/streams.h"
+#include "kernels/cuda/emulator/streams.h"
 #endif
 #include "services/worker/cuda/cuda_graphs.h"
 #include "tests/cuda/spied_functions.h"

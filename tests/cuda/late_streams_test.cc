@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "kernels/cuda/emulated/functions.h"
-#include "kernels/cuda/emulated/streams.h"
+#include "kernels/cuda/emulator/streams.h"
 #include "tests/device/device_bench.h"
 #include "tests/engine/moved_blocks.h"
 

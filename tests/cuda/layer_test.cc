@@ -4,7 +4,7 @@
 #include <numeric>
 
 #ifndef MOESTRO_CUDA_PLUGIN
-#include "kernels/cuda/emulated/emulator.h"
+#include "kernels/cuda/emulator/emulator.h"
 #endif
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"

@@ -10,8 +10,8 @@
 #include <functional>
 #include <vector>
 
-#include "kernels/cuda/plugin_abi.h"
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::kernels {
 namespace {

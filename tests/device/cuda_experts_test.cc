@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "kernels/cuda/emulated/functions.h"
-#include "kernels/cuda/emulated/streams.h"
+#include "kernels/cuda/emulator/streams.h"
 #include "tests/device/cuda_experts_driver.h"
 #include "tests/device/failing_functions.h"
 

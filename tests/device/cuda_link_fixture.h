@@ -10,7 +10,7 @@
 
 #include "common/policy/lru_policy.h"
 #include "kernels/cuda/emulated/functions.h"
-#include "kernels/cuda/emulated/streams.h"
+#include "kernels/cuda/emulator/streams.h"
 #include "services/worker/device/cuda_link.h"
 
 namespace moestro::device::testing {

@@ -27,7 +27,8 @@ ONE_PLACE = {
     r"liburing(/.*)?\.h": ["store/reader/"],
     r"yaml-cpp/.*": ["common/config/yaml_file.cc"],
     r"boost/(asio|beast)(/.*|\.hpp)": [
-        "common/tls/", "orchestrator/http/", "services/cli/http_client.cc", "services/cli/bench/serve/load_client.cc"
+        "common/tls/", "orchestrator/http/", "services/cli/common/http_client.cc",
+        "services/cli/bench/serve/load_client.cc"
     ],
     r"spdlog/.*": ["common/log.cc", "common/log_format.cc", "common/log_formatter.h"],
     r"sqlite3\.h": ["orchestrator/state/"],
@@ -107,8 +108,9 @@ def check_code(name, text):
 # HOME-like places and terminals, which programs are told about by the environment alone, and secrets, which command
 # lines show to everybody.
 GETENV = {
-    "kernels/device_registry.cc", "services/box/places.cc", "services/cli/up/run_dir.cc", "services/cli/up/process.cc",
-    "services/cli/doctor/doctor_command.cc", "services/cli/server_options.cc", "services/cli/top/terminal.cc"
+    "kernels/devices/device_registry.cc", "services/box/places.cc", "services/cli/up/run_dir.cc",
+    "services/cli/up/process.cc", "services/cli/doctor/doctor_command.cc", "services/cli/common/server_options.cc",
+    "services/cli/top/terminal.cc"
 }
 
 
@@ -152,8 +154,44 @@ def check_readmes(root):
                 yield f"{name}: {lines} lines; a folder's README has at most {README_LINES_MAX}"
 
 
+def folder_includes(root):
+    """The folders that each folder includes from, and one include of each: {folder: {other: (file, header)}}."""
+    graph = {}
+    for top in MAY_INCLUDE:
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix not in CODE:
+                continue
+            folder = path.parent.relative_to(root).as_posix()
+            for _, header in INCLUDE.findall(path.read_text()):
+                other = header.rpartition("/")[0]
+                if other != folder and (root / other).is_dir() and other.split("/")[0] in MAY_INCLUDE:
+                    graph.setdefault(folder, {}).setdefault(other, (path.relative_to(root).as_posix(), header))
+    return graph
+
+
+def check_cycles(root):
+    """Folders form layers: none includes from another that, however indirectly, includes from it."""
+    graph, done = folder_includes(root), set()
+
+    def visit(folder, way):
+        if folder in way:
+            circle = way[way.index(folder):] + [folder]
+            includes = [" includes ".join(graph[a][b]) for a, b in zip(circle, circle[1:])]
+            yield f"{folder}: folders include each other in a circle: " + "; ".join(includes)
+            return
+        if folder in done:
+            return
+        for other in graph.get(folder, {}):
+            yield from visit(other, way + [folder])
+        done.add(folder)
+
+    for folder in graph:
+        yield from visit(folder, [])
+
+
 def check_tree(root):
     yield from check_readmes(root)
+    yield from check_cycles(root)
     for path in files_of(root):
         name = path.relative_to(root).as_posix()
         try:

@@ -36,6 +36,19 @@ class CheckTree(unittest.TestCase):
         self.expect("orchestrator/a.cc", '#include "services/x.h"\n', "may include")
         self.expect("services/a.cc", '#include "tests/x.h"\n', "may include")
 
+    def test_folders_that_include_each_other(self):
+        readmes = {"store/README.md": "", "common/README.md": ""}
+        layers = {"store/a/x.cc": '#include "store/b/y.h"\n#include "store/a/x.h"\n', "store/a/x.h": "#pragma once\n",
+                  "store/b/y.h": '#pragma once\n#include "common/c/z.h"\n', "common/c/z.h": "#pragma once\n"}
+        self.assertEqual(self.breaches(readmes | layers), [])
+        (found,) = self.breaches(readmes | layers | {"store/b/y.cc": '#include "store/a/x.h"\n'})
+        self.assertIn("store/a/x.cc includes store/b/y.h; store/b/y.cc includes store/a/x.h", found)
+        (found,) = self.breaches(readmes | {
+            "store/x.h": '#pragma once\n#include "store/b/y.h"\n',
+            "store/b/y.h": '#pragma once\n#include "store/x.h"\n'
+        })
+        self.assertIn("in a circle", found)
+
     def test_relative_include(self):
         self.expect("store/a/b.cc", '#include "../x.h"\n', "start at the root")
 

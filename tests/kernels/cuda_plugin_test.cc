@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/plugin_abi.h"
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::kernels {
 namespace {

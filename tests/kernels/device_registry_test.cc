@@ -1,4 +1,4 @@
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "kernels/cuda/plugin_abi.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "kernels/cuda/plugin_abi.h"
+#include "kernels/plugin/plugin_abi.h"
 
 #ifdef FAKE_STRANGER
 extern "C" int32_t something_else() { return 1; }

@@ -4,7 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-#include "services/cli/http_client.h"
+#include "services/cli/common/http_client.h"
 #include "tests/cli/temp_dir.h"
 #include "tests/orchestrator/http_server_fixture.h"
 #include "tests/tls/test_identity.h"

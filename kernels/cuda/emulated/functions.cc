@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/cuda/emulated/streams.h"
+#include "kernels/cuda/emulator/streams.h"
 #include "kernels/cuda/ops.h"
 
 namespace moestro::kernels::cuda::emulated {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/plugin_abi.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::kernels::cuda::emulated {
 

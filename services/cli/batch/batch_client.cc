@@ -7,7 +7,7 @@
 #include <fstream>
 #include <random>
 
-#include "services/cli/json_text.h"
+#include "services/cli/common/json_text.h"
 
 namespace moestro::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "services/cli/http_client.h"
+#include "services/cli/common/http_client.h"
 
 namespace moestro::cli {
 

@@ -9,9 +9,9 @@
 #include "common/config/units.h"
 #include "services/cli/batch/batch_runner.h"
 #include "services/cli/batch/server_commands.h"
+#include "services/cli/common/output.h"
+#include "services/cli/common/server_options.h"
 #include "services/cli/instance/instances.h"
-#include "services/cli/output.h"
-#include "services/cli/server_options.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "services/cli/json_text.h"
+#include "services/cli/common/json_text.h"
 
 namespace moestro::cli {
 namespace {

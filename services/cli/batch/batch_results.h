@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "common/status.h"
-#include "services/cli/http_client.h"
+#include "services/cli/common/http_client.h"
 
 namespace moestro::cli {
 

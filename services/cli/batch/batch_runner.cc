@@ -8,8 +8,8 @@
 
 #include "services/cli/batch/batch_input.h"
 #include "services/cli/batch/batch_results.h"
-#include "services/cli/http_client.h"
-#include "services/cli/json_text.h"
+#include "services/cli/common/http_client.h"
+#include "services/cli/common/json_text.h"
 
 namespace moestro::cli {
 namespace {

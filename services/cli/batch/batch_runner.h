@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "common/status.h"
-#include "services/cli/http_client.h"
+#include "services/cli/common/http_client.h"
 
 namespace moestro::cli {
 

@@ -7,10 +7,10 @@
 
 #include "services/cli/batch/batch_client.h"
 #include "services/cli/batch/batch_input.h"
+#include "services/cli/common/json_text.h"
+#include "services/cli/common/output.h"
+#include "services/cli/common/server_options.h"
 #include "services/cli/instance/instances.h"
-#include "services/cli/json_text.h"
-#include "services/cli/output.h"
-#include "services/cli/server_options.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/config/units.h"
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 
 namespace moestro::cli {
 namespace {

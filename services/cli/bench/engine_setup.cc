@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "common/config/units.h"
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
 #include "store/client/store_client.h"
 #include "store/resident_source.h"
 

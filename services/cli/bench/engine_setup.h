@@ -6,8 +6,8 @@
 #include "common/clock.h"
 #include "kernels/limits/device_limits.h"
 #include "services/cli/bench/engine_bench.h"
-#include "services/worker/device/worker_device.h"
 #include "services/worker/engine/engine.h"
+#include "services/worker/worker_device.h"
 #include "store/blob_source.h"
 
 namespace moestro::cli {

@@ -13,12 +13,12 @@
 
 #include "orchestrator/tokenizer/unicode.h"
 #include "services/cli/client/stream_events.h"
-#include "services/cli/http_client.h"
+#include "services/cli/common/http_client.h"
+#include "services/cli/common/json_text.h"
+#include "services/cli/common/output.h"
+#include "services/cli/common/server_options.h"
+#include "services/cli/common/sse.h"
 #include "services/cli/instance/instances.h"
-#include "services/cli/json_text.h"
-#include "services/cli/output.h"
-#include "services/cli/server_options.h"
-#include "services/cli/sse.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "common/config/units.h"
+#include "services/cli/common/output.h"
 #include "services/cli/doctor/arenas.h"
 #include "services/cli/doctor/findings.h"
 #include "services/cli/doctor/stores.h"
-#include "services/cli/output.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

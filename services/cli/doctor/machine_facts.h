@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
 #include "kernels/ops.h"
 
 namespace moestro::cli {

@@ -7,7 +7,7 @@
 
 #include "common/status.h"
 #include "services/box/places.h"
-#include "services/cli/server_options.h"
+#include "services/cli/common/server_options.h"
 
 namespace moestro::cli {
 

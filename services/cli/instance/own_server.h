@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "common/config/box_config.h"
-#include "services/cli/server_options.h"
+#include "services/cli/common/server_options.h"
 
 namespace moestro::cli {
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "orchestrator/api/served_model.h"
-#include "services/cli/checkpoint_hint.h"
+#include "services/cli/common/checkpoint_hint.h"
 #include "services/cli/pack/progress.h"
 #include "services/cli/pack/spread_option.h"
 #include "services/command_line/command_line.h"

@@ -1,5 +1,5 @@
 #pragma once
-#include "services/cli/command.h"
+#include "services/cli/common/command.h"
 #include "services/cli/pack/inspect_command.h"  // main() registers both
 #include "services/command_line/command_line.h"
 

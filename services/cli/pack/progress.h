@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 
 namespace moestro::cli {
 

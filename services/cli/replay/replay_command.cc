@@ -5,7 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 #include "services/cli/replay/replay_options.h"
 #include "services/cli/replay/replay_report.h"
 #include "services/command_line/command_line.h"

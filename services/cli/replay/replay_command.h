@@ -1,7 +1,7 @@
 #pragma once
 // moestro replay ROUTES... : what a cache and a predictor would have done with recorded requests on given hardware.
 
-#include "services/cli/command.h"
+#include "services/cli/common/command.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "services/cli/json_text.h"
-#include "services/cli/output.h"
+#include "services/cli/common/json_text.h"
+#include "services/cli/common/output.h"
 #include "services/cli/top/rates.h"
 #include "services/cli/top/view.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "services/cli/json_text.h"
-#include "services/cli/output.h"
+#include "services/cli/common/json_text.h"
+#include "services/cli/common/output.h"
 #include "services/cli/top/text_width.h"
 
 namespace moestro::cli {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "services/cli/json_text.h"
-#include "services/cli/output.h"
+#include "services/cli/common/json_text.h"
+#include "services/cli/common/output.h"
 #include "services/cli/top/text_width.h"
 
 namespace moestro::cli {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 
 namespace moestro::cli {
 namespace {

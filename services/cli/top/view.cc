@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "common/config/units.h"
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 #include "services/cli/top/text_width.h"
 
 namespace moestro::cli {

@@ -13,7 +13,7 @@
 
 #include "common/config/units.h"
 #include "common/shm/file_lock.h"
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 
 namespace moestro::cli {
 namespace {

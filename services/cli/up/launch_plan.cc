@@ -9,8 +9,8 @@
 #include "common/shm/whole_file.h"
 #include "services/box/https.h"
 #include "services/box/named_pack.h"
-#include "services/cli/checkpoint_hint.h"
-#include "services/worker/device/worker_device.h"
+#include "services/cli/common/checkpoint_hint.h"
+#include "services/worker/worker_device.h"
 
 namespace moestro::cli {
 

@@ -14,7 +14,7 @@
 
 #include "services/box/named_pack.h"
 #include "services/box/places.h"
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 
 namespace moestro::cli {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "common/clock.h"
 #include "common/shm/whole_file.h"
-#include "services/cli/http_client.h"
-#include "services/cli/output.h"
+#include "services/cli/common/http_client.h"
+#include "services/cli/common/output.h"
 
 namespace moestro::cli {
 namespace {

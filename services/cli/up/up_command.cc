@@ -7,7 +7,7 @@
 #include "common/config/box_config.h"
 #include "services/box/box_flags.h"
 #include "services/box/https.h"
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 #include "services/cli/up/arena_dir.h"
 #include "services/cli/up/launch_plan.h"
 #include "services/cli/up/preflight.h"

@@ -8,7 +8,7 @@
 
 #include "common/config/box_config.h"
 #include "common/status.h"
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
 
 namespace moestro::cli {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kernels/cuda/cuda_memory.h"
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
 #include "services/worker/cuda/cuda_needs.h"
 
 namespace moestro::cuda {

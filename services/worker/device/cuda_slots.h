@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/status.h"
-#include "kernels/cuda/plugin_abi.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::device {
 

@@ -1,6 +1,6 @@
 #pragma once
 // Measures copies and kernels of a CUDA device, each figure with its ceiling, in turns in the same run. It uses only
-// the plugin's table (kernels/cuda/plugin_abi.h), and calls kernels as the engine does, through CudaOps.
+// the plugin's table (kernels/plugin/plugin_abi.h), and calls kernels as the engine does, through CudaOps.
 
 #include <cstdint>
 #include <functional>
@@ -9,8 +9,8 @@
 
 #include "common/dtype.h"
 #include "common/status.h"
-#include "kernels/cuda/plugin_abi.h"
 #include "kernels/limits/device_limits.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::bench {
 

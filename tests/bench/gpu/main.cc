@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
 #include "services/command_line/command_line.h"
 #include "tests/bench/gpu/cublas.h"
 #include "tests/bench/gpu/report.h"

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 
 namespace moestro::cli {
 namespace {

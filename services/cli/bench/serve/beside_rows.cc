@@ -12,8 +12,8 @@
 #include "services/cli/batch/batch_client.h"
 #include "services/cli/bench/serve/completion_json.h"
 #include "services/cli/bench/serve/table.h"
-#include "services/cli/http_client.h"
-#include "services/cli/json_text.h"
+#include "services/cli/common/http_client.h"
+#include "services/cli/common/json_text.h"
 
 namespace moestro::cli {
 namespace {

@@ -19,8 +19,8 @@
 #include <set>
 
 #include "services/cli/bench/serve/completion_json.h"
-#include "services/cli/json_text.h"
-#include "services/cli/sse.h"
+#include "services/cli/common/json_text.h"
+#include "services/cli/common/sse.h"
 
 namespace moestro::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/status.h"
 #include "services/cli/bench/serve/arrivals.h"
 #include "services/cli/bench/serve/request_record.h"
-#include "services/cli/url.h"
+#include "services/cli/common/url.h"
 
 namespace moestro::cli {
 

@@ -7,7 +7,7 @@
 #include "common/model/model_spec.h"
 #include "services/cli/bench/serve/interrupt.h"
 #include "services/cli/bench/serve/trace_file.h"
-#include "services/cli/server_options.h"
+#include "services/cli/common/server_options.h"
 #include "store/pack/manifest.h"
 
 namespace moestro::cli {

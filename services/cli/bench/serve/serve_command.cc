@@ -9,8 +9,8 @@
 #include "common/config/units.h"
 #include "services/cli/bench/serve/serve_report.h"
 #include "services/cli/bench/serve/table.h"
-#include "services/cli/output.h"
-#include "services/cli/server_options.h"
+#include "services/cli/common/output.h"
+#include "services/cli/common/server_options.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

@@ -1,7 +1,7 @@
 #pragma once
 // `moestro bench serve`.
 
-#include "services/cli/command.h"
+#include "services/cli/common/command.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

@@ -8,7 +8,7 @@
 #include "common/config/box_config.h"
 #include "common/status.h"
 #include "services/cli/bench/store/private_box.h"
-#include "services/cli/http_client.h"
+#include "services/cli/common/http_client.h"
 
 namespace moestro::cli {
 

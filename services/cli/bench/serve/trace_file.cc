@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "services/cli/json_text.h"
+#include "services/cli/common/json_text.h"
 
 namespace moestro::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "services/cli/bench/store/fetch_rows.h"
 #include "services/cli/bench/store/private_box.h"
 #include "services/cli/bench/store/process_memory.h"
-#include "services/cli/http_client.h"
+#include "services/cli/common/http_client.h"
 #include "store/client/status_client.h"
 
 namespace moestro::cli {

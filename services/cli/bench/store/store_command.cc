@@ -6,7 +6,7 @@
 
 #include "common/config/units.h"
 #include "services/cli/bench/store/store_report.h"
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

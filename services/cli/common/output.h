@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "common/status.h"
-#include "services/cli/command.h"
+#include "services/cli/common/command.h"
 
 namespace moestro::cli {
 

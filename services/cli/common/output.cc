@@ -1,4 +1,4 @@
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 
 #include <unistd.h>
 

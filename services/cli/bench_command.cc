@@ -1,4 +1,4 @@
-#include "services/cli/bench/bench_command.h"
+#include "services/cli/bench_command.h"
 
 #include <charconv>
 #include <chrono>
@@ -14,7 +14,7 @@
 #include "services/cli/bench/model/model_command.h"
 #include "services/cli/bench/serve/serve_command.h"
 #include "services/cli/bench/store/store_command.h"
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

@@ -1,4 +1,4 @@
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
 
 #include <dlfcn.h>
 
@@ -8,7 +8,7 @@
 
 #include "common/config/units.h"
 #include "common/log.h"
-#include "kernels/cuda/plugin_abi.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::kernels {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "kernels/cuda/op_abi.h"
+#include "kernels/plugin/op_abi.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/emulated/streams.h"
+#include "kernels/cuda/emulator/streams.h"
 
 #include <algorithm>
 #include <atomic>

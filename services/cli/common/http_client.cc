@@ -1,4 +1,4 @@
-#include "services/cli/http_client.h"
+#include "services/cli/common/http_client.h"
 
 #include <openssl/pem.h>
 #include <sys/socket.h>

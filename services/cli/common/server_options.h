@@ -4,7 +4,7 @@
 #include <string>
 
 #include "common/status.h"
-#include "services/cli/http_client.h"
+#include "services/cli/common/http_client.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

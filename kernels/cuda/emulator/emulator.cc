@@ -1,7 +1,7 @@
 // The checks of glibc's longjmp take a jump to another stack for a mistake.
 #undef _FORTIFY_SOURCE
 
-#include "kernels/cuda/emulated/emulator.h"
+#include "kernels/cuda/emulator/emulator.h"
 
 #include <algorithm>
 #include <memory>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "kernels/cuda/emulated/fiber.h"
+#include "kernels/cuda/emulator/fiber.h"
 
 namespace moestro::kernels::cuda::emulated {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "kernels/cuda/plugin_abi.h"
+#include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::kernels::cuda::emulated {
 

@@ -1,4 +1,4 @@
-#include "services/cli/sse.h"
+#include "services/cli/common/sse.h"
 
 namespace moestro::cli {
 

@@ -1,4 +1,4 @@
-#include "services/cli/checkpoint_hint.h"
+#include "services/cli/common/checkpoint_hint.h"
 
 #include <algorithm>
 #include <cctype>

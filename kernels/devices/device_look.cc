@@ -12,7 +12,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/device_registry.h"
+#include "kernels/devices/device_registry.h"
 
 namespace moestro::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/cli/json_text.h"
+#include "services/cli/common/json_text.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "services/worker/device/worker_device.h"
+#include "services/worker/worker_device.h"
 
 #include "common/policy/make_policy.h"
 #include "common/prediction/make_predictor.h"

@@ -10,7 +10,7 @@
 #include "common/config/device_spec.h"
 #include "common/status.h"
 
-struct MoestroCudaFunctions;  // kernels/cuda/plugin_abi.h
+struct MoestroCudaFunctions;  // kernels/plugin/plugin_abi.h
 
 namespace moestro::kernels {
 

@@ -1,7 +1,7 @@
 // The checks of glibc's longjmp take a jump to another stack for a mistake.
 #undef _FORTIFY_SOURCE
 
-#include "kernels/cuda/emulated/fiber.h"
+#include "kernels/cuda/emulator/fiber.h"
 
 #include <sys/mman.h>
 

@@ -1,9 +1,9 @@
-#include "services/cli/server_options.h"
+#include "services/cli/common/server_options.h"
 
 #include <algorithm>
 #include <cstdlib>
 
-#include "services/cli/output.h"
+#include "services/cli/common/output.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "common/float16.h"
-#include "kernels/cuda/emulated/streams.h"
+#include "kernels/cuda/emulator/streams.h"
 
 #define __global__
 #define __device__

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "common/status.h"
-#include "services/cli/url.h"
+#include "services/cli/common/url.h"
 
 namespace moestro::cli {
 
