@@ -10,7 +10,6 @@ double log2_sum(double a, double b) {
   const double high = std::max(a, b), low = std::min(a, b);
   return high + std::log2(1 + std::exp2(low - high));
 }
-constexpr double kWeightMin = 1.0 / 1024;  ///< a prompt that sent nobody there by the token still used it
 }  // namespace
 
 double FrequencyPolicy::age(double time) const {
@@ -21,7 +20,7 @@ double FrequencyPolicy::age(double time) const {
 void FrequencyPolicy::apply(State& state, const Use& use, bool) const {
   const double gained = std::log2(std::max(use.weight, kWeightMin)) + age(use.time);
   state.rank = state.known ? log2_sum(state.rank, gained) : gained;
-  state.tie = state.last = std::max(state.last, use.time);
+  state.tie = std::max(state.tie, use.time);
 }
 
 double FrequencyPolicy::heat(uint32_t key, double now) const {

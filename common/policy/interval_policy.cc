@@ -3,24 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/policy/key_order.h"
+
 namespace moestro::policy {
 namespace {
 
 constexpr double kNewest = 1.0 / 8;        ///< weight of the newest interval
 constexpr double kFirst = 8;               ///< intervals of a mean key that are assumed after a first use
-constexpr double kFirstWeightMin = 1.0 / 1024;  ///< a prompt that sent nobody there by the token still used it
 constexpr double kOverdue = 3;             ///< times its interval: a key that is not used for longer is used less often
 constexpr double kStep = 0.125;            ///< of the ranks: intervals that differ less are equal
 constexpr double kAgeEvery = 0.5;          ///< uses a key
 
 double rank_of(double interval) { return -kStep * std::round(interval / kStep); }
-
-/// The order among equals: any that does not depend on time, or on neighbours in a layer.
-double place_of(uint32_t key) {
-  key ^= key >> 16, key *= 0x7FEB352DU;
-  key ^= key >> 15, key *= 0x846CA68BU;
-  return key ^ (key >> 16);
-}
 
 }  // namespace
 
@@ -28,9 +22,9 @@ IntervalPolicy::IntervalPolicy(size_t keys)
     : keys_(static_cast<double>(std::max<size_t>(keys, 1))), first_(std::log2(kFirst * keys_)) {}
 
 void IntervalPolicy::apply(State& state, const Use& use, bool) const {
-  state.tie = place_of(state.key);
+  state.tie = mixed(state.key);
   if (!state.known) {
-    state.interval = first_ - std::log2(std::max(use.weight, kFirstWeightMin));
+    state.interval = first_ - std::log2(std::max(use.weight, kWeightMin));
     state.intervals = 0, state.last = use.time;
   } else if (!use.scan) {
     const double uses = std::max(use.weight, 1.0);  // reported together, if more than one

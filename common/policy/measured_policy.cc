@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/policy/key_order.h"
+
 namespace moestro::policy {
 namespace {
 
 const uint32_t kGroup = 0;
 constexpr double kOlder = 0.75;  ///< of a window's misses, one later
-
-uint32_t mixed(uint32_t key) {
-  key ^= key >> 16, key *= 0x7FEB352DU;
-  key ^= key >> 15, key *= 0x846CA68BU;
-  return key ^ (key >> 16);
-}
 
 }  // namespace
 

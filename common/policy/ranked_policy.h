@@ -20,6 +20,7 @@ class RankedPolicy : public CachePolicy {
   RankedPolicy(const RankedPolicy&) = delete;
   RankedPolicy& operator=(const RankedPolicy&) = delete;
   static constexpr uint32_t kLooksMax = 64;
+  static constexpr double kWeightMin = 1.0 / 1024;  ///< a prompt that sent nobody there by the token still used it
 
   void inserted(uint32_t key, uint32_t group, const Use& use, bool predicted) override;
   void used(uint32_t key, const Use& use) override;
@@ -35,10 +36,11 @@ class RankedPolicy : public CachePolicy {
   struct State {
     double rank = 0;  ///< by its uses; kept while the key is not in the cache
     double tie = 0;   ///< of equal ranks the smaller goes first
-    double last = 0;  ///< last use, as far as it moves recency
     double shown = 0; ///< the rank that it is sorted by: higher while a prefetch's prediction holds
     uint32_t group = 0, key = 0;
-    double interval = 0;     ///< log2 of the time between two uses; for policies that look at it
+    // Of policies that look at intervals.
+    double last = 0;         ///< time of the last use
+    double interval = 0;     ///< log2 of the time between two uses
     uint32_t intervals = 0;  ///< that it comes from, as far as it matters how many
     bool known = false;      ///< `rank` is known
     bool in = false, parked = false;
