@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench
-serve, scripts/plot_replay on sweeps of moestro replay, scripts/convert_routes.py on foreign traces, tables of
+serve, scripts/plot_replay on sweeps of moestro replay, scripts/convert_routes.py on foreign traces,
+scripts/make_even_routes.py, tables of
 scripts/bench_serving and scripts/bench_prefetch, and what they refuse. Nothing is measured."""
 
 import json
@@ -173,6 +174,27 @@ class PlotReplay(unittest.TestCase):
             self.assertEqual(ran.returncode, 1, content)
             self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
             self.assertIsNone(svg)
+
+
+class EvenRoutes(unittest.TestCase):
+    def test_every_expert_is_as_likely_and_the_file_is_the_same_each_time(self):
+        with tempfile.TemporaryDirectory() as home:
+            texts = []
+            for name in ("one", "other"):
+                out = pathlib.Path(home) / name
+                ran = run("make_even_routes.py", "-o", out, "--requests", 8, "--layers", 2)
+                self.assertEqual(ran.returncode, 0, ran.stderr)
+                texts.append(out.read_text())
+            self.assertEqual(*texts)
+            head, *tokens = map(json.loads, texts[0].splitlines())
+            self.assertEqual(head["format"], "moestro-routes")
+            self.assertEqual(len(tokens), 8 * 72)
+            uses = [sum(expert in token["e"][0] for token in tokens) for expert in range(8)]
+            for count in uses:
+                self.assertAlmostEqual(count, len(tokens) / 4, delta=0.25 * len(tokens) / 4)
+            refused = run("make_even_routes.py", "-o", out, "--top-k", 9)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("--top-k must be between 1 and --experts", refused.stderr)
 
 
 class ConvertRoutes(unittest.TestCase):
