@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/ids.h"
 #include "common/status.h"
 #include "store/pack/manifest.h"
@@ -89,6 +90,20 @@ struct PrefetchRank {
       0;  ///< lower is sooner, within its plan (initially the layer's number); kDrop: not wanted any more
 };
 
+/// An expert that will probably be used.
+struct Foreseen {
+  uint32_t blob = 0;
+  float probability = 0;  ///< that the next pass of its layer uses it; calibrated
+  Nanos due{0};           ///< from now until the router of its layer has probably run
+};
+
+/// What a worker's next layers will probably use.
+struct Outlook {
+  std::span<const Foreseen> experts{};  ///< the most urgent first, resident ones too
+  bool scan = false;   ///< a prompt passes by: what it brings is not used again soon
+  bool leads = false;  ///< forecasts have lately been nearer to the truth than how often each expert is used
+};
+
 /// Owned and called by one thread (the worker's engine thread). At most one Lease per blob at a time from one source.
 class BlobSource {
  public:
@@ -133,6 +148,10 @@ class BlobSource {
     for (const MoeLayerId layer : layers) ranks.push_back({layer, PrefetchRank::kDrop});
     return steer_prefetches(plan_max, ranks);
   }
+
+  /// Replaces what this worker foresaw before. Experts are read ahead and kept by it; nothing is pinned and nothing
+  /// arrives, as with prefetch(). A source that has everything does nothing.
+  virtual Status foresee(const Outlook& /*outlook*/) { return Status::ok(); }
 
   struct Counters {
     uint64_t hits = 0, misses = 0, late = 0, fetched_bytes = 0;
