@@ -85,7 +85,7 @@ void ChromeTrace::slice(const Slice& s) {
   append(
       "{\"name\":\"%.*s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
       "\"args\":{\"plan\":%llu,\"layer\":%d,\"expert\":%d}},\n",
-      static_cast<int>(name.size()), name.data(), is_asynchronous(s.task.lane) ? "wait" : "work", pid_,
+      static_cast<int>(name.size()), name.data(), is_compute(s.task.lane) ? "work" : "wait", pid_,
       static_cast<int>(s.task.lane), to_us(s.begin), to_us(s.end - s.begin), static_cast<unsigned long long>(plan_),
       s.task.layer, s.task.expert);
   if (s.task.kind == TaskKind::kExpertRead) flow(s, 's', s.begin);

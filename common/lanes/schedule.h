@@ -1,5 +1,5 @@
 #pragma once
-// Which tasks a step has, and which tasks wait for which. The CPU and forecasts use the same schedule.
+// Which tasks a step has, and which tasks wait for which. Every device, replay and forecasts use the same schedules.
 
 #include <cstdint>
 #include <memory>
@@ -40,13 +40,27 @@ struct RoutedExpert {
   int32_t rows = 0;
 };
 
+/// Where a routed expert is computed, for schedules that compute a layer's experts together.
+enum class Place : uint8_t {
+  kHere,    ///< it is there, and runs with the others that are
+  kArrives, ///< it has to be brought, and runs alone
+  kHost,    ///< the host computes it
+};
+
 class Schedule {
  public:
   virtual ~Schedule() = default;
   /// Adds the tasks that are known before the step runs to an empty graph.
   virtual void begin(const StepShape& step, TaskGraph& graph) = 0;
-  /// Called when the router of `layer` has run, before its task ends: adds the reads and products of `routed`.
-  virtual void expand(int32_t layer, std::span<const RoutedExpert> routed, TaskGraph& graph) = 0;
+  /// The router of `layer` has chosen: adds the reads and products of `routed`. `places`: one for each, or empty if
+  /// that is found out as they are read.
+  virtual void expand(int32_t layer, std::span<const RoutedExpert> routed, std::span<const Place> places,
+                      TaskGraph& graph) = 0;
+  /// Adds all experts of `layer` as one task, before its router's choice is known. If they are not all there, expand()
+  /// follows and the task is void.
+  virtual TaskId assume(int32_t layer, TaskGraph& graph) = 0;
+  /// What was assumed of `layer` was queued behind something that was wrong: its router will choose anew.
+  virtual void retract(int32_t layer, TaskGraph& graph) = 0;
 };
 
 /// Layer after layer for the whole batch, each expert once: the experts of a layer are read as soon as its router has

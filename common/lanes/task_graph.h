@@ -2,7 +2,9 @@
 // The tasks of a step and the order between them. The graph grows while it runs: experts become tasks when their
 // layer's router has run.
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -10,12 +12,26 @@
 namespace moestro::lanes {
 
 /// What a task occupies while it runs. A track of the timeline.
-enum class Lane : uint8_t { kCompute, kStoreRead, kHostToDevice, kDeviceToHost };
-inline constexpr int kLaneCount = 4;
+enum class Lane : uint8_t { kCompute, kStoreRead, kHostToDevice, kDeviceToHost, kHostCompute };
+inline constexpr int kLaneCount = 5;
 std::string_view lane_name(Lane lane);
 
-/// Work that is started and then waited for: it runs outside the engine's thread.
-constexpr bool is_asynchronous(Lane lane) { return lane != Lane::kCompute; }
+/// The others carry.
+constexpr bool is_compute(Lane lane) { return lane == Lane::kCompute || lane == Lane::kHostCompute; }
+
+/// How a lane takes work.
+enum class LaneKind : uint8_t {
+  kOneByOne,  ///< one task at a time; the next one is chosen when it has ended
+  kTogether,  ///< any number at once
+  kQueue,     ///< runs what it was given in that order, so a task may be given to it before those ahead of it have ended
+};
+using LaneKinds = std::array<LaneKind, kLaneCount>;
+/// A thread computes, everything else is started and reports its end.
+inline constexpr LaneKinds kThreadComputes{LaneKind::kOneByOne, LaneKind::kTogether, LaneKind::kTogether,
+                                           LaneKind::kTogether, LaneKind::kTogether};
+/// A device computes what was queued on its stream.
+inline constexpr LaneKinds kStreamComputes{LaneKind::kQueue, LaneKind::kTogether, LaneKind::kTogether,
+                                           LaneKind::kTogether, LaneKind::kTogether};
 
 enum class TaskKind : uint8_t {
   kEmbed,
@@ -25,6 +41,7 @@ enum class TaskKind : uint8_t {
   kSharedExpert,
   kExpertRead,
   kExpert,
+  kLayerExperts,  ///< a layer's experts together, as one launch: all of them if assumed, else those that were there
   kCombine,
   kHead
 };
@@ -43,45 +60,74 @@ struct Task {
   TaskKind kind = TaskKind::kEmbed;
   int32_t layer = -1;   ///< index in the model; -1: the model's ends
   int32_t expert = -1;  ///< expert reads and experts
-  Cost cost;
+  int32_t rows = 0;     ///< of an expert
+  bool assumed = false; ///< kLayerExperts, before the router's choice is known: all of them
+  Cost cost = {};
 };
 
 class TaskGraph {
  public:
+  explicit TaskGraph(const LaneKinds& lanes = kThreadComputes) : lanes_(lanes) {}
+
   /// Adds a task that may start when `after` have ended. Every id in `after` is of an earlier task; ended ones count as
   /// done.
   TaskId add(const Task& task, std::span<const TaskId> after = {});
+  /// The same, held (see hold()): for joins of which not all that they wait for is known.
+  TaskId add_held(const Task& task, std::span<const TaskId> after);
+  /// Makes task `to` wait for `from` as well. `to` must not be ready yet. For joins whose inputs become known late.
+  void add_edge(TaskId from, TaskId to);
+
+  /// A task that waits does not start before release(). Twice is once.
+  void hold(TaskId id);
+  void release(TaskId id);
 
   const Task& operator[](TaskId id) const { return nodes_[static_cast<size_t>(id)].task; }
   int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
-  int32_t ended() const { return ended_; }
   bool all_ended() const { return ended_ == size(); }
 
-  /// Tasks that became ready since the last call, in the order of their ids.
-  void take_ready(std::vector<TaskId>& out);
-  /// Marks a task as ended and makes those ready that waited only for it.
+  /// Takes the first ready task of a lane: it is running from now on. On a queue, what waits only for it may follow.
+  std::optional<TaskId> start(Lane lane);
+  /// A running task has ended: those that waited only for it are ready. On a queue, whatever was started before it has
+  /// ended too.
   void end(TaskId id);
-  /// Makes task `to` wait for `from` as well. `to` must not be ready yet. For joins whose inputs become known late.
-  void add_edge(TaskId from, TaskId to);
+  /// `id` is running on a queue. What was started behind it is taken back, and waits for it again.
+  void take_back_after(TaskId id);
+  /// `id` is void: it has ended without the tasks before it. It is the last on a queue, or is not running.
+  void drop(TaskId id);
 
   /// Forgets all tasks, keeps the memory.
   void clear();
 
  private:
+  enum class State : uint8_t { kWaiting, kReady, kRunning, kEnded };
   struct Node {
     Task task;
     int32_t first_edge = -1;  ///< into edges_: the tasks that wait for this one
     int32_t waits_for = 0;
-    bool ended = false;
-    bool ready = false;
+    State state = State::kWaiting;
+    bool held = false;  ///< counts as one that it waits for
   };
   struct Edge {
     TaskId to;
     int32_t next;
+    bool met;
   };
+  Node& node(TaskId id) { return nodes_[static_cast<size_t>(id)]; }
+  std::vector<TaskId>& ready(Lane lane) { return ready_[static_cast<size_t>(lane)]; }
+  std::vector<TaskId>& running(Lane lane) { return running_[static_cast<size_t>(lane)]; }
+  bool is_queue(Lane lane) const { return lanes_[static_cast<size_t>(lane)] == LaneKind::kQueue; }
+  /// Whether `to` may start once `from` has: both are on one queue.
+  bool follows(TaskId from, TaskId to) const;
+  void make_ready(TaskId id);
+  void meet(Edge& edge);
+  void end_one(TaskId id);
+
+  LaneKinds lanes_;
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
-  std::vector<TaskId> ready_;
+  std::array<std::vector<TaskId>, kLaneCount> ready_;    ///< heaps, the lowest id on top
+  std::array<std::vector<TaskId>, kLaneCount> running_;  ///< of queues, in the order in which they were started
+  std::vector<TaskId> taken_back_;                       ///< scratch
   int32_t ended_ = 0;
 };
 

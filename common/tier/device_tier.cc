@@ -1,6 +1,7 @@
 #include "common/tier/device_tier.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "common/check.h"
@@ -17,6 +18,12 @@ constexpr double kErrorKept = 0.999;      ///< of errors, a layer later
 constexpr float kDropBelow = 0.5F;        ///< of the floor: what has become less likely than that is given up
 constexpr float kScanLikely = 0.3F;       ///< of a scan's forecast, where there is one
 constexpr int32_t kScanLayersAhead = 2;
+
+/// Shares of a prompt's tokens that were added one by one are those that were divided.
+float rounded(float weight) {
+  constexpr float kParts = 4096;
+  return std::round(weight * kParts) / kParts;
+}
 
 }  // namespace
 
@@ -209,7 +216,7 @@ void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted
     ++t.entries[w.key].needed;
   }
   t.pass_by(layer);
-  for (size_t i = 0; i < wanted.size(); ++i) found[i] = t.found(wanted[i].key, wanted[i].weight);
+  for (size_t i = 0; i < wanted.size(); ++i) found[i] = t.found(wanted[i].key, rounded(wanted[i].weight));
   if (t.scan) return t.plan_scan();
   t.calibration.routed(layer, t.used);
   t.count_rates(layer);

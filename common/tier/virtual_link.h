@@ -1,14 +1,19 @@
 #pragma once
 // A link on a virtual clock. It carries the chunks of a tier, one after another.
 
+#include <functional>
+#include <utility>
+
 #include "common/tier/device_tier.h"
 
 namespace moestro::tier {
 
 class VirtualLink {
  public:
-  VirtualLink(DeviceTier& tier, double bytes_per_s, Nanos latency)
-      : tier_(tier), bytes_per_s_(bytes_per_s), latency_(latency) {}
+  /// `arrived`: of each chunk, when the tier knows of it.
+  VirtualLink(DeviceTier& tier, double bytes_per_s, Nanos latency,
+              std::function<void(const Chunk&, Nanos end)> arrived = nullptr)
+      : tier_(tier), bytes_per_s_(bytes_per_s), latency_(latency), arrived_(std::move(arrived)) {}
 
   /// Something has changed at `now`: an idle link checks whether there is work.
   void poke(Nanos now) {
@@ -22,6 +27,10 @@ class VirtualLink {
   void advance(Nanos now) {
     while (chunk_ && ends_ <= now) finish();
   }
+  /// When the current chunk ends. nullopt: the link is idle.
+  std::optional<Nanos> ends() const { return chunk_ ? std::optional(ends_) : std::nullopt; }
+  /// What it carries.
+  std::optional<Chunk> chunk() const { return chunk_; }
   /// Completes the current chunk and returns its end. nullopt: the link is idle.
   std::optional<Nanos> finish() {
     if (!chunk_) return std::nullopt;
@@ -29,6 +38,7 @@ class VirtualLink {
     const Chunk done = *chunk_;
     chunk_.reset();
     tier_.chunk_done(end, done, took_);
+    if (arrived_) arrived_(done, end);
     poke(end);
     return end;
   }
@@ -41,6 +51,7 @@ class VirtualLink {
   DeviceTier& tier_;
   double bytes_per_s_;
   Nanos latency_;
+  std::function<void(const Chunk&, Nanos)> arrived_;
   std::optional<Chunk> chunk_;
   Nanos took_{0}, ends_{0};
 };

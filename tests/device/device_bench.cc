@@ -29,6 +29,7 @@ CudaSlots DeviceBench::open_cuda(uint64_t slot_bytes) {
 
 DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBenchOptions& options)
     : options_(options) {
+  options_.engine.clock = options.time;
   const auto wrap = [&](std::unique_ptr<store::BlobSource> inner) -> std::unique_ptr<store::BlobSource> {
     host_ = std::move(inner);
     if (options.late_host) host_ = std::make_unique<engine::testing::LateSource>(std::move(host_), options.late);
@@ -41,7 +42,13 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
         .prefetch = options.predictor != "none",
         .poison_slots = true};
     if (options.cuda != nullptr) of_device.cuda = open_cuda(expert_bytes(host_->manifest()));
-    auto device = DeviceExperts::create(*host_, of_device, clock_);
+    if (options.time != nullptr)
+      of_device.make_link = [time = options.time](tier::DeviceTier& tier, const SlotMemory& slots,
+                                                  const LinkOptions& link, uint32_t keys) {
+        return std::make_unique<VirtualExpertLink>(tier, slots, link, *time, keys);
+      };
+    const Clock& clock = options.time != nullptr ? static_cast<const Clock&>(*options.time) : clock_;
+    auto device = DeviceExperts::create(*host_, of_device, clock);
     MOESTRO_CHECK(device.is_ok(), device.status().message());
     device_ = device->get();
     return std::move(*device);

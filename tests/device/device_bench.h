@@ -8,6 +8,7 @@
 #include "services/worker/cuda/cuda_pass.h"
 #include "services/worker/device/device_experts.h"
 #include "services/worker/device/foresight.h"
+#include "tests/device/virtual_time.h"
 #include "tests/engine/engine_bench.h"
 #include "tests/engine/late_source.h"
 
@@ -27,6 +28,7 @@ struct DeviceBenchOptions {
       nullptr;  ///< not null: the engine computes on the first of these devices; link and latency are its own
   bool expects_all = false;                    ///< CUDA: layers are always queued ahead, whatever is missing
   bool graphs = true;                          ///< CUDA: as CudaParts
+  VirtualTime* time = nullptr;                 ///< not null: the device has no other time, and a virtual link
   Nanos copies_seem{0};                        ///< CUDA: what the engine takes a copy to last; 0: what it does
 };
 

@@ -74,7 +74,8 @@ Bench::Bench(const Fixture& fixture, BenchOptions options, const Wrap& wrap) {
   if (wrap) source_ = wrap(std::move(source_));
   auto engine =
       Engine::create(options.engine, *source_,
-                     options.make_backend ? options.make_backend(*ops_, *source_) : cpu_backend(*ops_), clock_);
+                     options.make_backend ? options.make_backend(*ops_, *source_) : cpu_backend(*ops_),
+                     options.clock != nullptr ? *options.clock : clock_);
   MOESTRO_CHECK(engine.is_ok(), engine.status().message());
   engine_ = std::move(*engine);
   plan_.model = options.engine.model;

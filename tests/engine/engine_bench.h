@@ -57,6 +57,7 @@ struct BenchOptions {
   std::unique_ptr<kernels::Ops> (*make_ops)() = nullptr;
   /// Null: the CPU's, over the operations. `source`: what the engine leases from.
   std::function<Backend(kernels::Ops& ops, store::BlobSource& source)> make_backend = {};
+  const Clock* clock = nullptr;  ///< null: the machine's
 };
 
 /// An engine with its own source and operations; `wrap` may put a test double around the source.

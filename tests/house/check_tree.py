@@ -51,6 +51,28 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
+# Who runs a step gets its tasks from a schedule; a loop over layers that computes is a second schedule.
+RUNS_STEPS = ("services/worker/engine/cpu_pass", "services/worker/engine/forward", "services/worker/cuda/cuda_pass",
+              "common/tier/replay.")
+LOOP_OVER_LAYERS = re.compile(r"\bfor \([^;:]*(;[^;]*|: ?[^;]*)layers\b")
+COMPUTES = re.compile(r"\b(attention|router|routed|shared_expert|dense_mlp|expert_ffn|experts|combine\w*|front\w*)\(")
+
+
+def layer_loops(text):
+    """Numbers of lines that begin a loop over layers in whose body something computes."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if not LOOP_OVER_LAYERS.search(line):
+            continue
+        indent = len(line) - len(line.lstrip())
+        for inner in lines[number + 1:]:
+            if inner.strip() and len(inner) - len(inner.lstrip()) <= indent:
+                break
+            if COMPUTES.search(inner):
+                yield number + 1
+                break
+
+
 def files_of(root):
     """Source and text files under root, without build folders and hidden ones."""
     for path in sorted(root.rglob("*")):
@@ -100,6 +122,9 @@ def check_code(name, text):
     yield from check_includes(name, text)
     if re.search(r"\bgetenv\b", text) and not name.startswith("tests/") and name not in GETENV:
         yield f"{name}: getenv; settings come from common/config"
+    if name.startswith(RUNS_STEPS):
+        for number in layer_loops(text):
+            yield f"{name}:{number}: loops over layers; a step's tasks come from a schedule (common/lanes)"
     for number, line in enumerate(text.splitlines(), 1):
         if LOOP_OVER_ELEMENT.search(line):
             yield f"{name}:{number}: loops over an element of what a call returns; give the result a name first"

@@ -68,6 +68,14 @@ class CheckTree(unittest.TestCase):
         self.assertEqual(
             self.breaches({"store/README.md": "", "store/a.cc": "for (int s : report[f(1)]) use(s), g()[0];\n"}), [])
 
+    def test_only_schedules_loop_over_layers(self):
+        loop = "  for (size_t l = 0; l < layers_.size(); ++l) {\n    math_.attention(l, x);\n  }\n"
+        self.expect("services/worker/cuda/cuda_pass_x.cc", loop, "come from a schedule")
+        self.expect("services/worker/cuda/cuda_pass.cc", "for (const Layer& l : layers_)\n  if (l.moe) router(l);\n",
+                    "come from a schedule")
+        fine = "  for (const Layer& l : layers_)\n    end(l.event);\n  math_.attention(l, x);\n"
+        self.assertEqual(self.breaches({"services/README.md": "", "services/worker/cuda/cuda_pass.cc": fine}), [])
+
     def test_columns(self):
         long = "x" * 121
         self.expect("store/a.cc", f"// {long}\n", "at most 120")

@@ -9,8 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "common/lanes/executor.h"
-#include "common/lanes/schedule.h"
+#include "common/lanes/step_driver.h"
 
 namespace moestro::lanes {
 namespace {
@@ -40,41 +39,29 @@ ModelShape two_sparse_layers_and_a_dense_one() {
 /// Routes to some experts of every layer; those that are not resident arrive in random order. Records what it saw.
 class FakeRunner final : public TaskRunner {
  public:
-  FakeRunner(Schedule& schedule, TaskGraph& graph, uint32_t seed) : schedule_(schedule), graph_(graph), random_(seed) {}
+  FakeRunner(StepMachine& machine, uint32_t seed) : machine_(machine), random_(seed) {}
 
-  Status run(TaskId id, const Task& task) override {
-    ran.push_back(task);
-    if (task.kind == TaskKind::kExpert) {
-      EXPECT_TRUE(present_[static_cast<size_t>(task.expert)]) << "an expert ran before it was there";
-      present_[static_cast<size_t>(task.expert)] = false;
-      --computed_before_wait_;
+  Status start(Lane lane, std::span<const TaskId> tasks, std::vector<TaskId>& ended) override {
+    for (const TaskId id : tasks) {
+      const Task task = machine_[id];
+      if (lane == Lane::kStoreRead && !read(id, task)) continue;
+      if (lane == Lane::kCompute) MOESTRO_RETURN_IF_ERROR(run(id, task));
+      ended.push_back(id);
     }
-    if (task.kind == TaskKind::kCombine)
-      EXPECT_EQ(computed_before_wait_, 0) << "rows are summed when all experts have run";
-    if (task.kind == TaskKind::kRouter) {
-      computed_before_wait_ = static_cast<int>(routed_.size());
-      schedule_.expand(task.layer, routed_, graph_);
-    }
-    if (fail_at == id) return internal_error("on purpose");
     return Status::ok();
-  }
-  Result<bool> start(TaskId id, const Task& task) override {
-    const bool resident = task.expert % 2 == 0;
-    if (resident) present_[static_cast<size_t>(task.expert)] = true;
-    else asked_.push_back({id, task.expert});
-    return resident;
   }
   Status flush() override {
     ++flushes;
     return Status::ok();
   }
-  Result<TaskId> wait_any() override {
-    for (const bool p : present_) EXPECT_FALSE(p) << "the executor waits while experts that are present have not run";
+  Status wait_any(std::vector<TaskId>& ended) override {
+    for (const bool p : present_) EXPECT_FALSE(p) << "the driver waits while experts that are present have not run";
     const size_t i = random_() % asked_.size();
     const auto [id, expert] = asked_[i];
     asked_.erase(asked_.begin() + static_cast<std::ptrdiff_t>(i));
     present_[static_cast<size_t>(expert)] = true;
-    return id;
+    ended.push_back(id);
+    return Status::ok();
   }
 
   std::vector<Task> ran;
@@ -82,43 +69,42 @@ class FakeRunner final : public TaskRunner {
   TaskId fail_at = -1;
 
  private:
-  Schedule& schedule_;
-  TaskGraph& graph_;
+  Status run(TaskId id, const Task& task) {
+    ran.push_back(task);
+    if (task.kind == TaskKind::kExpert) {
+      EXPECT_TRUE(present_[static_cast<size_t>(task.expert)]) << "an expert ran before it was there";
+      present_[static_cast<size_t>(task.expert)] = false;
+      --to_compute_;
+    }
+    if (task.kind == TaskKind::kCombine) EXPECT_EQ(to_compute_, 0) << "rows are summed when all experts have run";
+    if (task.kind == TaskKind::kRouter) {
+      to_compute_ = static_cast<int>(routed_.size());
+      machine_.routed(task.layer, routed_);
+    }
+    if (fail_at == id) return internal_error("on purpose");
+    return Status::ok();
+  }
+  bool read(TaskId id, const Task& task) {
+    const bool resident = task.expert % 2 == 0;
+    if (resident) present_[static_cast<size_t>(task.expert)] = true;
+    else asked_.push_back({id, task.expert});
+    return resident;
+  }
+
+  StepMachine& machine_;
   std::mt19937 random_;
   std::vector<RoutedExpert> routed_ = {{0, 2}, {1, 1}, {3, 4}, {4, 1}, {7, 2}};
   bool present_[kExperts] = {};
   std::vector<std::pair<TaskId, int32_t>> asked_;
-  int computed_before_wait_ = 0;
+  int to_compute_ = 0;
 };
 
 struct StepSetup {
   std::unique_ptr<Schedule> schedule = make_layerwise_schedule(two_sparse_layers_and_a_dense_one());
-  TaskGraph graph;
+  StepMachine machine{*schedule};
   FakeRunner runner;
-  explicit StepSetup(uint32_t seed) : runner(*schedule, graph, seed) { schedule->begin({4, 40, 2}, graph); }
+  explicit StepSetup(uint32_t seed) : runner(machine, seed) { machine.begin({4, 40, 2}); }
 };
-
-TEST(TaskGraph, ReadyWhenAllItWaitsForHasEnded) {
-  TaskGraph graph;
-  const TaskId a = graph.add({}), b = graph.add({});
-  const TaskId c = graph.add({}, std::array{a, b});
-  std::vector<TaskId> ready;
-  graph.take_ready(ready);
-  EXPECT_EQ(ready, (std::vector<TaskId>{a, b}));
-  graph.end(b);
-  graph.take_ready(ready);
-  EXPECT_TRUE(ready.empty());
-  const TaskId late = graph.add({}, std::array{b});  // what it waits for has ended already
-  graph.add_edge(late, c);
-  graph.end(a);
-  graph.take_ready(ready);
-  EXPECT_EQ(ready, std::vector<TaskId>{late});
-  graph.end(late);
-  graph.take_ready(ready);
-  EXPECT_EQ(ready, std::vector<TaskId>{c});
-  graph.end(c);
-  EXPECT_TRUE(graph.all_ended());
-}
 
 TEST(LayerwiseSchedule, HiddenStatesNeedTheHeadAndNoneOfItsWeights) {
   const auto schedule =
@@ -138,14 +124,14 @@ TEST(LayerwiseSchedule, HiddenStatesNeedTheHeadAndNoneOfItsWeights) {
   EXPECT_EQ(states.cost.flops, 0);
 }
 
-TEST(CpuExecutor, RunsWhatIsPresentFirstAndTheRestAsItArrives) {
+TEST(StepDriver, RunsWhatIsPresentFirstAndTheRestAsItArrives) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     StepSetup s(seed);
     const SteadyClock clock;
     RecordedTimeline timeline;
-    const auto totals = CpuExecutor(clock).execute(s.graph, s.runner, &timeline);
+    const auto totals = StepDriver(clock).run(s.machine, s.runner, &timeline);
     ASSERT_TRUE(totals.is_ok());
-    EXPECT_TRUE(s.graph.all_ended());
+    EXPECT_TRUE(s.machine.all_ended());
     EXPECT_EQ(s.runner.flushes, 2) << "one request for a layer's missing experts";
     std::vector<int32_t> order;
     for (const Task& t : s.runner.ran)
@@ -163,87 +149,18 @@ TEST(CpuExecutor, RunsWhatIsPresentFirstAndTheRestAsItArrives) {
   }
 }
 
-TEST(CpuExecutor, EndsWithTheRunnersError) {
+TEST(StepDriver, EndsWithTheRunnersErrorAndTheNextStepBeginsAnew) {
   StepSetup s(1);
   s.runner.fail_at = 2;
   const SteadyClock clock;
-  const auto totals = CpuExecutor(clock).execute(s.graph, s.runner, nullptr);
+  StepDriver driver(clock);
+  const auto totals = driver.run(s.machine, s.runner, nullptr);
   ASSERT_FALSE(totals.is_ok());
   EXPECT_EQ(totals.status().message(), "on purpose");
-}
-
-/// Forecasts: routers expand, nothing else happens; only experts with an even id are resident.
-class ForecastRunner final : public TaskRunner {
- public:
-  ForecastRunner(Schedule& schedule, TaskGraph& graph) : schedule_(schedule), graph_(graph) {}
-  Status run(TaskId, const Task& task) override {
-    const std::array<RoutedExpert, 3> routed = {{{1, 1}, {2, 1}, {5, 2}}};
-    if (task.kind == TaskKind::kRouter) schedule_.expand(task.layer, routed, graph_);
-    return Status::ok();
-  }
-  Result<bool> start(TaskId, const Task& task) override { return task.expert % 2 == 0; }
-  Status flush() override { return Status::ok(); }
-  Result<TaskId> wait_any() override { return internal_error("a forecast does not wait"); }
-
- private:
-  Schedule& schedule_;
-  TaskGraph& graph_;
-};
-
-CostModel costs() {
-  CostModel c;
-  c[Lane::kCompute] = {Nanos(1000), 1e11, 1e10};
-  c[Lane::kStoreRead] = {Nanos(50000), 0, 2e9};
-  return c;
-}
-
-std::vector<Slice> forecast(ExecutionTotals* totals) {
-  const auto schedule = make_layerwise_schedule(two_sparse_layers_and_a_dense_one());
-  TaskGraph graph;
-  schedule->begin({4, 40, 2}, graph);
-  ForecastRunner runner(*schedule, graph);
-  RecordedTimeline timeline;
-  const auto result = VirtualExecutor(costs()).execute(graph, runner, &timeline);
-  EXPECT_TRUE(result.is_ok());
-  *totals = *result;
-  return timeline.slices();
-}
-
-TEST(VirtualExecutor, ForecastsTheSameEveryTime) {
-  ExecutionTotals first_totals, second_totals;
-  const auto first = forecast(&first_totals), second = forecast(&second_totals);
-  ASSERT_EQ(first.size(), second.size());
-  for (size_t i = 0; i < first.size(); ++i) {
-    EXPECT_EQ(first[i].id, second[i].id);
-    EXPECT_EQ(first[i].begin, second[i].begin);
-    EXPECT_EQ(first[i].end, second[i].end);
-  }
-  EXPECT_EQ(first_totals.elapsed, second_totals.elapsed);
-}
-
-TEST(VirtualExecutor, KeepsLanesApartAndOrder) {
-  ExecutionTotals totals;
-  const auto slices = forecast(&totals);
-  Nanos lane_end[kLaneCount] = {}, read_end[3][kExperts] = {};
-  for (const Slice& s : slices) {
-    Nanos& end = lane_end[static_cast<int>(s.task.lane)];
-    EXPECT_GE(s.begin, end) << "a lane does one task at a time";
-    end = s.end;
-    if (s.task.kind == TaskKind::kExpertRead) read_end[s.task.layer][s.task.expert] = s.end;
-    if (s.task.kind == TaskKind::kExpert)
-      EXPECT_GE(s.begin, read_end[s.task.layer][s.task.expert]) << "an expert runs after its read";
-  }
-  EXPECT_EQ(totals.elapsed, std::max(lane_end[0], lane_end[1]));
-  EXPECT_EQ(totals.elapsed, totals.busy[0] + totals.stalled) << "the compute lane works or waits";
-  // Two reads a layer of 2 MB at 2 GB/s, 50 us each, hide behind little: the forecast must show the stall.
-  EXPECT_GT(totals.stalled, Nanos(3'000'000));
-}
-
-TEST(CostModel, TheLargerOfArithmeticAndTraffic) {
-  CostModel c = costs();
-  EXPECT_EQ(c.duration({.cost = {2e11, 1}}), Nanos(2'000'001'000));
-  EXPECT_EQ(c.duration({.cost = {1, 1e10}}), Nanos(1'000'001'000));
-  EXPECT_EQ(c.duration({.lane = Lane::kDeviceToHost, .cost = {1, 1e10}}), Nanos(0)) << "no rate: free";
+  FakeRunner next(s.machine, 2);
+  s.machine.begin({4, 40, 2});
+  EXPECT_TRUE(driver.run(s.machine, next, nullptr).is_ok());
+  EXPECT_TRUE(s.machine.all_ended());
 }
 
 TEST(ChromeTrace, IsReadableWhileItIsWrittenAndStrictAtTheEnd) {
@@ -256,8 +173,8 @@ TEST(ChromeTrace, IsReadableWhileItIsWrittenAndStrictAtTheEnd) {
   };
   for (uint64_t step = 1; step <= 3; ++step) {
     (*trace)->begin_step(step);
-    (*trace)->slice({{Lane::kStoreRead, TaskKind::kExpertRead, 1, 7, {}}, 4, Nanos(1000), Nanos(3500)});
-    (*trace)->slice({{Lane::kCompute, TaskKind::kExpert, 1, 7, {}}, 5, Nanos(3500), Nanos(4000)});
+    (*trace)->slice({{.lane = Lane::kStoreRead, .kind = TaskKind::kExpertRead, .layer = 1, .expert = 7}, 4, Nanos(1000), Nanos(3500)});
+    (*trace)->slice({{.kind = TaskKind::kExpert, .layer = 1, .expert = 7}, 5, Nanos(3500), Nanos(4000)});
     (*trace)->end_step();
     std::string so_far = text();  // as a killed process leaves it: every line whole, only the end is missing
     ASSERT_TRUE(so_far.ends_with("},\n"));

@@ -38,6 +38,9 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
       queue_(cuda.ops.queue()),
       memory_(cuda.memory),
       slots_(cuda.slots),
+      schedule_(lanes::make_layerwise_schedule(parts.shape)),
+      machine_(*schedule_, lanes::kStreamComputes),
+      driver_(parts.clock),
       math_(parts.math, parts.options.step_tokens_max),
       head_(parts.math.spec, parts.math.weights, cuda.ops, cuda.memory, cuda.host_ops, parts.options.step_tokens_max),
       kv_(cuda.ops, parts.math.cache),
@@ -61,7 +64,7 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
   device_notes_ = buffers_.make<int32_t>(n * layers);
   device_tables_ = buffers_.make<uint64_t>(moe_layers_ * experts_);
   device_left_out_ = buffers_.make<uint8_t>(n);
-  table_.resize(static_cast<size_t>(experts_));
+  table_.resize(static_cast<size_t>(experts_)), read_of_.resize(static_cast<size_t>(experts_));
   tables_.assign(static_cast<size_t>(moe_layers_ * experts_),
                  ~uint64_t{0});  // as nothing lies: whatever is launched first is sent
   const OpsWorkspace workspace = ops_workspace(spec(), parts.options);
@@ -122,49 +125,39 @@ Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const
                                              std::vector<Status>& failed,
                                              std::vector<engine::SequenceOutcome>& outcomes) {
   const Nanos begin_at = p_.clock.now();
-  begin(plan.id, batch, failed);
-  const bool resident = all_resident();
-  Status status = resident ? queue_layers() : run_layers();
-  if (status.is_ok()) {
-    head_.launch(plan, batch, streams_[last_stream_]);
-    mark(2 * layers_.size() + 1);
-    const auto weights = static_cast<uint64_t>(moe_layers_ * rows_ * top_k_) * sizeof(float);
-    if (queue_.error == 0)
-      queue_.note("copy_out", queue_.functions.copy_out(notes_.data(), device_notes_, notes_count() * sizeof(int32_t),
-                                                        queue_.stream)) &&
-          queue_.note("copy_out", queue_.functions.copy_out(weights_.data(), device_weights_, weights, queue_.stream));
-    if (resident) status = take_all_routes();
-    if (status.is_ok()) status = ops_.wait();
-  }
-  if (!status.is_ok()) {
+  begin(plan, batch, failed);
+  auto totals = driver_.run(machine_, *this, nullptr);
+  if (!totals.is_ok()) {
     p_.experts.abandon();
     if (watch_ != nullptr) watch_->abandon();
-    return status;
+    return totals;
   }
   kv_.settled();
   take_notes();
   head_not_finite_ = head_.finish(plan, batch, failed, outcomes);
   if (timeline_ != nullptr) draw(plan.id.value, begin_at);
-  lanes::ExecutionTotals totals;
-  totals.elapsed = p_.clock.now() - begin_at;
-  totals.stalled = stalled_;
-  totals.busy[static_cast<int>(lanes::Lane::kCompute)] = totals.elapsed - stalled_;
+  totals->elapsed = p_.clock.now() - begin_at;
+  totals->busy[static_cast<int>(lanes::Lane::kCompute)] = totals->elapsed - totals->stalled;
   return totals;
 }
 
-void CudaPass::begin(PlanId plan, const engine::StepBatch& batch, std::vector<Status>& failed) {
-  batch_ = &batch;
+void CudaPass::begin(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed) {
+  plan_ = &plan, batch_ = &batch;
   rows_ = batch.rows();
-  stalled_ = Nanos(0);
   head_not_finite_ = 0;
   work_ = {};
+  head_queued_ = told_ = false;
+  routers_.clear();
+  reads_ = 0;
   guard_.begin(batch, failed);
-  p_.experts.begin_step(plan, batch.row_share);
+  p_.experts.begin_step(plan.id, batch.row_share);
   mark(0);
   memory_.fill(device_notes_, 0xff, static_cast<int64_t>(notes_count() * sizeof(int32_t)));
   math_.begin(batch);
   asked_ahead_ = lookahead_ ? watch_->gate_lookahead() : 0;
   begin_graphs();
+  resident_ = all_resident();
+  machine_.begin(engine::step_shape(batch));
 }
 
 /// Steps that decode one token a sequence come again and again; with what is sent here their segments differ in nothing
@@ -184,93 +177,47 @@ void CudaPass::begin_graphs() {
 /// Not where routers are asked ahead: guesses of two layers have a place at a time.
 bool CudaPass::all_resident() const { return !p_.options.capacity_factor && asked_ahead_ == 0 && slots_.holds_all(); }
 
-void CudaPass::queue_ahead(size_t layer) {
-  slots_.addresses(moe_layer(layer), table_);
-  send_table(layer);
-  segment(layer + 1);
-}
-
-Status CudaPass::queue_layers() {
-  math_.embed(stream(0));
-  segment(0);
-  for (size_t l = 0; l < layers_.size(); ++l)
-    if (layers_[l].moe >= 0) queue_ahead(l);
-  return ops_.status();
-}
-
-/// Behind everything that was queued, so that leases go as soon as they are counted.
-Status CudaPass::take_all_routes() {
-  MOESTRO_RETURN_IF_ERROR(slots_.launched());
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    if (layers_[l].moe < 0) continue;
-    MOESTRO_ASSIGN_OR_RETURN(const auto routed, take_routes(l));
-    if (!lease(routed) || !lie_as_launched(l, routed))
-      return internal_error("an expert of a device that holds them all is not where it was");
-    for (const lanes::RoutedExpert& r : routed) release(r.expert);
-  }
-  return Status::ok();
-}
-
-Status CudaPass::run_layers() {
-  math_.embed(stream(0));
-  segment(0);
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    if (layers_[l].moe < 0) continue;
-    const bool ahead = expects_all(l);
-    if (ahead) queue_ahead(l);
-    MOESTRO_ASSIGN_OR_RETURN(const auto routed, take_routes(l));
-    const bool all_there = lease(routed);
-    layers_[l].calm = all_there ? std::min(layers_[l].calm + 1, calm_visits_) : 0;
-    if (ahead && all_there && lie_as_launched(l, routed)) {
-      MOESTRO_RETURN_IF_ERROR(let_go(routed));
-      continue;
-    }
-    if (ahead) rewind(l);
-    MOESTRO_RETURN_IF_ERROR(compute(l, routed));
-    back(l);
-    fronts(l + 1);
-  }
-  return ops_.status();
-}
-
-/// A layer that cannot be told apart on the device from one that drops rows is launched when its rows are known.
-bool CudaPass::expects_all(size_t layer) const {
-  return !p_.options.capacity_factor && guard_.left_out().empty() &&
-         (slots_.holds_all() || layers_[layer].calm >= calm_visits_);
+/// A layer that cannot be told apart on the device from one that drops rows is launched when its rows are known. Where
+/// not all experts are resident, no second layer is queued on an assumption about the one before.
+bool CudaPass::expects_all(int32_t layer) {
+  if (resident_) return true;
+  return machine_.assumptions() == 0 && !p_.options.capacity_factor && guard_.left_out().empty() &&
+         (slots_.holds_all() || layers_[static_cast<size_t>(layer)].calm >= calm_visits_);
 }
 
 // --- what the host does beside it ---
 
-Result<std::span<const lanes::RoutedExpert>> CudaPass::take_routes(size_t layer) {
+Status CudaPass::take_routes(size_t layer) {
   if (queue_.error == 0) queue_.note("wait_event", queue_.functions.wait_event(layers_[layer].routed));
   MOESTRO_RETURN_IF_ERROR(ops_.status());
   const std::span<const int32_t> ids(ids_.data() + first_choice(layer), static_cast<size_t>(rows_ * top_k_));
-  const auto routed = p_.experts.route(moe_layer(layer), ids, top_k_, guard_.left_out());
-  if (watch_ == nullptr) return routed;
-  watch_->routed(moe_layer(layer), ids, routed, p_.experts.uses());
+  routed_ = p_.experts.route(moe_layer(layer), ids, top_k_, guard_.left_out());
+  if (watch_ == nullptr) return Status::ok();
+  watch_->routed(moe_layer(layer), ids, routed_, p_.experts.uses());
   if (const int32_t guessed = asked_ahead_ > 0 ? lookahead_->asked(moe_layer(layer), asked_ahead_) : 0; guessed > 0)
     watch_->guessed(moe_layer(layer), guessed, {guesses_of(layer), static_cast<size_t>(rows_ * guessed * experts_)});
   watch_->foresee(moe_layer(layer));
-  return routed;
+  return Status::ok();
 }
 
-bool CudaPass::lease(std::span<const lanes::RoutedExpert> routed) {
+bool CudaPass::lease() {
   missing_.clear();
-  for (const lanes::RoutedExpert& r : routed)
+  for (const lanes::RoutedExpert& r : routed_)
     if (!p_.experts.acquire(r.expert, r.expert)) missing_.push_back(r);
   return missing_.empty();
 }
 
-bool CudaPass::lie_as_launched(size_t layer, std::span<const lanes::RoutedExpert> routed) const {
+bool CudaPass::lie_as_launched(size_t layer) const {
   const uint64_t* launched = tables_.data() + table_of(layer);
-  return std::ranges::all_of(routed,
+  return std::ranges::all_of(routed_,
                              [&](const lanes::RoutedExpert& r) { return address(r.expert) == launched[r.expert]; });
 }
 
-/// What was queued behind the layer's front is void: its rows are as they entered the back, the rest of its input is
-/// made again.
+/// What was queued behind the layer's router is void: the rows that entered its experts are as they were, the rest of
+/// their input is made again.
 void CudaPass::rewind(size_t layer) {
   ++work_.rewinds;
+  routers_.clear();
   math_.norm_after_attention(layer, stream(layer));
   if (spec().layers[layer].moe.shared_ffn > 0) math_.shared_expert(layer);
   const auto first = static_cast<int64_t>(layer) * rows_;
@@ -278,55 +225,72 @@ void CudaPass::rewind(size_t layer) {
                (static_cast<int64_t>(notes_count()) - first) * static_cast<int64_t>(sizeof(int32_t)));
 }
 
-/// Nothing is held while the host waits for an expert: what is there is queued and let go of first.
-Status CudaPass::compute(size_t layer, std::span<const lanes::RoutedExpert> routed) {
+/// Where each expert of a layer that was not queued ahead is computed.
+Status CudaPass::find_places(size_t layer) {
   clear_rows(p_.experts.dropped());
-  const bool some_on_cpu = host_experts_ && host_experts_->choose(missing_, math_.h(), rows_);
-  if (p_.options.capacity_factor) {
-    for (const lanes::RoutedExpert& r : routed) compute_one(r.expert);
-  } else {
-    for (int32_t e = 0; e < experts_; ++e) table_[static_cast<size_t>(e)] = address(e);
-    send_table(layer);
-    launch_experts(layer);
+  places_.assign(routed_.size(), lanes::Place::kHere);
+  std::span<const lanes::RoutedExpert> on_host;
+  if (host_experts_) on_host = host_experts_->choose(missing_, math_.h(), rows_);
+  for (size_t i = 0; i < routed_.size(); ++i) {
+    if (p_.experts.data(routed_[i].expert) != nullptr) continue;
+    const bool here = std::ranges::find(on_host, routed_[i].expert, &lanes::RoutedExpert::expert) != on_host.end();
+    places_[i] = here ? lanes::Place::kHost : lanes::Place::kArrives;
   }
-  MOESTRO_RETURN_IF_ERROR(let_go(routed));
-  size_t left = missing_.size();
-  if (some_on_cpu) {
-    const HostExperts::Computed computed = host_experts_->compute(expert_rows_);
-    for (const HostExperts::Spoiled& expert : host_experts_->spoiled()) fail_users(expert.expert, expert.why);
-    work_.host_experts += computed.experts, work_.host_rows += computed.rows;
-    left -= computed.experts;
-  }
-  return left == 0 ? Status::ok() : compute_what_arrives(left);
+  machine_.routed(static_cast<int32_t>(layer), routed_, places_);
+  return ops_.status();
 }
 
-Status CudaPass::compute_what_arrives(size_t count) {
-  MOESTRO_RETURN_IF_ERROR(p_.experts.request_missing());
-  for (; count > 0; --count) {
-    const Nanos from = p_.clock.now();
-    MOESTRO_ASSIGN_OR_RETURN(const engine::ExpertDispatch::Arrival arrival, p_.experts.wait());
-    stalled_ += p_.clock.now() - from;
-    const int32_t expert = arrival.read;
-    if (arrival.status.is_ok()) {
-      compute_one(expert);
-      MOESTRO_RETURN_IF_ERROR(slots_.launched());
-      release(expert);
-      continue;
-    }
+Status CudaPass::take_choice(lanes::TaskId router) {
+  const auto layer = static_cast<size_t>(machine_[router].layer);
+  MOESTRO_RETURN_IF_ERROR(take_routes(layer));
+  const bool all_there = lease(), ahead = machine_.assumptions() > 0;
+  layers_[layer].calm = all_there ? std::min(layers_[layer].calm + 1, calm_visits_) : 0;
+  if (ahead && all_there && lie_as_launched(layer)) {
+    machine_.holds(static_cast<int32_t>(layer));
+    return let_go();
+  }
+  if (resident_) return internal_error("an expert of a device that holds them all is not where it was");
+  if (ahead) rewind(layer);
+  return find_places(layer);
+}
+
+Status CudaPass::take_arrival(std::vector<lanes::TaskId>& ended) {
+  MOESTRO_ASSIGN_OR_RETURN(const engine::ExpertDispatch::Arrival arrival, p_.experts.wait());
+  const int32_t expert = arrival.read;
+  if (!arrival.status.is_ok()) {
     fail_users(expert, arrival.status);
     clear_rows(p_.experts.rows(expert));
   }
+  --reads_;
+  ended.push_back(read_of_[static_cast<size_t>(expert)]);
   return Status::ok();
 }
 
-void CudaPass::compute_one(int32_t expert) {
-  if (const std::byte* blob = p_.experts.data(expert))
-    ops_.expert_ffn(p_.layout, blob, math_.h(), p_.experts.rows(expert), top_k_, expert_rows_);
+Status CudaPass::wait_any(std::vector<lanes::TaskId>& ended) {
+  if (reads_ > 0) return take_arrival(ended);
+  if (!routers_.empty()) {
+    const lanes::TaskId router = routers_.front();
+    routers_.pop_front();
+    MOESTRO_RETURN_IF_ERROR(take_choice(router));
+    ended.push_back(router);
+    return Status::ok();
+  }
+  if (!head_queued_) head();
+  MOESTRO_RETURN_IF_ERROR(ops_.wait());
+  ended.push_back(last_queued_);
+  return Status::ok();
 }
 
-Status CudaPass::let_go(std::span<const lanes::RoutedExpert> routed) {
-  MOESTRO_RETURN_IF_ERROR(slots_.launched());
-  for (const lanes::RoutedExpert& r : routed) release(r.expert);
+Status CudaPass::compute_on_host(std::span<const lanes::TaskId> tasks) {
+  work_.host_experts += tasks.size(), work_.host_rows += host_experts_->compute(expert_rows_);
+  for (const HostExperts::Spoiled& expert : host_experts_->spoiled()) fail_users(expert.expert, expert.why);
+  return ops_.status();
+}
+
+/// Nothing is held while the host waits: what is queued reads its slot before the next copy into it.
+Status CudaPass::let_go() {
+  if (!std::exchange(told_, true)) MOESTRO_RETURN_IF_ERROR(slots_.launched());
+  for (const lanes::RoutedExpert& r : routed_) release(r.expert);
   return Status::ok();
 }
 

@@ -1,17 +1,17 @@
 #pragma once
-// A step on a CUDA device: layers are queued on its stream, and the host reads the routers' choices meanwhile.
+// A step on a CUDA device: gives the tasks of a step (common/lanes) their meaning as launches on its stream, while the
+// host reads the routers' choices.
 //
-// A layer is a front (attention, router, shared expert) and a back (experts, their sum, the guard). If no expert is
-// expected to be missing, the back of a layer and the front of the next one are queued before the host has seen the
-// layer's routes, so the device never waits for the host. If an expert is missing after all, the rows that entered the
-// back are still there: the expert is fetched, the back is queued again, and what was queued after it is overwritten.
-// If the device holds all experts, none can be missing: the whole step is queued, and the host counts and predicts
-// meanwhile. Otherwise the host waits for the routes, queues the experts that are present, and queues each other expert
-// when it has been copied.
+// The stream is a lane that is a queue. If no expert of a layer is expected to be missing, the machine is told to assume
+// that, and everything up to the next router is queued before the host has seen the layer's routes, so the device never
+// waits for the host. If an expert is missing after all, the rows that entered the layer's experts are still there: what
+// was queued behind them is queued again, and overwrites what was computed in vain. If the device holds all experts,
+// none can be missing: the whole step is queued, and the host counts and predicts meanwhile.
 //
-// Work is queued ahead in segments: experts and back of a layer, and everything up to the next router. In steps that
-// decode one token per sequence, a repeated segment is one launch of a graph. (docs/decisions/0015)
+// Work that is queued ahead comes in segments: the experts of a layer, and everything up to the next router. In steps
+// that decode one token per sequence, a repeated segment is one launch of a graph. (docs/decisions/0015)
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -41,7 +41,7 @@ struct CudaParts {
 /// The engine's backend on this device.
 engine::Backend cuda_backend(const CudaParts& parts);
 
-class CudaPass final : public engine::Pass {
+class CudaPass final : public engine::Pass, private lanes::TaskRunner {
  public:
   CudaPass(const engine::PassParts& parts, const CudaParts& cuda);
   ~CudaPass() override;
@@ -80,45 +80,51 @@ class CudaPass final : public engine::Pass {
   float* guesses_of(size_t layer) const { return guesses_->data() + layers_[layer].moe % 2 * guesses_max_; }
   uint64_t address(int32_t expert) const { return reinterpret_cast<uint64_t>(p_.experts.data(expert)); }
 
-  void begin(PlanId plan, const engine::StepBatch& batch, std::vector<Status>& failed);
+  void begin(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed);
   void begin_graphs();
   /// Whether every expert that the step may need is present and stays. Its layers are then all queued before the host
   /// reads any route.
   bool all_resident() const;
-  void queue_ahead(size_t layer);
-  Status queue_layers();
-  Status take_all_routes();
-  Status run_layers();
-  /// Whether the layer's back is queued before its routes are known.
-  bool expects_all(size_t layer) const;
+
+  // The machine's tasks:
+  Status start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) override;
+  Status flush() override { return p_.experts.request_missing(); }
+  Status wait_any(std::vector<lanes::TaskId>& ended) override;
+  bool expects_all(int32_t layer) override;
 
   // Queued, in order:
-  /// Queues experts and back of the layer before `next`, if there is one, and everything from `next` up to a router; as
-  /// a graph if there is one.
-  void segment(size_t next);
-  void fronts(size_t next);
-  void front(size_t layer);
+  Status queue(std::span<const lanes::TaskId> tasks);
+  /// Queues a layer's experts, or what follows the embedding, and everything behind it up to a router, as a graph if
+  /// there is one. Returns how many of `tasks` that were.
+  size_t segment(std::span<const lanes::TaskId> tasks);
+  Status queue_one(const lanes::Task& task);
   void guess(size_t layer);
   void send_routes(size_t layer);
   /// Sends the address table for the layer's experts, and keeps it in table_.
   void send_table(size_t layer);
+  Status layer_experts(const lanes::Task& task);
   void launch_experts(size_t layer);
-  void back(size_t layer);
+  void combine(size_t layer);
   void look_at(size_t layer, float* x);
+  Status compute_arrived(int32_t expert);
   void compute_one(int32_t expert);
+  void head();
   void release(int32_t expert);
   void fail_users(int32_t expert, const Status& why);
   void clear_rows(std::span<const kernels::RoutedRow> rows);
   void rewind(size_t layer);
+  Status compute_on_host(std::span<const lanes::TaskId> tasks);
 
-  /// Waits for the layer's routes and reports them. Returns the experts that have rows.
-  Result<std::span<const lanes::RoutedExpert>> take_routes(size_t layer);
+  /// Waits for the routes of the router that was queued first, and tells the machine.
+  Status take_choice(lanes::TaskId router);
+  Status take_arrival(std::vector<lanes::TaskId>& ended);
+  Status find_places(size_t layer);
+  /// Waits for the layer's routes, keeps the experts that have rows in routed_, and reports them.
+  Status take_routes(size_t layer);
   /// Whether all could be leased. missing_ has those that could not.
-  bool lease(std::span<const lanes::RoutedExpert> routed);
-  bool lie_as_launched(size_t layer, std::span<const lanes::RoutedExpert> routed) const;
-  Status compute(size_t layer, std::span<const lanes::RoutedExpert> routed);
-  Status compute_what_arrives(size_t count);
-  Status let_go(std::span<const lanes::RoutedExpert> routed);
+  bool lease();
+  bool lie_as_launched(size_t layer) const;
+  Status let_go();
   void take_notes();
 
   /// Marks a point of the step on the device's clock, if there is a timeline: 2 * layer + 1 after a front, + 2 after a
@@ -133,6 +139,9 @@ class CudaPass final : public engine::Pass {
   device::SlotTable& slots_;
   engine::ExpertWatch* watch_ = nullptr;
   lanes::Timeline* timeline_ = nullptr;
+  std::unique_ptr<lanes::Schedule> schedule_;
+  lanes::StepMachine machine_;
+  lanes::StepDriver driver_;
   std::optional<engine::GateLookahead> lookahead_;
   engine::LayerMath math_;
   CudaHead head_;
@@ -162,7 +171,17 @@ class CudaPass final : public engine::Pass {
   std::vector<MoestroCudaEvent> marks_;
 
   // Of the step:
+  const engine::StepPlan* plan_ = nullptr;
   const engine::StepBatch* batch_ = nullptr;
+  bool resident_ = false;                     ///< all_resident()
+  bool head_queued_ = false;
+  bool told_ = false;                         ///< slots_ have been told of everything that was queued
+  std::deque<lanes::TaskId> routers_;         ///< queued, and their choice not yet read
+  std::vector<lanes::TaskId> read_of_;        ///< by expert: the task that waits for it
+  size_t reads_ = 0;                          ///< that have not ended
+  lanes::TaskId last_queued_ = -1;
+  std::span<const lanes::RoutedExpert> routed_;  ///< of the layer whose choice was read last
+  std::vector<lanes::Place> places_;             ///< of those
   bool as_graphs_ = false;                    ///< its segments may be graphs
   StepShape shape_;
   int32_t asked_ahead_ = 0;                   ///< routers that each layer asks
@@ -170,7 +189,6 @@ class CudaPass final : public engine::Pass {
   std::vector<lanes::RoutedExpert> missing_;  ///< could not be leased
   uint32_t head_not_finite_ = 0;
   engine::DeviceWork work_;
-  Nanos stalled_{0};
 };
 
 }  // namespace moestro::cuda

@@ -6,42 +6,92 @@
 
 namespace moestro::cuda {
 
-void CudaPass::segment(size_t next) {
-  const auto work = [this, next] {
-    if (next > 0) {
-      launch_experts(next - 1);
-      back(next - 1);
-    }
-    fronts(next);
+using lanes::TaskKind;
+
+Status CudaPass::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) {
+  if (lane == lanes::Lane::kCompute) return queue(tasks);
+  if (lane == lanes::Lane::kHostCompute) {
+    ended.insert(ended.end(), tasks.begin(), tasks.end());
+    return compute_on_host(tasks);
+  }
+  for (const lanes::TaskId id : tasks) read_of_[static_cast<size_t>(machine_[id].expert)] = id;
+  reads_ += tasks.size();
+  return Status::ok();
+}
+
+Status CudaPass::queue(std::span<const lanes::TaskId> tasks) {
+  last_queued_ = tasks.back();
+  for (const lanes::TaskId id : tasks)
+    if (machine_[id].kind == TaskKind::kRouter) routers_.push_back(id);
+  while (!tasks.empty()) {
+    told_ = false;
+    const lanes::Task& task = machine_[tasks.front()];
+    size_t queued = 1;
+    if (task.assumed || (task.kind == TaskKind::kAttention && task.layer == 0)) queued = segment(tasks);
+    else MOESTRO_RETURN_IF_ERROR(queue_one(task));
+    tasks = tasks.subspan(queued);
+  }
+  return ops_.status();
+}
+
+size_t CudaPass::segment(std::span<const lanes::TaskId> tasks) {
+  const auto begins_next = [this](lanes::TaskId id) {
+    return machine_[id].kind == TaskKind::kLayerExperts || machine_[id].kind == TaskKind::kHead;
   };
-  if (!as_graphs_ || !graphs_.launch({shape_, static_cast<int32_t>(next)}, work)) return work();
-  while (next < layers_.size() && layers_[next].moe < 0) ++next;
-  if (next < layers_.size()) send_routes(next);
+  const auto end = std::find_if(tasks.begin() + 1, tasks.end(), begins_next);
+  const std::span segment = tasks.first(static_cast<size_t>(end - tasks.begin()));
+  const lanes::Task& first = machine_[segment.front()];
+  if (first.assumed) {
+    slots_.addresses(moe_layer(static_cast<size_t>(first.layer)), table_);
+    send_table(static_cast<size_t>(first.layer));
+  }
+  const auto work = [&] {
+    for (const lanes::TaskId id : segment) (void)queue_one(machine_[id]);  // what fails is in ops_.status()
+  };
+  const int32_t next = first.assumed ? first.layer + 1 : 0;
+  if (!as_graphs_ || !graphs_.launch({shape_, next}, work)) {
+    work();
+    return segment.size();
+  }
+  for (const lanes::TaskId id : segment)
+    if (machine_[id].kind == TaskKind::kRouter) send_routes(static_cast<size_t>(machine_[id].layer));
+  return segment.size();
 }
 
-void CudaPass::fronts(size_t next) {
-  for (; next < layers_.size(); ++next) {
-    front(next);
-    if (layers_[next].moe >= 0) return;
+Status CudaPass::queue_one(const lanes::Task& task) {
+  const auto layer = static_cast<size_t>(task.layer);
+  switch (task.kind) {
+    case TaskKind::kEmbed: math_.embed(stream(0)); break;
+    case TaskKind::kAttention:
+      kv_.before_layer(layer);
+      math_.attention(layer, stream(layer));
+      if (layers_[layer].moe < 0) mark(2 * layer + 1);
+      break;
+    case TaskKind::kDenseMlp:
+      math_.dense_mlp(layer, stream(layer));
+      look_at(layer, stream(layer));
+      mark(2 * layer + 2);
+      break;
+    case TaskKind::kRouter:
+      math_.router(layer, device_ids_ + first_choice(layer), device_weights_ + first_choice(layer));
+      if (asked_ahead_ > 0) guess(layer);
+      send_routes(layer);
+      if (spec().layers[layer].moe.shared_ffn == 0) mark(2 * layer + 1);
+      break;
+    case TaskKind::kSharedExpert:
+      math_.shared_expert(layer);
+      mark(2 * layer + 1);
+      break;
+    case TaskKind::kLayerExperts: return layer_experts(task);
+    case TaskKind::kExpert: return compute_arrived(task.expert);
+    case TaskKind::kCombine: combine(layer); break;
+    case TaskKind::kHead:
+      // It adds up what it reads, so it cannot be taken back: it waits while an assumption may be wrong.
+      if (resident_ || machine_.assumptions() == 0) head();
+      break;
+    case TaskKind::kExpertRead: return internal_error("an expert's read is not the device's work");
   }
-}
-
-void CudaPass::front(size_t layer) {
-  float* x = stream(layer);
-  kv_.before_layer(layer);
-  math_.attention(layer, x);
-  if (layers_[layer].moe < 0) {
-    mark(2 * layer + 1);
-    math_.dense_mlp(layer, x);
-    look_at(layer, x);
-    mark(2 * layer + 2);
-    return;
-  }
-  math_.router(layer, device_ids_ + first_choice(layer), device_weights_ + first_choice(layer));
-  if (asked_ahead_ > 0) guess(layer);
-  send_routes(layer);
-  if (spec().layers[layer].moe.shared_ffn > 0) math_.shared_expert(layer);
-  mark(2 * layer + 1);
+  return Status::ok();
 }
 
 /// On the compute stream: the next layer's guesses are written where these are.
@@ -90,7 +140,49 @@ void CudaPass::launch_experts(size_t layer) {
                 .out = expert_rows_});
 }
 
-void CudaPass::back(size_t layer) {
+/// Nothing is held while the host waits for an expert: what is there is queued and let go of first.
+Status CudaPass::layer_experts(const lanes::Task& task) {
+  const auto layer = static_cast<size_t>(task.layer);
+  if (task.assumed) {
+    launch_experts(layer);
+    return Status::ok();
+  }
+  if (p_.options.capacity_factor) {
+    for (const lanes::RoutedExpert& r : routed_) compute_one(r.expert);
+  } else {
+    for (int32_t e = 0; e < experts_; ++e) table_[static_cast<size_t>(e)] = address(e);
+    send_table(layer);
+    launch_experts(layer);
+  }
+  return let_go();
+}
+
+void CudaPass::compute_one(int32_t expert) {
+  if (const std::byte* blob = p_.experts.data(expert))
+    ops_.expert_ffn(p_.layout, blob, math_.h(), p_.experts.rows(expert), top_k_, expert_rows_);
+}
+
+Status CudaPass::compute_arrived(int32_t expert) {
+  if (p_.experts.data(expert) == nullptr) return Status::ok();  // it could not be had, and its sequences have failed
+  compute_one(expert);
+  told_ = true;
+  MOESTRO_RETURN_IF_ERROR(slots_.launched());
+  release(expert);
+  return Status::ok();
+}
+
+void CudaPass::head() {
+  head_queued_ = true;
+  head_.launch(*plan_, *batch_, streams_[last_stream_]);
+  mark(2 * layers_.size() + 1);
+  const auto weights = static_cast<uint64_t>(moe_layers_ * rows_ * top_k_) * sizeof(float);
+  if (queue_.error == 0)
+    queue_.note("copy_out", queue_.functions.copy_out(notes_.data(), device_notes_, notes_count() * sizeof(int32_t),
+                                                      queue_.stream)) &&
+        queue_.note("copy_out", queue_.functions.copy_out(weights_.data(), device_weights_, weights, queue_.stream));
+}
+
+void CudaPass::combine(size_t layer) {
   float* y = streams_[1 - layers_[layer].stream];
   ops_.combine_onto(stream(layer), expert_rows_, device_weights_ + first_choice(layer), rows_, top_k_, hidden_, y);
   if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, y);

@@ -61,16 +61,28 @@ HostExperts::~HostExperts() {
     if (event != nullptr) (void)f.end_event(event);
 }
 
-bool HostExperts::choose(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows) {
+std::span<const lanes::RoutedExpert> HostExperts::choose(std::span<const lanes::RoutedExpert> missing, const float* h,
+                                                         int64_t rows) {
   chosen_.clear();
   const Nanos copy = slots_.copy_time();
-  if (missing.empty() || rows > kRowsMax || copy.count() == 0) return false;
+  if (missing.empty() || rows > kRowsMax || copy.count() == 0) return {};
   chosen_.assign(missing.begin(), missing.end());
   std::ranges::stable_sort(chosen_, {}, &lanes::RoutedExpert::rows);
   on_cpu_.clear();
   for (const lanes::RoutedExpert& r : chosen_) on_cpu_.push_back(cost_.of(r.rows));
   chosen_.resize(experts_for_cpu(on_cpu_, copy));
-  if (chosen_.empty()) return false;
+  leases_.clear();
+  std::erase_if(chosen_, [this](const lanes::RoutedExpert& r) {
+    auto lease = slots_.lease_host(experts_.blob(r.expert));
+    if (lease) leases_.push_back(std::move(*lease));
+    return !lease;
+  });
+  if (!chosen_.empty() && !copy_input(h, rows)) chosen_.clear(), leases_.clear();
+  for (const lanes::RoutedExpert& r : chosen_) experts_.withdraw(r.expert);
+  return chosen_;
+}
+
+bool HostExperts::copy_input(const float* h, int64_t rows) {
   auto& queue = device_.queue();
   const MoestroCudaFunctions& f = queue.functions;
   return queue.error == 0 && queue.note("record_event", f.record_event(computed_, queue.stream)) &&
@@ -80,27 +92,22 @@ bool HostExperts::choose(std::span<const lanes::RoutedExpert> missing, const flo
          queue.note("record_event", f.record_event(arrived_, out_));
 }
 
-HostExperts::Computed HostExperts::compute(float* expert_rows) {
+size_t HostExperts::compute(float* expert_rows) {
   auto& queue = device_.queue();
-  Computed computed;
+  size_t rows = 0;
   spoiled_.clear();
-  if (!queue.note("wait_event", queue.functions.wait_event(arrived_))) return computed;
-  for (const lanes::RoutedExpert& r : chosen_) {
-    const size_t rows = compute_one(r.expert, expert_rows);
-    computed.experts += rows > 0 ? 1 : 0, computed.rows += rows;
-  }
-  return computed;
+  if (queue.note("wait_event", queue.functions.wait_event(arrived_)))
+    for (size_t i = 0; i < chosen_.size(); ++i) rows += compute_one(chosen_[i].expert, leases_[i], expert_rows);
+  leases_.clear();
+  return rows;
 }
 
-size_t HostExperts::compute_one(int32_t expert, float* expert_rows) {
-  const auto lease = slots_.lease_host(experts_.blob(expert));
-  if (!lease) return 0;
-  experts_.withdraw(expert);
+size_t HostExperts::compute_one(int32_t expert, const store::Lease& lease, float* expert_rows) {
   const auto rows = experts_.rows(expert);
   const Nanos from = clock_.now();
-  cpu_.expert_ffn(layout_, lease->data(), h_.data(), rows, top_k_, rows_.data());
+  cpu_.expert_ffn(layout_, lease.data(), h_.data(), rows, top_k_, rows_.data());
   cost_.add(static_cast<int32_t>(rows.size()), clock_.now() - from);
-  if (Status used = experts_.check(expert, *lease); !used.is_ok()) spoiled_.push_back({expert, std::move(used)});
+  if (Status used = experts_.check(expert, lease); !used.is_ok()) spoiled_.push_back({expert, std::move(used)});
   for (const kernels::RoutedRow& r : rows) {
     const int64_t at = (r.token * top_k_ + r.rank) * layout_.hidden();
     memory_.copy_in(expert_rows + at, rows_.data() + at, layout_.hidden() * kFloatBytes);

@@ -42,16 +42,13 @@ class HostExperts {
   HostExperts(const HostExperts&) = delete;
   HostExperts& operator=(const HostExperts&) = delete;
 
-  /// Chooses among missing experts. True if any will be computed here; their input, h [rows, hidden], is then being
-  /// copied to the host in parallel with later work.
-  bool choose(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows);
-  struct Computed {
-    size_t experts = 0;
-    size_t rows = 0;  ///< of all of them
-  };
-  /// Computes those whose weights are available, and queues their rows into expert_rows [rows, top_k, hidden]. Returns
-  /// how many they were; the device no longer needs them.
-  Computed compute(float* expert_rows);
+  /// Chooses among missing experts, acquired but not requested, those that will be computed here: their weights are
+  /// leased in host memory, and the device no longer needs them. Their input, h [rows, hidden], is being copied to the
+  /// host in parallel with later work.
+  std::span<const lanes::RoutedExpert> choose(std::span<const lanes::RoutedExpert> missing, const float* h,
+                                              int64_t rows);
+  /// Computes what was chosen, and queues its rows into expert_rows [rows, top_k, hidden]. Returns how many they were.
+  size_t compute(float* expert_rows);
   struct Spoiled {
     int32_t expert;
     Status why;
@@ -62,8 +59,8 @@ class HostExperts {
  private:
   static constexpr int64_t kRowsMax =
       64;  ///< rows of a step; prompts have many tokens per expert, which the GPU computes faster
-  /// Returns its number of rows; 0: its weights are not available.
-  size_t compute_one(int32_t expert, float* expert_rows);
+  bool copy_input(const float* h, int64_t rows);
+  size_t compute_one(int32_t expert, const store::Lease& lease, float* expert_rows);
 
   kernels::cuda::CudaOps& device_;
   kernels::cuda::CudaMemory& memory_;
@@ -77,6 +74,7 @@ class HostExperts {
   kernels::cuda::Pinned<float> h_;
   std::vector<float> rows_;               ///< what the CPU makes, as [rows, top_k, hidden]
   std::vector<lanes::RoutedExpert> chosen_;
+  std::vector<store::Lease> leases_;      ///< of those
   std::vector<Spoiled> spoiled_;
   std::vector<Nanos> on_cpu_;
   MoestroCudaStream out_ = nullptr;

@@ -6,7 +6,6 @@
 #include "common/check.h"
 #include "common/config/units.h"
 #include "common/policy/make_policy.h"
-#include "services/worker/device/copy_lane.h"
 #include "services/worker/device/cuda_link.h"
 #include "services/worker/device/expert_blobs.h"
 
@@ -100,7 +99,8 @@ Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
     const LinkOptions link{.bytes_per_s = options.device.link_bytes_per_s,
                            .latency = options.device.latency,
                            .poison_slots = options.poison_slots};
-    link_ = std::make_unique<CopyLane>(tier_, slots_, link, clock_, keys);
+    link_ = options.make_link ? options.make_link(tier_, slots_, link, keys)
+                              : std::make_unique<CopyLane>(tier_, slots_, link, clock_, keys);
     return Status::ok();
   }
   arena_ = std::make_unique<ArenaRegistration>(*options.cuda, host_.memory());

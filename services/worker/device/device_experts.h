@@ -12,6 +12,7 @@
 //
 // One thread, the engine's, calls everything here.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@
 #include "common/prediction/forecast.h"
 #include "common/tier/tier_figures.h"
 #include "services/worker/device/arena_registration.h"
+#include "services/worker/device/copy_lane.h"
 #include "services/worker/device/expert_link.h"
 #include "services/worker/device/recent_uses.h"
 #include "services/worker/device/slot_memory.h"
@@ -37,6 +39,9 @@ struct DeviceExpertsOptions {
   std::string cache = "auto";      ///< policy::make_device_policy
   bool prefetch = true;  ///< false: forecasts only protect resident experts, and nothing is prefetched
   bool poison_slots = false;       ///< tests
+  /// Tests: another link than the device's own.
+  std::function<std::unique_ptr<ExpertLink>(tier::DeviceTier&, const SlotMemory&, const LinkOptions&, uint32_t keys)>
+      make_link = nullptr;
 };
 
 class DeviceExperts final : public store::BlobSource, public SlotTable {
@@ -64,6 +69,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable {
   void sequence_began(int32_t running);
   /// The experts of `layer` that the step needs now, each once. Returns whether all of them are present.
   bool routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted);
+  using store::BlobSource::foresee;
   /// What is likely next; `layer` -1: before the first.
   void foresee(int32_t layer, const prediction::Forecast& forecast);
   /// There are no forecasts for now.

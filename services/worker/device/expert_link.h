@@ -55,7 +55,7 @@ class ExpertLink {
   virtual Status launched() { return Status::ok(); }
 
   /// Waits until a copy has ended since `seen`, the link has failed, or `until`.
-  void wait_for_end(std::unique_lock<std::mutex>& lock, uint64_t& seen, Nanos until);
+  virtual void wait_for_end(std::unique_lock<std::mutex>& lock, uint64_t& seen, Nanos until);
   uint64_t ends() const { return ends_; }
 
  protected:

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include "common/sharp_wait.h"
 #include "services/worker/engine/forward.h"
 #include "services/worker/engine/output_head.h"
 #include "services/worker/engine/pass.h"
@@ -11,70 +10,48 @@
 namespace moestro::engine {
 namespace {
 
-/// The time that an emulated device computes longer than this one.
-class ComputeFloor {
- public:
-  ComputeFloor(Nanos least, const Clock& clock) : least_(least), clock_(clock) {}
-  template <class Compute>
-  Status run(const lanes::Task& task, const Compute& compute) const {
-    if (least_.count() == 0 || (task.kind != lanes::TaskKind::kExpert && task.kind != lanes::TaskKind::kAttention))
-      return compute();
-    const Nanos end = clock_.now() + least_;
-    MOESTRO_RETURN_IF_ERROR(compute());
-    wait_sharply_until(clock_, end);
-    return Status::ok();
-  }
-
- private:
-  Nanos least_;
-  const Clock& clock_;
-};
-
-/// The forward pass, and the head as the graph's last task.
+/// The forward pass, and the head as the step's last task.
 template <class Head>
 class StepRunner final : public lanes::TaskRunner {
  public:
-  StepRunner(Forward& forward, const Head& head, const ComputeFloor& floor)
-      : forward_(forward), head_(head), floor_(floor) {}
-  Status run(lanes::TaskId id, const lanes::Task& task) override {
-    if (task.kind != lanes::TaskKind::kHead) return floor_.run(task, [&] { return forward_.run(id, task); });
+  StepRunner(Forward& forward, const lanes::StepMachine& machine, const Head& head)
+      : forward_(forward), machine_(machine), head_(head) {}
+  Status start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) override {
+    // Of a thread's tasks there is one at a time.
+    if (machine_[tasks.front()].kind != lanes::TaskKind::kHead) return forward_.start(lane, tasks, ended);
     head_();
+    ended.push_back(tasks.front());
     return Status::ok();
   }
-  Result<bool> start(lanes::TaskId id, const lanes::Task& task) override { return forward_.start(id, task); }
   Status flush() override { return forward_.flush(); }
-  Result<lanes::TaskId> wait_any() override { return forward_.wait_any(); }
+  Status wait_any(std::vector<lanes::TaskId>& ended) override { return forward_.wait_any(ended); }
 
  private:
   Forward& forward_;
+  const lanes::StepMachine& machine_;
   const Head& head_;
-  const ComputeFloor& floor_;
 };
 
 class CpuPass final : public Pass {
  public:
   explicit CpuPass(const PassParts& parts)
       : schedule_(lanes::make_layerwise_schedule(parts.shape)),
-        forward_({parts.math, parts.layout, parts.experts, *schedule_}, parts.options.step_tokens_max,
-                 parts.options.poison_kv),
+        machine_(*schedule_),
+        forward_({parts.math, parts.layout, parts.experts, machine_, parts.clock}, parts.options),
         head_(parts.math.spec, parts.math.weights, parts.math.ops),
-        floor_(parts.options.compute_floor, parts.clock),
-        executor_(parts.clock),
+        driver_(parts.clock),
         cache_(parts.math.cache) {}
   Status status() const { return forward_.status(); }
 
   Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed,
                                      std::vector<SequenceOutcome>& outcomes) override {
     head_not_finite_ = 0;
-    graph_.clear();
-    schedule_->begin({batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size()),
-                      static_cast<int64_t>(batch.summed_rows.size())},
-                     graph_);
-    forward_.begin(plan.id, batch, graph_, failed);
+    machine_.begin(step_shape(batch));
+    forward_.begin(plan.id, batch, failed);
     const auto run_head = [&] { head_not_finite_ = head_.run(plan, batch, forward_.hidden(), failed, outcomes); };
-    StepRunner runner(forward_, run_head, floor_);
+    StepRunner runner(forward_, machine_, run_head);
     if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
-    auto totals = executor_.execute(graph_, runner, timeline_);
+    auto totals = driver_.run(machine_, runner, timeline_);
     if (timeline_ != nullptr) timeline_->end_step();
     if (!totals.is_ok()) forward_.abandon();
     return totals;
@@ -94,12 +71,11 @@ class CpuPass final : public Pass {
 
  private:
   std::unique_ptr<lanes::Schedule> schedule_;
+  lanes::StepMachine machine_;
   Forward forward_;
   OutputHead head_;
-  ComputeFloor floor_;
-  lanes::CpuExecutor executor_;
+  lanes::StepDriver driver_;
   const KvCache& cache_;
-  lanes::TaskGraph graph_;
   lanes::Timeline* timeline_ = nullptr;
   uint32_t head_not_finite_ = 0;
 };

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "common/lanes/executor.h"
 #include "common/lanes/schedule.h"
 #include "kernels/ops.h"
 #include "store/blob_source.h"

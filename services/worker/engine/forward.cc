@@ -7,13 +7,15 @@ namespace moestro::engine {
 
 using lanes::TaskKind;
 
-Forward::Forward(const Parts& parts, int64_t n, bool poison)
+Forward::Forward(const Parts& parts, const EngineOptions& options)
     : p_(parts),
-      poison_(poison),
-      step_tokens_max_(n),
+      poison_(options.poison_kv),
+      floor_(options.compute_floor, parts.clock),
+      step_tokens_max_(options.step_tokens_max),
       hidden_(parts.math.spec.hidden),
-      guard_(parts.math.ops, hidden_, n),
-      math_(parts.math, n) {
+      guard_(parts.math.ops, hidden_, step_tokens_max_),
+      math_(parts.math, step_tokens_max_) {
+  const int64_t n = step_tokens_max_;
   moe_layers_ = spec().moe_layers();
   top_k_ = moe_layers_ > 0 ? spec().moe().top_k : 0;
   x_.resize(static_cast<size_t>(n * hidden_));
@@ -22,9 +24,8 @@ Forward::Forward(const Parts& parts, int64_t n, bool poison)
   route_ids_.resize(route_weights_.size());
 }
 
-void Forward::begin(PlanId plan, const StepBatch& batch, lanes::TaskGraph& graph, std::vector<Status>& failed) {
+void Forward::begin(PlanId plan, const StepBatch& batch, std::vector<Status>& failed) {
   batch_ = &batch;
-  graph_ = &graph;
   guard_.begin(batch, failed);
   rows_ = batch.rows();
   math_.begin(batch);
@@ -51,17 +52,18 @@ float* Forward::layer_weights(size_t layer) {
   return route_weights_.data() + static_cast<int64_t>(spec().layers[layer].moe_index->value) * rows_ * top_k_;
 }
 
-Status Forward::run(lanes::TaskId, const lanes::Task& task) {
+Status Forward::compute(const lanes::Task& task) {
   const auto layer = static_cast<size_t>(task.layer);
   switch (task.kind) {
     case TaskKind::kEmbed: math_.embed(x_.data()); break;
-    case TaskKind::kAttention: math_.attention(layer, x_.data()); break;
+    case TaskKind::kAttention: floor_.run([&] { math_.attention(layer, x_.data()); }); break;
     case TaskKind::kRouter: route(layer); break;
     case TaskKind::kDenseMlp: dense_mlp(layer); break;
     case TaskKind::kSharedExpert: math_.shared_expert(layer); break;
     case TaskKind::kExpert: expert(task.expert); break;
     case TaskKind::kCombine: combine(layer); break;
     case TaskKind::kExpertRead:
+    case TaskKind::kLayerExperts:
     case TaskKind::kHead:
       return internal_error("a task of kind '" + std::string(task_name(task.kind)) + "' is not the forward pass's");
   }
@@ -76,7 +78,7 @@ void Forward::route(size_t layer) {
   const auto routed = p_.experts.route(*spec().layers[layer].moe_index, chosen, top_k_, guard_.left_out());
   clear_rows(p_.experts.dropped());
   if (watch_ != nullptr) tell_watch(*spec().layers[layer].moe_index, chosen, routed);
-  p_.schedule.expand(static_cast<int32_t>(layer), routed, *graph_);
+  p_.machine.routed(static_cast<int32_t>(layer), routed);
 }
 
 void Forward::tell_watch(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> routed) {
@@ -89,12 +91,24 @@ void Forward::tell_watch(MoeLayerId layer, std::span<const int32_t> ids, std::sp
   watch_->foresee(layer);
 }
 
-Result<bool> Forward::start(lanes::TaskId id, const lanes::Task& task) { return p_.experts.acquire(id, task.expert); }
+Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) {
+  for (const lanes::TaskId id : tasks) {
+    const lanes::Task task = p_.machine[id];  // a copy: a router adds to the tasks
+    if (lane == lanes::Lane::kStoreRead) {
+      if (p_.experts.acquire(id, task.expert)) ended.push_back(id);
+      continue;
+    }
+    MOESTRO_RETURN_IF_ERROR(compute(task));
+    ended.push_back(id);
+  }
+  return Status::ok();
+}
 
-Result<lanes::TaskId> Forward::wait_any() {
+Status Forward::wait_any(std::vector<lanes::TaskId>& ended) {
   MOESTRO_ASSIGN_OR_RETURN(const ExpertDispatch::Arrival arrival, p_.experts.wait());
-  if (!arrival.status.is_ok()) fail_users((*graph_)[arrival.read].expert, arrival.status);
-  return arrival.read;
+  if (!arrival.status.is_ok()) fail_users(p_.machine[arrival.read].expert, arrival.status);
+  ended.push_back(arrival.read);
+  return Status::ok();
 }
 
 void Forward::fail_users(int32_t expert, const Status& why) {
@@ -110,7 +124,7 @@ void Forward::clear_rows(std::span<const kernels::RoutedRow> rows) {
 void Forward::expert(int32_t expert) {
   const auto rows = p_.experts.rows(expert);
   if (const std::byte* blob = p_.experts.data(expert)) {
-    ops().expert_ffn(p_.layout, blob, math_.h(), rows, top_k_, expert_rows_.data());
+    floor_.run([&] { ops().expert_ffn(p_.layout, blob, math_.h(), rows, top_k_, expert_rows_.data()); });
     const Status used = p_.experts.release(expert);
     if (used.is_ok()) return;
     fail_users(expert, used);

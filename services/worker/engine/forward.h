@@ -5,10 +5,11 @@
 #include <optional>
 #include <vector>
 
-#include "common/lanes/executor.h"
-#include "common/lanes/schedule.h"
+#include "common/lanes/step_driver.h"
 #include "common/model/model_spec.h"
+#include "common/sharp_wait.h"
 #include "kernels/ops.h"
+#include "services/worker/engine/engine_options.h"
 #include "services/worker/engine/expert_dispatch.h"
 #include "services/worker/engine/expert_watch.h"
 #include "services/worker/engine/finite_guard.h"
@@ -17,22 +18,40 @@
 
 namespace moestro::engine {
 
+/// The least time that an emulated device computes (EngineOptions::compute_floor).
+class ComputeFloor {
+ public:
+  ComputeFloor(Nanos least, const Clock& clock) : least_(least), clock_(clock) {}
+  template <class Compute>
+  void run(const Compute& compute) const {
+    if (least_.count() == 0) return compute();
+    const Nanos end = clock_.now() + least_;
+    compute();
+    wait_sharply_until(clock_, end);
+  }
+
+ private:
+  Nanos least_;
+  const Clock& clock_;
+};
+
 class Forward final : public lanes::TaskRunner {
  public:
   struct Parts {
     LayerMath::Parts math;
     const ExpertLayout& layout;
     ExpertDispatch& experts;
-    lanes::Schedule& schedule;
+    lanes::StepMachine& machine;
+    const Clock& clock;
   };
-  Forward(const Parts& parts, int64_t step_tokens_max, bool poison);
+  Forward(const Parts& parts, const EngineOptions& options);
   /// Whether all buffers could be allocated.
   Status status() const { return math_.status(); }
 
   /// Begins the step that the following tasks belong to. The arguments must live until it has ended. `failed` has one
   /// Status per sequence of the plan. It receives the errors of sequences whose expert cannot be loaded, or whose
   /// activations become NaN or infinite.
-  void begin(PlanId plan, const StepBatch& batch, lanes::TaskGraph& graph, std::vector<Status>& failed);
+  void begin(PlanId plan, const StepBatch& batch, std::vector<Status>& failed);
   void abandon();
   /// May be null; outlives this.
   void set_watch(ExpertWatch* watch);
@@ -49,10 +68,12 @@ class Forward final : public lanes::TaskRunner {
     return {route_weights_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)};
   }
 
-  Status run(lanes::TaskId id, const lanes::Task& task) override;
-  Result<bool> start(lanes::TaskId id, const lanes::Task& task) override;
+  Status start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) override;
   Status flush() override { return p_.experts.request_missing(); }
-  Result<lanes::TaskId> wait_any() override;
+  Status wait_any(std::vector<lanes::TaskId>& ended) override;
+
+  /// Any of its tasks but reads.
+  Status compute(const lanes::Task& task);
 
  private:
   void route(size_t layer);
@@ -69,12 +90,12 @@ class Forward final : public lanes::TaskRunner {
   kernels::Ops& ops() { return p_.math.ops; }
 
   Parts p_;
-  bool poison_;
+  const bool poison_;
+  const ComputeFloor floor_;
   ExpertWatch* watch_ = nullptr;
   std::optional<GateLookahead> lookahead_;
   int64_t step_tokens_max_, hidden_, top_k_ = 0, moe_layers_ = 0, rows_ = 0;
   const StepBatch* batch_ = nullptr;
-  lanes::TaskGraph* graph_ = nullptr;
   FiniteGuard guard_;
   LayerMath math_;
   std::vector<float> x_;  ///< the residual stream

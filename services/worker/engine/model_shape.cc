@@ -9,6 +9,11 @@ double bytes(const kernels::Weight& w) { return static_cast<double>(dense_bytes(
 
 }  // namespace
 
+lanes::StepShape step_shape(const StepBatch& batch) {
+  return {batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size()),
+          static_cast<int64_t>(batch.summed_rows.size())};
+}
+
 lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts,
                               const KvCache& cache) {
   lanes::ModelShape shape;

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/lanes/executor.h"
-#include "common/lanes/schedule.h"
+#include "common/lanes/step_driver.h"
 #include "services/worker/engine/engine_options.h"
 #include "services/worker/engine/expert_dispatch.h"
 #include "services/worker/engine/expert_watch.h"
@@ -20,6 +19,9 @@ namespace moestro::engine {
 /// What a schedule needs to know of a model at its precisions.
 lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts,
                               const KvCache& cache);
+
+/// The size of a checked step.
+lanes::StepShape step_shape(const StepBatch& batch);
 
 class Pass {
  public:

@@ -1,0 +1,86 @@
+#include "common/lanes/step_driver.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace moestro::lanes {
+namespace {
+
+/// What is waited for is asked for before the host computes anything.
+constexpr Lane kTransfers[] = {Lane::kStoreRead, Lane::kHostToDevice, Lane::kDeviceToHost};
+
+}  // namespace
+
+void StepDriver::end(const Step& step, TaskId task, Nanos now) {
+  const Task& of = step.machine[task];
+  if (step.machine.kind_of(of.lane) != LaneKind::kQueue) {
+    const Nanos begin = began_[static_cast<size_t>(task)];
+    totals_.busy[static_cast<int>(of.lane)] += now - begin;
+    if (step.timeline != nullptr) step.timeline->slice({of, task, begin, now});
+  }
+  step.machine.ended(task);
+}
+
+/// Whether the lane had something to start.
+Result<bool> StepDriver::start(const Step& step, Lane lane) {
+  const std::span<const TaskId> tasks = step.machine.start(lane);
+  if (tasks.empty()) return false;
+  const bool works = is_compute(lane);
+  const Nanos now = clock_.now();
+  began_.resize(static_cast<size_t>(step.machine.graph().size()));
+  for (const TaskId task : tasks) began_[static_cast<size_t>(task)] = now;
+  ended_.clear();
+  MOESTRO_RETURN_IF_ERROR(step.runner.start(lane, tasks, ended_));
+  waits_ = waits_ || ended_.size() < tasks.size();
+  const Nanos then = works && !ended_.empty() ? clock_.now() : now;
+  for (const TaskId task : ended_) {
+    if (works) end(step, task, then);
+    else step.machine.ended(task);  // it was there already: nothing was read
+  }
+  return true;
+}
+
+Result<bool> StepDriver::start_transfers(const Step& step) {
+  bool started = false;
+  waits_ = false;
+  for (const Lane lane : kTransfers) {
+    MOESTRO_ASSIGN_OR_RETURN(const bool some, start(step, lane));
+    started = started || some;
+  }
+  if (waits_) MOESTRO_RETURN_IF_ERROR(step.runner.flush());
+  return started;
+}
+
+Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner, Timeline* timeline) {
+  const Step step{machine, runner, timeline};
+  const bool queue = machine.kind_of(Lane::kCompute) == LaneKind::kQueue;
+  totals_ = {};
+  const Nanos begin = clock_.now();
+  while (!machine.all_ended()) {
+    bool started = false;
+    if (queue) {
+      MOESTRO_ASSIGN_OR_RETURN(started, start(step, Lane::kCompute));
+    }
+    MOESTRO_ASSIGN_OR_RETURN(const bool transfers, start_transfers(step));
+    if (started || transfers) continue;
+    MOESTRO_ASSIGN_OR_RETURN(started, start(step, queue ? Lane::kHostCompute : Lane::kCompute));
+    if (started) continue;
+    if (const auto layer = machine.assumable(); layer && runner.expects_all(*layer)) {
+      machine.assume(*layer);
+      continue;
+    }
+    ended_.clear();
+    const Nanos from = clock_.now();
+    MOESTRO_RETURN_IF_ERROR(runner.wait_any(ended_));
+    const Nanos until = clock_.now();
+    MOESTRO_CHECK(!ended_.empty(), "a step waits for nothing");
+    const bool computed = std::ranges::all_of(ended_, [&](TaskId task) { return is_compute(machine[task].lane); });
+    if (!computed) totals_.stalled += until - from;
+    for (const TaskId task : ended_) end(step, task, until);
+  }
+  totals_.elapsed = clock_.now() - begin;
+  return totals_;
+}
+
+}  // namespace moestro::lanes

@@ -1,0 +1,65 @@
+#pragma once
+// Drives a step: starts what the machine names, waits for what was started, and tells the machine what has ended.
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/lanes/step_machine.h"
+#include "common/lanes/timeline.h"
+#include "common/status.h"
+
+namespace moestro::lanes {
+
+/// Gives the tasks of a step their meaning. What computes a router reports its choice to the machine.
+class TaskRunner {
+ public:
+  virtual ~TaskRunner() = default;
+  /// Does or starts these tasks of one lane, in order, and appends those that have ended with it to `ended`: what a
+  /// thread computes, and reads of what is there already.
+  virtual Status start(Lane lane, std::span<const TaskId> tasks, std::vector<TaskId>& ended) = 0;
+  /// Called after a group of start() calls that left something to wait for, so that it can be sent as one request.
+  virtual Status flush() { return Status::ok(); }
+  /// Blocks until something that was started has ended, and appends it to `ended`. Called only when there is nothing to
+  /// start: what arrived before has been computed and released, so the wait holds up no other worker.
+  virtual Status wait_any(std::vector<TaskId>& ended) = 0;
+  /// Whether the experts of `layer` will be there, whatever its router chooses (StepMachine::assume).
+  virtual bool expects_all(int32_t layer) {
+    (void)layer;
+    return false;
+  }
+};
+
+struct ExecutionTotals {
+  Nanos elapsed{0};
+  Nanos stalled{0};  ///< nothing could be started before a transfer had ended
+  Nanos busy[kLaneCount] = {};
+};
+
+class StepDriver {
+ public:
+  explicit StepDriver(const Clock& clock) : clock_(clock) {}
+  /// Runs the step that `machine` has begun until every task has ended, or until the runner's first error. Lanes that
+  /// are queues have a clock of their own: they are neither timed nor drawn here.
+  Result<ExecutionTotals> run(StepMachine& machine, TaskRunner& runner, Timeline* timeline);
+
+ private:
+  struct Step {
+    StepMachine& machine;
+    TaskRunner& runner;
+    Timeline* timeline;
+  };
+  Result<bool> start(const Step& step, Lane lane);
+  Result<bool> start_transfers(const Step& step);
+  void end(const Step& step, TaskId task, Nanos now);
+
+  const Clock& clock_;
+  ExecutionTotals totals_;
+  bool waits_ = false;  ///< a transfer was started that has not ended
+  std::vector<TaskId> ended_;
+  std::vector<Nanos> began_;  ///< by task
+};
+
+}  // namespace moestro::lanes
