@@ -88,8 +88,12 @@ class LayerwiseSchedule final : public Schedule {
                   TaskGraph& graph) {
     const LayerShape& shape = model_.layers[static_cast<size_t>(layer)];
     const Cost cost{2 * static_cast<double>(routed.rows) * shape.expert_parameters, shape.expert_bytes};
-    const Task task{
-        .lane = lane, .kind = TaskKind::kExpert, .layer = layer, .expert = routed.expert, .rows = routed.rows, .cost = cost};
+    const Task task{.lane = lane,
+                    .kind = TaskKind::kExpert,
+                    .layer = layer,
+                    .expert = routed.expert,
+                    .rows = routed.rows,
+                    .cost = cost};
     graph.add_edge(graph.add(task, after), combine);
   }
 

@@ -1,12 +1,12 @@
 #pragma once
 // Runs every step, on whatever computes it: what each lane may start, given what has ended.
 //
-// A pure state machine, events in and actions out; it does no work and knows no time. A driver (step_driver.h) gives the
-// lanes their meaning. The machine asks the schedule what follows from a router's choice.
+// A pure state machine, events in and actions out; it does no work and knows no time. A driver (step_driver.h) gives
+// the lanes their meaning. The machine asks the schedule what follows from a router's choice.
 //
-// A lane that is a queue may be given work ahead of the host. Beyond a router that takes an assumption: that all experts
-// of its layer are there, so that they can run as one task whatever the router chooses. If the assumption was wrong,
-// what was queued behind it is taken back and queued again behind what the schedule makes of the true choice.
+// A lane that is a queue may be given work ahead of the host. Beyond a router that takes an assumption: that all
+// experts of its layer are there, so that they can run as one task whatever the router chooses. If the assumption was
+// wrong, what was queued behind it is taken back, and queued again behind what the schedule makes of the true choice.
 
 #include <optional>
 #include <span>
@@ -26,8 +26,8 @@ class StepMachine {
 
   // Actions.
 
-  /// What `lane` is to start now, in this order: nothing, one task, or several, by the lane's kind. Valid until the next
-  /// call.
+  /// What `lane` is to start now, in this order: nothing, one task, or several, by the lane's kind. Valid until the
+  /// next call.
   std::span<const TaskId> start(Lane lane);
   /// The layer whose experts may be assumed to be there: its router has been queued, and nothing is queued behind it.
   std::optional<int32_t> assumable() const;

@@ -23,7 +23,7 @@ constexpr bool is_compute(Lane lane) { return lane == Lane::kCompute || lane == 
 enum class LaneKind : uint8_t {
   kOneByOne,  ///< one task at a time; the next one is chosen when it has ended
   kTogether,  ///< any number at once
-  kQueue,     ///< runs what it was given in that order, so a task may be given to it before those ahead of it have ended
+  kQueue,     ///< runs what it was given in that order, so a task may be given to it before the one ahead has ended
 };
 using LaneKinds = std::array<LaneKind, kLaneCount>;
 /// A thread computes, everything else is started and reports its end.

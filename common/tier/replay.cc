@@ -105,8 +105,8 @@ class VirtualDevice final : public lanes::TaskRunner {
   /// One that has arrived, the first that was asked for; the link's next one, if none has.
   Status wait_any(std::vector<lanes::TaskId>& ended) override {
     while (true) {
-      const auto there =
-          std::ranges::find_if(reads_, [this](lanes::TaskId id) { return tier_.slot_of(key_of(machine_[id])).has_value(); });
+      const auto there = std::ranges::find_if(
+          reads_, [this](lanes::TaskId id) { return tier_.slot_of(key_of(machine_[id])).has_value(); });
       if (there != reads_.end()) {
         ended.push_back(*there);
         reads_.erase(there);

@@ -54,8 +54,8 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # Who runs a step gets its tasks from a schedule; a loop over layers that computes is a second schedule.
 RUNS_STEPS = ("services/worker/engine/cpu_pass", "services/worker/engine/forward", "services/worker/cuda/cuda_pass",
               "common/tier/replay.")
-LOOP_OVER_LAYERS = re.compile(r"\bfor \([^;:]*(;[^;]*|: ?[^;]*)layers\b")
-COMPUTES = re.compile(r"\b(attention|router|routed|shared_expert|dense_mlp|expert_ffn|experts|combine\w*|front\w*)\(")
+LOOP_OVER_LAYERS = re.compile(r"\bfor \(.*\blayers\w*")
+COMPUTES = re.compile(r"\b(attention|router|shared_expert|dense_mlp|expert_ffn|experts|combine\w*|front\w*)\(")
 
 
 def layer_loops(text):

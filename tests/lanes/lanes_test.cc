@@ -173,7 +173,10 @@ TEST(ChromeTrace, IsReadableWhileItIsWrittenAndStrictAtTheEnd) {
   };
   for (uint64_t step = 1; step <= 3; ++step) {
     (*trace)->begin_step(step);
-    (*trace)->slice({{.lane = Lane::kStoreRead, .kind = TaskKind::kExpertRead, .layer = 1, .expert = 7}, 4, Nanos(1000), Nanos(3500)});
+    (*trace)->slice({{.lane = Lane::kStoreRead, .kind = TaskKind::kExpertRead, .layer = 1, .expert = 7},
+                     4,
+                     Nanos(1000),
+                     Nanos(3500)});
     (*trace)->slice({{.kind = TaskKind::kExpert, .layer = 1, .expert = 7}, 5, Nanos(3500), Nanos(4000)});
     (*trace)->end_step();
     std::string so_far = text();  // as a killed process leaves it: every line whole, only the end is missing

@@ -2,11 +2,11 @@
 // A step on a CUDA device: gives the tasks of a step (common/lanes) their meaning as launches on its stream, while the
 // host reads the routers' choices.
 //
-// The stream is a lane that is a queue. If no expert of a layer is expected to be missing, the machine is told to assume
-// that, and everything up to the next router is queued before the host has seen the layer's routes, so the device never
-// waits for the host. If an expert is missing after all, the rows that entered the layer's experts are still there: what
-// was queued behind them is queued again, and overwrites what was computed in vain. If the device holds all experts,
-// none can be missing: the whole step is queued, and the host counts and predicts meanwhile.
+// The stream is a lane that is a queue. If no expert of a layer is expected to be missing, the machine is told to
+// assume that, and everything up to the next router is queued before the host has seen the layer's routes, so the
+// device never waits for the host. If an expert is missing after all, the rows that entered the layer's experts are
+// still there: what was queued behind them is queued again, and overwrites what was computed in vain. If the device
+// holds all experts, none can be missing: the whole step is queued, and the host counts and predicts meanwhile.
 //
 // Work that is queued ahead comes in segments: the experts of a layer, and everything up to the next router. In steps
 // that decode one token per sequence, a repeated segment is one launch of a graph. (docs/decisions/0015)
