@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/check.h"
+#include "common/tier/prefetch_rules.h"
 #include "common/tier/tier_impl.h"
 
 namespace moestro::tier {
@@ -12,10 +13,7 @@ namespace {
 
 constexpr size_t kCandidatesMax = 64;     ///< prefetches that one forecast is good for
 constexpr float kRateNew = 1.0F / 32;     ///< weight of the newest pass in an expert's rate
-constexpr float kWasteShare = 0.13F, kWasteShareFewSlots = 0.28F;
-constexpr double kWasteWindow = 512;      ///< experts carried over which their waste is reckoned
 constexpr double kErrorKept = 0.999;      ///< of errors, a layer later
-constexpr float kDropBelow = 0.5F;        ///< of the floor: what has become less likely than that is given up
 constexpr float kScanLikely = 0.3F;       ///< of a scan's forecast, where there is one
 constexpr int32_t kScanLayersAhead = 2;
 
@@ -29,8 +27,7 @@ float rounded(float weight) {
 
 float waste_limit(const TierOptions& options) {
   if (options.how.waste_max > 0) return options.how.waste_max;
-  const bool room = options.keep && int64_t{options.slots} * 5 >= int64_t{options.layers} * options.experts;
-  return room ? kWasteShare : kWasteShareFewSlots;
+  return waste_share(options.keep ? options.slots : 0, static_cast<double>(options.layers) * options.experts);
 }
 
 LayerCounters& LayerCounters::operator+=(const LayerCounters& o) {

@@ -22,6 +22,7 @@
 #include "common/clock.h"
 #include "common/policy/cache_policy.h"
 #include "common/prediction/forecast.h"
+#include "common/tier/prefetch_rules.h"
 
 namespace moestro::tier {
 
@@ -30,7 +31,7 @@ using Slot = uint32_t;  ///< of `slots` equal ones in device memory
 
 /// Limits that keep prefetching from doing harm. Each can be turned off, so that replay shows what it is worth.
 struct PrefetchOptions {
-  float floor = 0.25F;    ///< calibrated probability below which nothing is prefetched
+  float floor = kPrefetchFloor;  ///< calibrated probability below which nothing is prefetched
   float waste_max =
       0;  ///< share of the moved bytes that prefetches may waste; above it, the floor rises; 1: any; 0: waste_limit()
   int32_t horizon = 0;    ///< layers ahead that are looked at; 0: all
@@ -44,9 +45,7 @@ struct PrefetchOptions {
 };
 
 struct TierOptions;
-/// The limit on wasted bytes. If slots hold at least a fifth of the experts, most needed experts are present, and
-/// prefetches may waste 15 %. With fewer slots, prefetching is the main use of the link, and it may carry 1.4 times
-/// what is used.
+/// The limit on wasted bytes: what the options say, or waste_share().
 float waste_limit(const TierOptions& options);
 
 struct TierOptions {

@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/tier/prefetch_rules.h"
 #include "common/tier/tier_impl.h"
 
 namespace moestro::tier {
-namespace {
-
-constexpr double kEarly = 1.5;  ///< times as long as the link probably needs
-
-}  // namespace
 
 std::optional<Chunk> DeviceTier::Impl::chunk_of(Key key, bool is_demand) {
   Entry& entry = entries[key];

@@ -10,15 +10,14 @@
 
 #include <algorithm>
 
+#include "common/tier/prefetch_rules.h"
 #include "common/tier/tier_impl.h"
 
 namespace moestro::tier {
 namespace {
 
-constexpr double kProbabilityMin = 1e-3;
 constexpr double kOwnRate = 0.5;  ///< share of an expert's own rate in what is expected of its later passes
 constexpr size_t kChoicesShare = 4;  ///< of all experts: of what forecasts say little about, the policy knows more
-constexpr size_t kScanShare = 4;  ///< a quarter of the slots is what a scan may hold ahead of its demands
 constexpr const uint32_t kGroup = 0;
 
 }  // namespace
@@ -29,9 +28,8 @@ float DeviceTier::Impl::worth(Key key) const {
 
 double DeviceTier::Impl::passes_until(Key key, float probability) const {
   const double q = std::clamp(static_cast<double>(probability), 0.0, 1.0);
-  const double later =
-      std::clamp(kOwnRate * static_cast<double>(entries[key].rate) + (1 - kOwnRate) * q, kProbabilityMin, 1.0);
-  return static_cast<double>(distance(layer_of(key))) / options.layers + (1 - q) / later;
+  const double later = kOwnRate * static_cast<double>(entries[key].rate) + (1 - kOwnRate) * q;
+  return tier::passes_until(static_cast<double>(distance(layer_of(key))) / options.layers, q, later);
 }
 
 /// The policy names those it would give up first; of them the forecast takes the one whose next use is furthest.

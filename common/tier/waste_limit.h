@@ -17,6 +17,7 @@ class WasteLimit {
     moved_ += static_cast<double>(bytes);
     if (moved_ > window_) moved_ /= 2, wasted_ /= 2;
   }
+  void set_share_max(float share) { share_max_ = share; }
   void wasted(uint64_t bytes) { wasted_ += static_cast<double>(bytes); }
   /// Call once per forecast: a small step up or down.
   void adjust() {
@@ -30,7 +31,7 @@ class WasteLimit {
   static constexpr float kStep = 0.002F, kFloorMax = 0.98F;
   const float least_;
   float floor_;
-  const float share_max_;
+  float share_max_;
   const double window_;
   double moved_ = 0, wasted_ = 0;
 };

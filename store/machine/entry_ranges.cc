@@ -32,6 +32,7 @@ Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>&
     shared_.set_length(first + i, entry.blob.length);
   }
   expert_bytes_ -= dense;
+  set_waste_share();
   share_out();
   return Status::ok();
 }
@@ -63,6 +64,7 @@ void StoreMachine::sweep(Actions& actions) {
     for (uint32_t index = 0; index < entries_.size(); ++index)
       if (entries_[index].used && entries_[index].going && contents_.is_alias(index) == aliases)
         try_forget(index, actions);
+  set_waste_share();
   if (expert_bytes_ != before) share_out();
 }
 
@@ -80,13 +82,14 @@ void StoreMachine::try_forget(uint32_t index, Actions& actions) {
   (void)queue_.ended(index);
   policy_->forget(index);
   remembered_.erase(index);
-  prefetched_.evicted(index, shared_.uses(index).sixteenths);
+  count_waste(index);
   if (entry.placed) give_back(index, actions);
   if (entry.blob.dense && !contents_.is_alias(index)) expert_bytes_ += Placement::rounded(entry.blob.length);
   forget_claim(index);
   contents_.forget(index);
   entry.used = entry.going = false;
   stands_for_nothing(index);
+  outlooks_.entries_changed();
 }
 
 /// In the table: a successor must not take what an earlier blob held for a later one's bytes.

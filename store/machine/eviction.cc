@@ -36,52 +36,42 @@ std::optional<uint64_t> StoreMachine::place(uint32_t index) {
 
 /// None if too much is pinned, or kept for others, or hotter than what is to be read ahead. What the store itself reads
 /// takes only what is free.
-std::optional<uint64_t> StoreMachine::make_room(uint32_t index, ReadClass read_class, Actions& actions) {
-  Shares::Eviction why{.wanting = owners_of(index)};
+std::optional<uint64_t> StoreMachine::make_room(const RoomFor& what, Actions& actions) {
+  Shares::Eviction why{.wanting = owners_of(what.entry)};
   for (const bool shared_too : {false, true}) {
     why.shared_too = shared_too;
     do {
-      why.over = shares_.over_maximum(why.wanting, entries_[index].blob.length);
+      why.over = shares_.over_maximum(why.wanting, entries_[what.entry].blob.length);
       if (why.over != 0) continue;
-      if (const auto offset = place(index)) return offset;
-    } while (read_class != ReadClass::kScrub && evict_for(index, read_class, why, actions));
+      if (const auto offset = place(what.entry)) return offset;
+    } while (what.read_class != ReadClass::kScrub && evict_for(what, why, actions));
   }
   return std::nullopt;
 }
 
-/// One step towards room for `index`; false if there is none to take.
-bool StoreMachine::evict_for(uint32_t index, ReadClass read_class, const Shares::Eviction& why, Actions& actions) {
-  const bool demand = read_class == ReadClass::kDemand;
+/// One step towards room; false if there is none to take.
+bool StoreMachine::evict_for(const RoomFor& what, const Shares::Eviction& why, Actions& actions) {
+  const uint32_t index = what.entry;
+  const bool demand = what.read_class == ReadClass::kDemand;
   policy::Wanted wanted{all_groups_, watch_.now(), {}};
-  if (!demand) wanted.prefetch = index;
-  if (why.over != 0) return evict_one(wanted, why, actions);  // of any length: it is the sum that counts
+  if (!demand && what.wish == nullptr) wanted.prefetch = index;
+  if (why.over != 0) return evict_one(wanted, what, why, actions);  // of any length: it is the sum that counts
   const MachineBlob& blob = entries_[index].blob;
   if (!blob.dense) {
     const std::array<uint32_t, 1> own{group_of(blob.length)};
     wanted.groups = own;
     if (demand && another_segment_is_colder(index, why, actions)) return true;
-    if (evict_one(wanted, why, actions)) return true;
+    if (evict_one(wanted, what, why, actions)) return true;
   }
   if (!demand) return false;
   return empty_segments(index, why, kAnyHeat, Sparing::kShares, actions) ||
          (why.shared_too && press_together(index, why, actions));
 }
 
-bool StoreMachine::evict_one(const policy::Wanted& wanted, const Shares::Eviction& why, Actions& actions) {
-  const auto victim = policy_->victim(wanted, [this, &why](uint32_t index) -> policy::Verdict {
-    const Entry& entry = entries_[index];
-    if (!shares_.may_evict(entry.charged, entry.blob.length, why)) return {Kind::kSpared, {}};
-    if (const auto use = watch_.news(index)) return {Kind::kUsed, *use};
-    return {try_evict(index) ? Kind::kTake : Kind::kInUse, {}};
-  });
-  if (victim) evicted(*victim, actions);
-  return victim.has_value();
-}
-
 /// Try_evict() has said yes.
 void StoreMachine::evicted(uint32_t index, Actions& actions) {
   policy_->removed(index);
-  prefetched_.evicted(index, shared_.uses(index).sixteenths);
+  count_waste(index);
   give_back(index, actions);
   set_state(index, Residency::kAbsent);
   queue_.queue_again(index);  // who asked for it while it was ADOPTED, and has no pin there, waits for a read now
@@ -93,7 +83,7 @@ std::optional<uint32_t> StoreMachine::coldest(std::span<const uint32_t> groups, 
   return policy_->victim({groups, watch_.now(), {}}, [this, &why](uint32_t index) -> policy::Verdict {
     const Entry& entry = entries_[index];
     if (!shares_.may_evict(entry.charged, entry.blob.length, why)) return {Kind::kSpared, {}};
-    if (const auto use = watch_.news(index)) return {Kind::kUsed, *use};
+    if (const auto use = news_of(index)) return {Kind::kUsed, *use};
     return {shared_.pinned(index) ? Kind::kInUse : Kind::kTake, {}};
   });
 }
@@ -132,7 +122,8 @@ bool StoreMachine::empty_segments(uint32_t index, const Shares::Eviction& why, d
   for (const auto& [value, first] : worth) {
     if (value >= limit) return false;
     segments.occupants(first, span, own, there);
-    if (!may_go(there, why, sparing)) continue;
+    const bool promised = std::ranges::any_of(there, [this](const auto& o) { return entries_[o.key].ahead; });
+    if ((promised && limit < kAnyHeat) || !may_go(there, why, sparing)) continue;
     bool all = true;
     for (const auto& occupant : there) {
       if (try_evict(occupant.key)) evicted(occupant.key, actions);
@@ -149,7 +140,7 @@ std::optional<double> StoreMachine::heat_of(std::span<const SegmentAllocator::Oc
   for (const auto& occupant : there) {
     const Residency state = entries_[occupant.key].state;
     if (state != Residency::kResident && state != Residency::kAdopted) return std::nullopt;
-    if (const auto use = watch_.news(occupant.key)) policy_->used(occupant.key, *use);
+    if (const auto use = news_of(occupant.key)) policy_->used(occupant.key, *use);
     heat += policy_->heat(occupant.key, watch_.now()) * static_cast<double>(occupant.slot_bytes);
   }
   return heat;
@@ -182,12 +173,13 @@ bool StoreMachine::may_go(std::span<const SegmentAllocator::Occupant> there, con
 bool StoreMachine::press_together(uint32_t index, const Shares::Eviction& why, Actions& actions) {
   if (!shares_.any_guarantee() || !placement_.segments().has_others(entries_[index].blob.length)) return false;
   if (empty_segments(index, why, kAnyHeat, Sparing::kRoomElsewhere, actions)) return true;
-  return evict_one({all_groups_, watch_.now(), {}}, why, actions);
+  return evict_one({all_groups_, watch_.now(), {}}, {index, ReadClass::kDemand}, why, actions);
 }
 
 void StoreMachine::give_back(uint32_t index, Actions& actions) {
   Entry& entry = entries_[index];
   MOESTRO_CHECK(!entry.leased, "a place is given back that leases look at");
+  no_longer_ahead(index);
   discharge(index);
   placement_.give_back(entry.blob.dense, entry.offset, entry.blob.length);
   entry.placed = false;

@@ -25,7 +25,7 @@ Actions StoreMachine::found_wrong(uint32_t index) {
   const Entry& entry = entries_[index];
   if (entry.state != Residency::kResident) return actions;
   ++counters_.scrub_mismatches;
-  if (!entry.blob.dense) policy_->removed(index), prefetched_.evicted(index, shared_.uses(index).sixteenths);
+  if (!entry.blob.dense) policy_->removed(index), count_waste(index), no_longer_ahead(index);
   read_where_it_lies(index, actions);
   return actions;
 }

@@ -2,13 +2,15 @@
 
 namespace moestro::store {
 
-void PrefetchLedger::evicted(uint32_t entry, uint32_t uses) {
+uint64_t PrefetchLedger::evicted(uint32_t entry, uint32_t uses) {
   const auto found = open_.find(entry);
-  if (found == open_.end()) return;
-  if (uses != found->second.uses) ++counters_.used;
-  else ++counters_.wasted, counters_.wasted_bytes += found->second.length;
+  if (found == open_.end()) return 0;
+  const uint64_t wasted = uses == found->second.uses ? found->second.length : 0;
+  if (wasted == 0) ++counters_.used;
+  else ++counters_.wasted, counters_.wasted_bytes += wasted;
   open_.erase(found);
   counters_.unused = open_.size();
+  return wasted;
 }
 
 void PrefetchLedger::settle(const std::function<uint32_t(uint32_t entry)>& uses) {

@@ -17,7 +17,8 @@ class PrefetchLedger {
 
   /// A blob arrived that no worker had demanded. `uses`: the uses in its pin words (UseNote) at that time.
   void landed(uint32_t entry, uint64_t length, uint32_t uses) { open_[entry] = {length, uses}; }
-  void evicted(uint32_t entry, uint32_t uses);
+  /// Returns the bytes that were wasted: 0, or those of the entry.
+  uint64_t evicted(uint32_t entry, uint32_t uses);
   /// Counts those that have been used by now. A worker's hit sends no message, so its count shows it afterwards.
   void settle(const std::function<uint32_t(uint32_t entry)>& uses);
   const Counters& counters() const { return counters_; }

@@ -33,6 +33,7 @@ void StoreMachine::promote(uint32_t index, Actions& actions) {
   Entry& entry = entries_[index];
   if (entry.read_class == ReadClass::kDemand) return;
   counters_.prefetches_late += entry.read_class == ReadClass::kPrefetch;
+  no_longer_ahead(index);
   no_longer_loading(entry);
   entry.read_class = ReadClass::kDemand;
   ++loading_[0], loading_bytes_[0] += entry.blob.length;
@@ -44,7 +45,7 @@ void StoreMachine::promote(uint32_t index, Actions& actions) {
 void StoreMachine::give_up(const std::vector<uint32_t>& unwanted, Actions& actions) {
   for (const uint32_t index : unwanted) {
     Entry& entry = entries_[index];
-    const bool ends = entry.state == Residency::kLoading && entry.read_class != ReadClass::kDemand;
+    const bool ends = entry.state == Residency::kLoading && entry.read_class != ReadClass::kDemand && !entry.ahead;
     if (ends && !std::exchange(entry.given_up, true))
       actions.push_back({.kind = Action::Kind::kCancel, .entry = index, .load = entry.load});
   }

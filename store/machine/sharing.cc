@@ -84,6 +84,7 @@ bool StoreMachine::share_unread(uint32_t index, Actions& actions) {
   if (entries_[*first].charged != 0) charge(*first);
   shared_.set_alias(index, *first);
   set_state(index, Residency::kAlias);
+  outlooks_.entries_changed();
   tell(index, Code::kOk, actions);
   return true;
 }
@@ -110,6 +111,7 @@ void StoreMachine::become_alias(uint32_t index, uint32_t first, const ContentHas
   Entry& entry = entries_[index];
   Entry& kept = entries_[first];
   const bool held = kept.held;
+  no_longer_ahead(index), outlooks_.entries_changed();
   shared_.set_alias(index, first);
   set_state(index, Residency::kAlias);
   if (!held && (kept.state == Residency::kAbsent || kept.state == Residency::kBad)) {

@@ -75,13 +75,17 @@ StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std:
       shared_(shared),
       placement_(options.arena_bytes, options.segment_bytes),
       policy_(std::move(policy)),
-      watch_(shared) {
+      watch_(shared),
+      waste_(options.ahead_floor, options.ahead_waste_max,
+             tier::kWasteWindow * static_cast<double>(needs_of(blobs).largest_expert)) {
   for (MachineBlob& blob : blobs) entries_.emplace_back().blob = blob, entries_.back().used = true;
   entries_.resize(std::max<size_t>(entries_.size(), options_.entries_max));
   contents_.resize(entries_.size());
   watch_.resize(entries_.size());
+  outlooks_.resize(entries_.size());
   place_dense();
   expert_bytes_ = options_.arena_bytes / kGranule * kGranule - placement_.used_bytes();
+  set_waste_share();
 }
 
 void StoreMachine::place_dense() {
@@ -92,6 +96,7 @@ void StoreMachine::place_dense() {
 
 Actions StoreMachine::gone(uint32_t slot) {
   Actions actions;
+  outlooks_.remove(slot);
   give_up(queue_.forget(slot), actions);
   workers_[slot].reset();
   watch_.rebase();  // its words are gone
@@ -154,6 +159,8 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
   Actions actions;
   Entry& entry = entries_[index];
   if (entry.state != Residency::kLoading || entry.load != load) return actions;
+  if (status.is_ok()) pace_.carried(entry.blob.length);
+  else pace_.broke_off();
   if (status.code() == Code::kCancelled) return given_up(index);
   const ContentKey key{content, entry.blob.length, entry.blob.format};
   Status verdict = status;
@@ -186,6 +193,7 @@ void StoreMachine::landed(uint32_t index, const ContentHash& content) {
   ++entry.generation;
   shared_.set_place(index, entry.offset, content);
   if (!entry.blob.dense) note_arrival(index);
+  if (!entry.scanned) waste_.moved(entry.blob.length);
   if (entry.read_class == ReadClass::kPrefetch)
     prefetched_.landed(index, entry.blob.length, shared_.uses(index).sixteenths);
   set_state(index, Residency::kResident);
@@ -225,7 +233,7 @@ void StoreMachine::note_arrival(uint32_t index) {
 
 void StoreMachine::look_at(uint32_t index) {
   if (entries_[index].state != Residency::kResident || entries_[index].blob.dense) return;
-  if (const auto use = watch_.news(index)) policy_->used(index, *use);
+  if (const auto use = news_of(index)) policy_->used(index, *use);
 }
 
 void StoreMachine::look_around() {
@@ -241,11 +249,18 @@ void StoreMachine::schedule(Actions& actions) {
   blocked_ = false;
   watch_.tick();
   if (!held_.empty()) leave_held_places(actions);
-  while (const std::optional<ReadQueue::Next> next = queue_.next()) {
+  if (outlooks_.stale()) merge_outlooks(actions);
+  look_again_.reset(), due_bytes_.clear();
+  AheadTurn turn;
+  while (true) {
+    const std::optional<ReadQueue::Next> next = queue_.next();
+    const bool wanted = next && next->read_class != ReadClass::kScrub;
+    if (!wanted && next_ahead(turn, actions)) continue;
+    if (!next) return;
     Entry& entry = entries_[next->entry];
     if (!may_begin(entry.blob, next->read_class)) return;
     if (!entry.placed) {
-      const std::optional<uint64_t> offset = make_room(next->entry, next->read_class, actions);
+      const std::optional<uint64_t> offset = make_room({next->entry, next->read_class}, actions);
       if (!offset &&
           next->read_class != ReadClass::kDemand) {  // all there is is in use, or hotter: nobody waits for this one
         const std::array<uint32_t, 1> own{group_of(entry.blob.length)};
@@ -258,6 +273,7 @@ void StoreMachine::schedule(Actions& actions) {
       if (!offset) {
         blocked_ = true;
         queue_.hold(next->entry);
+        give_up_ahead(actions);
         return;
       }
       entry.offset = *offset, entry.placed = true;

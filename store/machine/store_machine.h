@@ -14,9 +14,13 @@
 
 #include "common/policy/cache_policy.h"
 #include "common/status.h"
+#include "common/tier/prefetch_rules.h"
+#include "common/tier/waste_limit.h"
 #include "store/layout/content_hash.h"
 #include "store/layout/table_layout.h"
 #include "store/machine/content_index.h"
+#include "store/machine/drive_pace.h"
+#include "store/machine/outlooks.h"
 #include "store/machine/placement.h"
 #include "store/machine/prefetch_ledger.h"
 #include "store/machine/read_queue.h"
@@ -71,15 +75,24 @@ class StoreMachine {
     bool poison_freed = false;
     uint32_t entries_max = 0;  ///< of the table, so that packs can be added; 0: the number of blobs at start
     uint64_t segment_bytes = 0;  ///< 0: chosen for the blobs; a former store's, if its arena is to be adopted
+    float ahead_floor = tier::kPrefetchFloor;  ///< probability below which nothing is read ahead by foresee()
+    float ahead_waste_max = 0;  ///< share of the bytes read that may be wasted; above it, the floor rises; 1: any; 0:
+                                ///< tier::waste_share()
   };
   struct Counters {
     uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bad_blobs = 0;
     uint64_t reads_elsewhere = 0;  ///< reads that failed and were repeated from another pack with the same content
-    uint64_t prefetches = 0;          ///< blobs that a worker asked to prefetch and that were not resident
+    uint64_t prefetches = 0;          ///< blobs that a worker asked to prefetch and that were not resident, and blobs
+                                      ///< read ahead because a worker foresaw them
     uint64_t prefetch_loads = 0;      ///< of them, reads begun as a prefetch
     uint64_t prefetches_late = 0;     ///< of these, demanded before they were complete
     uint64_t prefetches_dropped = 0;  ///< withdrawn by their worker before they were complete, or without room
     uint64_t prefetches_refused = 0;  ///< of the latter, because everything that could be evicted was hotter
+    // Foreseen blobs that were not resident and not read ahead, each counted once an outlook.
+    uint64_t below_floor = 0;         ///< not likely enough
+    uint64_t over_budget = 0;         ///< the drive would not have brought it in time
+    uint64_t early = 0;               ///< can wait, and so leave its room to what is in it
+    uint64_t guarded = 0;             ///< everything else is used sooner, or pinned
     uint64_t segments_emptied = 0;    ///< to make room for blobs of another length
     uint64_t scrub_mismatches = 0;    ///< blobs read again because their bytes had changed in memory
     uint64_t adopted = 0, adopted_bytes = 0,
@@ -142,6 +155,15 @@ class StoreMachine {
   Actions cancel(uint32_t slot);
   /// Prefetched blobs are not announced and not pinned.
   Actions prefetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& entries);
+  /// The time of the events that follow, from any monotonic clock. Reads ahead have a budget and patience only where
+  /// this is called.
+  void at(Nanos now);
+  /// Replaces what the worker foresaw before (store/machine/foresight.cc).
+  Actions foresee(uint32_t slot, const SlotOutlook& outlook);
+  /// When a read ahead that waits will be due: call poll() then. nullopt: none waits.
+  std::optional<Nanos> look_again() const { return look_again_; }
+  /// The probability below which nothing is read ahead now.
+  float ahead_floor() const { return waste_.floor(); }
   /// Prefetches of a worker for plans up to `plan_max`: other ranks, or dropped, by MoE layer.
   Actions steer(uint32_t slot, uint64_t plan_max, std::span<const LayerRank> layers);
   Actions read_done(uint32_t entry, uint64_t load, const Status& status, const ContentHash& content);
@@ -196,6 +218,8 @@ class StoreMachine {
   size_t loading() const { return loading_[0] + loading_[1] + loading_[2]; }
   size_t unchecked() const { return unchecked_; }  ///< entries that are kAdopted
   uint64_t expert_bytes() const { return expert_bytes_; }
+  /// For tests: what is wrong with the bookkeeping of reads ahead; empty if nothing is.
+  std::string inconsistency() const;
 
  private:
   struct Entry {
@@ -215,6 +239,9 @@ class StoreMachine {
     std::vector<uint32_t> tried;  ///< holders from which the current load could not be read
     ReadClass read_class = ReadClass::kDemand;  ///< of the load
     bool given_up = false;                      ///< the load was cancelled because it was no longer wanted
+    bool ahead = false;    ///< read ahead, or being read ahead, by foresight; not used since, and still foreseen
+    bool scanned = false;  ///< read ahead for a scan, and used by no whole token since
+    Nanos due{0};          ///< while `ahead`: of its wish
     Status failure;
   };
   StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
@@ -233,13 +260,19 @@ class StoreMachine {
   Actions given_up(uint32_t index);
   void no_longer_loading(const Entry& entry);
   void give_up(const std::vector<uint32_t>& unwanted, Actions& actions);
+  /// What room is made for.
+  struct RoomFor {
+    uint32_t entry = 0;
+    ReadClass read_class = ReadClass::kDemand;
+    const Wish* wish = nullptr;  ///< that is read ahead
+  };
   enum class Sparing : uint8_t {
     kShares,
     kRoomElsewhere
   };  ///< what limits eviction: models' shares, or room elsewhere for the evicted entries
-  std::optional<uint64_t> make_room(uint32_t entry, ReadClass read_class, Actions& actions);
+  std::optional<uint64_t> make_room(const RoomFor& what, Actions& actions);
   std::optional<uint64_t> place(uint32_t entry);
-  bool evict_for(uint32_t entry, ReadClass read_class, const Shares::Eviction& why, Actions& actions);
+  bool evict_for(const RoomFor& what, const Shares::Eviction& why, Actions& actions);
   bool another_segment_is_colder(uint32_t entry, const Shares::Eviction& why, Actions& actions);
   bool empty_segments(uint32_t entry, const Shares::Eviction& why, double limit, Sparing sparing, Actions& actions);
   std::optional<double> heat_of(std::span<const SegmentAllocator::Occupant> there);
@@ -251,7 +284,34 @@ class StoreMachine {
   void note_arrival(uint32_t entry);
   void look_at(uint32_t entry);
   void note_adopted(uint32_t entry);
-  bool evict_one(const policy::Wanted& wanted, const Shares::Eviction& why, Actions& actions);
+  bool evict_one(const policy::Wanted& wanted, const RoomFor& what, const Shares::Eviction& why, Actions& actions);
+  struct Search {
+    const Wish* ahead = nullptr;   ///< what the room is for; nullptr: a demand
+    uint64_t looks_max = 0;        ///< foreseen entries after which the search ends
+    bool cut_short = false;
+    std::vector<uint32_t> later{};     ///< may go, but are foreseen
+    std::vector<uint32_t> promised{};  ///< read ahead, and still to be used: last of all
+  };
+  std::optional<uint32_t> find_victim(const policy::Wanted& wanted, const Shares::Eviction& why, Search& search);
+  std::optional<uint32_t> passed_scan(const policy::Wanted& wanted, const Shares::Eviction& why);
+  std::optional<policy::Use> news_of(uint32_t entry);
+  void count_waste(uint32_t entry);
+  void merge_outlooks(Actions& actions);
+  bool stands(uint32_t entry);
+  void begin_ahead(Wish& wish, uint64_t offset, Actions& actions);
+  /// How far one call of schedule() has looked at the wishes.
+  struct AheadTurn {
+    size_t next = 0;         ///< wish
+    uint32_t searches = 0;   ///< for room, in vain
+  };
+  bool next_ahead(AheadTurn& turn, Actions& actions);
+  std::optional<uint64_t> room_ahead(Wish& wish, AheadTurn& turn, Actions& actions);
+  bool in_budget(const Wish& wish);
+  bool may_wait(const Wish& wish);
+  bool scan_is_full(uint64_t length) const;
+  void give_up_ahead(Actions& actions);
+  void no_longer_ahead(uint32_t entry);
+  void set_waste_share();
   bool try_evict(uint32_t entry);
   void set_state(uint32_t entry, Residency state);
   void landed(uint32_t entry, const ContentHash& content);
@@ -304,6 +364,16 @@ class StoreMachine {
       remembered_;  ///< last use of absent entries, for the policy
   ReadQueue queue_;
   PrefetchLedger prefetched_;
+  DrivePace pace_;
+  Outlooks outlooks_;
+  tier::WasteLimit waste_;
+  std::vector<uint32_t> ahead_;          ///< entries that are `ahead`, and some that no longer are
+  std::vector<uint32_t> reading_ahead_;  ///< of them, those being read as such, and some that no longer are
+  std::vector<uint32_t> scanned_;        ///< entries that are, and some that no longer are
+  uint64_t scanned_bytes_ = 0;           ///< of those that are
+  std::vector<double> due_bytes_;  ///< along Outlooks::by_due(): bytes that are probably still to be read by then; empty:
+                                   ///< not counted
+  std::optional<Nanos> look_again_;
   ContentIndex contents_;
   std::map<ContentKey, uint32_t> claims_;  ///< manifest checksums that were verified by reading: the first entry with
                                            ///< these bytes

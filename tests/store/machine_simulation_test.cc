@@ -56,6 +56,7 @@ class Simulation {
       worker.attached = machine_->attach(slot, reserve_, "w").is_ok();
       return;
     }
+    machine_->at(now_ += Nanos(pick(5)));
     switch (pick(14)) {
       case 0: return begin_layer(worker);
       case 1: return pin_one(slot, worker, static_cast<uint32_t>(1 + pick(kExperts)));
@@ -65,6 +66,7 @@ class Simulation {
       case 7: perform(machine_->poll()); return;
       case 8: return read_ahead(slot, worker);
       case 9: if (pick(4) == 0) return steer(slot, worker); break;
+      case 10: return foresee(slot);
       default: advance(slot, worker);
     }
   }
@@ -89,6 +91,14 @@ class Simulation {
     const LayerRank layers[] = {{static_cast<uint32_t>(pick(3)), LayerRank::kDrop},
                                 {static_cast<uint32_t>(pick(3)), static_cast<uint32_t>(pick(9))}};
     perform(machine_->steer(slot, worker.plan + pick(2), layers));
+  }
+
+  void foresee(uint32_t slot) {
+    std::vector<ForeseenEntry> experts;
+    for (uint64_t n = pick(2 * kExperts); n > 0; --n)
+      experts.push_back({static_cast<uint32_t>(1 + pick(kExperts)), static_cast<float>(pick(11)) / 10,
+                         Nanos(pick(100))});
+    perform(machine_->foresee(slot, {experts, pick(4) == 0, pick(2) == 0}));
   }
 
   uint64_t pinned_bytes(const SimWorker& worker) const {
@@ -167,6 +177,7 @@ class Simulation {
   }
 
   void check() {
+    ASSERT_EQ(machine_->inconsistency(), "");
     std::map<uint64_t, uint64_t> ranges{{0, 8192}};
     for (const Action& read : reads_)
       if (!blobs_[read.entry].dense) add(ranges, read.offset, read.length);
@@ -211,6 +222,7 @@ class Simulation {
   std::unique_ptr<StoreMachine> machine_;
   std::vector<Action> reads_;
   std::set<uint64_t> cancelled_;  ///< loads that may end early
+  Nanos now_{0};
 };
 
 class MachineSimulation : public ::testing::TestWithParam<bool> {};

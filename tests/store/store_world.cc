@@ -20,6 +20,7 @@ void StoreWorld::run(uint64_t events) {
 }
 
 void StoreWorld::event() {
+  machine_->at(now_ += Nanos(pick(3)));
   SimulatedWorker& worker = workers_[pick(workers_.size())];
   const uint64_t what = pick(200);
   if (what < 2) return damage_memory();
@@ -45,7 +46,8 @@ void StoreWorld::event() {
 
 /// As StoreServer::run() does after each wait.
 void StoreWorld::server_turn() {
-  if (machine_->blocked() || machine_->queued() > 0 || machine_->sweeping()) perform(machine_->poll());
+  if (machine_->blocked() || machine_->queued() > 0 || machine_->sweeping() || machine_->look_again())
+    perform(machine_->poll());
   machine_->look_around();
   for (uint32_t slot = 0; slot < workers_.size(); ++slot)
     if (workers_[slot].state == State::kDead) drop_worker(slot);
@@ -77,11 +79,21 @@ void StoreWorld::receive() {
     case Message::Kind::kPrefetch: return perform(machine_->prefetch(slot, {message.plan, layer}, entries));
     case Message::Kind::kCancel: return perform(machine_->cancel(slot));
     case Message::Kind::kDetach: return drop_worker(slot);
+    case Message::Kind::kForesee: return foresee(slot, entries);
     case Message::Kind::kSteer: {
       const LayerRank ranks[] = {{layer, LayerRank::kDrop}, {(layer + 1) % 3, static_cast<uint32_t>(pick(9))}};
       return perform(machine_->steer(slot, message.plan, ranks));
     }
   }
+}
+
+/// Anything that a client can send, in any order.
+void StoreWorld::foresee(uint32_t slot, const std::vector<uint32_t>& entries) {
+  std::vector<ForeseenEntry> experts;
+  for (const uint32_t entry : entries)
+    experts.push_back({entry, static_cast<float>(pick(11)) / 10, Nanos(pick(40))});
+  ++tally_.outlooks;
+  perform(machine_->foresee(slot, {experts, chance(4), chance(2)}));
 }
 
 void StoreWorld::perform(const Actions& actions) {
@@ -91,6 +103,7 @@ void StoreWorld::perform(const Actions& actions) {
       case Action::Kind::kPromote: break;
       case Action::Kind::kCancel:
         for (Read& read : reads_) read.cancelled |= read.action.load == action.load;
+        ++tally_.given_up;
         break;
       case Action::Kind::kNotify:
         if (workers_[action.slot].state == State::kIn) workers_[action.slot].told(action.entry, action.outcome);
@@ -109,6 +122,7 @@ void StoreWorld::begin_read(const Action& action) {
   expect(content_of(action.source) == content_of(action.entry), "a read of something else");
   reads_.push_back({action, pack->files, action.source - pack->first});
   tally_.warm += action.read_class == ReadClass::kScrub;
+  tally_.read_ahead += action.read_class == ReadClass::kPrefetch;
 }
 
 void StoreWorld::write_page(Read& read) {
@@ -291,6 +305,7 @@ void StoreWorld::quiesce() {
       worker.look();
     }
     for (size_t n = mail_.size(); n > 0 && !mail_.empty(); --n) receive();
+    machine_->at(now_ += Nanos(1));
     drive_one(), check_one(), warm_some(), server_turn();
     check();
     if (settled()) break;

@@ -122,7 +122,7 @@ class SimulatedWorker {
 };
 
 struct Message {
-  enum class Kind : uint8_t { kFetch, kPrefetch, kSteer, kCancel, kDetach } kind = Kind::kFetch;
+  enum class Kind : uint8_t { kFetch, kPrefetch, kSteer, kForesee, kCancel, kDetach } kind = Kind::kFetch;
   uint32_t slot = 0;
   uint64_t incarnation = 0, plan = 0;
   std::vector<uint32_t> blobs = {};
@@ -134,7 +134,8 @@ class StoreWorld {
   struct Tally {
     uint64_t events = 0, leases = 0, kills = 0, adoptions = 0, adopted = 0, damaged = 0, hits = 0, rereads = 0,
              bad = 0, bad_dense = 0, elsewhere = 0, aliases = 0, dense_aliases = 0, warm = 0, packs_added = 0,
-             packs_gone = 0, mended = 0, stops = 0, removed_while_warming = 0;
+             packs_gone = 0, mended = 0, stops = 0, removed_while_warming = 0, outlooks = 0, read_ahead = 0,
+             given_up = 0;
     void add(const Tally& more);
     std::string text() const;
   };
@@ -196,6 +197,7 @@ class StoreWorld {
   void check_ranges();
   void check_entries();
   void check_removed();
+  void foresee(uint32_t slot, const std::vector<uint32_t>& entries);
   std::string what_is_outstanding() const;
   [[noreturn]] void wrong(const std::string& what) const;
   void expect(bool right, const char* what) const {
@@ -226,6 +228,7 @@ class StoreWorld {
   std::deque<uint32_t> warm_;    ///< still to be named
   std::vector<uint32_t> named_;  ///< asked for by the warm start
   uint64_t incarnations_ = 0, kill_after_ = 0;
+  Nanos now_{0};
   bool calm_ = false;  ///< nothing goes wrong any more
   Tally tally_;
 };

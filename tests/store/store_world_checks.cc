@@ -47,6 +47,7 @@ void StoreWorld::check() {
   check_leases();
   check_ranges();
   check_entries();
+  if (const std::string found = machine_->inconsistency(); !found.empty()) wrong(found);
 }
 
 /// Bytes under a lease are those of its blob, and its place is its own. Where they were damaged, they may be read again
@@ -148,6 +149,7 @@ void StoreWorld::Tally::add(const Tally& more) {
   adopted += more.adopted, damaged += more.damaged, hits += more.hits, rereads += more.rereads, bad += more.bad;
   elsewhere += more.elsewhere, aliases += more.aliases, dense_aliases += more.dense_aliases, warm += more.warm;
   packs_added += more.packs_added, packs_gone += more.packs_gone, mended += more.mended, stops += more.stops;
+  outlooks += more.outlooks, read_ahead += more.read_ahead, given_up += more.given_up;
   bad_dense += more.bad_dense, removed_while_warming += more.removed_while_warming;
 }
 
@@ -160,7 +162,8 @@ std::string StoreWorld::Tally::text() const {
          item(aliases, "aliases, ") + item(dense_aliases, "of dense weights, ") + item(warm, "warm reads, ") +
          item(packs_added, "packs added, ") + item(packs_gone, "gone, ") +
          item(removed_while_warming, "removed while warming, ") + item(mended, "mended, ") +
-         item(stops, "workers stopped");
+         item(stops, "workers stopped, ") + item(outlooks, "outlooks, ") + item(read_ahead, "read ahead, ") +
+         item(given_up, "given up");
 }
 
 }  // namespace moestro::store::testing

@@ -1,0 +1,32 @@
+#pragma once
+// The limits that keep prefetches from doing harm. They are the same between the drive and host memory (store/machine)
+// as between host memory and a device (device_tier).
+
+#include <algorithm>
+#include <cstdint>
+
+namespace moestro::tier {
+
+/// Calibrated probability below which nothing is prefetched.
+inline constexpr float kPrefetchFloor = 0.25F;
+/// Of the floor: a prefetch that has become less likely than this is given up.
+inline constexpr float kDropBelow = 0.5F;
+/// A prefetch that evicts waits until the link needs this share of the time left for what is due by then.
+inline constexpr double kEarly = 1.5;
+/// A quarter of the room is what a scan may hold ahead of its demands.
+inline constexpr uint64_t kScanShare = 4;
+/// Experts carried over which the waste is measured.
+inline constexpr double kWasteWindow = 512;
+
+/// The share of the moved bytes that prefetches may waste. If `room` holds at least a fifth of `all`, most needed
+/// experts are present. With less room, prefetching is the main use of the link, and it may carry 1.4 times what is
+/// used.
+constexpr float waste_share(double room, double all) { return room * 5 >= all ? 0.13F : 0.28F; }
+
+/// Passes until an expert is used, on average, if its next pass is `ahead` passes away, uses it with `probability`, and
+/// each later pass with probability `later`.
+constexpr double passes_until(double ahead, double probability, double later) {
+  return ahead + (1 - probability) / std::clamp(later, 1e-3, 1.0);
+}
+
+}  // namespace moestro::tier
