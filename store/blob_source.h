@@ -99,6 +99,7 @@ struct Foreseen {
 
 /// What a worker's next layers will probably use.
 struct Outlook {
+  static constexpr size_t kExpertsMax = 1024;  ///< more are left out, from the end
   std::span<const Foreseen> experts{};  ///< the most urgent first, resident ones too
   bool scan = false;   ///< a prompt passes by: what it brings is not used again soon
   bool leads = false;  ///< forecasts have lately been nearer to the truth than how often each expert is used

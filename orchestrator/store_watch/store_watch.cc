@@ -73,6 +73,8 @@ std::optional<StoreFigures> read_store_status(const net::Bytes& bytes) {
     f.prefetches = r->prefetches(), f.prefetches_used = r->prefetches_used(), f.prefetches_late = r->prefetches_late();
     f.prefetches_wasted = r->prefetches_wasted(), f.prefetch_wasted_bytes = r->prefetch_wasted_bytes();
     f.prefetches_dropped = r->prefetches_dropped();
+    f.foreseen_below_floor = r->foreseen_below_floor(), f.foreseen_over_budget = r->foreseen_over_budget();
+    f.foreseen_early = r->foreseen_early(), f.foreseen_guarded = r->foreseen_guarded();
     f.scrub_mismatches = r->scrub_mismatches();
   }
   if (s->workers() != nullptr)

@@ -20,6 +20,8 @@ StoreReadingReport read_reading(const wire::StoreReading& r) {
   report.prefetches_late = r.prefetches_late(), report.prefetches_wasted = r.prefetches_wasted();
   report.prefetch_wasted_bytes = r.prefetch_wasted_bytes(), report.prefetches_dropped = r.prefetches_dropped();
   report.prefetches_refused = r.prefetches_refused();
+  report.foreseen_below_floor = r.foreseen_below_floor(), report.foreseen_over_budget = r.foreseen_over_budget();
+  report.foreseen_early = r.foreseen_early(), report.foreseen_guarded = r.foreseen_guarded();
   for (size_t c = 0; c < report.queued.size(); ++c) {
     if (r.queued() != nullptr && c < r.queued()->size()) report.queued[c] = r.queued()->Get(static_cast<uint32_t>(c));
     if (r.loading() != nullptr && c < r.loading()->size())

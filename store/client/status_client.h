@@ -28,6 +28,11 @@ struct StoreReadingReport {
   uint64_t prefetches_wasted = 0, prefetch_wasted_bytes = 0;  ///< evicted before they were used
   uint64_t prefetches_dropped = 0;  ///< withdrawn before they arrived, or without room
   uint64_t prefetches_refused = 0;  ///< of the latter, because everything that could be evicted was hotter
+  // Foreseen blobs that were not resident and not read ahead, each counted once an outlook.
+  uint64_t foreseen_below_floor = 0;  ///< not likely enough
+  uint64_t foreseen_over_budget = 0;  ///< the drive would not have brought it in time
+  uint64_t foreseen_early = 0;        ///< can wait, and so leave its room to what is in it
+  uint64_t foreseen_guarded = 0;      ///< everything else is used sooner, or pinned
   uint64_t scrubbed_bytes = 0, scrub_mismatches = 0;
   std::array<uint32_t, 3> queued{}, loading{};  ///< blobs that wait to be read, and that are being read: demand,
                                                 ///< prefetch, scrub

@@ -39,6 +39,7 @@ class StoreClient final : public BlobSource {
   void cancel_fetches() override;
   Status prefetch(std::span<const uint32_t> blobs, WantedBy why) override;
   Status steer_prefetches(PlanId plan_max, std::span<const PrefetchRank> layers) override;
+  Status foresee(const Outlook& outlook) override;
   Counters counters() const override { return counters_; }
 
   enum class StoreState : uint8_t {
@@ -142,6 +143,7 @@ class StoreClient final : public BlobSource {
   const std::chrono::milliseconds store_wait_;
   uint64_t epoch_ = 0;  ///< of the store that was last seen
   uint64_t resumed_ = 0;
+  bool outlook_stands_ = false;  ///< the store has one from here
   std::optional<uint32_t> failed_blob_;  ///< blob of next_arrival's last error
 };
 

@@ -109,7 +109,14 @@ bool StoreMachine::next_ahead(AheadTurn& turn, Actions& actions) {
       continue;
     }
     if (!next_source(index) || share_unread(index, actions)) continue;
-    if (const auto offset = room_ahead(wish, turn, actions)) begin_ahead(wish, *offset, actions);
+    std::optional<uint64_t> offset = free_room(index);
+    if (!offset && !wish.scan && may_wait(wish)) {
+      counters_.early += !std::exchange(wish.early, true);
+      continue;
+    }
+    if (!offset) offset = make_room({index, ReadClass::kPrefetch, &wish}, actions);
+    if (offset) begin_ahead(wish, *offset, actions);
+    else ++turn.searches, counters_.guarded += !std::exchange(wish.guarded, true);
     return true;  // an eviction may have brought a demand back into the queue
   }
   turn.next = wishes.size();
@@ -166,31 +173,25 @@ bool StoreMachine::scan_is_full(uint64_t length) const {
   return scanned_bytes_ + length > std::max(2 * length, expert_bytes_ / tier::kScanShare);
 }
 
-/// Room for a read ahead: what is free, or that of something else, if it cannot wait.
-std::optional<uint64_t> StoreMachine::room_ahead(Wish& wish, AheadTurn& turn, Actions& actions) {
-  const uint32_t index = wish.entry;
-  if (shares_.over_maximum(owners_of(index), entries_[index].blob.length) == 0)
-    if (const auto offset = place(index)) return offset;
-  if (!wish.scan && may_wait(wish)) {
-    counters_.early += !std::exchange(wish.early, true);
-    return std::nullopt;
-  }
-  const auto offset = make_room({index, ReadClass::kPrefetch, &wish}, actions);
-  if (!offset) ++turn.searches, counters_.guarded += !std::exchange(wish.guarded, true);
-  return offset;
+/// Room that it may have without an eviction.
+std::optional<uint64_t> StoreMachine::free_room(uint32_t index) {
+  const bool within_share = shares_.over_maximum(owners_of(index), entries_[index].blob.length) == 0;
+  return within_share ? place(index) : std::nullopt;
 }
 
 std::string StoreMachine::inconsistency() const {
   uint64_t scanned = 0;
   for (uint32_t index = 0; index < entries_.size(); ++index) {
     const Entry& entry = entries_[index];
-    const std::string name = "entry " + std::to_string(index);
+    const auto listed = [index](const auto& list) { return std::ranges::find(list, index) != list.end(); };
     if (entry.scanned) scanned += entry.blob.length;
-    if ((entry.ahead || entry.scanned) && !entry.placed) return name + " is read ahead and has no place";
-    if (entry.ahead && std::ranges::find(ahead_, index) == ahead_.end()) return name + " is read ahead, and not listed";
-    if (entry.scanned && std::ranges::find(scanned_, index) == scanned_.end()) return name + " is a scan's, not listed";
-    if (entry.ahead && entry.state == Residency::kLoading && entry.read_class == ReadClass::kDemand)
-      return name + " is read ahead and demanded";
+    const char* wrong = nullptr;
+    if ((entry.ahead || entry.scanned) && !entry.placed) wrong = " was read ahead and has no place";
+    else if (entry.ahead && !listed(ahead_)) wrong = " is read ahead and not listed";
+    else if (entry.scanned && !listed(scanned_)) wrong = " is a scan's and not listed";
+    else if (entry.ahead && entry.state == Residency::kLoading && entry.read_class == ReadClass::kDemand)
+      wrong = " is read ahead and demanded";
+    if (wrong != nullptr) return "entry " + std::to_string(index) + wrong;
   }
   if (scanned != scanned_bytes_) return "bytes of scans are miscounted";
   for (const Wish& wish : outlooks_.wishes())

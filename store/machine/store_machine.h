@@ -305,7 +305,7 @@ class StoreMachine {
     uint32_t searches = 0;   ///< for room, in vain
   };
   bool next_ahead(AheadTurn& turn, Actions& actions);
-  std::optional<uint64_t> room_ahead(Wish& wish, AheadTurn& turn, Actions& actions);
+  std::optional<uint64_t> free_room(uint32_t entry);
   bool in_budget(const Wish& wish);
   bool may_wait(const Wish& wish);
   bool scan_is_full(uint64_t length) const;

@@ -1,6 +1,7 @@
 #include "store/server/messages.h"
 
 #include "common/wire/store_messages_generated.h"
+#include "store/blob_source.h"
 
 namespace moestro::store {
 namespace {
@@ -39,6 +40,23 @@ SteerRequest steer_request(const wire::SteerPrefetches& body) {
   return request;
 }
 
+/// Numbers that no client of ours sends are refused whole, so that the machine sees none of them.
+Result<Request> foresee_request(const wire::Foresee& body) {
+  ForeseeRequest request = session_of<ForeseeRequest>(body);
+  request.scan = body.scan(), request.leads = body.leads();
+  if (body.blobs() == nullptr) return Request{std::move(request)};
+  if (body.blobs()->size() > Outlook::kExpertsMax)
+    return exhausted("an outlook of " + std::to_string(body.blobs()->size()) + " blobs; a store looks at " +
+                     std::to_string(Outlook::kExpertsMax));
+  for (const wire::ForeseenBlob* blob : *body.blobs()) {
+    if (!(blob->probability() >= 0 && blob->probability() <= 1))
+      return invalid_argument("blob " + std::to_string(blob->blob()) + " is foreseen with a probability of " +
+                              std::to_string(blob->probability()));
+    request.blobs.push_back({blob->blob(), blob->probability(), std::chrono::microseconds(blob->due_us())});
+  }
+  return Request{std::move(request)};
+}
+
 flatbuffers::Offset<wire::StoreReading> write_reading(flatbuffers::FlatBufferBuilder& b, const ReadingFigures& f) {
   std::vector<flatbuffers::Offset<wire::StoreDriveStatus>> drives;
   for (const DriveFigures& d : f.drives)
@@ -47,7 +65,8 @@ flatbuffers::Offset<wire::StoreReading> write_reading(flatbuffers::FlatBufferBui
   return wire::CreateStoreReadingDirect(b, &drives, f.prefetches, f.prefetch_loads, f.prefetches_used,
                                         f.prefetches_late, f.prefetches_wasted, f.prefetch_wasted_bytes,
                                         f.prefetches_dropped, f.scrubbed_bytes, f.scrub_mismatches, &f.queued,
-                                        &f.loading, f.hits, f.misses, f.prefetches_refused);
+                                        &f.loading, f.hits, f.misses, f.prefetches_refused, f.foreseen_below_floor,
+                                        f.foreseen_over_budget, f.foreseen_early, f.foreseen_guarded);
 }
 
 }  // namespace
@@ -73,6 +92,7 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
     case wire::StoreBody::PrefetchBlobs:
       return Request{fetch_request<PrefetchRequest>(*message->body_as_PrefetchBlobs())};
     case wire::StoreBody::SteerPrefetches: return Request{steer_request(*message->body_as_SteerPrefetches())};
+    case wire::StoreBody::Foresee: return foresee_request(*message->body_as_Foresee());
     case wire::StoreBody::StoreStatusRequest: return Request{StatusRequest{}};
     case wire::StoreBody::ChangePacks: {
       const auto* body = message->body_as_ChangePacks();

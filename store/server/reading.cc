@@ -34,6 +34,20 @@ void StoreServer::answer(const std::string& peer, const SteerRequest& request) {
   if (holder(peer, request) != nullptr) perform(machine_->steer(request.slot, request.plan_max, request.layers));
 }
 
+void StoreServer::answer(const std::string& peer, const ForeseeRequest& request) {
+  const Worker* worker = holder(peer, request);
+  if (worker == nullptr) return;
+  const Catalogue::Pack& pack = catalogue_.pack(worker->pack);
+  std::vector<ForeseenEntry> experts = request.blobs;
+  for (ForeseenEntry& expert : experts) {
+    if (expert.entry >= pack.blobs())
+      return refuse(peer, invalid_argument("worker '" + worker->client + "' foresees blob " +
+                                           std::to_string(expert.entry) + " of " + std::to_string(pack.blobs())));
+    expert.entry += pack.first_entry;
+  }
+  perform(machine_->foresee(request.slot, {experts, request.scan, request.leads}));
+}
+
 ReadingFigures StoreServer::reading_figures() const {
   ReadingFigures f;
   for (size_t lane = 0; lane < loader_->lanes().size(); ++lane) {
@@ -48,6 +62,8 @@ ReadingFigures StoreServer::reading_figures() const {
   f.prefetches = c.prefetches, f.prefetch_loads = c.prefetch_loads;
   f.prefetches_late = c.prefetches_late, f.prefetches_dropped = c.prefetches_dropped,
   f.prefetches_refused = c.prefetches_refused;
+  f.foreseen_below_floor = c.below_floor, f.foreseen_over_budget = c.over_budget;
+  f.foreseen_early = c.early, f.foreseen_guarded = c.guarded;
   const PrefetchLedger::Counters& ended = machine_->prefetch_counters();
   f.prefetches_used = ended.used, f.prefetches_wasted = ended.wasted, f.prefetch_wasted_bytes = ended.wasted_bytes;
   for (const ReadClass of : {ReadClass::kDemand, ReadClass::kPrefetch, ReadClass::kScrub}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/clock.h"
 #include "common/fault_point.h"
 #include "common/log.h"
 
@@ -32,13 +33,14 @@ StoreServer::~StoreServer() {
 Status StoreServer::run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {
     const bool blocked = machine_->blocked();
-    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket_->wait(!check_.idle() ? milliseconds(0)
-                                                                              : blocked      ? kBlockedWait
-                                                                                             : until_scrub(kIdleWait),
-                                                                              loader_->event_fd()));
+    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket_->wait(wait_at_most(), loader_->event_fd()));
+    const Nanos now = SteadyClock().now();
+    machine_->at(now);
     pump_reads();
     MOESTRO_RETURN_IF_ERROR(receive());
-    if (machine_->blocked() || machine_->queued() > 0 || machine_->sweeping()) perform(machine_->poll());
+    if (machine_->blocked() || machine_->queued() > 0 || machine_->sweeping() ||
+        machine_->look_again().value_or(Nanos::max()) <= now)
+      perform(machine_->poll());
     check_residents();
     look_around();
     scrub();
@@ -49,6 +51,14 @@ Status StoreServer::run(const std::atomic<bool>& stop) {
   }
   close_down();
   return Status::ok();
+}
+
+std::chrono::milliseconds StoreServer::wait_at_most() const {
+  if (!check_.idle()) return milliseconds(0);
+  if (machine_->blocked()) return kBlockedWait;
+  const milliseconds idle = until_scrub(kIdleWait);
+  const auto look = machine_->look_again();  // reads ahead wait for their time
+  return look ? std::clamp(std::chrono::ceil<milliseconds>(*look - SteadyClock().now()), milliseconds(0), idle) : idle;
 }
 
 Status StoreServer::receive() {

@@ -94,6 +94,7 @@ class StoreServer {
   std::vector<const Catalogue::Pack*> packs_of(const WarmSet& set) const;
   void close_down();
 
+  std::chrono::milliseconds wait_at_most() const;
   Status receive();
   void handle(const std::string& peer, std::span<const std::byte> body);
   void answer(const std::string& peer, const AttachRequest& request);
@@ -117,6 +118,7 @@ class StoreServer {
   uint32_t workers_of(uint32_t pack) const;
   void answer(const std::string& peer, const PrefetchRequest& request);
   void answer(const std::string& peer, const SteerRequest& request);
+  void answer(const std::string& peer, const ForeseeRequest& request);
   void refuse(const std::string& peer, const Status& why);
   void reply(const std::string& peer, const net::Bytes& body);
   /// The worker that sent a message. If it is not that slot's holder, sends a refusal and returns null.

@@ -31,7 +31,8 @@ net::Bytes status_message(uint64_t loads) {
   const std::vector<flatbuffers::Offset<wire::StoreDriveStatus>> of_drives{
       wire::CreateStoreDriveStatusDirect(b, "/packs", "io_uring", 1, 1, 1000, 100 * loads, 2, true)};
   const std::vector<uint32_t> queued{4, 5}, loading{1, 0};
-  const auto reading = wire::CreateStoreReadingDirect(b, &of_drives, 0, 0, 0, 0, 0, 0, 0, 0, 0, &queued, &loading);
+  const auto reading = wire::CreateStoreReadingDirect(b, &of_drives, 0, 0, 0, 0, 0, 0, 0, 0, 0, &queued, &loading,
+                                                       0, 0, 0, 11, 12, 13, 14);
   const auto policy = b.CreateString("lfru");
   wire::StoreStatusBuilder status(b);
   status.add_models(models), status.add_reading(reading), status.add_joined(3), status.add_epoch(5),
@@ -145,6 +146,11 @@ TEST(StoreMetrics, NameEveryFigure) {
   EXPECT_THAT(tiers, HasSubstr("moestro_tier_used_bytes{tier=\"nvme\"} 1000\n"));
   EXPECT_THAT(text, HasSubstr("moestro_drive_read_bytes_total{drive=\"/packs\"} 700\n"));
   EXPECT_THAT(text, HasSubstr("moestro_store_read_queue{class=\"prefetch\",state=\"waiting\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("moestro_store_foreseen_below_floor_total 11\n"));
+  EXPECT_THAT(text, HasSubstr("moestro_store_foreseen_over_budget_total 12\n"));
+  EXPECT_THAT(text, HasSubstr("moestro_store_foreseen_early_total 13\n"));
+  EXPECT_THAT(text, HasSubstr("moestro_store_foreseen_guarded_total 14\n"));
+  EXPECT_EQ(store_status(figures)["foreseen_early"], 13);
   EXPECT_EQ(store_status(figures)["drives"][0]["read_bytes"], 700);
   EXPECT_EQ(store_status(figures)["queues"]["demand"]["waiting"], 4);
   const std::string away = store_metrics_text(std::nullopt);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 
 #include "store/client/status_client.h"
 #include "tests/store/gated_reader.h"
@@ -104,6 +105,55 @@ TEST_P(PrefetchTest, DroppedLayersLeaveTheQueue) {
     ASSERT_TRUE(arrived) << "what was dropped can be had all the same: " << arrived.status().message();
     EXPECT_TRUE(pack_.holds(*arrived));
   }
+}
+
+/// Half of them are likely; nobody asks for them by name.
+TEST_P(PrefetchTest, WhatIsForeseenIsReadAhead) {
+  start(16);
+  std::vector<Foreseen> experts;
+  for (size_t i = 0; i < 8; ++i)
+    experts.push_back({pack_.experts_list[i], i % 2 == 0 ? 0.9F : 0.1F, std::chrono::seconds(60)});
+  ASSERT_TRUE(client_->foresee({.experts = experts}));
+  const StoreStatusReport report = settled(4);
+  EXPECT_EQ(report.reading.prefetch_loads, 4u);
+  EXPECT_EQ(report.reading.foreseen_below_floor, 4u);
+  for (size_t i = 0; i < 8; ++i) {
+    const auto lease = client_->try_pin(pack_.experts_list[i]);
+    EXPECT_EQ(lease.has_value(), i % 2 == 0) << i;
+    if (lease) EXPECT_TRUE(pack_.holds(*lease));
+  }
+  EXPECT_EQ(status().reading.prefetches_used, 4u);
+}
+
+TEST_P(PrefetchTest, OutlookEndsWithTheNextOneAndWithItsWorker) {
+  start(16, 1);
+  auto other = attach();
+  gate_.close();
+  const std::vector<Foreseen> all{{pack_.experts_list[0], 1, std::chrono::seconds(60)},
+                                  {pack_.experts_list[1], 1, std::chrono::seconds(60)}};
+  ASSERT_TRUE(client_->foresee({.experts = all}));
+  ASSERT_TRUE(other->foresee({.experts = std::span(all).first(1)}));
+  ASSERT_TRUE(client_->foresee({}));
+  const auto deadline = std::chrono::steady_clock::now() + kLong;
+  while (status().reading.prefetches_dropped < 1 && std::chrono::steady_clock::now() < deadline) {}
+  other.reset();
+  while (status().reading.prefetches_dropped < 2 && std::chrono::steady_clock::now() < deadline) {}
+  EXPECT_EQ(status().reading.prefetches_dropped, 2u);
+  gate_.open();
+  settled(1);
+}
+
+TEST_P(PrefetchTest, ClientSendsOnlyWhatAStoreTakes) {
+  start(16);
+  const uint32_t blob = pack_.experts_list[0];
+  EXPECT_EQ(client_->foresee({.experts = std::array{Foreseen{100000, 1, {}}}}).code(), Code::kInvalidArgument);
+  const float odd[] = {NAN, -1, 7, INFINITY, -INFINITY};
+  for (const float probability : odd)
+    for (const Nanos due : {Nanos::min(), Nanos(-1), Nanos::max()})
+      ASSERT_TRUE(client_->foresee({.experts = std::array{Foreseen{blob, probability, due}}}));
+  const std::vector<Foreseen> many(Outlook::kExpertsMax + 500, Foreseen{blob, 1, std::chrono::seconds(1)});
+  ASSERT_TRUE(client_->foresee({.experts = many}));
+  EXPECT_EQ(settled(1).refused, 0u);
 }
 
 TEST_P(PrefetchTest, RubbishIsRefusedHereAndThere) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <random>
 
 #include "common/wire/store_messages_generated.h"
@@ -102,15 +103,38 @@ TEST_F(StoreMessages, ForeignSlotsAreRefusedByEveryMessage) {
                   HasSubstr("no worker of this store has slot " + std::to_string(slot)))
           << wire::EnumNameStoreBody(kind);
     };
-    flatbuffers::FlatBufferBuilder b[6];
+    flatbuffers::FlatBufferBuilder b[7];
     refused(b[0], Body::ConfirmAttach, wire::CreateConfirmAttach(b[0], slot, incarnation));
     refused(b[1], Body::DetachStore, wire::CreateDetachStore(b[1], slot, incarnation));
     refused(b[2], Body::FetchBlobs, wire::CreateFetchBlobsDirect(b[2], slot, incarnation, 1, 0, &blobs));
     refused(b[3], Body::CancelFetches, wire::CreateCancelFetches(b[3], slot, incarnation));
     refused(b[4], Body::PrefetchBlobs, wire::CreatePrefetchBlobsDirect(b[4], slot, incarnation, 1, 0, &blobs));
     refused(b[5], Body::SteerPrefetches, wire::CreateSteerPrefetchesDirect(b[5], slot, incarnation, 1, &ranks));
+    refused(b[6], Body::Foresee, wire::CreateForeseeDirect(b[6], slot, incarnation));
   }
   EXPECT_TRUE((*client)->check()) << "and its holder is still there";
+}
+
+TEST_F(StoreMessages, OddOutlooksAreRefused) {
+  ASSERT_TRUE(store_.status());
+  const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny", .client = "seer"});
+  ASSERT_TRUE(client);
+  const auto foresee = [&](const std::vector<wire::ForeseenBlob>& blobs) {
+    flatbuffers::FlatBufferBuilder b;
+    return message(b, wire::StoreBody::Foresee,
+                   wire::CreateForeseeDirect(b, (*client)->slot(), (*client)->incarnation(), false, false, &blobs));
+  };
+  const auto first = pack_.experts_list[0];
+  for (const float probability : {std::nanf(""), -0.01F, 1.01F, INFINITY, -INFINITY})
+    EXPECT_THAT(refusal_of(foresee({{first, 1, 0}, {first, probability, 0}})), HasSubstr("with a probability of"));
+  const auto blobs = static_cast<uint32_t>(pack_.manifest.blobs.size());
+  EXPECT_THAT(refusal_of(foresee({{blobs, 1, 0}})), HasSubstr("worker 'seer' foresees blob"));
+  EXPECT_THAT(refusal_of(foresee(std::vector(1025, wire::ForeseenBlob(first, 1, 0)))),
+              HasSubstr("an outlook of 1025 blobs"));
+  EXPECT_FALSE((*client)->try_pin(first)) << "nothing of them has been read";
+  ASSERT_TRUE(socket_.send(foresee(std::vector(1024, wire::ForeseenBlob(first, 1, UINT32_MAX)))));
+  ASSERT_TRUE(socket_.send(foresee({{0, 1, 0}})));  // dense weights
+  EXPECT_TRUE(query_store(store_.endpoint(), std::chrono::seconds(10)));
 }
 
 /// Plans that nobody has made, layers that the model does not have: orders of reading, and nothing else.

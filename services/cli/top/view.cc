@@ -130,6 +130,11 @@ void add_rest(const StoreStatusReport& s, std::vector<Line>& page) {
       n(r.prefetches), r.prefetches == 1 ? "" : "es", n(r.prefetches_used), n(r.prefetches_late),
       n(r.prefetches_wasted), readable_size(r.prefetch_wasted_bytes).c_str(), n(r.prefetches_dropped),
       n(r.prefetches_refused)));
+  if (r.foreseen_below_floor + r.foreseen_over_budget + r.foreseen_early + r.foreseen_guarded > 0)
+    page.push_back(figures("").add(
+        printed("not read ahead: %llu unlikely, %llu too late for the drive, %llu early, %llu for want of anything "
+                "used later",
+                n(r.foreseen_below_floor), n(r.foreseen_over_budget), n(r.foreseen_early), n(r.foreseen_guarded))));
   page.push_back(figures("scrub"));
   page.back().add(printed("%s compared again, ", readable_size(r.scrubbed_bytes).c_str()));
   page.back().add(std::to_string(r.scrub_mismatches) + " changed", r.scrub_mismatches > 0 ? Tone::kBad : Tone::kPlain);
