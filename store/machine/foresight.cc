@@ -7,8 +7,8 @@
 //   patience  one that evicts waits until it would otherwise come late; free room is used at once
 //   guard     it takes nothing that is used sooner than itself (victims.cc)
 //
-// A scan's reads ahead need neither floor nor budget nor patience: they are certain. But they hold at most a quarter of
-// the room, unless more is free.
+// A scan names the next layers in the order of their use, so its reads ahead need neither floor nor budget nor
+// patience. But they take at most a quarter of the room from others.
 
 #include <algorithm>
 #include <utility>
@@ -26,7 +26,7 @@ void StoreMachine::at(Nanos now) { pace_.at(now, loading() > 0); }
 Actions StoreMachine::foresee(uint32_t slot, const SlotOutlook& outlook) {
   Actions actions;
   outlooks_.replace(slot, pace_.now(), outlook);
-  if (!outlook.scan) waste_.adjust();
+  if (!outlook.scan && !outlook.experts.empty()) waste_.adjust();
   schedule(actions);
   return actions;
 }
@@ -130,7 +130,6 @@ void StoreMachine::begin_ahead(Wish& wish, uint64_t offset, Actions& actions) {
   ahead_.push_back(wish.entry), reading_ahead_.push_back(wish.entry);
   if (wish.scan) entry.scanned = true, scanned_bytes_ += entry.blob.length, scanned_.push_back(wish.entry);
   ++counters_.prefetches;
-  due_bytes_.clear();
   begin(wish.entry, ReadClass::kPrefetch, actions);
 }
 

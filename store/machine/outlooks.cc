@@ -49,12 +49,18 @@ void Outlooks::add(const Standing& outlook, const ForeseenEntry& expert, uint32_
 }
 
 void Outlooks::merge(Nanos now, const std::function<std::optional<uint32_t>(uint32_t entry)>& entry_of) {
-  stale_ = false;
+  stale_ = false, ends_ = Nanos::max();
   for (const Wish& wish : wishes_) wish_of_[wish.entry] = 0;
   wishes_.clear();
   horizon_ = Nanos{0};
-  for (const Standing& standing : standing_) {
+  for (Standing& standing : standing_) {
     if (standing.experts.empty()) continue;
+    const Nanos end = standing.since + std::max(2 * standing.furthest, kStandsAtLeast);
+    if (now > end) {
+      standing.experts.clear(), --slots_;
+      continue;
+    }
+    ends_ = std::min(ends_, end);
     horizon_ = std::max(horizon_, standing.since + standing.furthest - now);
     for (const ForeseenEntry& expert : standing.experts)
       if (const auto entry = entry_of(expert.entry)) add(standing, expert, *entry);

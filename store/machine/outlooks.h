@@ -1,6 +1,7 @@
 #pragma once
-// What the workers foresee. Each slot has one standing outlook, and a new one replaces it. All of them are merged into
-// wishes: one for each entry, in the order in which they are to be read.
+// What the workers foresee. Each slot has one standing outlook, and a new one replaces it. One that is not replaced for
+// long is dropped, because its worker does something else. All of them are merged into wishes: one for each entry, in
+// the order in which they are to be read.
 
 #include <array>
 #include <cstdint>
@@ -45,6 +46,9 @@ struct Wish {
 
 class Outlooks {
  public:
+  /// An outlook stands for twice the time to its furthest due, and at least so long.
+  static constexpr Nanos kStandsAtLeast = std::chrono::milliseconds(100);
+
   void resize(size_t entries) { wish_of_.resize(entries); }
   /// An outlook without experts is none.
   void replace(uint32_t slot, Nanos now, const SlotOutlook& outlook);
@@ -53,7 +57,7 @@ class Outlooks {
   void entries_changed() { stale_ = stale_ || any(); }
 
   /// Whether merge() has something to do.
-  bool stale() const { return stale_; }
+  bool stale(Nanos now) const { return stale_ || now > ends_; }
   /// `entry_of`: the entry that holds the bytes of a foreseen one; nullopt: none does.
   void merge(Nanos now, const std::function<std::optional<uint32_t>(uint32_t entry)>& entry_of);
 
@@ -80,6 +84,7 @@ class Outlooks {
   std::array<Standing, kWorkerSlotsMax> standing_;
   size_t slots_ = 0;  ///< that have an outlook
   bool stale_ = false;
+  Nanos ends_ = Nanos::max();  ///< of the first outlook that is dropped
   std::vector<Wish> wishes_;
   std::vector<uint32_t> by_due_;
   std::vector<uint32_t> wish_of_;  ///< by entry: 1 + index of its wish; 0: none

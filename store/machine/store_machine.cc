@@ -249,7 +249,7 @@ void StoreMachine::schedule(Actions& actions) {
   blocked_ = false;
   watch_.tick();
   if (!held_.empty()) leave_held_places(actions);
-  if (outlooks_.stale()) merge_outlooks(actions);
+  if (outlooks_.stale(pace_.now())) merge_outlooks(actions);
   look_again_.reset(), due_bytes_.clear();
   AheadTurn turn;
   while (true) {

@@ -371,8 +371,8 @@ class StoreMachine {
   std::vector<uint32_t> reading_ahead_;  ///< of them, those being read as such, and some that no longer are
   std::vector<uint32_t> scanned_;        ///< entries that are, and some that no longer are
   uint64_t scanned_bytes_ = 0;           ///< of those that are
-  std::vector<double> due_bytes_;  ///< along Outlooks::by_due(): bytes that are probably still to be read by then; empty:
-                                   ///< not counted
+  std::vector<double> due_bytes_;        ///< along Outlooks::by_due(): bytes that are probably still to be read by
+                                         ///< then; empty: not counted
   std::optional<Nanos> look_again_;
   ContentIndex contents_;
   std::map<ContentKey, uint32_t> claims_;  ///< manifest checksums that were verified by reading: the first entry with

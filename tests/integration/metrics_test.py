@@ -25,7 +25,9 @@ COUNTERS = """moestro_prompt_tokens moestro_generated_tokens moestro_requests mo
     moestro_tier_prefetched_wasted moestro_tier_prefetched_wasted_bytes moestro_tier_prefetched_dropped
     moestro_tier_evictions moestro_tier_read_bytes moestro_drive_read_bytes moestro_drive_read_retries
     moestro_worker_steps moestro_worker_step_seconds moestro_worker_stall_seconds moestro_batch_lines
-    moestro_batch_retries moestro_store_read_bytes moestro_preemptions moestro_quarantined""".split(
+    moestro_batch_retries moestro_store_read_bytes moestro_store_foreseen_below_floor
+    moestro_store_foreseen_over_budget moestro_store_foreseen_early moestro_store_foreseen_guarded
+    moestro_preemptions moestro_quarantined""".split(
 )
 GAUGES = """moestro_requests_running moestro_sequences_waiting moestro_sequences_running moestro_workers
     moestro_kv_blocks     moestro_kv_blocks_used moestro_prefix_blocks

@@ -63,7 +63,21 @@ TEST_F(OutlooksTest, WhatSeveralWorkersForeseeIsLikelierAndDueAtTheEarliest) {
   EXPECT_TRUE(wish->leads);
   EXPECT_FALSE(outlooks_.find(2)->leads);
   outlooks_.remove(1);
-  EXPECT_TRUE(outlooks_.stale());
+  EXPECT_TRUE(outlooks_.stale(now_));
+}
+
+TEST_F(OutlooksTest, OneThatIsNotReplacedForLongIsDropped) {
+  foresee(0, {{1, 1, Nanos(5)}});
+  foresee(1, {{2, 1, Outlooks::kStandsAtLeast}});
+  now_ = Outlooks::kStandsAtLeast;
+  EXPECT_FALSE(outlooks_.stale(now_));
+  now_ += Nanos(1);
+  EXPECT_TRUE(outlooks_.stale(now_));
+  foresee(5, {});
+  EXPECT_THAT(order(), ElementsAre(2));
+  now_ = 2 * Outlooks::kStandsAtLeast + Nanos(1);
+  foresee(6, {{3, 1, Nanos(5)}});
+  EXPECT_THAT(order(), ElementsAre(3));
 }
 
 TEST_F(OutlooksTest, AliasesCountForTheEntryThatHoldsTheirBytes) {
