@@ -156,6 +156,7 @@ class BlobSource {
 
   struct Counters {
     uint64_t hits = 0, misses = 0, late = 0, fetched_bytes = 0;
+    uint64_t brought = 0;  ///< of the hits: experts that were read since their last use here, ahead or for another
   };
   virtual Counters counters() const = 0;
 

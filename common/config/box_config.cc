@@ -98,8 +98,9 @@ void add_devices(Schema& schema, BoxConfig::Workers& c) {
                       "policy with the fewest recent misses",
               .value = "POLICY", .theme = kPrefetch});
   schema.add({.key = "workers.predict", .flag = "--predict", .field = &c.predict,
-              .help = "On a device with its own memory: the predictor that chooses which experts to prefetch. auto: a "
-                      "mixture of all predictors, calibrated while it runs. none: no prefetching",
+              .help = "The predictor that chooses which experts to read ahead from the drive and, on a device with its "
+                      "own memory, to copy there early. auto: a mixture of all predictors, calibrated while it runs. "
+                      "none: no prefetching",
               .value = "PREDICTOR", .theme = kPrefetch});
   schema.add({.key = "workers.cuda_graphs", .flag = "--cuda-graphs", .field = &c.cuda_graphs,
               .choices = {"on", "off"},

@@ -12,10 +12,6 @@ namespace moestro::tier {
 namespace {
 
 constexpr size_t kCandidatesMax = 64;     ///< prefetches that one forecast is good for
-constexpr float kRateNew = 1.0F / 32;     ///< weight of the newest pass in an expert's rate
-constexpr double kErrorKept = 0.999;      ///< of errors, a layer later
-constexpr float kScanLikely = 0.3F;       ///< of a scan's forecast, where there is one
-constexpr int32_t kScanLayersAhead = 2;
 
 /// Shares of a prompt's tokens that were added one by one are those that were divided.
 float rounded(float weight) {
@@ -49,7 +45,7 @@ LayerCounters operator-(const LayerCounters& now, const LayerCounters& before) {
 DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen)
     : options(given),
       policy(std::move(chosen)),
-      calibration(given.layers),
+      forecast(given.layers, given.experts),
       pace(given.link_bytes_per_s, given.link_latency),
       waste(given.how.floor, waste_limit(given), kWasteWindow * static_cast<double>(given.expert_bytes)) {
   MOESTRO_CHECK(given.layers > 0 && given.experts > 0 && given.slots > 0 && given.expert_bytes > 0 &&
@@ -57,8 +53,6 @@ DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePo
                 "a tier without room");
   const auto keys = static_cast<size_t>(given.layers) * static_cast<size_t>(given.experts);
   entries.resize(keys);
-  likely.resize(keys);
-  row_known.resize(static_cast<size_t>(given.layers));
   by_layer.resize(static_cast<size_t>(given.layers));
   used.resize(static_cast<size_t>(given.experts));
   slots.resize(static_cast<size_t>(given.slots));
@@ -125,20 +119,14 @@ void DeviceTier::Impl::pass_by(int32_t layer) {
   std::erase_if(candidates, [&](const Candidate& c) { return layer_of(c.key) == layer; });
 }
 
-/// How often each expert of the layer is used, and whether the forecast knew better than that.
-void DeviceTier::Impl::count_rates(int32_t layer) {
-  const auto first = static_cast<size_t>(layer) * used.size();
-  const bool told = row_known[static_cast<size_t>(layer)] != 0;
-  if (told) forecast_error *= kErrorKept, rate_error *= kErrorKept;
-  for (size_t e = 0; e < used.size(); ++e) {
-    const auto came = static_cast<float>(used[e]);
-    float& rate = entries[first + e].rate;
-    if (told) {
-      forecast_error += (came - likely[first + e]) * (came - likely[first + e]);
-      rate_error += (came - rate) * (came - rate);
-    }
-    rate += kRateNew * (came - rate);
+/// Forecasts that reach the floor only as the predictor gives them.
+uint64_t DeviceTier::Impl::corrected_below_floor(const prediction::Forecast& told) const {
+  uint64_t below = 0;
+  for (Key key = 0; key < entries.size(); ++key) {
+    const float p = told.row(layer_of(key))[key % static_cast<Key>(options.experts)];
+    below += p >= options.how.floor && forecast.probability(key) < options.how.floor;
   }
+  return below;
 }
 
 void DeviceTier::Impl::plan_prefetches() {
@@ -149,17 +137,17 @@ void DeviceTier::Impl::plan_prefetches() {
   for (Key key = 0; key < entries.size(); ++key) {
     Entry& entry = entries[key];
     const int32_t ahead = distance(layer_of(key));
-    const bool likely_enough = likely[key] >= floor && ahead <= horizon;
-    if (entry.standing && likely[key] < kDropBelow * options.how.floor) {
+    const float likely = forecast.probability(key);
+    const bool likely_enough = likely >= floor && ahead <= horizon;
+    if (entry.standing && likely < kDropBelow * options.how.floor) {
       entry.standing = false;
       if (entry.state == State::kCopying) drop(key, true);
     }
     if (entry.state == State::kWhole || entry.needed > 0) continue;
-    counters.throttled += !likely_enough && ahead <= horizon && likely[key] >= options.how.floor;
+    counters.throttled += !likely_enough && ahead <= horizon && likely >= options.how.floor;
     if (!likely_enough && !entry.standing) continue;
-    const float near =
-        options.how.proximity ? 1 - static_cast<float>(ahead - 1) / static_cast<float>(options.layers) : 1;
-    candidates.push_back({key, likely[key], likely[key] * near});
+    const float near = options.how.proximity ? proximity(ahead, options.layers) : 1;
+    candidates.push_back({key, likely, likely * near});
   }
   const auto first = [](const Candidate& a, const Candidate& b) {
     return a.priority != b.priority ? a.priority > b.priority : a.key < b.key;
@@ -176,7 +164,7 @@ void DeviceTier::Impl::plan_scan() {
     const int32_t layer = at + ahead;
     const Key first = static_cast<Key>(layer * options.experts);
     for (Key key = first; key < first + static_cast<Key>(options.experts); ++key) {
-      const bool likely_enough = row_known[static_cast<size_t>(layer)] == 0 || likely[key] >= kScanLikely;
+      const bool likely_enough = !forecast.knows(layer) || forecast.probability(key) >= kScanLikely;
       if (entries[key].state != State::kWhole && entries[key].needed == 0 && likely_enough)
         candidates.push_back({key, 1, 1});
     }
@@ -191,7 +179,7 @@ void DeviceTier::begin_step(Nanos, bool scan) {
   Impl& t = *impl_;
   if (t.scan != scan) {
     t.candidates.clear();
-    std::ranges::fill(t.row_known, uint8_t{0});
+    t.forecast.clear();
   }
   t.scan = scan, t.at = t.held_layer = -1;
   if (scan) t.plan_scan();
@@ -215,8 +203,7 @@ void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted
   t.pass_by(layer);
   for (size_t i = 0; i < wanted.size(); ++i) found[i] = t.found(wanted[i].key, rounded(wanted[i].weight));
   if (t.scan) return t.plan_scan();
-  t.calibration.routed(layer, t.used);
-  t.count_rates(layer);
+  t.forecast.routed(layer, t.used);
 }
 
 void DeviceTier::foresee(Nanos, int32_t layer, const prediction::Forecast& forecast) {
@@ -225,30 +212,16 @@ void DeviceTier::foresee(Nanos, int32_t layer, const prediction::Forecast& forec
                     layer < t.options.layers,
                 "a forecast of another model");
   t.at = layer;
-  uint64_t below = 0;
-  for (int32_t target = 0; target < t.options.layers; ++target) {
-    const auto row = forecast.row(target);
-    const int32_t ahead = t.distance(target);
-    bool known = false;
-    for (size_t e = 0; e < row.size(); ++e) {
-      const float q = t.options.how.calibrate && !t.scan ? t.calibration.probability(row[e], ahead) : row[e];
-      t.likely[static_cast<size_t>(target) * row.size() + e] = q;
-      known = known || row[e] > 0;
-      below += row[e] >= t.options.how.floor && q < t.options.how.floor;
-    }
-    t.row_known[static_cast<size_t>(target)] = known;
-    t.foreseen = t.foreseen || known;
-  }
+  t.forecast.foresee(layer, forecast, t.options.how.calibrate && !t.scan);
   if (t.scan) return t.plan_scan();
-  t.counters.below_floor += below;
-  t.calibration.foreseen(layer, forecast);
+  if (t.options.how.calibrate) t.counters.below_floor += t.corrected_below_floor(forecast);
   if (t.options.prefetch) t.plan_prefetches();
 }
 
 void DeviceTier::unforeseen() {
   if (impl_->scan) return;  // a scan's own candidates, and no forecast beside them
   impl_->candidates.clear();
-  std::ranges::fill(impl_->row_known, uint8_t{0});
+  impl_->forecast.clear();
 }
 
 void DeviceTier::released(Nanos, Key key) {

@@ -22,11 +22,11 @@
 #include "common/clock.h"
 #include "common/policy/cache_policy.h"
 #include "common/prediction/forecast.h"
+#include "common/tier/calibrated_forecast.h"
 #include "common/tier/prefetch_rules.h"
 
 namespace moestro::tier {
 
-using Key = uint32_t;   ///< moe_layer * experts + expert
 using Slot = uint32_t;  ///< of `slots` equal ones in device memory
 
 /// Limits that keep prefetching from doing harm. Each can be turned off, so that replay shows what it is worth.

@@ -1,8 +1,8 @@
 #pragma once
-// How much a step asks of its predictor. If nothing had to be copied for some steps, all experts in use are on the
-// device. Then forecasts are made only occasionally, so that their accuracy stays known. Predictors still count what is
-// routed, because they need it when experts are missing again. If every expert has a slot, that cannot happen, and
-// predictors do nothing.
+// How much a step asks of its predictor. If nothing had to be brought for some steps, all experts in use are there: on
+// the device, or in host memory. Then forecasts are made only occasionally, so that their accuracy stays known.
+// Predictors still count what is routed, because they need it when experts are missing again. If every expert has a
+// slot, that hardly happens, and predictors do nothing.
 
 #include <cstdint>
 
@@ -18,10 +18,10 @@ class ForecastNeed {
  public:
   explicit ForecastNeed(bool all_fit) : calm_steps_(all_fit ? kCalmStepsAllFit : kCalmSteps), all_fit_(all_fit) {}
 
-  /// `moved_bytes`: all bytes that the link has carried so far.
-  Need begin_step(uint64_t moved_bytes) {
-    calm_ = moved_bytes == moved_bytes_ ? calm_ + 1 : 0;
-    moved_bytes_ = moved_bytes;
+  /// `brought`: a count that grows with everything that is brought, such as the bytes that the link has carried.
+  Need begin_step(uint64_t brought) {
+    calm_ = brought == brought_ ? calm_ + 1 : 0;
+    brought_ = brought;
     if (calm_ < calm_steps_) need_ = Need::kForecasts;
     else if (all_fit_) need_ = Need::kNothing;
     else need_ = calm_ % kLook == 0 ? Need::kForecasts : Need::kCounts;
@@ -38,7 +38,7 @@ class ForecastNeed {
   static constexpr uint32_t kCalmSteps = 32, kCalmStepsAllFit = 4, kLook = 16;
   const uint32_t calm_steps_;
   const bool all_fit_;
-  uint64_t moved_bytes_ = UINT64_MAX;
+  uint64_t brought_ = UINT64_MAX;
   uint32_t calm_ = 0;
   Need need_ = Need::kForecasts;
 };

@@ -6,24 +6,11 @@
 namespace moestro::tier {
 namespace {
 
-constexpr double kNew = 1.0 / 16;          ///< weight of the newest layer in the mean
-constexpr double kMeasuredBytes = 64e6;    ///< bytes over which a measured rate forgets
-constexpr Nanos kPause = std::chrono::seconds(1);  ///< longer between two routers: nobody asked for anything
+constexpr double kMeasuredBytes = 64e6;  ///< bytes over which a measured rate forgets
 
 double seconds(Nanos time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
-
-void LinkPace::routed(Nanos now, int32_t layers, bool scan) {
-  const Nanos took = now - last_;
-  if (any_ && layers > 0 && took >= Nanos{0} && took < kPause) {
-    Nanos& mean = layer_[scan ? 1 : 0];
-    const Nanos each = took / layers;
-    mean =
-        mean == Nanos{0} ? each : mean + Nanos(static_cast<int64_t>(kNew * static_cast<double>((each - mean).count())));
-  }
-  last_ = now, any_ = true;
-}
 
 void LinkPace::carried(uint64_t bytes, Nanos took) {
   sum_bytes_ += static_cast<double>(bytes), sum_seconds_ += seconds(took);
@@ -32,9 +19,9 @@ void LinkPace::carried(uint64_t bytes, Nanos took) {
 }
 
 double LinkPace::room(Nanos now, int32_t distance, bool scan) const {
-  const Nanos each = layer_[scan ? 1 : 0];
+  const Nanos each = layers_.per_layer(scan);
   if (bytes_per_s_ <= 0 || each == Nanos{0}) return std::numeric_limits<double>::infinity();
-  return std::max(0.0, seconds(each * distance - (now - last_))) * bytes_per_s_;
+  return std::max(0.0, seconds(each * distance - (now - layers_.last()))) * bytes_per_s_;
 }
 
 Nanos LinkPace::time_of(uint64_t bytes) const {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/clock.h"
+#include "common/tier/layer_pace.h"
 
 namespace moestro::tier {
 
@@ -11,13 +11,13 @@ class LinkPace {
  public:
   LinkPace(double bytes_per_s, Nanos latency) : bytes_per_s_(bytes_per_s), latency_(latency) {}
 
-  /// `layers`: the number of MoE layers since the previous router. `scan` steps are measured separately.
-  void routed(Nanos now, int32_t layers, bool scan);
+  /// As LayerPace.
+  void routed(Nanos now, int32_t layers, bool scan) { layers_.routed(now, layers, scan); }
   void carried(uint64_t bytes, Nanos took);
 
   double bytes_per_s() const { return bytes_per_s_; }
   /// 0: no layer has been timed yet.
-  Nanos per_layer() const { return layer_[0]; }
+  Nanos per_layer() const { return layers_.per_layer(false); }
   /// Bytes that the link can carry before a layer `distance` ahead of the last router needs them. Unlimited if nothing
   /// is known.
   double room(Nanos now, int32_t distance, bool scan) const;
@@ -26,9 +26,7 @@ class LinkPace {
  private:
   double bytes_per_s_;
   Nanos latency_;
-  Nanos last_{0};
-  bool any_ = false;
-  Nanos layer_[2]{};  ///< by scan
+  LayerPace layers_;
   double sum_bytes_ = 0, sum_seconds_ = 0;
 };
 

@@ -11,12 +11,21 @@ namespace moestro::tier {
 inline constexpr float kPrefetchFloor = 0.25F;
 /// Of the floor: a prefetch that has become less likely than this is given up.
 inline constexpr float kDropBelow = 0.5F;
+/// Of what a forecast says of a scan, where it says anything: a scan prefetches what is at least as likely.
+inline constexpr float kScanLikely = 0.3F;
+/// Layers that a scan prefetches, whole and in order.
+inline constexpr int32_t kScanLayersAhead = 2;
 /// A prefetch that evicts waits until the link needs this share of the time left for what is due by then.
 inline constexpr double kEarly = 1.5;
 /// A quarter of the room is what a scan may hold ahead of its demands.
 inline constexpr uint64_t kScanShare = 4;
 /// Experts carried over which the waste is measured.
 inline constexpr double kWasteWindow = 512;
+
+/// Priority is activation probability times this. `ahead`: layers until the router, 1 to `layers`.
+constexpr float proximity(int32_t ahead, int32_t layers) {
+  return 1 - static_cast<float>(ahead - 1) / static_cast<float>(layers);
+}
 
 /// The share of the moved bytes that prefetches may waste. If `room` holds at least a fifth of `all`, most needed
 /// experts are present. With less room, prefetching is the main use of the link, and it may carry 1.4 times what is

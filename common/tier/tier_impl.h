@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "common/tier/calibrated_forecast.h"
 #include "common/tier/device_tier.h"
-#include "common/tier/forecast_calibration.h"
 #include "common/tier/link_pace.h"
 #include "common/tier/waste_limit.h"
 
@@ -26,7 +26,6 @@ struct DeviceTier::Impl {
     uint64_t sent = 0;
     uint64_t given = 0;    ///< bytes given to the link, of which `sent` have arrived
     float weight = 1;      ///< of its last use
-    float rate = 0;        ///< share of its layer's passes that used it; recent passes count most
   };
   struct Candidate {
     Key key = 0;
@@ -47,7 +46,7 @@ struct DeviceTier::Impl {
 
   // The step.
   void pass_by(int32_t layer);
-  void count_rates(int32_t layer);
+  uint64_t corrected_below_floor(const prediction::Forecast& told) const;
   Found found(Key key, float weight);
   void demand(Key key);
   void drop(Key key, bool was_false);
@@ -77,13 +76,12 @@ struct DeviceTier::Impl {
   void take_slot(Key key);
   double passes_until(Key key, float probability) const;
   float worth(Key key) const;
-  bool forecast_leads() const { return foreseen && forecast_error <= rate_error; }
 
   std::string check() const;
 
   TierOptions options;
   std::unique_ptr<policy::CachePolicy> policy;
-  ForecastCalibration calibration;
+  CalibratedForecast forecast;
   LinkPace pace;
   WasteLimit waste;
   TierCounters counters;                ///< except what is counted by layer
@@ -97,18 +95,12 @@ struct DeviceTier::Impl {
   std::vector<Candidate> candidates;    ///< by priority, the highest first
   std::vector<double> due;              ///< [distance]: bytes that are probably to be brought for layers until there;
                                         ///< empty: not counted yet
-  std::vector<float> likely;            ///< [key]: calibrated probability of its next pass; 0: nothing is known
-  std::vector<uint8_t> row_known;       ///< [layer]: the forecast covers this layer
   std::vector<uint8_t> used;            ///< [experts] of the layer that was routed last
   std::vector<Chunk> on_link;           ///< in the order in which they were given
   int32_t at = -1;                      ///< the layer that was routed last
   int32_t held_layer = -1;              ///< hold()
   bool scan = false;
   bool always_ready = false;
-  bool foreseen = false;                ///< there has been a forecast
-  double forecast_error = 0,
-         rate_error = 0;                ///< squared errors of the forecasts and of the experts' own rates; old ones
-                                        ///< fade
   double time = 0;                      ///< uses: one a (step, expert) of decoding
   uint64_t orders = 0;
   int32_t whole = 0;

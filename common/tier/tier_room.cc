@@ -23,19 +23,19 @@ constexpr const uint32_t kGroup = 0;
 }  // namespace
 
 float DeviceTier::Impl::worth(Key key) const {
-  return forecast_leads() && row_known[static_cast<size_t>(layer_of(key))] != 0 ? likely[key] : entries[key].rate;
+  return forecast.leads() && forecast.knows(layer_of(key)) ? forecast.probability(key) : forecast.rate(key);
 }
 
 double DeviceTier::Impl::passes_until(Key key, float probability) const {
   const double q = std::clamp(static_cast<double>(probability), 0.0, 1.0);
-  const double later = kOwnRate * static_cast<double>(entries[key].rate) + (1 - kOwnRate) * q;
+  const double later = kOwnRate * static_cast<double>(forecast.rate(key)) + (1 - kOwnRate) * q;
   return tier::passes_until(static_cast<double>(distance(layer_of(key))) / options.layers, q, later);
 }
 
 /// The policy names those it would give up first; of them the forecast takes the one whose next use is furthest.
 std::optional<Key> DeviceTier::Impl::victim() {
   looked_at.clear();
-  const size_t choices = !forecast_leads() || scan ? 1
+  const size_t choices = !forecast.leads() || scan ? 1
                          : options.how.choices > 0 ? static_cast<size_t>(options.how.choices)
                                                    : std::max<size_t>(1, entries.size() / kChoicesShare);
   policy->victim({{&kGroup, 1}, time, {}}, [&](uint32_t key) -> policy::Verdict {

@@ -111,7 +111,9 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
       .add_option("--cache", o.cache, "On a device with its own memory: the policy that chooses which expert to evict")
       ->capture_default_str()
       ->type_name("POLICY");
-  engine.add_option("--predict", o.predict, "On such a device: the predictor that chooses which experts to prefetch")
+  engine
+      .add_option("--predict", o.predict,
+                  "On such a device, or with --store: the predictor that chooses which experts to prefetch")
       ->capture_default_str()
       ->type_name("PREDICTOR");
   engine.add_option("--cuda-graphs", o.cuda_graphs, "Launch the decode steps of a GPU as CUDA graphs")

@@ -130,7 +130,7 @@ void say_places(const std::string& name, const PlacesReport& places) {
 Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting,
                   bool& attach_anew) {
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
-  std::unique_ptr<WorkerHistory> history;  // where a predictor reads it, which the device has
+  std::unique_ptr<WorkerHistory> history;  // where a predictor reads it; outlives the device, which has that
   MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, o.engine, *client, *lasting.ops,
                                                                      lasting.cuda.get(), lasting.clock));
   MOESTRO_ASSIGN_OR_RETURN(auto engine,
@@ -150,8 +150,7 @@ Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> cl
   say_places(o.name, report_places(look_at_places(o.places, lasting.cuda.get(), weight_nodes)));
   for (const std::string& line : device.memory_table()) log::info("{}: memory of the device: {}", o.name, line);
   MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
-  if (device.experts() != nullptr && o.device.predict != "none")
-    history = make_history(o, engine->spec(), client->manifest().identity);
+  if (o.device.predict != "none") history = make_history(o, engine->spec(), client->manifest().identity);
   MOESTRO_RETURN_IF_ERROR(
       device.attach(*engine, lasting.timeline.get(), history == nullptr ? nullptr : &history->view()));
   if (!lasting.signals) lasting.signals = std::make_unique<DrainOnSignal>();

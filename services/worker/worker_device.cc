@@ -7,13 +7,10 @@
 namespace moestro::device {
 
 Status check_worker_device(const WorkerDeviceOptions& options) {
-  if (options.spec.kind == config::DeviceSpec::Kind::kCpu) {
-    const std::string why = "' is for a device with a memory of its own: the CPU computes experts where they lie";
-    if (options.predict != "auto" && options.predict != "none")
-      return invalid_argument("--predict (workers.predict) '" + options.predict + why);
-    if (options.cache != "auto")
-      return invalid_argument("--cache (workers.cache) '" + options.cache + why + "; the store's policy is --policy");
-  }
+  if (options.spec.kind == config::DeviceSpec::Kind::kCpu && options.cache != "auto")
+    return invalid_argument("--cache (workers.cache) '" + options.cache +
+                            "' is for a device with a memory of its own: the CPU computes experts where they lie; the "
+                            "store's policy is --policy");
   MOESTRO_RETURN_IF_ERROR(
       policy::make_device_policy(options.cache, {1, 1}).status().with_context("--cache (workers.cache)"));
   return prediction::make_predictor(options.predict, {.shape = {.layers = 2, .experts = 2, .top_k = 1}})
@@ -24,22 +21,29 @@ Status check_worker_device(const WorkerDeviceOptions& options) {
 Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, const engine::EngineOptions& engine,
                                           store::BlobSource& host, kernels::Ops& cpu_ops, cuda::CudaDevice* cuda,
                                           const Clock& clock) {
-  WorkerDevice made(options, host, cpu_ops, cuda);
-  if (options.spec.kind == config::DeviceSpec::Kind::kCpu) return made;
-  DeviceExpertsOptions of{.device = options.spec.emulated,
-                          .precision = engine.expert_precision.value_or(host.manifest().expert_precisions.front()),
-                          .cache = options.cache,
-                          .prefetch = options.predict != "none"};
-  if (cuda != nullptr) {
-    MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs, cuda::device_needs(host.manifest(), engine, of.precision));
-    MOESTRO_ASSIGN_OR_RETURN(made.budget_, cuda->share_out(needs));
-    of.cuda = CudaSlots{.functions = &cuda->functions(),
-                        .index = cuda->index(),
-                        .compute = cuda->ops().stream(),
-                        .bytes = made.budget_.slots * needs.expert_bytes};
-  }
-  MOESTRO_ASSIGN_OR_RETURN(made.experts_, DeviceExperts::create(host, of, clock));
+  WorkerDevice made(options, engine.expert_precision, host, cpu_ops, cuda, clock);
+  if (options.spec.kind != config::DeviceSpec::Kind::kCpu) MOESTRO_RETURN_IF_ERROR(made.give_memory(engine));
   return made;
+}
+
+DType WorkerDevice::precision() const { return precision_.value_or(host_->manifest().expert_precisions.front()); }
+
+/// A device's own memory, and what brings experts there.
+Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
+  DeviceExpertsOptions of{.device = options_.spec.emulated,
+                          .precision = precision(),
+                          .cache = options_.cache,
+                          .prefetch = options_.predict != "none"};
+  if (cuda_ != nullptr) {
+    MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs, cuda::device_needs(host_->manifest(), engine, of.precision));
+    MOESTRO_ASSIGN_OR_RETURN(budget_, cuda_->share_out(needs));
+    of.cuda = CudaSlots{.functions = &cuda_->functions(),
+                        .index = cuda_->index(),
+                        .compute = cuda_->ops().stream(),
+                        .bytes = budget_.slots * needs.expert_bytes};
+  }
+  MOESTRO_ASSIGN_OR_RETURN(experts_, DeviceExperts::create(*host_, of, *clock_));
+  return Status::ok();
 }
 
 engine::Backend WorkerDevice::backend() const {
@@ -60,16 +64,20 @@ Status WorkerDevice::check() const {
 }
 
 Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::HistoryView* history) {
-  if (!experts_) return Status::ok();
+  const bool predicts = options_.predict != "none";
+  if (!experts_ && !predicts) return Status::ok();
+  if (predicts) {
+    MOESTRO_ASSIGN_OR_RETURN(outlook_, HostOutlook::create(*host_, precision(), experts_.get(), *clock_));
+  }
+  ExpertTier& tier = experts_ ? static_cast<ExpertTier&>(*experts_) : *outlook_;
   const auto top_k = static_cast<int32_t>(engine.spec().moe().top_k);
   std::unique_ptr<prediction::Predictor> predictor;
-  if (options_.predict != "none") {
-    const prediction::PredictorShape shape{
-        .layers = experts_->layers(), .experts = experts_->experts(), .top_k = top_k};
+  if (predicts) {
+    const prediction::PredictorShape shape{.layers = tier.layers(), .experts = tier.experts(), .top_k = top_k};
     MOESTRO_ASSIGN_OR_RETURN(predictor,
                              prediction::make_predictor(options_.predict, {.shape = shape, .history = history}));
   }
-  foresight_ = std::make_unique<Foresight>(*experts_, std::move(predictor), top_k);
+  foresight_ = std::make_unique<Foresight>(tier, std::move(predictor), top_k, experts_ ? outlook_.get() : nullptr);
   std::vector<int32_t> model_layers;
   for (size_t l = 0; l < engine.spec().layers.size(); ++l)
     if (engine.spec().layers[l].moe_index) model_layers.push_back(static_cast<int32_t>(l));
@@ -79,7 +87,7 @@ Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, c
 }
 
 std::string WorkerDevice::describe() const {
-  if (!experts_) return "experts where they lie in the store's memory";
+  if (!experts_) return "experts where they lie in the store's memory, prediction " + options_.predict;
   return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + std::to_string(experts_->slots()) + " of " +
          std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device, cache " + options_.cache +
          ", prediction " + options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());

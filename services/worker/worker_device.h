@@ -1,6 +1,6 @@
 #pragma once
-// The layer between store and engine: on the CPU, which reads experts in place, it does nothing; otherwise it is a
-// device's own memory and the link that brings experts there.
+// The layer between store and engine: a device's own memory and the link that brings experts there, or nothing on the
+// CPU, which reads experts in place; and for both the predictor of what is needed next.
 
 #include <memory>
 #include <string>
@@ -11,6 +11,7 @@
 #include "services/worker/cuda/cuda_device.h"
 #include "services/worker/device/device_experts.h"
 #include "services/worker/device/foresight.h"
+#include "services/worker/device/host_outlook.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/engine/pass.h"
 
@@ -19,7 +20,7 @@ namespace moestro::device {
 struct WorkerDeviceOptions {
   config::DeviceSpec spec;
   std::string cache = "auto";    ///< policy::make_device_policy
-  std::string predict = "auto";  ///< prediction::make_predictor; none: experts are copied on demand
+  std::string predict = "auto";  ///< prediction::make_predictor; none: experts are brought on demand
   bool cuda_graphs = true;       ///< cuda::CudaParts
 };
 
@@ -38,7 +39,7 @@ class WorkerDevice {
   store::BlobSource& source() { return experts_ ? static_cast<store::BlobSource&>(*experts_) : *host_; }
   /// The engine's backend.
   engine::Backend backend() const;
-  /// Lets the engine report its routes to the device. `timeline` and `history` may be null; all outlive the engine's
+  /// Lets the engine report its routes to the predictor, and to the device. `timeline` and `history` may be null; all outlive the engine's
   /// steps.
   Status attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::HistoryView* history);
 
@@ -52,16 +53,21 @@ class WorkerDevice {
   std::vector<std::string> memory_table() const { return budget_.table(); }
 
  private:
-  WorkerDevice(const WorkerDeviceOptions& options, store::BlobSource& host, kernels::Ops& cpu_ops,
-               cuda::CudaDevice* cuda)
-      : options_(options), host_(&host), cpu_ops_(&cpu_ops), cuda_(cuda) {}
+  WorkerDevice(const WorkerDeviceOptions& options, std::optional<DType> precision, store::BlobSource& host,
+               kernels::Ops& cpu_ops, cuda::CudaDevice* cuda, const Clock& clock)
+      : options_(options), precision_(precision), host_(&host), cpu_ops_(&cpu_ops), clock_(&clock), cuda_(cuda) {}
+  Status give_memory(const engine::EngineOptions& engine);
+  DType precision() const;
 
   WorkerDeviceOptions options_;
+  std::optional<DType> precision_;  ///< of the experts; nullopt: the pack's first
   store::BlobSource* host_;
   kernels::Ops* cpu_ops_;
+  const Clock* clock_;
   cuda::CudaDevice* cuda_;  ///< null: the CPU computes
   cuda::DeviceBudget budget_;
   std::unique_ptr<DeviceExperts> experts_;
+  std::unique_ptr<HostOutlook> outlook_;  ///< null: nothing is predicted
   std::unique_ptr<Foresight> foresight_;
 };
 

@@ -110,7 +110,8 @@ void StoreClient::let_go(BlobState& state) {
 
 StoreClient::Seen StoreClient::see(const TableEntry& entry) {
   const uint32_t finds = words::load(entry.found_wrong, std::memory_order_acquire);
-  return {finds, ResidencyWord::state(words::load(entry.word, std::memory_order_seq_cst))};
+  const uint64_t word = words::load(entry.word, std::memory_order_seq_cst);
+  return {finds, ResidencyWord::state(word), static_cast<uint8_t>(ResidencyWord::generation(word))};
 }
 
 std::optional<StoreClient::Seen> StoreClient::pin_if_resident(BlobState& state) {
@@ -162,6 +163,7 @@ Lease StoreClient::lease(uint32_t blob, const Seen& seen) {
   BlobState& state = blobs_[blob];
   const uint64_t offset = words::load(state.entry->offset, std::memory_order_relaxed);  // after the word: it is ours
   state.use = Use::kLeased;
+  state.generation = seen.generation;
   return Lease(this, blob, arena_ + offset, state.length, seen.finds);
 }
 
@@ -181,6 +183,7 @@ std::optional<Lease> StoreClient::try_pin(uint32_t blob, UseWeight weight) {
   if (!seen || !seen->resident()) return std::nullopt;
   if (state.use != Use::kNone) drop(blob);  // it will not arrive a second time
   counters_.hits += !state.dense;
+  counters_.brought += !state.dense && state.generation != seen->generation;
   told_->hits.store(counters_.hits, std::memory_order_relaxed);
   return lease(blob, *seen);
 }

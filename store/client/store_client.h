@@ -78,6 +78,7 @@ class StoreClient final : public BlobSource {
     bool dense : 1 = false;
     bool held : 1 = false;    ///< dense: stays pinned
     bool pinned : 1 = false;  ///< by this blob; the word stays set while a twin needs it
+    uint8_t generation = 0;   ///< the last bits of that of its last lease
     uint32_t twin = kNoTwin;  ///< another blob of this model with the same entry; they form a ring
   };
   static_assert(sizeof(BlobState) == 32);
@@ -86,6 +87,7 @@ class StoreClient final : public BlobSource {
   struct Seen {
     uint32_t finds = 0;  ///< how often its bytes had been found wrong
     Residency residency = Residency::kAbsent;
+    uint8_t generation = 0;  ///< its last bits
     bool resident() const { return residency == Residency::kResident; }
   };
   static Seen see(const TableEntry& entry);

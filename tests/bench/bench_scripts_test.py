@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench
 serve, scripts/plot_replay on sweeps of moestro replay, scripts/convert_routes.py on foreign traces,
-scripts/make_even_routes.py, tables of
-scripts/bench_serving and scripts/bench_prefetch, and what they refuse. Nothing is measured."""
+scripts/make_even_routes.py, tables of scripts/bench_serving, scripts/bench_prefetch and scripts/bench_ahead, and what
+they refuse. Nothing is measured."""
 
 import json
 import pathlib
@@ -257,6 +257,56 @@ FAKE_TESTS = {
     "device_live_speed_test": "live speed: 13 of 128 slots, copy 1x: 33.0 tokens/s, on demand + lru 30.0, speed-up "
                               "1.10 of 1.33 possible; hits 80.0 % and 1.0 %"
 }
+
+
+class BenchAhead(unittest.TestCase):
+    """Stall of the methods in ms per token: the aims are counted from on demand with LRU."""
+
+    def bench(self, stalls, *options, reads=1):
+        names = ("on demand, lru", "on demand, default policy", "foreseen", "foreseen without error", "clairvoyant")
+        rows = [
+            dict(resident_percent=25, read_per_expert=reads, method=name, stall_ms_per_token=stall,
+                 time_ms_per_token=10 + stall, bytes_per_token=moved)
+            for name, (stall, moved) in zip(names, stalls)
+        ]
+        with tempfile.TemporaryDirectory() as home:
+            program = pathlib.Path(home) / "moestro_ahead_bench"
+            program.write_text(f"#!/bin/sh\necho '{json.dumps(rows)}'\n")
+            program.chmod(0o755)
+            return run("bench_ahead", "--bin", home, *options)
+
+    def test_rows_say_what_is_reached(self):
+        ran = self.bench([(10, 100), (8, 90), (4, 150), (1, 80), (2, 70)], "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        rows = json.loads(ran.stdout)
+        self.assertEqual({key for r in rows for key in r},
+                         {"what", "setting", "value", "unit", "beside", "ratio", "aim", "reached"})
+        of = {r["what"]: r for r in rows}
+        self.assertEqual((of["gap in stall closed"]["value"], of["gap in stall closed"]["reached"]), (0.75, True))
+        self.assertEqual(of["bytes read per token, foreseen"]["ratio"], 1.5)
+        self.assertIs(of["bytes read per token, foreseen"]["reached"], False)
+        self.assertIs(of["stall per token, foreseen"]["reached"], True)
+        self.assertIsNone(of["stall per token, foreseen without error"]["aim"])
+
+    def test_where_a_read_costs_two_experts_the_gap_has_no_aim(self):
+        rows = json.loads(self.bench([(10, 1)] * 4 + [(2, 1)], "--json", reads=2).stdout)
+        self.assertEqual((rows[0]["value"], rows[0]["aim"], rows[0]["reached"]), (0, None, None))
+
+    def test_the_table_names_what_was_missed(self):
+        ran = self.bench([(10, 100), (8, 90), (11, 90), (1, 80), (2, 70)])
+        self.assertIn("| 25 % | 1 | 10.00 ms (100 %) | 8.00 ms (90 %) | 11.00 ms (90 %) |", ran.stdout)
+        self.assertIn("missed: gap in stall closed", ran.stderr)
+        self.assertIn("missed: stall per token, foreseen", ran.stderr)
+
+    def test_without_stall_there_is_no_gap(self):
+        ran = self.bench([(0, 0)] * 5)
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        self.assertTrue(ran.stdout.strip().endswith("| - |"), ran.stdout)
+
+    def test_a_program_that_is_not_there_is_named(self):
+        ran = run("bench_ahead", "--bin", "/nowhere")
+        self.assertEqual((ran.returncode, ran.stdout), (1, ""))
+        self.assertIn("/nowhere/moestro_ahead_bench", ran.stderr)
 
 
 class BenchPrefetch(unittest.TestCase):

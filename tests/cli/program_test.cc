@@ -40,7 +40,7 @@ TEST(Program, WrongCommandLinesExitWith2AndOneLine) {
       {{"up", "--model", "a", "--model", "b"}, "--model"},
       {{"up", "--model", "a", "--device", "gpu"}, "--device (workers.device): 'gpu' is no device"},
       {{"up", "--model", "a", "--device", "emulated:vram=1G"}, "link=RATE is missing"},
-      {{"up", "--model", "a", "--predict", "gate"}, "is for a device with a memory of its own"},
+      {{"up", "--model", "a", "--predict", "tarot"}, "--predict (workers.predict)"},
       {{"up", "--model", "a", "--cache", "lru"}, "is for a device with a memory of its own"},
       {{"up", "--model", "a", "--device", "emulated:vram=1G,link=1G", "--cache", "tarot"}, "--cache (workers.cache)"},
       {{"up", "--model", "a", "--device", "emulated:vram=1G,link=1G", "--predict", "tarot"},

@@ -120,7 +120,7 @@ class CudaExpertsDriver {
     for (uint32_t l = 0; l < options_.layers; ++l)
       for (float& p : forecast.row(static_cast<int32_t>(l)))
         if (random_() % 4 == 0) p = 0.9F;
-    experts_->foresee(layer, forecast);
+    experts_->forecast(layer, forecast);
   }
   Status step() {
     experts_->begin_step(next_plan(), false);

@@ -7,6 +7,7 @@
 
 #include "common/policy/make_policy.h"
 #include "common/prediction/make_predictor.h"
+#include "services/worker/device/host_outlook.h"
 #include "tests/device/device_bench.h"
 
 namespace moestro::device::testing {
@@ -70,6 +71,25 @@ TEST_F(EqualityTest, ExpertsThatReachHostMemoryLateAndInAnyOrder) {
       DeviceBench device(fixture_, {.slots = slots, .predictor = predictor, .late_host = true});
       ASSERT_TRUE(same(resident_, score(device.bench(), prompts_))) << predictor << ", " << slots << " slots";
     }
+}
+
+TEST_F(EqualityTest, OnTheCpuWithEveryPredictorAndExpertsThatArriveLate) {
+  const SteadyClock clock;
+  for (const std::string& name : prediction::predictor_names()) {
+    Bench bench(fixture_, {}, [](std::unique_ptr<store::BlobSource> inner) {
+      return std::make_unique<engine::testing::LateSource>(std::move(inner), engine::testing::LateSource::Options{});
+    });
+    auto outlook = HostOutlook::create(bench.source(), DType::kF32, nullptr, clock);
+    ASSERT_TRUE(outlook) << outlook.status().message();
+    const auto top_k = static_cast<int32_t>(bench.engine().spec().moe().top_k);
+    auto predictor = prediction::make_predictor(
+        name, {.shape = {.layers = (*outlook)->layers(), .experts = (*outlook)->experts(), .top_k = top_k}});
+    ASSERT_TRUE(predictor) << predictor.status().message();
+    Foresight foresight(**outlook, std::move(*predictor), top_k);
+    bench.engine().set_expert_watch(&foresight);
+    EXPECT_TRUE(same(resident_, score(bench, prompts_))) << name;
+    bench.engine().set_expert_watch(nullptr);
+  }
 }
 
 TEST_F(EqualityTest, ASequenceThatBeginsBehindBlocksOfAnother) {

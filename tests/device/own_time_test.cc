@@ -8,6 +8,8 @@
 #include <ctime>
 #include <utility>
 
+#include "common/prediction/make_predictor.h"
+#include "services/worker/device/host_outlook.h"
 #include "tests/activation/random_requests.h"
 #include "tests/device/demo_steps.h"
 
@@ -74,10 +76,8 @@ struct OwnTime {
 };
 
 /// `prompt` tokens at once, some steps to settle, then those that count.
-OwnTime measure(const DeviceBenchOptions& options, uint32_t prompt, int settle, int counted) {
-  DeviceBench device(demo_model(), options);
-  TimedWatch watch(device.foresight());
-  Bench& bench = device.bench();
+OwnTime measure(Bench& bench, engine::ExpertWatch& foresight, uint32_t prompt, int settle, int counted) {
+  TimedWatch watch(foresight);
   bench.engine().set_expert_watch(&watch);
   SteadyClock clock;
   std::vector<double> own, steps;
@@ -97,6 +97,11 @@ OwnTime measure(const DeviceBenchOptions& options, uint32_t prompt, int settle, 
   return {median(own), median(steps)};
 }
 
+OwnTime measure(const DeviceBenchOptions& options, uint32_t prompt, int settle, int counted) {
+  DeviceBench device(demo_model(), options);
+  return measure(device.bench(), device.foresight(), prompt, settle, counted);
+}
+
 OwnTime shown(const char* what, const OwnTime& time) {
   std::printf("own time: %s: %.1f us of a step of %.2f ms, %.2f %%\n", what, time.own_us, 1e-3 * time.step_us,
               100 * time.share());
@@ -112,6 +117,20 @@ TEST(OwnTime, IsNothingToSpeakOfWhereEveryExpertFits) {
   EXPECT_LE(
       shown("every expert fits, as fast as the CPU computes", measure(with_room(Nanos{0}), 256, 100, 200)).share(),
       0.10);
+}
+
+TEST(OwnTime, IsNextToNothingOnTheCpuWhereEveryExpertIsInMemory) {
+  Bench bench(demo_model(), demo_engine(Nanos{0}));
+  const SteadyClock clock;
+  auto outlook = HostOutlook::create(bench.source(), DType::kBF16, nullptr, clock);
+  ASSERT_TRUE(outlook) << outlook.status().message();
+  const auto top_k = static_cast<int32_t>(bench.engine().spec().moe().top_k);
+  auto predictor = prediction::make_predictor(
+      "auto", {.shape = {.layers = (*outlook)->layers(), .experts = (*outlook)->experts(), .top_k = top_k}});
+  ASSERT_TRUE(predictor) << predictor.status().message();
+  Foresight foresight(**outlook, std::move(*predictor), top_k);
+  EXPECT_LE(shown("on the CPU, every expert is in memory", measure(bench, foresight, 256, 100, 400)).share(), 0.05)
+      << "0.3 % where nobody else uses the machine";
 }
 
 TEST(OwnTime, WhereAQuarterFitsForecastsCostLittleBesideWhatTheyForesee) {

@@ -6,7 +6,7 @@ import os
 import pathlib
 import signal
 
-from cluster import Cluster, DemoTest, main, moestro, pack
+from cluster import Cluster, DemoTest, expert_and_dense_bytes, main, moestro, pack
 
 PROMPTS = [
     "Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with",
@@ -40,6 +40,20 @@ class Faults(DemoTest):
                 victim = cluster.children(program)[0]
                 self.assertEqual(self.run_streams(cluster, PROMPTS, 48, lambda: os.kill(victim, signal.SIGKILL)), calm,
                                  program)
+
+    def test_a_store_and_a_worker_are_killed_while_experts_are_read_ahead(self):
+        """Two workers have told the store what they will need, which it reads when it, or one of them, dies."""
+        with Cluster(self.pack, "--deterministic") as cluster:
+            calm = self.run_streams(cluster, PROMPTS, 48)
+        expert, dense = expert_and_dense_bytes(self.pack)
+        with Cluster(self.pack, "--deterministic", "--workers", "2", "--dram", str(dense + 24 * expert), "--predict",
+                     "auto") as cluster:
+            for program in ("moestro-store", "moestro-worker", "moestro-store"):
+                victim = cluster.children(program)[0]
+                self.assertEqual(self.run_streams(cluster, PROMPTS, 48, lambda: os.kill(victim, signal.SIGKILL)), calm,
+                                 program)
+                cluster.wait_until(lambda: len(cluster.children(program)) == (1 if program == "moestro-store" else 2),
+                                   what="its successor")
 
     def test_a_request_that_waits_for_a_worker_in_vain_is_told(self):
         with Cluster(self.pack, "--worker-wait", "1s") as cluster:

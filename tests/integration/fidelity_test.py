@@ -91,6 +91,12 @@ class Fidelity(DemoTest):
         self.assertNotIn("device", tiers)
         self.assertGreater(tiers["dram"]["misses"], 1000, "a tier of 4 experts must have been exchanged all the time")
 
+    def test_with_room_for_a_quarter_of_the_experts_that_are_read_ahead_or_not(self):
+        expert, dense = expert_and_dense_bytes(self.pack)
+        for predict in ("none", "auto", "gate+eamc"):
+            tiers = self.same_as_alone("--dram", str(dense + 32 * expert), "--predict", predict)
+            self.assertGreater(tiers["dram"]["misses"], 50, predict)
+
     def test_on_an_emulated_device_that_holds_7_experts(self):
         expert, _ = expert_and_dense_bytes(self.pack)
         tiers = self.same_as_alone("--device", f"emulated:vram={7 * expert},link=500MB/s,latency=20us", "--predict",

@@ -66,6 +66,24 @@ TEST_P(PrefetchTest, IsFoundWithoutAFetchAndCountedAsUsed) {
   EXPECT_EQ(report.reading.drives[0].path, (pack_.dir / "pack").string());
 }
 
+TEST_P(PrefetchTest, AHitOnWhatWasReadSinceTheLastUseIsCounted) {
+  start(16);
+  const uint32_t ahead = pack_.experts_list[0], fetched = pack_.experts_list[1];
+  ASSERT_TRUE(client_->prefetch({&ahead, 1}, {PlanId(1), MoeLayerId(0)}));
+  settled(1);
+  EXPECT_TRUE(client_->try_pin(ahead));
+  EXPECT_EQ(client_->counters().brought, 1u);
+  EXPECT_TRUE(client_->try_pin(ahead));
+  EXPECT_EQ(client_->counters().brought, 1u) << "it has stayed";
+  ASSERT_TRUE(client_->fetch({&fetched, 1}, {PlanId(1), MoeLayerId(0)}));
+  EXPECT_TRUE(client_->next_arrival(kLong));
+  EXPECT_TRUE(client_->try_pin(fetched));
+  EXPECT_EQ(client_->counters().brought, 1u) << "it came by this worker's fetch";
+  auto other = attach();
+  EXPECT_TRUE(other->try_pin(ahead));
+  EXPECT_EQ(other->counters().brought, 1u) << "another has brought it";
+}
+
 TEST_P(PrefetchTest, FetchesGoOnWhilePrefetchesOfEverythingAreQueued) {
   start(6);
   auto other = attach();

@@ -143,7 +143,7 @@ bool DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::W
   return std::ranges::all_of(how_found_, [](tier::Found f) { return f == tier::Found::kHit; });
 }
 
-void DeviceExperts::foresee(int32_t layer, const prediction::Forecast& forecast) {
+void DeviceExperts::forecast(int32_t layer, const prediction::Forecast& forecast) {
   {
     const std::lock_guard lock(link_->mutex());
     let_ended_go();
@@ -246,7 +246,8 @@ Status DeviceExperts::find_sources() {
       MOESTRO_RETURN_IF_ERROR(host_.fetch(std::span(&e.blob, 1), why));
       e.host_asked = true;
       ++host_fetches_;
-    } else if (e.host_prefetched != plan_) {
+    } else if (tier_options_.fill && e.host_prefetched != plan_) {
+      // What is likely, host memory is told by its own outlook (host_outlook.h); what only fills idle slots, here.
       MOESTRO_RETURN_IF_ERROR(host_.prefetch(std::span(&e.blob, 1), why));
       e.host_prefetched = plan_;
     }
@@ -294,6 +295,11 @@ void DeviceExperts::addresses(MoeLayerId layer, std::span<uint64_t> out) {
     const auto slot = tier_.slot_of(first + e);
     out[e] = slot ? reinterpret_cast<uint64_t>(slots_.slot(*slot)) : 0;
   }
+}
+
+void DeviceExperts::mark_held(std::span<uint8_t> out) const {
+  const std::lock_guard lock(link_->mutex());
+  for (tier::Key key = 0; key < out.size(); ++key) out[key] = tier_.slot_of(key).has_value();
 }
 
 bool DeviceExperts::holds_all() const {

@@ -25,6 +25,7 @@
 #include "services/worker/device/arena_registration.h"
 #include "services/worker/device/copy_lane.h"
 #include "services/worker/device/expert_link.h"
+#include "services/worker/device/expert_tier.h"
 #include "services/worker/device/recent_uses.h"
 #include "services/worker/device/slot_memory.h"
 #include "services/worker/device/slot_table.h"
@@ -44,7 +45,7 @@ struct DeviceExpertsOptions {
       make_link = nullptr;
 };
 
-class DeviceExperts final : public store::BlobSource, public SlotTable {
+class DeviceExperts final : public store::BlobSource, public SlotTable, public ExpertTier {
  public:
   /// kInvalidArgument: the memory does not hold even one expert. kExhausted: the device does not have the planned
   /// memory. `host` and `clock` outlive it. On a CUDA device it registers host memory, which takes a while; the calling
@@ -61,20 +62,19 @@ class DeviceExperts final : public store::BlobSource, public SlotTable {
 
   // What a step needs, reported before the engine asks for single blobs.
 
-  int32_t layers() const { return tier_options_.layers; }    ///< MoE layers
-  int32_t experts() const { return tier_options_.experts; }  ///< of a layer
-  /// `scan`: most of its tokens belong to prompts. Returns the bytes that the link has carried so far.
-  uint64_t begin_step(PlanId plan, bool scan);
-  /// A new sequence; `running`: the number of sequences, including it.
-  void sequence_began(int32_t running);
-  /// The experts of `layer` that the step needs now, each once. Returns whether all of them are present.
-  bool routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted);
-  using store::BlobSource::foresee;
-  /// What is likely next; `layer` -1: before the first.
-  void foresee(int32_t layer, const prediction::Forecast& forecast);
-  /// There are no forecasts for now.
-  void unforeseen();
-  void abandon();
+  int32_t layers() const override { return tier_options_.layers; }
+  int32_t experts() const override { return tier_options_.experts; }
+  bool fits_all() const override { return slots() >= layers() * experts(); }
+  /// Returns the bytes that the link has carried so far.
+  uint64_t begin_step(PlanId plan, bool scan) override;
+  void sequence_began(int32_t running) override;
+  bool routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) override;
+  void forecast(int32_t layer, const prediction::Forecast& forecast) override;
+  void unforeseen() override;
+  void abandon() override;
+  /// By key, 1: it is whole in a slot, so host memory is not asked for it. `out`: [layers * experts]
+  void mark_held(std::span<uint8_t> out) const;
+
   // What kernels read:
 
   void addresses(MoeLayerId layer, std::span<uint64_t> out) override;
@@ -87,8 +87,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable {
   Status check() const;
   /// For the log: how copies read host memory; empty on an emulated device.
   std::string describe() const { return arena_ ? arena_->describe() : std::string(); }
-  /// Copies that have ended since the last call, for the timeline.
-  void take_copied(std::vector<Copied>& out);
+  void take_copied(std::vector<Copied>& out) override;
 
   // The BlobSource of the engine.
 

@@ -17,10 +17,13 @@ bool mostly_prompts(std::span<const engine::WatchedSequence> sequences) {
 
 }  // namespace
 
-Foresight::Foresight(DeviceExperts& device, std::unique_ptr<prediction::Predictor> predictor, int64_t top_k)
-    : device_(device), predictor_(std::move(predictor)), top_k_(top_k),
-      need_(device.slots() >= device.layers() * device.experts()), forecast_(device.layers(), device.experts()),
-      row_counts_(static_cast<size_t>(device.experts()), 0) {}
+Foresight::Foresight(ExpertTier& tier, std::unique_ptr<prediction::Predictor> predictor, int64_t top_k,
+                     ExpertTier* below)
+    : layers_(tier.layers()), experts_(tier.experts()), predictor_(std::move(predictor)), top_k_(top_k),
+      forecast_(layers_, experts_), row_counts_(static_cast<size_t>(experts_), 0) {
+  stages_.emplace_back(tier);
+  if (below != nullptr) stages_.emplace_back(*below);
+}
 
 void Foresight::set_timeline(lanes::Timeline* timeline, std::vector<int32_t> model_layers) {
   timeline_ = timeline;
@@ -48,31 +51,38 @@ void Foresight::found(SequenceId sequence, int64_t tokens, std::span<const activ
 void Foresight::begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) {
   sequences_.assign(sequences.begin(), sequences.end());
   for (const auto& s : sequences)
-    if (running_.insert(s.id).second) device_.sequence_began(static_cast<int32_t>(running_.size()));
-  const uint64_t moved = device_.begin_step(plan, mostly_prompts(sequences));
-  if (!predictor_) return;
-  const tier::Need need = need_.begin_step(moved);
-  told_ = need != tier::Need::kNothing;
-  if (need != tier::Need::kForecasts) device_.unforeseen();
+    if (running_.insert(s.id).second)
+      for (const Stage& stage : stages_) stage.tier->sequence_began(static_cast<int32_t>(running_.size()));
+  const bool scan = mostly_prompts(sequences);
+  told_ = false;
+  for (Stage& stage : stages_) {
+    const uint64_t brought = stage.tier->begin_step(plan, scan);
+    if (!predictor_) continue;
+    const tier::Need need = stage.need.begin_step(brought);
+    told_ = told_ || need != tier::Need::kNothing;
+    if (need != tier::Need::kForecasts) stage.tier->unforeseen();
+  }
   if (!told_) return;
   iteration_.clear();
   for (const auto& s : sequences) iteration_.push_back({s.id.value, s.decode, s.rows});
   predictor_->begin_iteration(iteration_);
-  if (need == tier::Need::kForecasts) forecast(-1);
+  if (wants_forecasts()) forecast(-1);
 }
 
 void Foresight::forecast(int32_t layer) {
   predictor_->forecast(layer, forecast_);
-  device_.foresee(layer, forecast_);
+  for (const Stage& stage : stages_)
+    if (stage.wants_forecasts()) stage.tier->forecast(layer, forecast_);
 }
 
 void Foresight::routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
                        std::span<const float> uses) {
   wanted_.clear();
-  const uint32_t first = layer.value * static_cast<uint32_t>(device_.experts());
+  const uint32_t first = layer.value * static_cast<uint32_t>(experts_);
   for (const lanes::RoutedExpert& e : experts)
     wanted_.push_back({first + static_cast<uint32_t>(e.expert), std::min(1.0F, uses[static_cast<size_t>(e.expert)])});
-  if (!device_.routed(layer, wanted_)) need_.missed();
+  for (Stage& stage : stages_)
+    if (!stage.tier->routed(layer, wanted_)) stage.need.missed();
   if (!predictor_ || !told_) return;
   count(layer, ids);
   predictor_->routed(static_cast<int32_t>(layer.value), routes_);
@@ -99,7 +109,7 @@ void Foresight::count(MoeLayerId layer, std::span<const int32_t> ids) {
 /// A router's logits become the probability that a row chooses an expert by their distance from the row's choice: the
 /// middle between the last that would be chosen and the first that would not.
 void Foresight::guessed(MoeLayerId layer, int32_t layers, std::span<const float> logits) {
-  const auto experts = static_cast<size_t>(device_.experts()), k = static_cast<size_t>(top_k_);
+  const auto experts = static_cast<size_t>(experts_), k = static_cast<size_t>(top_k_);
   const auto n = static_cast<size_t>(layers);
   if (k >= experts) return;
   guess_cells_.assign(n * experts, 1.0F);  // that no row chooses it
@@ -125,7 +135,7 @@ void Foresight::guessed(MoeLayerId layer, int32_t layers, std::span<const float>
 }
 
 void Foresight::foresee(MoeLayerId layer) {
-  if (predictor_ && told_ && need_.need() == tier::Need::kForecasts) forecast(static_cast<int32_t>(layer.value));
+  if (predictor_ && told_ && wants_forecasts()) forecast(static_cast<int32_t>(layer.value));
 }
 
 void Foresight::end_step() {
@@ -135,7 +145,7 @@ void Foresight::end_step() {
 
 void Foresight::abandon() {
   if (std::exchange(told_, false)) predictor_->end_iteration();
-  device_.abandon();
+  for (const Stage& stage : stages_) stage.tier->abandon();
   draw_copies();
 }
 
@@ -146,9 +156,9 @@ void Foresight::forget(SequenceId sequence) {
 
 void Foresight::draw_copies() {
   copied_.clear();
-  device_.take_copied(copied_);
+  stages_.front().tier->take_copied(copied_);
   if (timeline_ == nullptr) return;
-  const auto experts = static_cast<uint32_t>(device_.experts());
+  const auto experts = static_cast<uint32_t>(experts_);
   for (const Copied& c : copied_)
     timeline_->slice({.task = {.lane = lanes::Lane::kHostToDevice,
                                .kind = lanes::TaskKind::kExpertRead,

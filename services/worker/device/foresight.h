@@ -1,6 +1,8 @@
 #pragma once
-// Connects the engine and a device: gives the routes of a step to the predictor, and its forecasts to the device.
+// Connects the engine, a predictor and the memories that experts are brought to: gives the routes of a step to the
+// predictor, and its forecasts to the memories.
 
+#include <algorithm>
 #include <memory>
 #include <unordered_set>
 #include <vector>
@@ -8,15 +10,18 @@
 #include "common/lanes/timeline.h"
 #include "common/prediction/predictor.h"
 #include "common/tier/forecast_need.h"
-#include "services/worker/device/device_experts.h"
+#include "services/worker/device/expert_tier.h"
 #include "services/worker/engine/expert_watch.h"
 
 namespace moestro::device {
 
 class Foresight final : public engine::ExpertWatch {
  public:
-  /// `predictor`: null for none; experts are then copied on demand. `device` outlives it. `top_k`: experts of a token.
-  Foresight(DeviceExperts& device, std::unique_ptr<prediction::Predictor> predictor, int64_t top_k);
+  /// `predictor`: null for none; experts are then brought on demand. `tier`: the memory that the engine takes experts
+  /// from; `below`: the one that it is filled from, if that is filled ahead too, else null. Both have the same layers
+  /// and experts and outlive it. `top_k`: experts of a token.
+  Foresight(ExpertTier& tier, std::unique_ptr<prediction::Predictor> predictor, int64_t top_k,
+            ExpertTier* below = nullptr);
 
   /// Copies go to it as slices of the link's lane. May be null; outlives this. `model_layers`: MoE layer -> the model's
   /// layer.
@@ -28,7 +33,7 @@ class Foresight final : public engine::ExpertWatch {
               std::span<const float> uses) override;
   /// 0 while the predictor is not asked for forecasts; at first, the most that it will ask for.
   int32_t gate_lookahead() const override {
-    return predictor_ && need_.need() == tier::Need::kForecasts ? predictor_->gate_lookahead() : 0;
+    return predictor_ && wants_forecasts() ? predictor_->gate_lookahead() : 0;
   }
   void guessed(MoeLayerId layer, int32_t layers, std::span<const float> logits) override;
   void foresee(MoeLayerId layer) override;
@@ -39,14 +44,22 @@ class Foresight final : public engine::ExpertWatch {
   prediction::Predictor* predictor() const { return predictor_.get(); }
 
  private:
+  /// A memory, and whether what is lately missing there is worth forecasts.
+  struct Stage {
+    explicit Stage(ExpertTier& of) : tier(&of), need(of.fits_all()) {}
+    bool wants_forecasts() const { return need.need() == tier::Need::kForecasts; }
+    ExpertTier* tier;
+    tier::ForecastNeed need;
+  };
+  bool wants_forecasts() const { return std::ranges::any_of(stages_, &Stage::wants_forecasts); }
   void forecast(int32_t layer);
   void count(MoeLayerId layer, std::span<const int32_t> ids);
   void draw_copies();
 
-  DeviceExperts& device_;
+  const int32_t layers_, experts_;
+  std::vector<Stage> stages_;
   std::unique_ptr<prediction::Predictor> predictor_;
   const int64_t top_k_;
-  tier::ForecastNeed need_;
   bool told_ = false;  ///< the predictor has been told of this step
   prediction::Forecast forecast_;
   lanes::Timeline* timeline_ = nullptr;

@@ -1,0 +1,146 @@
+// What of a step a predictor is asked, and which memories are told: of the device's, and of host memory below it.
+
+#include "services/worker/device/foresight.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "services/worker/device/host_outlook.h"
+#include "tests/device/recording_source.h"
+
+namespace moestro::device::testing {
+namespace {
+
+constexpr int32_t kLayers = 2, kExperts = 4;
+
+/// Is always sure, and counts what it is asked.
+class SurePredictor final : public prediction::Predictor {
+ public:
+  explicit SurePredictor(int& forecasts, int& told) : forecasts_(forecasts), told_(told) {}
+  std::string_view name() const override { return "sure"; }
+  void begin_iteration(std::span<const prediction::IterationSequence>) override {}
+  void routed(int32_t, std::span<const prediction::SequenceRoutes>) override { ++told_; }
+  int32_t gate_lookahead() const override { return 1; }
+  void forecast(int32_t, prediction::Forecast& out) override {
+    ++forecasts_;
+    for (int32_t l = 0; l < out.layers(); ++l) std::ranges::fill(out.row(l), 0.9F);
+  }
+  void end_iteration() override {}
+  void end_sequence(uint64_t) override {}
+
+ private:
+  int &forecasts_, &told_;
+};
+
+/// A memory that says what the test wants.
+class FakeTier final : public ExpertTier {
+ public:
+  explicit FakeTier(bool fits_all) : fits_all_(fits_all) {}
+  int32_t layers() const override { return kLayers; }
+  int32_t experts() const override { return kExperts; }
+  bool fits_all() const override { return fits_all_; }
+  uint64_t begin_step(PlanId, bool) override { return brought; }
+  bool routed(MoeLayerId, std::span<const tier::DeviceTier::Wanted>) override { return complete; }
+  void forecast(int32_t, const prediction::Forecast&) override { ++foreseen; }
+  void unforeseen() override { ++unforeseen_; }
+  void abandon() override { ++abandoned; }
+
+  uint64_t brought = 0;
+  bool complete = true;
+  int foreseen = 0, unforeseen_ = 0, abandoned = 0;
+
+ private:
+  const bool fits_all_;
+};
+
+class ForesightTest : public ::testing::Test {
+ protected:
+  void make(ExpertTier& tier, ExpertTier* below = nullptr) {
+    foresight_ = std::make_unique<Foresight>(tier, std::make_unique<SurePredictor>(forecasts_, told_), 1, below);
+  }
+  /// A step that decodes one token, which chooses expert 0 everywhere.
+  void step() {
+    const engine::WatchedSequence sequence{SequenceId(1), true, 0, 1};
+    foresight_->begin_step(PlanId(++plan_), {&sequence, 1});
+    const std::vector<int32_t> ids{0};
+    const std::vector<lanes::RoutedExpert> experts{{0, 1}};
+    const std::vector<float> uses(kExperts, 1.0F);
+    for (uint32_t layer = 0; layer < kLayers; ++layer) {
+      foresight_->routed(MoeLayerId(layer), ids, experts, uses);
+      foresight_->foresee(MoeLayerId(layer));
+    }
+    foresight_->end_step();
+  }
+  void steps(int count) {
+    while (count-- > 0) step();
+  }
+
+  int forecasts_ = 0, told_ = 0;
+  uint64_t plan_ = 0;
+  std::unique_ptr<Foresight> foresight_;
+};
+
+TEST_F(ForesightTest, WhereEverythingFitsAndIsThereNothingIsAskedAndNobodyIsTold) {
+  RecordingSource source(kLayers, kExperts);
+  source.bytes.resize(source.needed());
+  const SteadyClock clock;
+  auto outlook = HostOutlook::create(source, DType::kF32, nullptr, clock);
+  ASSERT_TRUE(outlook);
+  make(**outlook);
+  EXPECT_EQ(foresight_->gate_lookahead(), 1);
+  steps(5);  // until it is known to be calm
+  ASSERT_FALSE(source.told.empty());
+  EXPECT_TRUE(source.told.back().experts.empty()) << "what stood is withdrawn";
+  const size_t messages = source.told.size();
+  const int forecasts = forecasts_, told = told_;
+  steps(100);
+  EXPECT_EQ(source.told.size(), messages);
+  EXPECT_EQ(forecasts_, forecasts);
+  EXPECT_EQ(told_, told);
+  EXPECT_EQ(foresight_->gate_lookahead(), 0);
+  source.counted.misses += 1;
+  step();
+  EXPECT_GT(forecasts_, forecasts) << "something is missing again";
+  EXPECT_FALSE(source.told.back().experts.empty());
+}
+
+TEST_F(ForesightTest, HitsThatForecastsMadeKeepThemOn) {
+  RecordingSource source(kLayers, kExperts);
+  source.bytes.resize(source.needed() / 2);
+  const SteadyClock clock;
+  auto outlook = HostOutlook::create(source, DType::kF32, nullptr, clock);
+  ASSERT_TRUE(outlook);
+  make(**outlook);
+  for (int i = 0; i < 100; ++i) {
+    source.counted.hits += 1, source.counted.brought += 1;
+    step();
+  }
+  EXPECT_EQ(forecasts_, 100 * (1 + kLayers)) << "before the first layer and after each";
+}
+
+TEST_F(ForesightTest, WithTwoMemoriesEachIsToldWhileItLacksSomething) {
+  FakeTier device(false), host(false);
+  make(device, &host);
+  for (int i = 0; i < 66; ++i) {
+    device.brought += 1;  // copies all the time, and host memory has everything
+    step();
+  }
+  EXPECT_EQ(device.foreseen, 66 * (1 + kLayers));
+  EXPECT_LT(host.foreseen, device.foreseen * 2 / 3);
+  EXPECT_GT(host.unforeseen_, 16);
+  const int before = host.foreseen;
+  host.complete = false;
+  step();
+  EXPECT_EQ(host.foreseen, before + kLayers) << "from the layer on at which something was missing";
+}
+
+TEST_F(ForesightTest, AFailedStepIsToldToBoth) {
+  FakeTier device(false), host(true);
+  make(device, &host);
+  foresight_->abandon();
+  EXPECT_EQ(device.abandoned, 1);
+  EXPECT_EQ(host.abandoned, 1);
+}
+
+}  // namespace
+}  // namespace moestro::device::testing
