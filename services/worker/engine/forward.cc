@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace moestro::engine {
 
@@ -40,6 +41,7 @@ void Forward::set_watch(ExpertWatch* watch) {
 }
 
 void Forward::abandon() {
+  forecast_due_.reset();
   p_.experts.abandon();
   if (watch_ != nullptr) watch_->abandon();
 }
@@ -88,7 +90,7 @@ void Forward::tell_watch(MoeLayerId layer, std::span<const int32_t> ids, std::sp
     const GateLookahead::Answer answer = lookahead_->ask(layer, watch_->gate_lookahead(), x_.data(), rows_);
     if (answer.layers > 0) watch_->guessed(layer, answer.layers, {answer.logits, static_cast<size_t>(answer.count)});
   }
-  watch_->foresee(layer);
+  forecast_due_ = layer;
 }
 
 Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) {
@@ -111,6 +113,17 @@ Status Forward::wait_any(std::vector<lanes::TaskId>& ended) {
   return Status::ok();
 }
 
+/// Once what the layer lacks has been requested: what it foresees must not be read before that.
+void Forward::forecast() {
+  if (forecast_due_) watch_->foresee(*std::exchange(forecast_due_, std::nullopt));
+}
+
+Status Forward::flush() {
+  const Status requested = p_.experts.request_missing();
+  forecast();
+  return requested;
+}
+
 void Forward::fail_users(int32_t expert, const Status& why) {
   for (const kernels::RoutedRow& r : p_.experts.rows(expert))
     guard_.fail(batch_->sequence_of[static_cast<size_t>(r.token)], why);
@@ -122,6 +135,7 @@ void Forward::clear_rows(std::span<const kernels::RoutedRow> rows) {
 }
 
 void Forward::expert(int32_t expert) {
+  forecast();
   const auto rows = p_.experts.rows(expert);
   if (const std::byte* blob = p_.experts.data(expert)) {
     floor_.run([&] { ops().expert_ffn(p_.layout, blob, math_.h(), rows, top_k_, expert_rows_.data()); });
@@ -134,6 +148,7 @@ void Forward::expert(int32_t expert) {
 }
 
 void Forward::combine(size_t layer) {
+  forecast();
   ops().combine(expert_rows_.data(), layer_weights(layer), rows_, top_k_, hidden_, x_.data());
   if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, x_.data());
   guard_.check(layer, x_.data());

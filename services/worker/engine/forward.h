@@ -69,7 +69,7 @@ class Forward final : public lanes::TaskRunner {
   }
 
   Status start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) override;
-  Status flush() override { return p_.experts.request_missing(); }
+  Status flush() override;
   Status wait_any(std::vector<lanes::TaskId>& ended) override;
 
   /// Any of its tasks but reads.
@@ -77,6 +77,7 @@ class Forward final : public lanes::TaskRunner {
 
  private:
   void route(size_t layer);
+  void forecast();
   void tell_watch(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> routed);
   void expert(int32_t expert);
   void dense_mlp(size_t layer);
@@ -94,6 +95,7 @@ class Forward final : public lanes::TaskRunner {
   const ComputeFloor floor_;
   ExpertWatch* watch_ = nullptr;
   std::optional<GateLookahead> lookahead_;
+  std::optional<MoeLayerId> forecast_due_;  ///< of a layer that has been routed
   int64_t step_tokens_max_, hidden_, top_k_ = 0, moe_layers_ = 0, rows_ = 0;
   const StepBatch* batch_ = nullptr;
   FiniteGuard guard_;
