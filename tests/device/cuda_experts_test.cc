@@ -104,7 +104,7 @@ TEST(CudaExperts, HostMemoryOfWhatIsUnderWayIsKeptWhenTheRestIsGivenBack) {
   experts.begin_step(PlanId(1), false);
   prediction::Forecast forecast(4, 8);
   for (size_t e = 0; e < 4; ++e) forecast.row(1)[e] = 0.9F;
-  experts.foresee(-1, forecast);
+  experts.forecast(-1, forecast);
   while (copies_queued < 2) std::this_thread::yield();
   EXPECT_EQ(driver.host().leased(), 4);
   driver.host().set_late(100);
