@@ -1,6 +1,6 @@
 #pragma once
-// The forecast that stands, corrected by how often such forecasts came true; how often each expert is used; and which of
-// the two has lately been nearer to the truth. A device's tier and host memory use the same object.
+// The forecast that stands, corrected by how often such forecasts came true; how often each expert is used; and which
+// of the two has lately been nearer to the truth. A device's tier and host memory use the same object.
 
 #include <cstdint>
 #include <span>
@@ -19,8 +19,8 @@ class CalibratedForecast {
 
   /// The router of `layer` has run, in a step of decoding. `used`: one flag per expert.
   void routed(int32_t layer, std::span<const uint8_t> used);
-  /// Replaces the forecast by one that was made at `layer` (-1: before the first). `correct` false: its figures are used
-  /// unchanged and are not judged, as those of prompts.
+  /// Replaces the forecast by one that was made at `layer` (-1: before the first). `correct` false: its figures are
+  /// used unchanged and are not judged, as those of prompts.
   void foresee(int32_t layer, const prediction::Forecast& forecast, bool correct);
   /// There is no forecast for now.
   void clear();

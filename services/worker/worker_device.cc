@@ -35,7 +35,8 @@ Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
                           .cache = options_.cache,
                           .prefetch = options_.predict != "none"};
   if (cuda_ != nullptr) {
-    MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs, cuda::device_needs(host_->manifest(), engine, of.precision));
+    MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs,
+                             cuda::device_needs(host_->manifest(), engine, of.precision));
     MOESTRO_ASSIGN_OR_RETURN(budget_, cuda_->share_out(needs));
     of.cuda = CudaSlots{.functions = &cuda_->functions(),
                         .index = cuda_->index(),

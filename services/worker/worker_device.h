@@ -39,8 +39,8 @@ class WorkerDevice {
   store::BlobSource& source() { return experts_ ? static_cast<store::BlobSource&>(*experts_) : *host_; }
   /// The engine's backend.
   engine::Backend backend() const;
-  /// Lets the engine report its routes to the predictor, and to the device. `timeline` and `history` may be null; all outlive the engine's
-  /// steps.
+  /// Lets the engine report its routes to the predictor, and to the device. `timeline` and `history` may be null; all
+  /// outlive the engine's steps.
   Status attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::HistoryView* history);
 
   /// Null on the CPU.
