@@ -44,8 +44,6 @@ StoreLook busy() {
   s.reading.queued = {3, 2, 0}, s.reading.loading = {1, 0, 1};
   s.reading.prefetches = 12, s.reading.prefetches_used = 9, s.reading.prefetches_late = 2,
   s.reading.prefetches_wasted = 1, s.reading.prefetch_wasted_bytes = 21 * kMiB;
-  s.reading.foreseen_below_floor = 31, s.reading.foreseen_over_budget = 32, s.reading.foreseen_early = 33,
-  s.reading.foreseen_guarded = 34;
   s.reading.scrubbed_bytes = 100 * kMiB, s.reading.scrub_mismatches = 1;
   return look;
 }

@@ -65,10 +65,16 @@ TEST(TopPage, SaysAllOfItIn80Columns) {
   EXPECT_THAT(page, Contains(AllOf(HasSubstr("worker-0"), HasSubstr("90.0"), HasSubstr("80.0 MiB"))));
   EXPECT_THAT(page, Contains(AllOf(HasSubstr("/packs"), HasSubstr("200 MiB/s"), HasSubstr("1.95 GiB/s"))));
   EXPECT_THAT(page, Contains(HasSubstr("12 prefetches: 9 used, 2 late, 1 wasted (21.0 MiB), 0 dropped")));
-  EXPECT_THAT(page, Contains(HasSubstr("not read ahead: 31 unlikely, 32 too late for the drive, 33 early")));
   EXPECT_THAT(page, Contains(HasSubstr("100 MiB compared again, 1 changed")));
   EXPECT_THAT(page, Contains(HasSubstr("128 blobs (300 MiB) in 0.2 s; 12 to check, 0 damaged")));
   EXPECT_THAT(page, Contains(HasSubstr("5 messages")));
+}
+
+TEST(TopPage, SaysWhyForeseenExpertsWereNotReadAhead) {
+  StoreLook look = busy();
+  look.status.reading.foreseen_below_floor = 31, look.status.reading.foreseen_early = 33;
+  const auto page = page_of(busy(), look, {.columns = 80});
+  EXPECT_THAT(page, Contains(HasSubstr("not read ahead: 31 unlikely, 0 too late for the drive, 33 early")));
 }
 
 TEST(TopPage, OfAnIdleStoreHasNoRatesAndNoAdoption) {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/policy/lru_policy.h"
+#include "common/policy/make_policy.h"
 #include "tests/store/fake_shared_state.h"
 
 namespace moestro::store {
@@ -20,7 +20,7 @@ constexpr uint32_t kExperts = 40;
 /// Experts of one page, entries 1 to 40; two are begun at once.
 class Foresight : public ::testing::Test {
  protected:
-  void make(uint32_t room, float waste_max = 0, uint32_t at_once = 2) {
+  void make(uint32_t room, float waste_max = 0, uint32_t at_once = 2, const char* policy = "lru") {
     std::vector<MachineBlob> blobs{{true, 8192}};
     for (uint32_t i = 0; i < kExperts; ++i) blobs.push_back({false, kExpert});
     shared_.resize(blobs.size());
@@ -29,7 +29,7 @@ class Foresight : public ::testing::Test {
     options.loading_bytes_max = at_once * kExpert;
     options.poison_freed = true;
     options.ahead_waste_max = waste_max;
-    auto made = StoreMachine::create(options, blobs, std::make_unique<policy::LruPolicy>(), shared_);
+    auto made = StoreMachine::create(options, blobs, *policy::make_policy(policy, blobs.size()), shared_);
     ASSERT_TRUE(made) << made.status().message();
     machine_ = std::move(*made);
     ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
@@ -297,6 +297,31 @@ TEST_F(Foresight, AScanHoldsAQuarterOfTheRoomAndItsPastGoesFirst) {
   for (const uint32_t entry : {22U, 23U, 24U}) EXPECT_FALSE(there(entry)) << entry << ", before what is older";
 }
 
+TEST_F(Foresight, PastOfAScanGoesFirstEvenIfThePolicyHasItForHot) {
+  make(4, 0, 2, "lfru");
+  fill({20, 1, 2, 3});
+  for (int i = 0; i < 20; ++i) shared_.use(0, 20), machine_->look_at_all();
+  shared_.pins[1] = {1, 2, 3};
+  finish(machine_->fetch(0, {1, 0}, {4}));
+  shared_.pins.clear();
+  machine_->look_around();  // the policy proposes again what was pinned
+  ASSERT_FALSE(there(20));
+  EXPECT_THAT(finish(foresee({{20, 1, Nanos(10)}}, true)), ElementsAre(20));
+  foresee({});
+  finish(machine_->fetch(0, {1, 0}, {5}));
+  EXPECT_FALSE(there(20));
+}
+
+TEST_F(Foresight, WhatWasForeseenInVainGoesFirst) {
+  make(2);
+  fill({5});
+  finish(foresee({{1, 1, Nanos(10)}}));
+  foresee({});
+  finish(machine_->fetch(0, {1, 0}, {6}));
+  EXPECT_FALSE(there(1));
+  EXPECT_TRUE(there(5)) << "although it is older";
+}
+
 TEST_F(Foresight, WhatCannotBeReadIsTriedOnce) {
   make(4);
   const Actions begun = foresee({{1, 1, Nanos(50)}});
@@ -337,7 +362,7 @@ TEST_F(Foresight, BlobsWithEqualBytesAreOneWish) {
   for (uint32_t i = 0; i < kExperts; ++i) blobs.push_back({false, kExpert, 2, {1 + i % 4, 1}});
   shared_.resize(blobs.size());
   auto made = StoreMachine::create({.arena_bytes = 8192 + 8 * kExpert, .loading_bytes_max = 2 * kExpert}, blobs,
-                                   std::make_unique<policy::LruPolicy>(), shared_);
+                                   *policy::make_policy("lru", blobs.size()), shared_);
   ASSERT_TRUE(made);
   machine_ = std::move(*made);
   ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
