@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "common/check.h"
 #include "common/tier/prefetch_rules.h"
@@ -60,11 +61,13 @@ DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePo
   candidates.reserve(keys);
 }
 
-Found DeviceTier::Impl::found(Key key, float weight) {
+Found DeviceTier::Impl::found(Nanos now, Key key, float weight) {
   Entry& entry = entries[key];
   LayerCounters& count = layer_counters(key);
   const policy::Use use{time += weight, weight, scan && weight < 1};
   entry.weight = weight;
+  if (entry.state != State::kWhole) entry.late = why_late(now, entry);
+  entry.foreseen_at = kNever;
   if (entry.state == State::kWhole) {
     if (entry.ahead) ++count.prefetched_used;
     entry.ahead = entry.standing = false;
@@ -111,8 +114,9 @@ void DeviceTier::Impl::pass_by(int32_t layer) {
   const Key first = static_cast<Key>(layer * options.experts);
   for (Key key = first; key < first + static_cast<Key>(options.experts); ++key) {
     Entry& entry = entries[key];
-    if (!entry.standing || used[key - first] != 0) continue;
-    entry.standing = false;
+    if (used[key - first] != 0) continue;
+    entry.foreseen_at = kNever;
+    if (!std::exchange(entry.standing, false)) continue;
     if (entry.state == State::kCopying) drop(key, true);
     else if (entry.state == State::kWhole) policy->ruled_out(key);
   }
@@ -129,7 +133,7 @@ uint64_t DeviceTier::Impl::corrected_below_floor(const prediction::Forecast& tol
   return below;
 }
 
-void DeviceTier::Impl::plan_prefetches() {
+void DeviceTier::Impl::plan_prefetches(Nanos now) {
   candidates.clear();
   waste.adjust();
   const float floor = waste.floor();
@@ -143,6 +147,8 @@ void DeviceTier::Impl::plan_prefetches() {
       entry.standing = false;
       if (entry.state == State::kCopying) drop(key, true);
     }
+    if (likely_enough) count_as_foreseen(now, entry);
+    else if (!entry.standing) entry.foreseen_at = kNever;
     if (entry.state == State::kWhole || entry.needed > 0) continue;
     counters.throttled += !likely_enough && ahead <= horizon && likely >= options.how.floor;
     if (!likely_enough && !entry.standing) continue;
@@ -158,15 +164,16 @@ void DeviceTier::Impl::plan_prefetches() {
 }
 
 /// Prompts pass by: whole layers in use order.
-void DeviceTier::Impl::plan_scan() {
+void DeviceTier::Impl::plan_scan(Nanos now) {
   candidates.clear();
   for (int32_t ahead = 1; ahead <= kScanLayersAhead && at + ahead < options.layers; ++ahead) {
     const int32_t layer = at + ahead;
     const Key first = static_cast<Key>(layer * options.experts);
     for (Key key = first; key < first + static_cast<Key>(options.experts); ++key) {
       const bool likely_enough = !forecast.knows(layer) || forecast.probability(key) >= kScanLikely;
-      if (entries[key].state != State::kWhole && entries[key].needed == 0 && likely_enough)
-        candidates.push_back({key, 1, 1});
+      if (!likely_enough) continue;
+      if (options.prefetch) count_as_foreseen(now, entries[key]);
+      if (entries[key].state != State::kWhole && entries[key].needed == 0) candidates.push_back({key, 1, 1});
     }
   }
 }
@@ -175,14 +182,11 @@ DeviceTier::DeviceTier(const TierOptions& options, std::unique_ptr<policy::Cache
     : impl_(std::make_unique<Impl>(options, std::move(policy))) {}
 DeviceTier::~DeviceTier() = default;
 
-void DeviceTier::begin_step(Nanos, bool scan) {
+void DeviceTier::begin_step(Nanos now, bool scan) {
   Impl& t = *impl_;
-  if (t.scan != scan) {
-    t.candidates.clear();
-    t.forecast.clear();
-  }
+  if (t.scan != scan) t.forget_forecast();
   t.scan = scan, t.at = t.held_layer = -1;
-  if (scan) t.plan_scan();
+  if (scan) t.plan_scan(now);
 }
 
 void DeviceTier::sequence_began(int32_t sequences) { impl_->policy->sequence_began(sequences); }
@@ -201,27 +205,25 @@ void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted
     ++t.entries[w.key].needed;
   }
   t.pass_by(layer);
-  for (size_t i = 0; i < wanted.size(); ++i) found[i] = t.found(wanted[i].key, rounded(wanted[i].weight));
-  if (t.scan) return t.plan_scan();
+  for (size_t i = 0; i < wanted.size(); ++i) found[i] = t.found(now, wanted[i].key, rounded(wanted[i].weight));
+  if (t.scan) return t.plan_scan(now);
   t.forecast.routed(layer, t.used);
 }
 
-void DeviceTier::foresee(Nanos, int32_t layer, const prediction::Forecast& forecast) {
+void DeviceTier::foresee(Nanos now, int32_t layer, const prediction::Forecast& forecast) {
   Impl& t = *impl_;
   MOESTRO_CHECK(forecast.layers() == t.options.layers && forecast.experts() == t.options.experts && layer >= -1 &&
                     layer < t.options.layers,
                 "a forecast of another model");
   t.at = layer;
   t.forecast.foresee(layer, forecast, t.options.how.calibrate && !t.scan);
-  if (t.scan) return t.plan_scan();
+  if (t.scan) return t.plan_scan(now);
   if (t.options.how.calibrate) t.counters.below_floor += t.corrected_below_floor(forecast);
-  if (t.options.prefetch) t.plan_prefetches();
+  if (t.options.prefetch) t.plan_prefetches(now);
 }
 
 void DeviceTier::unforeseen() {
-  if (impl_->scan) return;  // a scan's own candidates, and no forecast beside them
-  impl_->candidates.clear();
-  impl_->forecast.clear();
+  if (!impl_->scan) impl_->forget_forecast();  // a scan has candidates of its own
 }
 
 void DeviceTier::released(Nanos, Key key) {

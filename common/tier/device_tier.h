@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/late_cause.h"
 #include "common/policy/cache_policy.h"
 #include "common/prediction/forecast.h"
 #include "common/tier/calibrated_forecast.h"
@@ -128,6 +129,8 @@ class DeviceTier {
   /// often as routed() named them. Missing experts overtake every prefetch: first those with the least left to copy,
   /// then in the given order. `found`: one per key. Forecasts for `layer` that were not chosen are now false.
   void routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found);
+  /// Why the last routed() that chose this key did not find it whole.
+  LateCause late_cause(Key key) const;
   /// What is likely next, seen from `layer` (-1: before the first). Replaces the previous forecast.
   void foresee(Nanos now, int32_t layer, const prediction::Forecast& forecast);
   /// The forecast is no longer valid, and there is no new one for now.

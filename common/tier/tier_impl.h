@@ -1,6 +1,6 @@
 #pragma once
-// The state of DeviceTier. Its parts: the step (device_tier.cc), the link (tier_link.cc), eviction (tier_room.cc), and
-// a check of all invariants (tier_check.cc).
+// The state of DeviceTier. Its parts: the step (device_tier.cc), the link (tier_link.cc), eviction (tier_room.cc), why
+// experts were late (tier_late.cc), and a check of all invariants (tier_check.cc).
 
 #include <algorithm>
 
@@ -13,6 +13,7 @@ namespace moestro::tier {
 
 struct DeviceTier::Impl {
   enum class State : uint8_t { kAbsent, kCopying, kWhole };
+  static constexpr Nanos kNever = Nanos::max();
   struct Entry {
     State state = State::kAbsent;
     bool source = false;
@@ -20,11 +21,14 @@ struct DeviceTier::Impl {
     bool standing = false; ///< of those: its layer's router has not run yet, so it is protected
     bool doomed = false;   ///< dropped while the link still has chunks of it
     bool scanned = false;  ///< brought by a scan, and not used by a decoding step
+    bool no_room = false;  ///< of a foreseen key: it found no slot, or lost the one that it had
+    LateCause late = LateCause::kNotForeseen;  ///< late_cause()
     uint16_t needed = 0;   ///< routed() less released()
     Slot slot = 0;
     uint64_t order = 0;    ///< of demands
     uint64_t sent = 0;
     uint64_t given = 0;    ///< bytes given to the link, of which `sent` have arrived
+    Nanos foreseen_at = kNever;  ///< when forecasts began to call for it, since its layer's last pass
     float weight = 1;      ///< of its last use
   };
   struct Candidate {
@@ -47,12 +51,15 @@ struct DeviceTier::Impl {
   // The step.
   void pass_by(int32_t layer);
   uint64_t corrected_below_floor(const prediction::Forecast& told) const;
-  Found found(Key key, float weight);
+  Found found(Nanos now, Key key, float weight);
+  LateCause why_late(Nanos now, const Entry& entry) const;
   void demand(Key key);
   void drop(Key key, bool was_false);
   void count_waste(uint64_t bytes);
-  void plan_prefetches();
-  void plan_scan();
+  void plan_prefetches(Nanos now);
+  void plan_scan(Nanos now);
+  void count_as_foreseen(Nanos now, Entry& entry);
+  void forget_forecast();
 
   // The link.
   std::optional<Chunk> chunk_of(Key key, bool is_demand);
@@ -101,6 +108,7 @@ struct DeviceTier::Impl {
   int32_t held_layer = -1;              ///< hold()
   bool scan = false;
   bool always_ready = false;
+  bool calls_for_some = false;          ///< some foreseen_at are set
   double time = 0;                      ///< uses: one a (step, expert) of decoding
   uint64_t orders = 0;
   int32_t whole = 0;

@@ -77,6 +77,7 @@ std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
       continue;
     }
     if (free.empty()) {
+      entry.no_room = true;
       if (may_wait(now, candidate.key)) {
         counters.early += !std::exchange(candidate.early, true);
         continue;

@@ -76,6 +76,7 @@ void DeviceTier::Impl::evict(Key key) {
   free.push_back(entry.slot);
   entry.state = State::kAbsent, entry.sent = entry.given = 0;
   entry.ahead = entry.standing = entry.scanned = false;
+  entry.no_room = true;
 }
 
 void DeviceTier::Impl::take_slot(Key key) {
@@ -84,6 +85,7 @@ void DeviceTier::Impl::take_slot(Key key) {
   free.pop_back();
   slots[entry.slot] = key;
   entry.state = State::kCopying, entry.sent = entry.given = 0;
+  entry.no_room = false;
   copies.push_back(key);
 }
 
@@ -96,7 +98,7 @@ bool DeviceTier::Impl::room_for_demand(Key key) {
     if (!out) out = victim();
     if (!out) out = standing_victim();
     if (out) evict(*out);
-    else if (const auto begun = unfinished_victim()) drop(*begun, false);
+    else if (const auto begun = unfinished_victim()) drop(*begun, false), entries[*begun].no_room = true;
   }
   if (free.empty()) return false;
   take_slot(key);
