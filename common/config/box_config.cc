@@ -177,8 +177,8 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
                       "workers, each writes its own file, with the worker's name inserted",
               .value = "FILE", .theme = kTraces, .everyday = true});
   schema.add({.key = "workers.timeline", .flag = "--timeline", .field = &c.timeline,
-              .help = "Write when each task ran, in Chrome trace format, for Perfetto. Several workers: as for the "
-                      "trace",
+              .help = "Write when each task ran and what steps waited for, in Chrome trace format, for `moestro "
+                      "timeline` and Perfetto. Several workers: as for the trace. An earlier file becomes FILE.old",
               .value = "FILE", .theme = kTraces});
 }
 

@@ -1,6 +1,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
@@ -13,22 +15,29 @@ namespace moestro::lanes {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 16;
+constexpr int kStallTrack = kLaneCount;
 
 double to_us(Nanos t) { return static_cast<double>(t.count()) / 1000.0; }
 
 }  // namespace
 
+std::string_view tier_name(Lateness::From from) { return from == Lateness::From::kDram ? "dram" : "drive"; }
+
 Result<std::unique_ptr<ChromeTrace>> ChromeTrace::create(const std::filesystem::path& path,
                                                          const std::string& process_name) {
+  // A worker that is started again keeps what its predecessor recorded until it was killed.
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) std::filesystem::rename(path, path.string() + ".old", ignored);
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return invalid_argument(io_error("--timeline " + path.string(), errno).message());
   std::unique_ptr<ChromeTrace> trace(new ChromeTrace(fd, static_cast<int>(::getpid())));
   trace->buffer_.reserve(kBufferBytes + 1024);
   trace->append("[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s\"}},\n", trace->pid_,
                 json_escaped(process_name).c_str());
-  for (int lane = 0; lane < kLaneCount; ++lane)
+  for (int track = 0; track <= kStallTrack; ++track)
     trace->append("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n",
-                  trace->pid_, lane, std::string(lane_name(static_cast<Lane>(lane))).c_str());
+                  trace->pid_, track,
+                  track == kStallTrack ? "stall" : std::string(lane_name(static_cast<Lane>(track))).c_str());
   trace->write_out();
   if (trace->failed_) return io_error("timeline " + path.string() + ": cannot write");
   return trace;
@@ -48,7 +57,7 @@ void ChromeTrace::append(const char* format, ...) {
   const int length = std::vsnprintf(line, sizeof line, format, args);
   va_end(args);
   if (length > 0 && length < static_cast<int>(sizeof line)) buffer_.append(line, static_cast<size_t>(length));
-  if (buffer_.size() >= kBufferBytes) write_out();
+  if (buffer_.size() >= kBufferBytes && buffer_.back() == '\n') write_out();
 }
 
 void ChromeTrace::write_out() {
@@ -68,28 +77,70 @@ void ChromeTrace::write_out() {
 void ChromeTrace::begin_step(uint64_t plan) {
   plan_ = plan;
   ++step_;
+  read_.clear();
 }
 
-void ChromeTrace::flow(const Slice& slice, char phase, Nanos at) {
-  // A flow's id joins a read with the use of the same expert in the same step.
-  const uint64_t id =
-      (step_ << 32) ^ (static_cast<uint64_t>(slice.task.layer) << 16) ^ static_cast<uint64_t>(slice.task.expert);
-  append("{\"name\":\"arrival\",\"cat\":\"expert\",\"ph\":\"%c\",%s\"id\":%llu,\"pid\":%d,\"tid\":%d,\"ts\":%.3f},\n",
-         phase, phase == 'f' ? "\"bp\":\"e\"," : "", static_cast<unsigned long long>(id), pid_,
-         static_cast<int>(slice.task.lane), to_us(at));
+/// Both ends of an arrow compute the same id. It is a hash because viewers put all processes' ids together.
+void ChromeTrace::flow(char phase, int track, ExpertOf what, uint64_t copy, Nanos at) {
+  const int64_t ends[] = {pid_, what.first, what.second, static_cast<int64_t>(copy)};
+  append(
+      "{\"name\":\"arrival\",\"cat\":\"expert\",\"ph\":\"%c\",%s\"id\":\"0x%llx\",\"pid\":%d,\"tid\":%d,"
+      "\"ts\":%.3f},\n",
+      phase, phase == 'f' ? "\"bp\":\"e\"," : "", static_cast<unsigned long long>(XXH3_64bits(ends, sizeof ends)), pid_,
+      track, to_us(at));
+}
+
+void ChromeTrace::event(std::string_view name, const char* category, int track, Nanos begin, Nanos end) {
+  append(
+      "{\"name\":\"%.*s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
+      "\"args\":{\"plan\":%llu,",
+      static_cast<int>(name.size()), name.data(), category, pid_, track, to_us(begin), to_us(end - begin),
+      static_cast<unsigned long long>(plan_));
 }
 
 void ChromeTrace::slice(const Slice& s) {
   if (failed_) return;
-  const std::string_view name = task_name(s.task.kind);
-  append(
-      "{\"name\":\"%.*s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
-      "\"args\":{\"plan\":%llu,\"layer\":%d,\"expert\":%d}},\n",
-      static_cast<int>(name.size()), name.data(), is_compute(s.task.lane) ? "work" : "wait", pid_,
-      static_cast<int>(s.task.lane), to_us(s.begin), to_us(s.end - s.begin), static_cast<unsigned long long>(plan_),
-      s.task.layer, s.task.expert);
-  if (s.task.kind == TaskKind::kExpertRead) flow(s, 's', s.begin);
-  if (s.task.kind == TaskKind::kExpert) flow(s, 'f', s.begin);
+  const ExpertOf what{s.task.layer, s.task.expert};
+  const bool is_read = s.task.kind == TaskKind::kExpertRead;
+  const uint32_t copy = what.second >= 0 && (is_read || s.task.kind == TaskKind::kExpert)
+                            ? copy_of(what.first, what.second)
+                            : 0;
+  if (is_read && copy > 0) return;  // a wait for the link, which draws its transfers itself
+  const int track = static_cast<int>(s.task.lane);
+  event(task_name(s.task.kind), is_compute(s.task.lane) ? "work" : "wait", track, s.begin, s.end);
+  append("\"layer\":%d,\"expert\":%d}},\n", what.first, what.second);
+  if (is_read) {
+    read_.push_back(what);
+    flow('s', track, what, step_, s.begin);
+  } else if (s.task.kind == TaskKind::kExpert && what.second >= 0) {
+    used(s.task.lane, what.first, what.second, copy, s.begin);
+  }
+}
+
+void ChromeTrace::transfer(const Transfer& t) {
+  if (failed_) return;
+  const int track = static_cast<int>(t.lane);
+  event(t.lane == Lane::kStoreRead ? "read expert" : "copy expert", t.demand ? "demand" : "prefetch", track, t.begin,
+        t.end);
+  append("\"layer\":%d,\"expert\":%d}},\n", t.layer, t.expert);
+  if (t.copy > 0) flow('s', track, {t.layer, t.expert}, t.copy, t.begin);
+}
+
+void ChromeTrace::used(Lane lane, int32_t layer, int32_t expert, uint32_t copy, Nanos at) {
+  if (failed_) return;
+  const ExpertOf what{layer, expert};
+  if (copy > 0) {
+    if (std::exchange(arrowed_[what], copy) != copy) flow('f', static_cast<int>(lane), what, copy, at);
+  } else if (std::erase(read_, what) > 0) {
+    flow('f', static_cast<int>(lane), what, step_, at);
+  }
+}
+
+void ChromeTrace::draw(const Stall& s) {
+  if (failed_) return;
+  event("stall", "stall", kStallTrack, s.begin, s.end);
+  append("\"layer\":%d,\"expert\":%d,\"tier\":\"%s\",\"cause\":\"%s\"}},\n", s.layer, s.expert,
+         tier_name(s.why.from).data(), late_cause_name(s.why.cause).data());
 }
 
 void ChromeTrace::end_step() { write_out(); }

@@ -75,8 +75,11 @@ Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner
     MOESTRO_RETURN_IF_ERROR(runner.wait_any(ended_));
     const Nanos until = clock_.now();
     MOESTRO_CHECK(!ended_.empty(), "a step waits for nothing");
-    const bool computed = std::ranges::all_of(ended_, [&](TaskId task) { return is_compute(machine[task].lane); });
-    if (!computed) totals_.stalled += until - from;
+    const auto came = std::ranges::find_if(ended_, [&](TaskId task) { return !is_compute(machine[task].lane); });
+    if (came != ended_.end()) {
+      totals_.stalled += until - from;
+      if (timeline != nullptr) timeline->stall({machine[*came].layer, machine[*came].expert, from, until});
+    }
     for (const TaskId task : ended_) end(step, task, until);
   }
   totals_.elapsed = clock_.now() - begin;

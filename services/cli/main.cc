@@ -14,6 +14,7 @@
 #include "services/cli/pack/pack_command.h"
 #include "services/cli/replay/replay_command.h"
 #include "services/cli/store/store_command.h"
+#include "services/cli/timeline/timeline_command.h"
 #include "services/cli/top/top_command.h"
 #include "services/cli/up/up_command.h"
 #include "services/command_line/command_line.h"
@@ -42,7 +43,8 @@ int main(int argc, char** argv) {
   app.group_commands({"complete", "chat", "batch"}, "Use a server");
   add_bench_command(app, result);
   add_replay_command(app, result);
-  app.group_commands({"bench", "replay"}, "Measure");
+  add_timeline_command(app, result);
+  app.group_commands({"bench", "replay", "timeline"}, "Measure");
   if (const auto code = moestro::command_line::parse_program_line(app, argc, argv)) return *code;
   return result.exit_code;
 }

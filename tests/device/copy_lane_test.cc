@@ -53,10 +53,12 @@ class CopyLaneTest : public ::testing::Test {
     const Nanos took = clock_.now() - begin;
     std::vector<Copied> ended;
     lane.take_ended(ended);
+    for (size_t i = 1; i < ended.size(); ++i) EXPECT_LE(ended[i - 1].end, ended[i].begin) << "one at a time";
+    std::erase_if(ended, [](const Copied& c) { return !c.whole; });
     EXPECT_EQ(ended.size(), static_cast<size_t>(copies));
     for (size_t i = 0; i < ended.size(); ++i) {
       EXPECT_TRUE(ended[i].demand);
-      EXPECT_LE(i == 0 ? begin : ended[i - 1].end, ended[i].begin) << "one at a time";
+      EXPECT_LE(begin, ended[i].begin);
       const auto slot = tier.slot_of(ended[i].key);
       EXPECT_TRUE(slot && std::memcmp(slots_.slot(*slot), host_[ended[i].key].data(), kBytes) == 0);
     }

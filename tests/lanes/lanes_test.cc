@@ -149,6 +149,23 @@ TEST(StepDriver, RunsWhatIsPresentFirstAndTheRestAsItArrives) {
   }
 }
 
+TEST(StepDriver, StallsAreItsWaits) {
+  StepSetup s(1);
+  const SteadyClock clock;
+  RecordedTimeline timeline;
+  const auto totals = StepDriver(clock).run(s.machine, s.runner, &timeline);
+  ASSERT_TRUE(totals.is_ok());
+  Nanos stalled{0};
+  for (const Stall& stall : timeline.stalls()) {
+    stalled += stall.end - stall.begin;
+    EXPECT_EQ(stall.expert % 2, 1) << "the others are resident";
+    EXPECT_EQ(stall.why.cause, LateCause::kNotForeseen);
+    EXPECT_EQ(stall.why.from, Lateness::From::kDrive);
+  }
+  EXPECT_EQ(timeline.stalls().size(), 6u);
+  EXPECT_EQ(stalled, totals->stalled);
+}
+
 TEST(StepDriver, EndsWithTheRunnersErrorAndTheNextStepBeginsAnew) {
   StepSetup s(1);
   s.runner.fail_at = 2;
@@ -196,8 +213,46 @@ TEST(ChromeTrace, IsReadableWhileItIsWrittenAndStrictAtTheEnd) {
   EXPECT_EQ((*slice)["name"], "read expert");
   EXPECT_DOUBLE_EQ((*slice)["ts"], 1.0);
   EXPECT_DOUBLE_EQ((*slice)["dur"], 2.5);
+  ASSERT_TRUE(ChromeTrace::create(path, "its successor").is_ok());
+  std::ifstream old(path.string() + ".old");
+  EXPECT_EQ(nlohmann::json::parse(old, nullptr, false), json);
   std::filesystem::remove(path);
+  std::filesystem::remove(path.string() + ".old");
   EXPECT_FALSE(ChromeTrace::create("/nonexistent/dir/t.json", "x").is_ok());
+}
+
+TEST(ChromeTrace, AnArrowLeadsFromAReadToItsUseAndNowhereElse) {
+  const auto path = std::filesystem::temp_directory_path() / ("moestro-arrow-" + std::to_string(::getpid()) + ".json");
+  {
+    auto trace = ChromeTrace::create(path, "w");
+    ASSERT_TRUE(trace.is_ok());
+    for (uint64_t step = 1; step <= 2; ++step) {
+      (*trace)->begin_step(step);
+      (*trace)->slice({{Lane::kStoreRead, TaskKind::kExpertRead, 1, 7}, 4, Nanos(1000), Nanos(3500)});
+      (*trace)->stall({1, 7, Nanos(2000), Nanos(3500)});
+      (*trace)->slice({{Lane::kCompute, TaskKind::kExpert, 1, 7}, 5, Nanos(3500), Nanos(4000)});
+      (*trace)->slice({{Lane::kCompute, TaskKind::kExpert, 1, 8}, 6, Nanos(4000), Nanos(4500)});
+      (*trace)->end_step();
+    }
+  }
+  std::ifstream file(path);
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  ASSERT_FALSE(json.is_discarded());
+  std::vector<std::string> from, to;
+  for (const auto& e : json) {
+    if (e["ph"] == "s") from.push_back(e["id"]);
+    if (e["ph"] == "f") to.push_back(e["id"]);
+    if (e["name"] == "stall")
+      EXPECT_EQ(e["args"], (nlohmann::json{{"plan", e["args"]["plan"]},
+                                           {"layer", 1},
+                                           {"expert", 7},
+                                           {"tier", "drive"},
+                                           {"cause", "not foreseen"}}));
+  }
+  ASSERT_EQ(from.size(), 2u);
+  EXPECT_EQ(from, to) << "expert 8 was there, and no arrow leads to it";
+  EXPECT_NE(from[0], from[1]);
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
       kv_(cuda.ops, parts.math.cache),
       guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max),
       graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts.math.cache, parts.math.spec.layers.size())),
+      marks_(cuda.ops.queue(), parts.clock),
       calm_visits_(cuda.calm_visits),
       hidden_(spec().hidden),
       experts_(spec().moe().experts),
@@ -95,7 +96,6 @@ CudaPass::~CudaPass() {
   if (computed_ != nullptr) (void)f.end_event(computed_);
   for (const Layer& l : layers_)
     if (l.routed != nullptr) (void)f.end_event(l.routed);
-  for (MoestroCudaEvent mark : marks_) (void)f.end_event(mark);
 }
 
 Status CudaPass::status() const {
@@ -126,7 +126,7 @@ Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const
                                              std::vector<engine::SequenceOutcome>& outcomes) {
   const Nanos begin_at = p_.clock.now();
   begin(plan, batch, failed);
-  auto totals = driver_.run(machine_, *this, nullptr);
+  auto totals = driver_.run(machine_, *this, timeline_);
   if (!totals.is_ok()) {
     p_.experts.abandon();
     if (watch_ != nullptr) watch_->abandon();
@@ -135,7 +135,8 @@ Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const
   kv_.settled();
   take_notes();
   head_not_finite_ = head_.finish(plan, batch, failed, outcomes);
-  if (timeline_ != nullptr) draw(plan.id.value, begin_at);
+  marks_.draw();
+  if (timeline_ != nullptr) timeline_->end_step();
   totals->elapsed = p_.clock.now() - begin_at;
   totals->busy[static_cast<int>(lanes::Lane::kCompute)] = totals->elapsed - totals->stalled;
   return totals;
@@ -151,7 +152,8 @@ void CudaPass::begin(const engine::StepPlan& plan, const engine::StepBatch& batc
   reads_ = 0;
   guard_.begin(batch, failed);
   p_.experts.begin_step(plan.id, batch.row_share);
-  mark(0);
+  if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
+  marks_.begin_step();
   memory_.fill(device_notes_, 0xff, static_cast<int64_t>(notes_count() * sizeof(int32_t)));
   math_.begin(batch);
   asked_ahead_ = lookahead_ ? watch_->gate_lookahead() : 0;
@@ -200,10 +202,12 @@ Status CudaPass::take_routes(size_t layer) {
   return Status::ok();
 }
 
-bool CudaPass::lease() {
+bool CudaPass::lease(size_t layer) {
   missing_.clear();
-  for (const lanes::RoutedExpert& r : routed_)
-    if (!p_.experts.acquire(r.expert, r.expert)) missing_.push_back(r);
+  for (const lanes::RoutedExpert& r : routed_) {
+    if (p_.experts.acquire(r.expert, r.expert)) marks_.uses(static_cast<int32_t>(layer), r.expert);
+    else missing_.push_back(r);
+  }
   return missing_.empty();
 }
 
@@ -218,8 +222,10 @@ bool CudaPass::lie_as_launched(size_t layer) const {
 void CudaPass::rewind(size_t layer) {
   ++work_.rewinds;
   routers_.clear();
+  marks_.begin(lanes::TaskKind::kRouter, static_cast<int32_t>(layer));
   math_.norm_after_attention(layer, stream(layer));
   if (spec().layers[layer].moe.shared_ffn > 0) math_.shared_expert(layer);
+  marks_.end();
   const auto first = static_cast<int64_t>(layer) * rows_;
   memory_.fill(device_notes_ + first, 0xff,
                (static_cast<int64_t>(notes_count()) - first) * static_cast<int64_t>(sizeof(int32_t)));
@@ -243,7 +249,7 @@ Status CudaPass::find_places(size_t layer) {
 Status CudaPass::take_choice(lanes::TaskId router) {
   const auto layer = static_cast<size_t>(machine_[router].layer);
   MOESTRO_RETURN_IF_ERROR(take_routes(layer));
-  const bool all_there = lease(), ahead = machine_.assumptions() > 0;
+  const bool all_there = lease(layer), ahead = machine_.assumptions() > 0;
   layers_[layer].calm = all_there ? std::min(layers_[layer].calm + 1, calm_visits_) : 0;
   if (ahead && all_there && lie_as_launched(layer)) {
     machine_.holds(static_cast<int32_t>(layer));

@@ -19,6 +19,7 @@
 #include "kernels/cuda/cuda_memory.h"
 #include "services/worker/cuda/cuda_graphs.h"
 #include "services/worker/cuda/cuda_head.h"
+#include "services/worker/cuda/device_marks.h"
 #include "services/worker/cuda/host_experts.h"
 #include "services/worker/cuda/kv_streams.h"
 #include "services/worker/device/slot_table.h"
@@ -53,7 +54,7 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
                                      std::vector<engine::SequenceOutcome>& outcomes) override;
   void copy_kv(std::span<const engine::KvCopy> copies) override { kv_.copy(copies); }
   void set_watch(engine::ExpertWatch* watch) override;
-  void set_timeline(lanes::Timeline* timeline) override { timeline_ = timeline; }
+  void set_timeline(lanes::Timeline* timeline) override { marks_.set_timeline(timeline_ = timeline); }
   std::span<const int32_t> routes() const override {
     return {ids_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)};
   }
@@ -122,15 +123,10 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   /// Waits for the layer's routes, keeps the experts that have rows in routed_, and reports them.
   Status take_routes(size_t layer);
   /// Whether all could be leased. missing_ has those that could not.
-  bool lease();
+  bool lease(size_t layer);
   bool lie_as_launched(size_t layer) const;
   Status let_go();
   void take_notes();
-
-  /// Marks a point of the step on the device's clock, if there is a timeline: 2 * layer + 1 after a front, + 2 after a
-  /// back.
-  void mark(size_t at);
-  void draw(uint64_t plan, Nanos begin);
 
   engine::PassParts p_;
   kernels::cuda::CudaOps& ops_;
@@ -149,6 +145,7 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   std::optional<HostExperts> host_experts_;   ///< set if results may depend on where an expert is computed
   engine::FiniteGuard guard_;
   CudaGraphs graphs_;
+  DeviceMarks marks_;
 
   const int32_t calm_visits_;
   int64_t hidden_, experts_, top_k_, moe_layers_, step_tokens_max_, rows_ = 0;
@@ -168,7 +165,6 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   std::optional<kernels::cuda::Pinned<float>> guesses_;  ///< of two layers: one may be written while the other is read
   MoestroCudaStream out_ = nullptr;           ///< for copies that the host reads during computation
   MoestroCudaEvent computed_ = nullptr;
-  std::vector<MoestroCudaEvent> marks_;
 
   // Of the step:
   const engine::StepPlan* plan_ = nullptr;

@@ -1,4 +1,4 @@
-// CudaPass: what is queued for a layer, and the timeline of it by the device's clock.
+// CudaPass: what is queued for a layer.
 
 #include <algorithm>
 
@@ -31,6 +31,7 @@ Status CudaPass::queue(std::span<const lanes::TaskId> tasks) {
     else MOESTRO_RETURN_IF_ERROR(queue_one(task));
     tasks = tasks.subspan(queued);
   }
+  marks_.end();
   return ops_.status();
 }
 
@@ -60,28 +61,21 @@ size_t CudaPass::segment(std::span<const lanes::TaskId> tasks) {
 
 Status CudaPass::queue_one(const lanes::Task& task) {
   const auto layer = static_cast<size_t>(task.layer);
+  if (task.kind == TaskKind::kAttention) kv_.before_layer(layer);
+  if (task.kind != TaskKind::kHead) marks_.begin(task.kind, task.layer, task.expert);
   switch (task.kind) {
     case TaskKind::kEmbed: math_.embed(stream(0)); break;
-    case TaskKind::kAttention:
-      kv_.before_layer(layer);
-      math_.attention(layer, stream(layer));
-      if (layers_[layer].moe < 0) mark(2 * layer + 1);
-      break;
+    case TaskKind::kAttention: math_.attention(layer, stream(layer)); break;
     case TaskKind::kDenseMlp:
       math_.dense_mlp(layer, stream(layer));
       look_at(layer, stream(layer));
-      mark(2 * layer + 2);
       break;
     case TaskKind::kRouter:
       math_.router(layer, device_ids_ + first_choice(layer), device_weights_ + first_choice(layer));
       if (asked_ahead_ > 0) guess(layer);
       send_routes(layer);
-      if (spec().layers[layer].moe.shared_ffn == 0) mark(2 * layer + 1);
       break;
-    case TaskKind::kSharedExpert:
-      math_.shared_expert(layer);
-      mark(2 * layer + 1);
-      break;
+    case TaskKind::kSharedExpert: math_.shared_expert(layer); break;
     case TaskKind::kLayerExperts: return layer_experts(task);
     case TaskKind::kExpert: return compute_arrived(task.expert);
     case TaskKind::kCombine: combine(layer); break;
@@ -173,8 +167,9 @@ Status CudaPass::compute_arrived(int32_t expert) {
 
 void CudaPass::head() {
   head_queued_ = true;
+  marks_.begin(TaskKind::kHead, -1);
   head_.launch(*plan_, *batch_, streams_[last_stream_]);
-  mark(2 * layers_.size() + 1);
+  marks_.end();
   const auto weights = static_cast<uint64_t>(moe_layers_ * rows_ * top_k_) * sizeof(float);
   if (queue_.error == 0)
     queue_.note("copy_out", queue_.functions.copy_out(notes_.data(), device_notes_, notes_count() * sizeof(int32_t),
@@ -187,42 +182,10 @@ void CudaPass::combine(size_t layer) {
   ops_.combine_onto(stream(layer), expert_rows_, device_weights_ + first_choice(layer), rows_, top_k_, hidden_, y);
   if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, y);
   look_at(layer, y);
-  mark(2 * layer + 2);
 }
 
 void CudaPass::look_at(size_t layer, float* x) {
   ops_.guard(x, rows_, hidden_, static_cast<int32_t>(layer), device_notes_ + static_cast<int64_t>(layer) * rows_);
-}
-
-// --- the timeline ---
-
-void CudaPass::mark(size_t at) {
-  if (timeline_ == nullptr || queue_.error != 0) return;
-  const MoestroCudaFunctions& f = queue_.functions;
-  while (marks_.size() <= at && queue_.error == 0) queue_.note("make_event", f.make_event(1, &marks_.emplace_back()));
-  if (queue_.error == 0) queue_.note("record_event", f.record_event(marks_[at], queue_.stream));
-}
-
-void CudaPass::draw(uint64_t plan, Nanos begin) {
-  timeline_->begin_step(plan);
-  Nanos before = begin;
-  const auto slice = [&](size_t at, lanes::TaskKind kind, int32_t layer) {
-    float ms = 0;
-    (void)queue_.functions.elapsed(&ms, marks_[0], marks_[at]);
-    const Nanos end = begin + Nanos(static_cast<int64_t>(static_cast<double>(ms) * 1e6));
-    timeline_->slice({.task = {.kind = kind, .layer = layer, .cost = {}},
-                      .id = static_cast<lanes::TaskId>(at),
-                      .begin = before,
-                      .end = end});
-    before = end;
-  };
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    slice(2 * l + 1, lanes::TaskKind::kAttention, static_cast<int32_t>(l));
-    slice(2 * l + 2, layers_[l].moe < 0 ? lanes::TaskKind::kDenseMlp : lanes::TaskKind::kExpert,
-          static_cast<int32_t>(l));
-  }
-  slice(2 * layers_.size() + 1, lanes::TaskKind::kHead, -1);
-  timeline_->end_step();
 }
 
 }  // namespace moestro::cuda

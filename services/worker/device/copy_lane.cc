@@ -50,7 +50,6 @@ void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chun
   const std::byte* source = sources_[chunk.key] + chunk.offset;
   copying_ = chunk.key;
   const Nanos begin = std::max(from, free_at_);
-  if (chunk.offset == 0) began_[chunk.key] = begin;
   const auto wire =
       Nanos(static_cast<int64_t>(static_cast<double>(chunk.bytes) * 1e9 / static_cast<double>(options_.bytes_per_s)));
   free_at_ = begin + wire + (chunk.offset == 0 ? options_.latency : Nanos(0));
@@ -63,7 +62,7 @@ void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chun
   // The link's own end, not when this thread woke: what the tier learns of the link must not depend on how busy the
   // host is.
   tier_.chunk_done(std::max(free_at_, begin), chunk, free_at_ - begin);
-  if (chunk.last) copy_ended(chunk.key, chunk.demand, free_at_);
+  carried(chunk, begin, free_at_);
 }
 
 }  // namespace moestro::device

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace moestro::device {
 namespace {
@@ -174,9 +175,9 @@ void CudaLink::arrived(const Flight& flight, float ms) {
   const Nanos now = clock_.now(), took(static_cast<int64_t>(static_cast<double>(ms) * 1e6));
   oldest_ = (oldest_ + 1) % kUnderWay;
   --under_way_;
-  if (chunk.offset == 0) began_[chunk.key] = now - took;
   tier_.chunk_done(now, chunk, took);
-  if (chunk.last) copy_ended(chunk.key, chunk.demand, now);
+  // Chunks follow one another on the stream; they are only noticed a little late.
+  carried(chunk, std::max(now - took, std::exchange(last_arrival_, now)), now);
 }
 
 }  // namespace moestro::device

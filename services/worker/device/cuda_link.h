@@ -75,6 +75,7 @@ class CudaLink final : public ExpertLink {
   MoestroCudaStream stream_ = nullptr;
   std::array<Flight, kUnderWay> flights_{};   ///< a ring, guarded but for what the thread queues
   size_t oldest_ = 0, under_way_ = 0;
+  Nanos last_arrival_{0};
   std::array<MoestroCudaEvent, kLaunches> launch_events_{};  ///< launch n has n % kLaunches; the first is 1
   uint64_t launches_ = 0;
   std::vector<uint64_t> launch_of_;           ///< by slot: the last launch before it was released; 0: none

@@ -133,7 +133,10 @@ bool DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::W
   {
     const std::lock_guard lock(link_->mutex());
     let_ended_go();  // what is wanted again needs a source again
-    for (const auto& w : wanted) experts_[w.key].needed = true;
+    for (const auto& w : wanted) {
+      Expert& e = experts_[w.key];
+      e.needed = true, e.from_drive = e.host_asked;
+    }
     tier_.routed(clock_.now(), static_cast<int32_t>(layer.value), wanted, how_found_);
     (void)find_sources();  // a source that refuses says so again to who waits, in next_arrival()
     wake = link_awake();
@@ -200,6 +203,17 @@ void DeviceExperts::take_copied(std::vector<Copied>& out) {
   copied_.clear();
 }
 
+DeviceExperts::Late DeviceExperts::why_late(tier::Key key) const {
+  const std::lock_guard lock(link_->mutex());
+  return {tier_.late_cause(key), experts_[key].from_drive};
+}
+
+uint32_t DeviceExperts::copies(tier::Key key) {
+  const std::lock_guard lock(link_->mutex());
+  let_ended_go();
+  return experts_[key].copies;
+}
+
 // --- host memory ---
 
 void DeviceExperts::take_source(tier::Key key, store::Lease lease) {
@@ -213,7 +227,9 @@ void DeviceExperts::take_source(tier::Key key, store::Lease lease) {
 void DeviceExperts::let_ended_go() {
   ended_.clear();
   link_->take_ended(ended_);
-  for (const Copied& copy : ended_) {
+  for (Copied& copy : ended_) {
+    if (!copy.whole) continue;
+    copy.copy = ++experts_[copy.key].copies;
     experts_[copy.key].host.release();
     std::erase(with_source_, copy.key);
   }
@@ -244,7 +260,8 @@ Status DeviceExperts::find_sources() {
     const store::WantedBy why{plan_, MoeLayerId(key / static_cast<uint32_t>(tier_options_.experts))};
     if (e.needed) {
       MOESTRO_RETURN_IF_ERROR(host_.fetch(std::span(&e.blob, 1), why));
-      e.host_asked = true;
+      e.host_asked = e.from_drive = true;
+      e.host_asked_at = clock_.now();
       ++host_fetches_;
     } else if (tier_options_.fill && e.host_prefetched != plan_) {
       // What is likely, host memory is told by its own outlook (host_outlook.h); what only fills idle slots, here.
@@ -262,6 +279,8 @@ Status DeviceExperts::take_host_arrival() {
     if (key == kDense || !experts_[key].host_asked) return Status::ok();  // withdrawn before; its lease ends here
     experts_[key].host_asked = false;
     --host_fetches_;
+    copied_.push_back({.key = key, .demand = true, .begin = experts_[key].host_asked_at, .end = clock_.now(),
+                       .drive = true});
     take_source(key, std::move(*arrival));
     return Status::ok();
   }

@@ -87,7 +87,13 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   Status check() const;
   /// For the log: how copies read host memory; empty on an emulated device.
   std::string describe() const { return arena_ ? arena_->describe() : std::string(); }
+
+  // For the timeline.
+
+  /// What link and drive have brought since the last call.
   void take_copied(std::vector<Copied>& out) override;
+  Late why_late(tier::Key key) const override;
+  uint32_t copies(tier::Key key) override;
 
   // The BlobSource of the engine.
 
@@ -108,6 +114,9 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
     uint32_t blob = 0;
     bool needed = false;        ///< routed() named it, and it has not been unpinned
     bool host_asked = false;    ///< the host's source has been asked for it
+    Nanos host_asked_at{0};
+    bool from_drive = false;    ///< since routed() named it last, the host's source has been asked for it
+    uint32_t copies = 0;        ///< that have ended
     uint32_t finds = 0;         ///< of the host's bytes, when they were last leased for a copy
     PlanId host_prefetched;     ///< the last plan for which it was asked to prefetch it
     store::Lease host;          ///< of host memory, until its copy has ended

@@ -1,6 +1,13 @@
 #include "services/worker/device/expert_link.h"
 
+#include <utility>
+
 namespace moestro::device {
+namespace {
+
+constexpr Nanos kPause = std::chrono::microseconds(100);  ///< between two chunks: the link was idle
+
+}  // namespace
 
 void ExpertLink::set_source(tier::Key key, const std::byte* data) {
   sources_[key] = data;
@@ -18,10 +25,16 @@ void ExpertLink::wait_for_end(std::unique_lock<std::mutex>& lock, uint64_t& seen
   seen = ends_;
 }
 
-void ExpertLink::copy_ended(tier::Key key, bool demand, Nanos end) {
+void ExpertLink::carried(const tier::Chunk& chunk, Nanos begin, Nanos end) {
+  if (open_ && (open_->key != chunk.key || open_->demand != chunk.demand || begin - open_->end > kPause))
+    done_.push_back(*std::exchange(open_, std::nullopt));
+  if (!open_) open_ = Copied{.key = chunk.key, .demand = chunk.demand, .begin = begin};
+  open_->end = end;
+  if (!chunk.last) return;
+  open_->whole = true;
+  done_.push_back(*std::exchange(open_, std::nullopt));
   // Its lease may go now: no copy of the key begins before it is given a source again.
-  set_source(key, nullptr);
-  done_.push_back({key, demand, began_[key], end});
+  set_source(chunk.key, nullptr);
   ++ends_;
   ended_.notify_one();
 }

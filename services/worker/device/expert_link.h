@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "common/clock.h"
@@ -13,18 +14,21 @@
 
 namespace moestro::device {
 
-/// A copy that has ended, for the timeline.
+/// A stretch of time in which an expert, or a part of it, was brought.
 struct Copied {
   tier::Key key = 0;
-  bool demand = false;
+  bool demand = false;  ///< a layer waited for it; false: a prefetch
   Nanos begin{0}, end{0};
+  bool whole = false;   ///< the copy has ended with it
+  uint32_t copy = 0;    ///< if it is whole: for which time, since the start
+  bool drive = false;   ///< it was not the link: the store read it into host memory
 };
 
 class ExpertLink {
  public:
   /// All outlive it.
   ExpertLink(tier::DeviceTier& tier, const Clock& clock, uint32_t keys)
-      : tier_(tier), clock_(clock), sources_(keys, nullptr), began_(keys) {}
+      : tier_(tier), clock_(clock), sources_(keys, nullptr) {}
   virtual ~ExpertLink() = default;  ///< derived destructors end the thread; nothing is read or written afterwards
   ExpertLink(const ExpertLink&) = delete;
   ExpertLink& operator=(const ExpertLink&) = delete;
@@ -38,7 +42,7 @@ class ExpertLink {
   /// link copies the key. The end of a copy sets it to null.
   void set_source(tier::Key key, const std::byte* data);
   virtual bool is_copying(tier::Key key) const = 0;
-  /// Keys whose copies have ended since the last call; their sources may be released.
+  /// What the link has done since the last call. Sources of keys whose copies have ended may be released.
   void take_ended(std::vector<Copied>& out);
   /// No more work that reads the slot will be queued before it is leased again. Queued work may still read it: see
   /// launched().
@@ -59,8 +63,8 @@ class ExpertLink {
   uint64_t ends() const { return ends_; }
 
  protected:
-  /// The last chunk of the copy that began at began_[key] has arrived.
-  void copy_ended(tier::Key key, bool demand, Nanos end);
+  /// A chunk has arrived, which took the link this time. Chunks of one expert in a row become one `Copied`.
+  void carried(const tier::Chunk& chunk, Nanos begin, Nanos end);
   /// Wakes all waiting threads. The first failure is kept.
   void fail(const Status& failure);
 
@@ -69,10 +73,10 @@ class ExpertLink {
   std::mutex mutex_;
   std::condition_variable work_, ended_;
   std::vector<const std::byte*> sources_;  ///< by key
-  std::vector<Nanos> began_;               ///< by key: begin of the copy in progress
 
  private:
   std::vector<Copied> done_;
+  std::optional<Copied> open_;  ///< the last one, while more chunks may follow
   uint64_t ends_ = 0;
   Status failure_;
 };

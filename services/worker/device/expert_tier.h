@@ -36,8 +36,19 @@ class ExpertTier {
   virtual void unforeseen() = 0;
   /// The step has failed.
   virtual void abandon() = 0;
-  /// Copies that have ended since the last call, for the timeline.
+
+  // For the timeline.
+
+  /// What has been brought since the last call.
   virtual void take_copied(std::vector<Copied>& /*out*/) {}
+  struct Late {
+    LateCause cause = LateCause::kNotForeseen;
+    bool from_drive = false;  ///< host memory did not have it either
+  };
+  /// Why the expert was not there when routed() last named it, and it was not.
+  virtual Late why_late(tier::Key key) const = 0;
+  /// How many copies of the expert have ended. 0: nothing copies it.
+  virtual uint32_t copies(tier::Key /*key*/) { return 0; }
 };
 
 }  // namespace moestro::device

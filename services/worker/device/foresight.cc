@@ -28,6 +28,7 @@ Foresight::Foresight(ExpertTier& tier, std::unique_ptr<prediction::Predictor> pr
 void Foresight::set_timeline(lanes::Timeline* timeline, std::vector<int32_t> model_layers) {
   timeline_ = timeline;
   model_layers_ = std::move(model_layers);
+  if (timeline != nullptr) timeline->set_arrivals(this);
 }
 
 /// A part of the sequence's prompt that is over already: it says what the sequence is like. Of the model it says
@@ -154,20 +155,31 @@ void Foresight::forget(SequenceId sequence) {
   if (predictor_) predictor_->end_sequence(sequence.value);
 }
 
+// --- the timeline ---
+
+tier::Key Foresight::key_of(int32_t model_layer, int32_t expert) const {
+  const auto layer = std::ranges::lower_bound(model_layers_, model_layer) - model_layers_.begin();
+  return static_cast<tier::Key>(layer * experts_ + expert);
+}
+
+lanes::Lateness Foresight::lateness(int32_t layer, int32_t expert) {
+  const ExpertTier::Late late = stages_.front().tier->why_late(key_of(layer, expert));
+  return {late.from_drive ? lanes::Lateness::From::kDrive : lanes::Lateness::From::kDram, late.cause};
+}
+
 void Foresight::draw_copies() {
   copied_.clear();
   stages_.front().tier->take_copied(copied_);
   if (timeline_ == nullptr) return;
   const auto experts = static_cast<uint32_t>(experts_);
   for (const Copied& c : copied_)
-    timeline_->slice({.task = {.lane = lanes::Lane::kHostToDevice,
-                               .kind = lanes::TaskKind::kExpertRead,
-                               .layer = model_layers_[c.key / experts],
-                               .expert = static_cast<int32_t>(c.key % experts),
-                               .cost = {}},
-                      .id = 0,
-                      .begin = c.begin,
-                      .end = c.end});
+    timeline_->transfer({.lane = c.drive ? lanes::Lane::kStoreRead : lanes::Lane::kHostToDevice,
+                         .layer = model_layers_[c.key / experts],
+                         .expert = static_cast<int32_t>(c.key % experts),
+                         .demand = c.demand,
+                         .copy = c.copy,
+                         .begin = c.begin,
+                         .end = c.end});
 }
 
 }  // namespace moestro::device

@@ -15,7 +15,7 @@
 
 namespace moestro::device {
 
-class Foresight final : public engine::ExpertWatch {
+class Foresight final : public engine::ExpertWatch, public lanes::ExpertArrivals {
  public:
   /// `predictor`: null for none; experts are then brought on demand. `tier`: the memory that the engine takes experts
   /// from; `below`: the one that it is filled from, if that is filled ahead too, else null. Both have the same layers
@@ -23,8 +23,8 @@ class Foresight final : public engine::ExpertWatch {
   Foresight(ExpertTier& tier, std::unique_ptr<prediction::Predictor> predictor, int64_t top_k,
             ExpertTier* below = nullptr);
 
-  /// Copies go to it as slices of the link's lane. May be null; outlives this. `model_layers`: MoE layer -> the model's
-  /// layer.
+  /// What link and drive bring goes to it, and it asks this why an expert was late. May be null; outlives this.
+  /// `model_layers`: MoE layer -> the model's layer.
   void set_timeline(lanes::Timeline* timeline, std::vector<int32_t> model_layers);
 
   void found(SequenceId sequence, int64_t tokens, std::span<const activation::ActivationCount> counts) override;
@@ -41,6 +41,9 @@ class Foresight final : public engine::ExpertWatch {
   void abandon() override;
   void forget(SequenceId sequence) override;
 
+  lanes::Lateness lateness(int32_t layer, int32_t expert) override;
+  uint32_t copy_of(int32_t layer, int32_t expert) override { return stages_.front().tier->copies(key_of(layer, expert)); }
+
   prediction::Predictor* predictor() const { return predictor_.get(); }
 
  private:
@@ -52,6 +55,7 @@ class Foresight final : public engine::ExpertWatch {
     tier::ForecastNeed need;
   };
   bool wants_forecasts() const { return std::ranges::any_of(stages_, &Stage::wants_forecasts); }
+  tier::Key key_of(int32_t model_layer, int32_t expert) const;
   void forecast(int32_t layer);
   void count(MoeLayerId layer, std::span<const int32_t> ids);
   void draw_copies();

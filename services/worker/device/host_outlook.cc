@@ -33,7 +33,9 @@ HostOutlook::HostOutlook(store::BlobSource& host, ExpertBlobs blobs, const Devic
       fits_all_(has_room_for_all(host, blobs_)),
       forecast_(blobs_.layers, blobs_.experts),
       used_(static_cast<size_t>(blobs_.experts)),
-      held_(above == nullptr ? 0 : blobs_.blob_of.size()) {
+      held_(above == nullptr ? 0 : blobs_.blob_of.size()),
+      told_(blobs_.blob_of.size()),
+      late_(blobs_.blob_of.size()) {
   candidates_.reserve(blobs_.blob_of.size());
   outlook_.reserve(kExpertsMax);
 }
@@ -52,6 +54,9 @@ bool HostOutlook::routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wan
   const auto number = static_cast<int32_t>(layer.value);
   pace_.routed(clock_.now(), at_ < 0 ? 0 : number - at_, scan_);
   at_ = number;
+  const std::ptrdiff_t first = std::ptrdiff_t{number} * blobs_.experts;
+  std::copy_n(told_.begin() + first, blobs_.experts, late_.begin() + first);
+  std::fill_n(told_.begin() + first, blobs_.experts, uint8_t{0});
   if (scan_) return all_there;
   std::ranges::fill(used_, uint8_t{0});
   for (const auto& w : wanted) used_[w.key % static_cast<tier::Key>(blobs_.experts)] = 1;
@@ -103,6 +108,7 @@ void HostOutlook::choose_scanned(int32_t layer) {
 /// A source that cannot be told reads on demand, so its error is of no interest here.
 void HostOutlook::tell(Nanos since_router) {
   outlook_.clear();
+  for (const Candidate& c : candidates_) told_[c.key] = 1;
   for (const Candidate& c : candidates_)
     outlook_.push_back({blobs_.blob_of[c.key], c.probability,
                         std::max(Nanos{0}, pace_.per_layer(scan_) * c.ahead - since_router)});

@@ -39,6 +39,10 @@ class HostOutlook final : public ExpertTier {
   void forecast(int32_t layer, const prediction::Forecast& forecast) override;
   void unforeseen() override;
   void abandon() override { withdraw(); }
+  /// What was foreseen and is not there was foreseen too late for the drive; the store does not say why.
+  Late why_late(tier::Key key) const override {
+    return {late_[key] != 0 ? LateCause::kForeseenTooLate : LateCause::kNotForeseen, true};
+  }
 
  private:
   struct Candidate {
@@ -68,6 +72,7 @@ class HostOutlook final : public ExpertTier {
   uint64_t misses_ = 0;     ///< of the source, when it was last looked at
   std::vector<uint8_t> used_;               ///< [experts] of a layer
   std::vector<uint8_t> held_;               ///< [key]: on the device above
+  std::vector<uint8_t> told_, late_;        ///< [key]: foreseen since its layer's last pass; before that pass
   std::vector<Candidate> candidates_;
   std::vector<store::Foreseen> outlook_;
 };
