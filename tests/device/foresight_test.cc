@@ -44,6 +44,7 @@ class FakeTier final : public ExpertTier {
   void forecast(int32_t, const prediction::Forecast&) override { ++foreseen; }
   void unforeseen() override { ++unforeseen_; }
   void abandon() override { ++abandoned; }
+  Late why_late(tier::Key) const override { return {}; }
 
   uint64_t brought = 0;
   bool complete = true;

@@ -99,6 +99,29 @@ TEST_F(HostOutlookTest, SomethingIsDueWhenItsRouterHasProbablyRun) {
   EXPECT_EQ(told().experts[0].due, Nanos{0}) << "late, and not before now";
 }
 
+TEST_F(HostOutlookTest, WhatWasForeseenForAPassAndIsMissingThereWasForeseenTooLate) {
+  open();
+  const auto cause = [&](tier::Key key) { return outlook_->why_late(key).cause; };
+  forecast_.row(1)[0] = 0.9F;
+  outlook_->begin_step(PlanId(1), false);
+  outlook_->forecast(-1, forecast_);
+  for (uint32_t layer = 0; layer < 2; ++layer) routed(layer, {0, 3});
+  outlook_->forecast(1, forecast_);  // of the next pass
+  EXPECT_EQ(cause(kExperts), LateCause::kForeseenTooLate);
+  EXPECT_EQ(cause(kExperts + 3), LateCause::kNotForeseen);
+  EXPECT_TRUE(outlook_->why_late(kExperts).from_drive);
+  forecast_.row(1)[0] = 0;
+  outlook_->forecast(2, forecast_);
+  routed(1, {0});
+  routed(1, {0});
+  EXPECT_EQ(cause(kExperts), LateCause::kNotForeseen) << "that was for another pass";
+  forecast_.row(1)[0] = 0.9F;
+  outlook_->forecast(-1, forecast_);
+  routed(1, {0});
+  outlook_->unforeseen();
+  EXPECT_EQ(cause(kExperts), LateCause::kNotForeseen);
+}
+
 TEST_F(HostOutlookTest, APredictorThatIsTooSureIsCorrected) {
   open();
   forecast_.row(1)[0] = forecast_.row(1)[1] = 0.9F;

@@ -124,6 +124,7 @@ void HostOutlook::withdraw() {
 void HostOutlook::unforeseen() {
   if (!std::exchange(foreseen_, false)) return;
   forecast_.clear();
+  for (std::vector<uint8_t>* flags : {&told_, &late_}) std::ranges::fill(*flags, uint8_t{0});
   withdraw();
 }
 
