@@ -215,7 +215,7 @@ struct MoestroCudaExperts {
   int64_t rounded_tokens;
 };
 
-/// How a token is drawn: as engine::Sampling, with the token's position.
+/// How a token is drawn: as Sampling (common/sampling.h), with the token's position.
 struct MoestroCudaSampling {
   float temperature;  ///< 0: the most probable
   int32_t top_k;      ///< 0: all

@@ -15,13 +15,6 @@ using std::chrono::steady_clock;
 namespace {
 /// The text of an answer to more, which may have log-probabilities for each, is not made on the server's thread.
 constexpr int64_t kLongAnswerTokens = 1024;
-/// One list for all choices; null if there is none.
-std::shared_ptr<const std::vector<LogitBias>> bias_of(const CompletionRequest& request) {
-  if (request.logit_bias.empty()) return nullptr;
-  auto list = std::make_shared<std::vector<LogitBias>>();
-  for (const auto& [id, bias] : request.logit_bias) list->push_back({id, bias});
-  return list;
-}
 }  // namespace
 
 Completion::Completion(const CompletionContext& context, AnswerFrame frame, CompletionRequest request,
@@ -33,8 +26,7 @@ Completion::Completion(const CompletionContext& context, AnswerFrame frame, Comp
       prompts_(std::move(prompts)),
       constraint_(std::move(constraint)),
       seed_(seed),
-      exchange_(std::move(exchange)),
-      bias_(bias_of(request_)) {}
+      exchange_(std::move(exchange)) {}
 
 Completion::~Completion() = default;
 
@@ -48,17 +40,11 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   // ends.
   s.tokens_max = std::min(request_.max_tokens.value_or(context_.context_max), room);
   s.open_ended = !request_.max_tokens;
-  s.sampling = Sampling{static_cast<float>(request_.temperature),
-                        static_cast<int32_t>(request_.top_k),
-                        static_cast<float>(request_.top_p),
-                        static_cast<float>(request_.min_p),
-                        seed_,
-                        line.choice_number,
-                        request_.best_of > request_.n ? std::max(request_.logprobs, 0) : request_.logprobs,
-                        static_cast<float>(request_.repetition_penalty),
-                        static_cast<float>(request_.presence_penalty),
-                        static_cast<float>(request_.frequency_penalty),
-                        bias_};
+  s.sampling = request_.sampling;
+  s.sampling.seed = seed_;
+  s.sampling.choice = line.choice_number;
+  s.sampling.logprobs = request_.best_of > request_.n ? std::max(request_.logprobs, 0) : request_.logprobs;
+  s.bias = request_.logit_bias;
   s.score_top = line.score_top;
   s.ignore_eos = request_.ignore_eos;
   s.stop_ids = request_.stop_token_ids;

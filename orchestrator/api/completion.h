@@ -72,7 +72,6 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const Constraint constraint_;
   const uint64_t seed_;
   const std::shared_ptr<Exchange> exchange_;
-  const std::shared_ptr<const std::vector<LogitBias>> bias_;
   const std::chrono::steady_clock::time_point arrived_ = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<Line>> lines_;
   size_t open_lines_ = 0;

@@ -19,12 +19,11 @@ constexpr double kTopPLeast = 1e-6;
 /// What both kinds of request share.
 void read_common(FieldReader& f, CompletionRequest& r) {
   r.model = f.string("model");
-  r.temperature = f.number("temperature", 0, 100).value_or(1.0);
+  r.sampling.temperature = static_cast<float>(f.number("temperature", 0, 100).value_or(1));
   // 0 leaves the likeliest token, as anything does that is less than its probability; the sampler wants more than 0.
-  r.top_p = std::max(f.number("top_p", 0, 1).value_or(1.0), kTopPLeast);
-  r.min_p = f.number("min_p", 0, 1).value_or(0.0);
-  r.top_k = f.integer("top_k", -1, INT32_MAX).value_or(0);
-  if (r.top_k < 0) r.top_k = 0;
+  r.sampling.top_p = static_cast<float>(std::max(f.number("top_p", 0, 1).value_or(1), kTopPLeast));
+  r.sampling.min_p = static_cast<float>(f.number("min_p", 0, 1).value_or(0));
+  r.sampling.top_k = static_cast<int32_t>(std::max<int64_t>(f.integer("top_k", -1, INT32_MAX).value_or(0), 0));
   r.n = f.integer("n", 1, kChoicesMax).value_or(1);
   if (const auto seed = f.integer("seed", INT64_MIN, INT64_MAX)) r.seed = static_cast<uint64_t>(*seed);
   r.stream = f.boolean("stream").value_or(false);
@@ -42,9 +41,9 @@ void read_common(FieldReader& f, CompletionRequest& r) {
       if (o.error()) f.fail(*o.error());
     }
   }
-  r.presence_penalty = f.number("presence_penalty", -2, 2).value_or(0.0);
-  r.frequency_penalty = f.number("frequency_penalty", -2, 2).value_or(0.0);
-  r.repetition_penalty = f.number("repetition_penalty", 0.01, 100).value_or(1.0);
+  r.sampling.presence_penalty = static_cast<float>(f.number("presence_penalty", -2, 2).value_or(0));
+  r.sampling.frequency_penalty = static_cast<float>(f.number("frequency_penalty", -2, 2).value_or(0));
+  r.sampling.repetition_penalty = static_cast<float>(f.number("repetition_penalty", 0.01, 100).value_or(1));
   read_sampling(f, r);
   read_output_format(f, r);
   for (const char* harmless : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})

@@ -2,12 +2,14 @@
 // The bodies of /v1/completions and /v1/chat/completions, read and checked. Text becomes tokens later (service.cc).
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "common/ids.h"
+#include "common/sampling.h"
 #include "orchestrator/api/api_error.h"
 #include "orchestrator/api/request_json.h"
 
@@ -31,10 +33,9 @@ struct CompletionRequest {
   std::vector<PromptInput> prompts;      ///< completions
   RequestJson messages, template_arguments;  ///< chat
   std::optional<int64_t> max_tokens;
-  double temperature = 1.0, top_p = 1.0, min_p = 0.0;
-  double repetition_penalty = 1.0, presence_penalty = 0.0, frequency_penalty = 0.0;
-  std::vector<std::pair<TokenId, float>> logit_bias;
-  int64_t top_k = 0, n = 1, best_of = 1;  ///< of `best_of` choices of a prompt `n` are returned
+  Sampling sampling{.temperature = 1};  ///< its seed, choice and logprobs are set for each choice
+  std::shared_ptr<const std::vector<LogitBias>> logit_bias;  ///< null: none
+  int64_t n = 1, best_of = 1;                                ///< of `best_of` choices of a prompt `n` are returned
   int32_t priority = 0;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop, bad_words;

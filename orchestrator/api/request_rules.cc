@@ -33,7 +33,8 @@ Result<std::vector<std::vector<TokenId>>> spellings(const std::vector<std::strin
 
 std::optional<ApiError> check_token_ids(const CompletionRequest& request, int64_t vocab) {
   std::vector<TokenId> biased;
-  for (const auto& [token, bias] : request.logit_bias) biased.push_back(token);
+  if (request.logit_bias)
+    for (const LogitBias& b : *request.logit_bias) biased.push_back(b.id);
   if (auto error = check_ids(biased, vocab, "logit_bias")) return error;
   if (auto error = check_ids(request.stop_token_ids, vocab, "stop_token_ids")) return error;
   return check_ids(request.allowed_token_ids, vocab, "allowed_token_ids");

@@ -16,6 +16,7 @@ void read_logit_bias(FieldReader& f, CompletionRequest& r) {
   const auto refuse = [&](const std::string& why) { f.fail(bad_request("'logit_bias' " + why, "logit_bias")); };
   if (!map->is_object()) return refuse("must be an object of token ids and biases");
   if (map->size() > kLogitBiasMax) return refuse("has more than " + std::to_string(kLogitBiasMax) + " tokens");
+  std::vector<LogitBias> list;
   for (const auto& [key, value] : map->items()) {
     TokenId id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
@@ -24,8 +25,9 @@ void read_logit_bias(FieldReader& f, CompletionRequest& r) {
     if (!value.is_number()) return refuse("has a value that is not a number");
     const double bias = value.get<double>();
     if (!(bias >= -100 && bias <= 100)) return refuse("has a value that is not between -100 and 100");
-    r.logit_bias.emplace_back(id, static_cast<float>(bias));
+    list.push_back({id, static_cast<float>(bias)});
   }
+  if (!list.empty()) r.logit_bias = std::make_shared<const std::vector<LogitBias>>(std::move(list));
 }
 
 /// A string or a list of them; nothing if the field is absent or something else, which is an error of `f`.

@@ -161,10 +161,10 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
   flatbuffers::Offset<flatbuffers::Vector<float>> biases;
   flatbuffers::Offset<flatbuffers::Vector<uint32_t>> allowed;
   flatbuffers::Offset<flatbuffers::String> request;
-  if (s.sample && p.bias && !p.bias->empty()) {
+  if (s.sample && s.bias && !s.bias->empty()) {
     std::vector<int32_t> ids;
     std::vector<float> values;
-    for (const LogitBias& one : *p.bias) ids.push_back(one.id), values.push_back(one.bias);
+    for (const LogitBias& one : *s.bias) ids.push_back(one.id), values.push_back(one.bias);
     bias_ids = b.CreateVector(ids);
     biases = b.CreateVector(values);
   }

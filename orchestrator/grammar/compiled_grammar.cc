@@ -4,7 +4,6 @@
 
 namespace moestro::grammar {
 
-using orchestrator::TokenMask;
 
 namespace {
 void allow(TokenMask& mask, TokenId id) {

@@ -47,7 +47,7 @@ class CompiledGrammar {
  private:
   /// The state of a joint walk over the tokens' trie and the automaton.
   struct Walk {
-    std::shared_ptr<orchestrator::TokenMask> mask;
+    std::shared_ptr<TokenMask> mask;
     std::vector<StateId> path;  ///< by bytes from the walk's state on
     size_t entry = 0;           ///< of the trie: the next
     int64_t work = 0;           ///< done so far

@@ -4,7 +4,6 @@
 
 namespace moestro::grammar {
 
-using orchestrator::TokenMask;
 
 TriggeredGrammar::TriggeredGrammar(std::shared_ptr<CompiledGrammar> grammar, std::string marker,
                                    std::shared_ptr<const GrammarVocabulary> vocabulary)

@@ -41,7 +41,7 @@ class TriggeredGrammar {
   const std::string marker_;
   const std::shared_ptr<const GrammarVocabulary> vocabulary_;
   std::vector<size_t> shorter_;  ///< for each number of bytes of the marker: how many at their end begin it again
-  std::vector<std::shared_ptr<const orchestrator::TokenMask>>
+  std::vector<std::shared_ptr<const TokenMask>>
       masks_;  ///< by the bytes of the marker so far; null: any token
 };
 

@@ -20,16 +20,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/plan_parts.h"
 #include "orchestrator/scheduler/kv_host_blocks.h"
 #include "orchestrator/scheduler/prefix_index.h"
 
 namespace moestro::orchestrator {
-
-/// Copies a block's contents. Ids from KvBlocks::total() on are those of host memory.
-struct KvCopy {
-  uint32_t from = 0, to = 0;
-  friend bool operator==(const KvCopy&, const KvCopy&) = default;
-};
 
 class KvBlocks {
  public:

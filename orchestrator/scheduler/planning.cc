@@ -173,6 +173,7 @@ Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t
   s.blocks_sent = static_cast<uint32_t>(s.blocks.size());
   p.sample = s.samples() && end == s.expected();
   p.sampling = s.request.sampling;
+  p.bias = s.request.bias;
   p.text_ends = s.request.text_ends;
   p.counted = s.reached;
   if (p.sample) add_history(s, p);

@@ -6,15 +6,12 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "common/ids.h"
+#include "common/sampling.h"
 #include "common/status.h"
 
 namespace moestro::orchestrator {
-
-/// One bit per token; the lowest bit of the first word is token 0.
-using TokenMask = std::vector<uint32_t>;
 
 class TokenConstraint {
  public:

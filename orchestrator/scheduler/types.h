@@ -10,33 +10,15 @@
 #include "common/activation/activation_matrix.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/plan_parts.h"
+#include "common/sampling.h"
 #include "common/status.h"
-#include "orchestrator/scheduler/kv_blocks.h"
 #include "orchestrator/scheduler/token_constraint.h"
 
 namespace moestro::orchestrator {
 
 /// A worker in this process; a worker that returns gets a new id.
 using WorkerId = Id<struct WorkerTag, uint32_t>;
-
-struct LogitBias {
-  TokenId id = 0;
-  float bias = 0.0f;
-};
-
-struct Sampling {
-  float temperature = 1.0f;  ///< 0: greedy
-  int32_t top_k = 0;         ///< 0: all
-  float top_p = 1.0f, min_p = 0.0f;
-  uint64_t seed = 0;
-  uint32_t choice = 0;   ///< index among the n choices
-  int32_t logprobs = -1; ///< -1: none; n: for the sampled token and the n best
-  float repetition_penalty = 1.0f;  ///< of tokens of the prompt and of the answer; 1: none
-  float presence_penalty = 0.0f, frequency_penalty = 0.0f;  ///< of tokens of the answer; 0: none
-  std::shared_ptr<const std::vector<LogitBias>> bias = nullptr;  ///< may be null
-
-  bool penalises() const { return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f; }
-};
 
 /// What is made of the prompt's final hidden states: nothing, the last one, or their mean.
 enum class Pooling : uint8_t { kNone, kLast, kMean };
@@ -48,6 +30,7 @@ struct SequenceRequest {
   int64_t tokens_max = 0;       ///< sampled tokens; 0: only score or pool the prompt
   bool open_ended = false;      ///< tokens_max is nobody's wish: fewer will do where a worker holds no more
   Sampling sampling;
+  std::shared_ptr<const std::vector<LogitBias>> bias = nullptr;  ///< one list for all choices; may be null
   int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
   Pooling pooling = Pooling::kNone;  ///< another one: tokens_max is 0, and Finished has the embedding
   bool ignore_eos = false;
@@ -62,14 +45,6 @@ struct SequenceRequest {
   std::string request_id = {};  ///< for the worker's log
 };
 
-struct TopLogprob {
-  TokenId id = 0;
-  float logprob = 0.0f;
-};
-struct TokenScore {
-  float logprob = 0.0f;
-  std::vector<TopLogprob> best;
-};
 struct SampledToken {
   TokenId id = 0;
   TokenScore score;
@@ -85,9 +60,6 @@ struct WorkerLimits {
   uint32_t kv_host_blocks = 0;           ///< copies of blocks that it can keep in host memory; 0 with a window
 };
 
-/// A token's id in a plan or a history: what the parent plan sampled for the sequence.
-inline constexpr TokenId kSampledByParent = -1;
-
 /// One sequence's part of a plan: its tokens at positions [first_position, first_position + tokens.size()).
 struct PlannedSequence {
   SequenceId id;
@@ -99,6 +71,8 @@ struct PlannedSequence {
   std::vector<uint32_t> blocks;
   bool sample = false;
   Sampling sampling;
+  std::shared_ptr<const std::vector<LogitBias>> bias = nullptr;  ///< may be null
+  std::shared_ptr<const TokenMask> allowed = nullptr;            ///< null: every token may be sampled
   std::vector<TokenId> score_targets;  ///< empty, or one per token (-1: none)
   int32_t score_top = 0;
   /// For penalties: the sequence's tokens from entry history_first on. The first history_prompt tokens of the sequence
@@ -106,16 +80,9 @@ struct PlannedSequence {
   uint32_t history_first = 0, history_prompt = 0;
   std::vector<TokenId> history = {};
   bool text_ends = false;  ///< its routes count when it is released
-  std::shared_ptr<const TokenMask> allowed = nullptr;  ///< null: every token may be sampled
   int64_t counted = 0;  ///< activations of positions before it have been counted
   std::string request_id = {};  ///< where the worker does not know the sequence yet
   int64_t state_sum_from = -1;  ///< >= 0: the sum of the final hidden states from this position on is wanted
-};
-/// A sequence that its worker may forget; its first `length` positions stand.
-struct ReleasedSequence {
-  SequenceId id;
-  int64_t length = 0;
-  friend bool operator==(const ReleasedSequence&, const ReleasedSequence&) = default;
 };
 struct Plan {
   PlanId id;

@@ -108,7 +108,7 @@ Status observe(const WorkerOptions& o, Lasting& lasting, engine::Engine& engine)
     }
     engine.set_route_observer([&lasting](const engine::RoutedTokens& tokens) { lasting.trace->write(tokens); });
     engine.set_release_observer(
-        [&lasting](const engine::ReleasedSequence& released) { lasting.trace->release(released); });
+        [&lasting](const ReleasedSequence& released) { lasting.trace->release(released); });
   }
   return Status::ok();
 }

@@ -62,7 +62,7 @@ TEST_F(Sample, DrawsWhatTheHostDraws) {
       ops->sample(logits.data(), n, vocabulary, how, got.data());
       for (int64_t t = 0; t < n; ++t) {
         const MoestroCudaSampling& h = how[static_cast<size_t>(t)];
-        engine::Sampling s;
+        Sampling s;
         s.temperature = h.temperature, s.top_k = h.top_k, s.top_p = h.top_p, s.min_p = h.min_p, s.seed = h.seed,
         s.choice = h.choice;
         const std::span<const float> row(logits.data() + t * vocabulary, static_cast<size_t>(vocabulary));

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kVocab = 70;  // its mask ends inside a word
 
 /// The slow reference: looks through all tokens for every logit.
-std::vector<float> adjusted_slowly(const std::vector<float>& logits, const Sampling& s,
+std::vector<float> adjusted_slowly(const std::vector<float>& logits, const PlanSequence& s,
                                    const std::vector<TokenId>& tokens, size_t prompt) {
   std::vector<float> out = logits;
   for (TokenId id = 0; id < kVocab; ++id) {
@@ -22,8 +22,9 @@ std::vector<float> adjusted_slowly(const std::vector<float>& logits, const Sampl
       return std::count(tokens.begin() + static_cast<std::ptrdiff_t>(from), tokens.end(), id);
     };
     float& x = out[static_cast<size_t>(id)];
-    if (times(0) > 0) x = x > 0 ? x / s.repetition_penalty : x * s.repetition_penalty;
-    if (times(prompt) > 0) x -= s.presence_penalty + s.frequency_penalty * static_cast<float>(times(prompt));
+    if (times(0) > 0) x = x > 0 ? x / s.sampling.repetition_penalty : x * s.sampling.repetition_penalty;
+    if (times(prompt) > 0)
+      x -= s.sampling.presence_penalty + s.sampling.frequency_penalty * static_cast<float>(times(prompt));
     for (const LogitBias& b : s.bias)
       if (b.id == id) x += b.bias;
     if (!s.allowed.empty() && (s.allowed[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0) x = -INFINITY;
@@ -31,12 +32,14 @@ std::vector<float> adjusted_slowly(const std::vector<float>& logits, const Sampl
   return out;
 }
 
-Sampling random_sampling(std::mt19937& random) {
+PlanSequence random_sequence(std::mt19937& random) {
   const auto in = [&](float a, float b) { return std::uniform_real_distribution<float>(a, b)(random); };
-  Sampling s{.temperature = in(0, 1) < 0.3f ? 0.0f : in(0.2f, 2), .top_p = in(0.5f, 1), .seed = random()};
-  if (in(0, 1) < 0.7f) s.repetition_penalty = in(0.5f, 2);
-  if (in(0, 1) < 0.7f) s.presence_penalty = in(-2, 2);
-  if (in(0, 1) < 0.7f) s.frequency_penalty = in(-2, 2);
+  PlanSequence s;
+  Sampling& p = s.sampling;
+  p = {.temperature = in(0, 1) < 0.3f ? 0.0f : in(0.2f, 2), .top_p = in(0.5f, 1), .seed = random()};
+  if (in(0, 1) < 0.7f) p.repetition_penalty = in(0.5f, 2);
+  if (in(0, 1) < 0.7f) p.presence_penalty = in(-2, 2);
+  if (in(0, 1) < 0.7f) p.frequency_penalty = in(-2, 2);
   for (int i = 0; i < 3; ++i) s.bias.push_back({static_cast<TokenId>(random() % kVocab), in(-100, 100)});
   if (in(0, 1) < 0.5f) {
     s.allowed.assign(3, 0);
@@ -51,7 +54,7 @@ Sampling random_sampling(std::mt19937& random) {
 TEST(LogitAdjustment, EqualsTheSlowReferenceStepByStep) {
   std::mt19937 random(7);
   for (int round = 0; round < 60; ++round) {
-    const Sampling s = random_sampling(random);
+    const PlanSequence s = random_sequence(random);
     ASSERT_TRUE(check_adjustment("s", s, kVocab).is_ok());
     std::vector<TokenId> tokens(1 + random() % 20);
     for (TokenId& t : tokens) t = static_cast<TokenId>(random() % kVocab);
@@ -67,8 +70,8 @@ TEST(LogitAdjustment, EqualsTheSlowReferenceStepByStep) {
       std::vector<float> got = logits;
       adjust_logits(got, s, history);
       ASSERT_EQ(got, expected) << "round " << round << ", step " << step;
-      const TokenId token = sampler.sample(got, s, step);
-      ASSERT_EQ(token, sampler.sample(expected, s, step));
+      const TokenId token = sampler.sample(got, s.sampling, step);
+      ASSERT_EQ(token, sampler.sample(expected, s.sampling, step));
       if (!s.allowed.empty()) {
         ASSERT_TRUE(s.allowed[static_cast<size_t>(token) / 32] >> (token % 32) & 1) << "a token that is not allowed";
       }
@@ -85,17 +88,23 @@ TEST(LogitAdjustment, EqualsTheSlowReferenceStepByStep) {
 }
 
 TEST(LogitAdjustment, OneAllowedTokenIsDrawnWhateverItsLogit) {
-  Sampling s{.temperature = 1, .top_k = 5, .seed = 1};
+  PlanSequence s;
+  s.sampling = {.temperature = 1, .top_k = 5, .seed = 1};
   s.allowed = {0, 1u << 3, 0};
   std::vector<float> logits(kVocab, 50.0f);
   logits[35] = -1000;
   adjust_logits(logits, s, {});
   const auto ops = kernels::make_reference_ops();
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(Sampler(*ops).sample(logits, s, i), 35);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Sampler(*ops).sample(logits, s.sampling, i), 35);
 }
 
 TEST(LogitAdjustment, RefusesWhatMakesNoSense) {
-  const auto refused = [](const Sampling& s, const char* word) {
+  const auto refused = [](const Sampling& sampling, const char* word, std::vector<LogitBias> bias = {},
+                          TokenMask allowed = {}) {
+    PlanSequence s;
+    s.sampling = sampling;
+    s.bias = std::move(bias);
+    s.allowed = std::move(allowed);
     const Status status = check_adjustment("s", s, kVocab);
     return !status.is_ok() && status.message().find(word) != std::string::npos;
   };
@@ -103,12 +112,12 @@ TEST(LogitAdjustment, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refused({.repetition_penalty = NAN}, "repetition_penalty"));
   EXPECT_TRUE(refused({.presence_penalty = INFINITY}, "presence_penalty"));
   EXPECT_TRUE(refused({.frequency_penalty = NAN}, "frequency_penalty"));
-  EXPECT_TRUE(refused({.bias = {{kVocab, 1}}}, "logit_bias"));
-  EXPECT_TRUE(refused({.bias = {{-1, 1}}}, "logit_bias"));
-  EXPECT_TRUE(refused({.bias = {{1, NAN}}}, "logit_bias"));
-  EXPECT_TRUE(refused({.allowed = {1, 1}}, "mask"));
-  EXPECT_TRUE(refused({.allowed = {0, 0, 0}}, "no token"));
-  EXPECT_TRUE(refused({.allowed = {1, 0, 1u << 6}}, "beyond"));
+  EXPECT_TRUE(refused({}, "logit_bias", {{kVocab, 1}}));
+  EXPECT_TRUE(refused({}, "logit_bias", {{-1, 1}}));
+  EXPECT_TRUE(refused({}, "logit_bias", {{1, NAN}}));
+  EXPECT_TRUE(refused({}, "mask", {}, {1, 1}));
+  EXPECT_TRUE(refused({}, "no token", {}, {0, 0, 0}));
+  EXPECT_TRUE(refused({}, "beyond", {}, {1, 0, 1u << 6}));
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ TEST_F(PlanTest, WrongSampling) {
   expect_refused("score target");
   with(8).repetition_penalty = -1;
   expect_refused("repetition_penalty");
-  with(9).allowed = {1};
+  bench_.add(9, ids_).allowed = {1};
   expect_refused("mask");
   with(10).presence_penalty = 1;
   bench_.plan().sequences.back().sample = true;

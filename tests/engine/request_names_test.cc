@@ -22,7 +22,7 @@ TEST(RequestNames, StayUntilTheSequenceIsReleased) {
   EXPECT_EQ(names.of(plan_of({1, 2})), "b");
   names.learn(plan_of({2}, {2}), {{SequenceId(2), "c"}});  // sent back, and here again
   EXPECT_EQ(names.of(plan_of({2})), "c");
-  const std::vector<engine::ReleasedSequence> released{{SequenceId(2), 7}};
+  const std::vector<ReleasedSequence> released{{SequenceId(2), 7}};
   names.forget(released);
   EXPECT_EQ(names.of(plan_of({2})), "");
   names.learn(plan_of({2}), {{SequenceId(2), "d"}});

@@ -22,7 +22,7 @@ class RouteTraceTest : public ::testing::Test {
     trace_ = std::move(*trace);
     bench_.engine().set_route_observer([this](const engine::RoutedTokens& tokens) { trace_->write(tokens); });
     bench_.engine().set_release_observer(
-        [this](const engine::ReleasedSequence& released) { trace_->release(released); });
+        [this](const ReleasedSequence& released) { trace_->release(released); });
   }
   /// Computes these tokens of a sequence.
   void step(uint64_t id, const std::vector<TokenId>& tokens, bool text_ends = false) {
@@ -33,7 +33,7 @@ class RouteTraceTest : public ::testing::Test {
     MOESTRO_CHECK(outcome.is_ok() && outcome->sequences[0].status.is_ok(), "a step");
   }
   void release(uint64_t id, int64_t length) {
-    const engine::ReleasedSequence released{SequenceId(id), length};
+    const ReleasedSequence released{SequenceId(id), length};
     bench_.engine().release(std::span(&released, 1));
   }
   std::vector<int64_t> positions(uint64_t id) const {
@@ -57,7 +57,7 @@ TEST_F(RouteTraceTest, WhatASequenceGoesOnFromIsWritten) {
   step(1, {5, 6, 7});
   step(1, {8});
   EXPECT_EQ(positions(1), (Positions{0, 1, 2})) << "the last may be ahead of what is known";
-  step(1, {engine::kSampledByParent});
+  step(1, {kSampledByParent});
   EXPECT_EQ(positions(1), (Positions{0, 1, 2, 3}));
   release(1, 5);
   EXPECT_EQ(positions(1), (Positions{0, 1, 2, 3, 4}));

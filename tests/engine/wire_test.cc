@@ -56,7 +56,7 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_EQ(p.id, PlanId(5));
   EXPECT_EQ(p.parent, PlanId(4));
   EXPECT_EQ(p.model, "m");
-  EXPECT_EQ(p.released, (std::vector<engine::ReleasedSequence>{{SequenceId(3), 17}}));
+  EXPECT_EQ(p.released, (std::vector<ReleasedSequence>{{SequenceId(3), 17}}));
   ASSERT_EQ(p.sequences.size(), 2u) << "micro-batches lie one after another";
   const engine::PlanSequence& s = p.sequences[0];
   EXPECT_EQ(s.id, SequenceId(12));
@@ -74,10 +74,10 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_EQ(s.sampling.logprobs, 4);
   EXPECT_EQ(std::tuple(s.sampling.repetition_penalty, s.sampling.presence_penalty, s.sampling.frequency_penalty),
             std::tuple(1.25f, 0.5f, -0.5f));
-  ASSERT_EQ(s.sampling.bias.size(), 2u);
-  EXPECT_EQ(std::pair(s.sampling.bias[1].id, s.sampling.bias[1].bias), std::pair(9, -2.0f));
-  EXPECT_EQ(s.sampling.allowed, (std::vector<uint32_t>{7, 1}));
-  EXPECT_EQ(s.history, (std::vector<TokenId>{5, 6, engine::kSampledByParent}));
+  ASSERT_EQ(s.bias.size(), 2u);
+  EXPECT_EQ(std::pair(s.bias[1].id, s.bias[1].bias), std::pair(9, -2.0f));
+  EXPECT_EQ(s.allowed, (std::vector<uint32_t>{7, 1}));
+  EXPECT_EQ(s.history, (std::vector<TokenId>{5, 6, kSampledByParent}));
   EXPECT_EQ(s.ends, (std::vector<TokenId>{2, 9}));
   EXPECT_TRUE(s.text_ends);
   EXPECT_EQ(s.counted, 21);

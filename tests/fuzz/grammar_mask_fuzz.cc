@@ -49,7 +49,7 @@ std::optional<Input> read(std::string_view text) {
   return input;
 }
 
-bool allows(const api::TokenMask& mask, TokenId token) {
+bool allows(const moestro::TokenMask& mask, TokenId token) {
   return (mask.at(static_cast<size_t>(token) / 32) >> (token % 32) & 1) != 0;
 }
 

@@ -26,7 +26,7 @@ std::shared_ptr<const grammar::GrammarVocabulary> bytes() {
       grammar::GrammarVocabulary{grammar::TokenTrie(std::move(all)), {kEnd}});
 }
 
-bool allows(const api::TokenMask& mask, int token) {
+bool allows(const moestro::TokenMask& mask, int token) {
   return (mask.at(static_cast<size_t>(token) / 32) >> (token % 32) & 1) != 0;
 }
 

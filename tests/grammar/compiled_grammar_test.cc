@@ -7,7 +7,6 @@
 namespace moestro::grammar {
 namespace {
 
-using orchestrator::TokenMask;
 using testing::grammar_of;
 using testing::small_vocabulary;
 

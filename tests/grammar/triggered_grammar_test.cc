@@ -7,7 +7,6 @@
 namespace moestro::grammar {
 namespace {
 
-using orchestrator::TokenMask;
 
 bool has(const std::shared_ptr<const TokenMask>& mask, TokenId id) {
   return mask == nullptr || ((*mask)[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;

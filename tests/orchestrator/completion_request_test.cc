@@ -72,7 +72,7 @@ TEST(CompletionRequest, WhoIsLenientIgnoresWhatItDoesNotKnowAndNothingElse) {
   const auto got = read_leniently(R"({"prompt": "a", "unheard_of": 0, "top_p": 0.5, "other": {}, "nothing": null})");
   ASSERT_TRUE(std::holds_alternative<CompletionRequest>(got));
   EXPECT_EQ(std::get<CompletionRequest>(got).ignored, (std::vector<std::string>{"unheard_of", "other"}));
-  EXPECT_EQ(std::get<CompletionRequest>(got).top_p, 0.5);
+  EXPECT_EQ(std::get<CompletionRequest>(got).sampling.top_p, 0.5f);
   EXPECT_TRUE(std::holds_alternative<ApiError>(read_leniently(R"({"prompt": "a", "top_p": 2})")));
   EXPECT_TRUE(std::holds_alternative<ApiError>(read_leniently(R"({"prompt": "a", "use_beam_search": true})")));
 }
@@ -251,7 +251,7 @@ TEST(TokenizeRequest, EachDialectHasItsDefault) {
 TEST(CompletionRequest, Defaults) {
   const CompletionRequest r = good(R"({"prompt": "a"})");
   EXPECT_EQ(r.max_tokens, 16);
-  EXPECT_EQ(r.temperature, 1.0);
+  EXPECT_EQ(r.sampling.temperature, 1);
   EXPECT_EQ(r.n, 1);
   EXPECT_EQ(r.logprobs, -1);
   EXPECT_EQ(r.seed, std::nullopt);
@@ -272,13 +272,15 @@ TEST(CompletionRequest, Values) {
   EXPECT_EQ(std::get<std::vector<TokenId>>(r.prompts[1]), (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(r.model, "m");
   EXPECT_EQ(r.max_tokens, 5);
-  EXPECT_EQ(r.temperature, 0);
-  EXPECT_EQ(r.top_p, 0.5);
-  EXPECT_EQ(r.min_p, 0.25);
-  EXPECT_EQ(r.top_k, 0) << "-1 and 0 both mean all";
+  EXPECT_EQ(r.sampling.temperature, 0);
+  EXPECT_EQ(r.sampling.top_p, 0.5f);
+  EXPECT_EQ(r.sampling.min_p, 0.25f);
+  EXPECT_EQ(r.sampling.top_k, 0) << "-1 and 0 both mean all";
   EXPECT_EQ(r.n, 2);
-  EXPECT_EQ(std::tuple(r.presence_penalty, r.frequency_penalty, r.repetition_penalty), std::tuple(-2.0, 0.5, 1.25));
-  EXPECT_EQ(r.logit_bias, (std::vector<std::pair<TokenId, float>>{{5, -100.0f}}));
+  EXPECT_EQ(std::tuple(r.sampling.presence_penalty, r.sampling.frequency_penalty, r.sampling.repetition_penalty),
+            std::tuple(-2.0f, 0.5f, 1.25f));
+  ASSERT_TRUE(r.logit_bias);
+  EXPECT_EQ(*r.logit_bias, (std::vector<LogitBias>{{5, -100.0f}}));
   EXPECT_EQ(r.seed, ~uint64_t{0});
   EXPECT_EQ(r.stop, std::vector<std::string>{"x"}) << "an empty string stops nothing";
   EXPECT_TRUE(r.echo && r.stream && r.include_usage && r.ignore_eos && r.return_token_ids);
@@ -305,7 +307,7 @@ TEST(CompletionRequest, ValuesOfOtherServers) {
 
 TEST(CompletionRequest, ATopPOfNothingLeavesTheLikeliestToken) {
   for (const char* body : {R"({"prompt": "a", "top_p": 0})", R"({"prompt": "a", "top_p": 1e-50})"}) {
-    const auto top_p = static_cast<float>(good(body).top_p);
+    const float top_p = good(body).sampling.top_p;
     EXPECT_GT(top_p, 0.0f) << "the sampler refuses 0";
     EXPECT_LT(top_p, 1e-5f);
   }

@@ -273,9 +273,9 @@ TEST_F(CompletionTest, PenaltiesAndBiasReachTheWorkerWithWhatItDoesNotKnowOfTheT
     const PlannedSequence& s = plan.sequences.at(0);
     EXPECT_EQ(std::tuple(s.sampling.presence_penalty, s.sampling.frequency_penalty, s.sampling.repetition_penalty),
               std::tuple(0.5f, -1.0f, 1.5f));
-    ASSERT_TRUE(s.sampling.bias);
-    ASSERT_EQ(s.sampling.bias->size(), 2u);
-    EXPECT_EQ(std::pair(s.sampling.bias->at(1).id, s.sampling.bias->at(1).bias), std::pair(7, -3.5f));
+    ASSERT_TRUE(s.bias);
+    ASSERT_EQ(s.bias->size(), 2u);
+    EXPECT_EQ(std::pair(s.bias->at(1).id, s.bias->at(1).bias), std::pair(7, -3.5f));
     EXPECT_EQ(s.history_prompt, 2u);
     EXPECT_EQ(s.history_first, step == 0 ? 0u : static_cast<uint32_t>(step + 1));
     histories.push_back(s.history);

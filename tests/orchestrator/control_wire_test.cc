@@ -73,17 +73,8 @@ Plan full_plan() {
   s.blocks_first = 1;
   s.blocks = {4, 5};
   s.sample = true;
-  s.sampling = {0.5f,
-                3,
-                0.9f,
-                0.1f,
-                77,
-                2,
-                4,
-                1.25f,
-                0.5f,
-                -0.5f,
-                std::make_shared<const std::vector<LogitBias>>(1, LogitBias{9, -2.0f})};
+  s.sampling = {0.5f, 3, 0.9f, 0.1f, 77, 2, 4, 1.25f, 0.5f, -0.5f};
+  s.bias = std::make_shared<const std::vector<LogitBias>>(1, LogitBias{9, -2.0f});
   s.history_first = 4;
   s.history_prompt = 2;
   s.history = {5, 6, 7};

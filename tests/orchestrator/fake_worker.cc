@@ -51,7 +51,7 @@ Plan read_plan(const wire::StepPlan& m) {
         std::vector<LogitBias> bias;
         for (uint32_t i = 0; i < o->bias_ids()->size(); ++i)
           bias.push_back({o->bias_ids()->Get(i), o->biases()->Get(i)});
-        p.sampling.bias = std::make_shared<const std::vector<LogitBias>>(std::move(bias));
+        p.bias = std::make_shared<const std::vector<LogitBias>>(std::move(bias));
       }
       if (o->allowed() != nullptr)
         p.allowed = std::make_shared<const TokenMask>(o->allowed()->begin(), o->allowed()->end());

@@ -8,13 +8,12 @@ namespace moestro::cuda {
 namespace {
 
 using engine::LogitRow;
-using engine::Sampling;
 
 // Scoring a long prompt must not need prompt x vocabulary floats.
 constexpr int64_t kTileRows = 64;
 
-bool host_reads(const LogitRow& row, const Sampling& sampling) {
-  return row.score || sampling.adjusts() || sampling.logprobs >= 0;
+bool host_reads(const LogitRow& row, const engine::PlanSequence& sequence) {
+  return row.score || sequence.adjusts() || sequence.sampling.logprobs >= 0;
 }
 
 MoestroCudaSampling sampling_of(const Sampling& s, int32_t position) {
@@ -80,7 +79,7 @@ void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch
     const LogitRow& row = batch.logit_rows[static_cast<size_t>(first + i)];
     std::vector<float>& read = read_[static_cast<size_t>(first + i)];
     read.clear();
-    if (!host_reads(row, plan.sequences[row.sequence].sampling)) continue;
+    if (!host_reads(row, plan.sequences[row.sequence])) continue;
     read.resize(static_cast<size_t>(spec_.vocab));
     memory_.copy_out(read.data(), logits_ + i * spec_.vocab, spec_.vocab * kFloatBytes);
   }

@@ -52,7 +52,7 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   Result<lanes::ExecutionTotals> run(const engine::StepPlan& plan, const engine::StepBatch& batch,
                                      std::vector<Status>& failed,
                                      std::vector<engine::SequenceOutcome>& outcomes) override;
-  void copy_kv(std::span<const engine::KvCopy> copies) override { kv_.copy(copies); }
+  void copy_kv(std::span<const KvCopy> copies) override { kv_.copy(copies); }
   void set_watch(engine::ExpertWatch* watch) override;
   void set_timeline(lanes::Timeline* timeline) override { marks_.set_timeline(timeline_ = timeline); }
   std::span<const int32_t> routes() const override {

@@ -26,10 +26,10 @@ KvStreams::~KvStreams() {
       if (event != nullptr) (void)f.end_event(event);
 }
 
-void KvStreams::copy(std::span<const engine::KvCopy> copies) {
+void KvStreams::copy(std::span<const KvCopy> copies) {
   if (copies.empty() || queue_.error != 0) return;
   if (in_ != nullptr) follow(in_, queue_.stream), follow(out_, queue_.stream);
-  for (const engine::KvCopy& c : copies) {
+  for (const KvCopy& c : copies) {
     if (goes_out(c)) {
       if (needs_new_round(c)) end_round();
       add(outs_, c);
@@ -50,7 +50,7 @@ void KvStreams::before_layer(size_t layer) {
 }
 
 /// Blocks side by side go in one copy.
-void KvStreams::add(std::vector<Run>& runs, engine::KvCopy c) {
+void KvStreams::add(std::vector<Run>& runs, KvCopy c) {
   if (!runs.empty() && c.from == runs.back().from + runs.back().count && c.to == runs.back().to + runs.back().count)
     ++runs.back().count;
   else
@@ -78,7 +78,7 @@ void KvStreams::end_round() {
 }
 
 /// Within the device: among the computing, behind the copies before it and before those after it.
-void KvStreams::copy_within(engine::KvCopy c) {
+void KvStreams::copy_within(KvCopy c) {
   if (c.from == c.to) return;
   if (pending_) follow(queue_.stream, in_);
   for (size_t l = 0; l < cache_.layers() && queue_.error == 0; ++l)

@@ -27,7 +27,7 @@ class KvStreams {
   KvStreams& operator=(const KvStreams&) = delete;
 
   /// Queues the copies after everything on the compute stream. Errors are reported by CudaOps.
-  void copy(std::span<const engine::KvCopy> copies);
+  void copy(std::span<const KvCopy> copies);
   /// Makes later work on the compute stream wait for the layer's copies.
   void before_layer(size_t layer);
   /// Whether there is anything to wait for.
@@ -40,13 +40,13 @@ class KvStreams {
   struct Run {
     uint32_t from = 0, to = 0, count = 0;
   };
-  static void add(std::vector<Run>& runs, engine::KvCopy copy);
-  bool goes_out(engine::KvCopy c) const { return c.from < device_blocks_ && c.to >= device_blocks_; }
-  bool comes_in(engine::KvCopy c) const { return c.from >= device_blocks_ && c.to < device_blocks_; }
+  static void add(std::vector<Run>& runs, KvCopy copy);
+  bool goes_out(KvCopy c) const { return c.from < device_blocks_ && c.to >= device_blocks_; }
+  bool comes_in(KvCopy c) const { return c.from >= device_blocks_ && c.to < device_blocks_; }
   /// Whether it depends on a copy in this round.
-  bool needs_new_round(engine::KvCopy out) const { return touched_[out.from] == round_ || touched_[out.to] == round_; }
+  bool needs_new_round(KvCopy out) const { return touched_[out.from] == round_ || touched_[out.to] == round_; }
   void end_round();
-  void copy_within(engine::KvCopy copy);
+  void copy_within(KvCopy copy);
   void follow(MoestroCudaStream later, MoestroCudaStream earlier);
 
   kernels::cuda::DeviceQueue& queue_;

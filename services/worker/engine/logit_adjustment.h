@@ -31,11 +31,11 @@ class TokenHistory {
 };
 
 /// Checks the adjustments in a plan for one sequence. `name` begins the message.
-Status check_adjustment(const std::string& name, const Sampling& sampling, int64_t vocab);
+Status check_adjustment(const std::string& name, const PlanSequence& sequence, int64_t vocab);
 
 /// The order: repetition penalty (a positive logit of a token that occurs is divided by it, a negative one multiplied);
 /// minus frequency_penalty for each time that a token was sampled, and minus presence_penalty if it was sampled; bias;
 /// tokens that are not allowed become -infinity.
-void adjust_logits(std::span<float> logits, const Sampling& sampling, const TokenHistory& history);
+void adjust_logits(std::span<float> logits, const PlanSequence& sequence, const TokenHistory& history);
 
 }  // namespace moestro::engine

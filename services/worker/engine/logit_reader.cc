@@ -35,9 +35,9 @@ void LogitReader::sample(const PlanSequence& sequence, const TokenHistory& histo
                          std::span<const float> logits, SequenceOutcome& out) {
   SampledToken& token = out.sampled.emplace_back();
   std::span<const float> drawn_from = logits;
-  if (sequence.sampling.adjusts()) {
+  if (sequence.adjusts()) {
     adjusted_.assign(logits.begin(), logits.end());
-    adjust_logits(adjusted_, sequence.sampling, history);
+    adjust_logits(adjusted_, sequence, history);
     drawn_from = adjusted_;
   }
   token.id = sampler_.sample(drawn_from, sequence.sampling, position);

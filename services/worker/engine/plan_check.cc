@@ -21,7 +21,7 @@ Status check_sampling(const PlanSequence& s, int64_t vocab) {
   if (!(p.min_p >= 0 && p.min_p <= 1)) return bad("min_p is not in [0, 1]");
   if (p.logprobs < -1 || p.logprobs > kLogprobsMax) return bad("logprobs is not between 0 and 128");
   if (s.score_top < 0 || s.score_top > kLogprobsMax) return bad("score_top is not between 0 and 128");
-  MOESTRO_RETURN_IF_ERROR(check_adjustment(name_of(s), p, vocab));
+  MOESTRO_RETURN_IF_ERROR(check_adjustment(name_of(s), s, vocab));
   for (const TokenId t : s.score_targets)
     if (t < -1 || t >= vocab) return bad("a score target is not a token of the vocabulary");
   return Status::ok();

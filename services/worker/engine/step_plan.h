@@ -7,38 +7,18 @@
 
 #include "common/activation/activation_matrix.h"
 #include "common/ids.h"
+#include "common/plan_parts.h"
+#include "common/sampling.h"
 #include "common/status.h"
 
 namespace moestro::engine {
 
-inline constexpr int32_t kLogprobsMax = 128;     ///< best tokens listed per position
-inline constexpr TokenId kSampledByParent = -1;  ///< a token's id: what the parent plan sampled for its sequence
+inline constexpr int32_t kLogprobsMax = 128;  ///< best tokens listed per position
 
 struct PlanToken {
   uint32_t sequence = 0;  ///< index in StepPlan::sequences
   int32_t position = 0;
   TokenId id = 0;
-};
-
-struct LogitBias {
-  TokenId id = 0;
-  float bias = 0;
-};
-
-struct Sampling {
-  float temperature = 0;  ///< 0: greedy, the lowest id among equals
-  int32_t top_k = 0;      ///< 0: all
-  float top_p = 1;
-  float min_p = 0;
-  uint64_t seed = 0;
-  uint32_t choice = 0;
-  int32_t logprobs = -1;  ///< -1: none; n: the chosen token's and the n best
-  float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
-  std::vector<LogitBias> bias = {};
-  std::vector<uint32_t> allowed = {};  ///< empty: every token; else one bit a token, lowest first
-
-  bool penalises() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
-  bool adjusts() const { return penalises() || !bias.empty() || !allowed.empty(); }
 };
 
 struct PlanSequence {
@@ -47,6 +27,8 @@ struct PlanSequence {
   std::vector<uint32_t> blocks;
   bool sample = false;           ///< after its last token
   Sampling sampling;
+  std::vector<LogitBias> bias = {};
+  TokenMask allowed = {};        ///< empty: every token may be sampled
   std::vector<TokenId> score_targets;  ///< empty, or one per token of the sequence; -1: none there
   int32_t score_top = 0;
   /// For penalties: the sequence's tokens from entry history_first on, which is 0 or where the worker's own history
@@ -60,17 +42,9 @@ struct PlanSequence {
       false;  ///< its end may be found in its text later: which of its positions stand is said when it is released
   int64_t state_sum_from =
       -1;  ///< >= 0: the sum of its final hidden states, of the tokens of this plan from this position on, is wanted
-};
 
-struct KvCopy {
-  uint32_t from = 0, to = 0;
-};
-
-/// A sequence to forget; its first `length` positions count.
-struct ReleasedSequence {
-  SequenceId id;
-  int64_t length = 0;
-  friend bool operator==(const ReleasedSequence&, const ReleasedSequence&) = default;
+  /// Its tokens are not drawn from the model's own logits.
+  bool adjusts() const { return sampling.penalises() || !bias.empty() || !allowed.empty(); }
 };
 
 /// Tokens of a sequence are consecutive, in the order of their positions.
@@ -84,14 +58,6 @@ struct StepPlan {
   std::vector<ReleasedSequence> released;
 };
 
-struct TopLogprob {
-  TokenId id = 0;
-  float logprob = 0;
-};
-struct TokenScore {
-  float logprob = 0;
-  std::vector<TopLogprob> best;
-};
 struct SampledToken {
   TokenId id = 0;
   bool scored = false;  ///< log-probabilities were requested

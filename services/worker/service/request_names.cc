@@ -27,8 +27,8 @@ void RequestNames::learn(const engine::StepPlan& plan, const std::vector<Request
     if (names_.size() < kNamesMax || names_.contains(sequence)) names_[sequence] = request;
 }
 
-void RequestNames::forget(std::span<const engine::ReleasedSequence> released) {
-  for (const engine::ReleasedSequence& r : released) names_.erase(r.id);
+void RequestNames::forget(std::span<const ReleasedSequence> released) {
+  for (const ReleasedSequence& r : released) names_.erase(r.id);
 }
 
 std::string RequestNames::of(const engine::StepPlan& plan) const {

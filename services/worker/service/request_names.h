@@ -13,7 +13,7 @@ class RequestNames {
  public:
   /// Call it before the plan is run. The plan releases some sequences and brings these names.
   void learn(const engine::StepPlan& plan, const std::vector<RequestName>& names);
-  void forget(std::span<const engine::ReleasedSequence> released);
+  void forget(std::span<const ReleasedSequence> released);
   void forget_all() { names_.clear(); }
   /// "req-a,req-b,req-c and 4 more": the requests of the plan, or only those of its failed sequences. Empty if none has
   /// a name.

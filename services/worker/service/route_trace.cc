@@ -89,7 +89,7 @@ void RouteTrace::stand(std::vector<Line>& lines, int64_t length) {
   lines.clear();
 }
 
-void RouteTrace::release(const engine::ReleasedSequence& released) {
+void RouteTrace::release(const ReleasedSequence& released) {
   auto node = waiting_.extract(released.id);
   if (node.empty()) return;
   stand(node.mapped(), released.length);

@@ -29,7 +29,7 @@ class RouteTrace {
   /// Appends the tokens. Final lines are written at once, so that a killed worker leaves complete lines.
   void write(const engine::RoutedTokens& tokens);
   /// Writes the waiting lines of this sequence whose positions count.
-  void release(const engine::ReleasedSequence& released);
+  void release(const ReleasedSequence& released);
 
  private:
   explicit RouteTrace(int fd) : fd_(fd) {}

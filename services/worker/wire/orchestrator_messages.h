@@ -26,7 +26,7 @@ struct Drain {
   bool attach_anew = false;  ///< another version of the pack is served
 };
 struct Release {
-  std::vector<engine::ReleasedSequence> released;
+  std::vector<ReleasedSequence> released;
 };
 /// A message that the worker ignores.
 struct Ignored {};

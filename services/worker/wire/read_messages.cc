@@ -28,9 +28,9 @@ uint64_t copied(const uint8_t* bytes) {
 }
 
 /// A length that is not there is taken for all of them.
-std::vector<engine::ReleasedSequence> read_released(const flatbuffers::Vector<uint64_t>* ids,
-                                                    const flatbuffers::Vector<uint32_t>* lengths) {
-  std::vector<engine::ReleasedSequence> released;
+std::vector<ReleasedSequence> read_released(const flatbuffers::Vector<uint64_t>* ids,
+                                            const flatbuffers::Vector<uint32_t>* lengths) {
+  std::vector<ReleasedSequence> released;
   for (uint32_t i = 0; ids != nullptr && i < ids->size(); ++i) {
     // The verifier does not check that 8-byte elements of a vector are aligned: they are copied, not read in place.
     const SequenceId id(flatbuffers::EndianScalar(copied(ids->Data() + i * sizeof(uint64_t))));
@@ -39,24 +39,22 @@ std::vector<engine::ReleasedSequence> read_released(const flatbuffers::Vector<ui
   return released;
 }
 
-engine::Sampling read_sampling(const wire::Sampling* m) {
-  engine::Sampling s;
-  if (m == nullptr) return s;
-  s.temperature = m->temperature();
-  s.top_k = m->top_k();
-  s.top_p = m->top_p();
-  s.min_p = m->min_p();
-  s.seed = m->seed();
-  s.choice = m->choice();
-  s.logprobs = m->logprobs();
-  s.repetition_penalty = m->repetition_penalty();
-  s.presence_penalty = m->presence_penalty();
-  s.frequency_penalty = m->frequency_penalty();
+/// How its tokens are drawn.
+void read_sampling(const wire::Sampling& m, engine::PlanSequence& s) {
+  s.sampling = {.temperature = m.temperature(),
+                .top_k = m.top_k(),
+                .top_p = m.top_p(),
+                .min_p = m.min_p(),
+                .seed = m.seed(),
+                .choice = m.choice(),
+                .logprobs = m.logprobs(),
+                .repetition_penalty = m.repetition_penalty(),
+                .presence_penalty = m.presence_penalty(),
+                .frequency_penalty = m.frequency_penalty()};
   const uint32_t biases =
-      m->bias_ids() == nullptr || m->biases() == nullptr ? 0 : std::min(m->bias_ids()->size(), m->biases()->size());
-  for (uint32_t i = 0; i < biases; ++i) s.bias.push_back({m->bias_ids()->Get(i), m->biases()->Get(i)});
-  if (m->allowed() != nullptr) s.allowed.assign(m->allowed()->begin(), m->allowed()->end());
-  return s;
+      m.bias_ids() == nullptr || m.biases() == nullptr ? 0 : std::min(m.bias_ids()->size(), m.biases()->size());
+  for (uint32_t i = 0; i < biases; ++i) s.bias.push_back({m.bias_ids()->Get(i), m.biases()->Get(i)});
+  if (m.allowed() != nullptr) s.allowed.assign(m.allowed()->begin(), m.allowed()->end());
 }
 
 Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
@@ -65,10 +63,12 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
   s.blocks_first = m.blocks_first();
   if (m.blocks() != nullptr) s.blocks.assign(m.blocks()->begin(), m.blocks()->end());
   s.sample = m.sample();
-  s.sampling = read_sampling(m.sampling());
-  if (m.sampling() != nullptr && m.sampling()->tokens_max() != 1)
-    return unsupported("sampling " + std::to_string(m.sampling()->tokens_max()) +
-                       " tokens a plan; this worker samples one");
+  if (m.sampling() != nullptr) {
+    if (m.sampling()->tokens_max() != 1)
+      return unsupported("sampling " + std::to_string(m.sampling()->tokens_max()) +
+                         " tokens a plan; this worker samples one");
+    read_sampling(*m.sampling(), s);
+  }
   if (m.score_targets() != nullptr) s.score_targets.assign(m.score_targets()->begin(), m.score_targets()->end());
   s.score_top = m.score_top();
   s.history_first = m.history_first();

@@ -17,9 +17,9 @@ std::vector<std::byte> finish(FlatBufferBuilder& b, wire::WorkerBody type, Offse
   return {begin, begin + b.GetSize()};
 }
 
-Offset<wire::TokenScore> write_score(FlatBufferBuilder& b, const engine::TokenScore& score) {
+Offset<wire::TokenScore> write_score(FlatBufferBuilder& b, const TokenScore& score) {
   std::vector<Offset<wire::TopLogprob>> best;
-  for (const engine::TopLogprob& t : score.best) best.push_back(wire::CreateTopLogprob(b, t.id, t.logprob));
+  for (const TopLogprob& t : score.best) best.push_back(wire::CreateTopLogprob(b, t.id, t.logprob));
   const auto best_offset = best.empty() ? 0 : b.CreateVector(best);
   return wire::CreateTokenScore(b, score.logprob, best_offset);
 }
@@ -31,7 +31,7 @@ Offset<wire::SequenceResult> write_sequence(FlatBufferBuilder& b, const engine::
     sampled.push_back(wire::CreateSampledToken(b, t.id, score));
   }
   std::vector<Offset<wire::TokenScore>> scores;
-  for (const engine::TokenScore& score : s.scores) scores.push_back(write_score(b, score));
+  for (const TokenScore& score : s.scores) scores.push_back(write_score(b, score));
   std::vector<Offset<wire::ActivationCount>> counts;
   for (const activation::ActivationCount& c : s.activations)
     counts.push_back(wire::CreateActivationCount(b, static_cast<uint16_t>(c.layer.value),
