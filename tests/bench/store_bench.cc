@@ -28,7 +28,7 @@ namespace {
 constexpr uint32_t kChunk = 1 << 20, kDepth = 8;
 constexpr int kRounds = 7;
 
-struct Cost {
+struct ReadCost {
   double seconds = 0, cpu_seconds = 0;
 };
 
@@ -42,7 +42,7 @@ double cpu_seconds() {
 }
 
 /// Reads `bytes` from the start of file 0, over and over if it is shorter, into `memory`.
-Cost read_once(Reader& reader, uint64_t file_bytes, uint64_t bytes, std::span<std::byte> memory) {
+ReadCost read_once(Reader& reader, uint64_t file_bytes, uint64_t bytes, std::span<std::byte> memory) {
   const auto begin = std::chrono::steady_clock::now();
   const double cpu = cpu_seconds();
   std::vector<ReadResult> results;
@@ -89,7 +89,7 @@ int bench_reads(const char* path, uint64_t bytes) {
       if (!reader || !(*reader)->registered())
         return (std::fprintf(stderr, "%s\n", (reader ? (*reader)->registered() : reader.status()).message().c_str()),
                 1);
-      const Cost cost = read_once(**reader, file_bytes, bytes, memory);
+      const ReadCost cost = read_once(**reader, file_bytes, bytes, memory);
       rate[registered].push_back(static_cast<double>(bytes) / 1e9 / cost.seconds);
       cpu[registered].push_back(cost.cpu_seconds * 1e3 / (static_cast<double>(bytes) / 1e9));
     }

@@ -199,7 +199,7 @@ TEST(StepCost, CountedByHand) {
       .layer_bytes = 1000, .head_bytes = 100, .token_bytes = 10, .expert_bytes = 7};
   const int64_t positions[] = {0, 3};
 
-  const cli::Cost cost = cli::step_cost(spec, traffic, positions, 1, 3, {});
+  const cli::StepCost cost = cli::step_cost(spec, traffic, positions, 1, 3, {});
   EXPECT_EQ(cost.tokens, 2);
   EXPECT_EQ(cost.weight_bytes, 1000 + 100 + 2 * 10 + 3 * 7);
   const double attention = 4 * 6 + 4 * 3 + 4 * 3 + 6 * 4;  // q, k, v, o

@@ -51,7 +51,7 @@ class Bench {
     const EngineCase& c = result.what;
     LimitsBeside beside(limits_);
     beside.arithmetic(c);
-    MOESTRO_ASSIGN_OR_RETURN(const Cost cost, measure(c, beside));
+    MOESTRO_ASSIGN_OR_RETURN(const StepCost cost, measure(c, beside));
     EngineRun& run = result.runs.emplace_back();
     const store::BlobSource::Counters after = benched_.source->counters();
     run.expert_hits = static_cast<double>(after.hits - counted_from_.hits);
@@ -65,7 +65,7 @@ class Bench {
   }
 
  private:
-  Result<Cost> measure(const EngineCase& c, LimitsBeside& beside) {
+  Result<StepCost> measure(const EngineCase& c, LimitsBeside& beside) {
     Workload workload(*benched_.engine, clock_, c.batch, c.prefill ? c.tokens : c.depth + c.tokens);
     count_from_here();
     if (c.prefill) {
@@ -74,10 +74,10 @@ class Bench {
     }
     MOESTRO_RETURN_IF_ERROR(workload.prompts(c.depth).status());
     count_from_here();
-    Cost total;
+    StepCost total;
     for (int64_t i = 0; i < c.tokens; ++i) {
       if (i % kStepsBetweenLimits == 0) beside.bandwidth();
-      MOESTRO_ASSIGN_OR_RETURN(const Cost step, workload.decode());
+      MOESTRO_ASSIGN_OR_RETURN(const StepCost step, workload.decode());
       total += step;
     }
     return total;

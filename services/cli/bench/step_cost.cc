@@ -27,11 +27,11 @@ int64_t attended(const model::AttentionSpec& a, const engine::VisiblePositions& 
 
 }  // namespace
 
-Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic,
-               std::span<const int64_t> positions, int64_t logit_rows, int64_t experts_used,
-               const engine::VisiblePositions& visible) {
+StepCost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic,
+                   std::span<const int64_t> positions, int64_t logit_rows, int64_t experts_used,
+                   const engine::VisiblePositions& visible) {
   const auto tokens = static_cast<double>(positions.size());
-  Cost cost;
+  StepCost cost;
   cost.tokens = tokens;
   cost.weight_bytes = traffic.layer_bytes + (logit_rows > 0 ? traffic.head_bytes : 0) + traffic.token_bytes * tokens +
                       traffic.expert_bytes * static_cast<double>(experts_used);

@@ -10,12 +10,12 @@
 namespace moestro::cli {
 
 /// Sums over steps.
-struct Cost {
+struct StepCost {
   double weight_bytes = 0;  ///< every weight that a step needs, once per step
   double operations = 0;    ///< two for each multiply-add of a product or of attention
   double tokens = 0;
   double seconds = 0;       ///< in the engine; filled by the caller
-  Cost& operator+=(const Cost& other) {
+  StepCost& operator+=(const StepCost& other) {
     weight_bytes += other.weight_bytes;
     operations += other.operations;
     tokens += other.tokens;
@@ -26,9 +26,9 @@ struct Cost {
 
 /// `positions`: of the step's tokens; `logit_rows`: tokens whose logits were computed; `experts_used`: pairs of layer
 /// and expert that at least one token was routed to; `visible`: of all layers, as the engine's limits say.
-Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic,
-               std::span<const int64_t> positions, int64_t logit_rows, int64_t experts_used,
-               const engine::VisiblePositions& visible);
+StepCost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic,
+                   std::span<const int64_t> positions, int64_t logit_rows, int64_t experts_used,
+                   const engine::VisiblePositions& visible);
 
 /// Average number of tokens of an expert in a step of `tokens`, at least 1.
 int64_t tokens_per_expert(const model::ModelSpec& spec, int64_t tokens);

@@ -39,7 +39,7 @@ void Workload::add(int64_t sequence, int64_t first, int64_t tokens, bool sample)
   }
 }
 
-Result<Cost> Workload::run_step() {
+Result<StepCost> Workload::run_step() {
   const Nanos begin = clock_.now();
   MOESTRO_RETURN_IF_ERROR(engine_.step(plan_, outcome_));
   const double seconds = std::chrono::duration<double>(clock_.now() - begin).count();
@@ -50,19 +50,19 @@ Result<Cost> Workload::run_step() {
   }
   const auto logit_rows =
       std::count_if(plan_.sequences.begin(), plan_.sequences.end(), [](const auto& s) { return s.sample; });
-  Cost cost = step_cost(engine_.spec(), engine_.weight_traffic(), positions_, logit_rows,
-                        static_cast<int64_t>(experts_.size()), engine_.limits().visible);
+  StepCost cost = step_cost(engine_.spec(), engine_.weight_traffic(), positions_, logit_rows,
+                            static_cast<int64_t>(experts_.size()), engine_.limits().visible);
   cost.seconds = seconds;
   return cost;
 }
 
-Result<Cost> Workload::prompts(int64_t tokens) {
+Result<StepCost> Workload::prompts(int64_t tokens) {
   const engine::EngineLimits& limits = engine_.limits();
-  Cost total;
+  StepCost total;
   begin_step();
   const auto flush = [&]() -> Status {
     if (plan_.tokens.empty()) return Status::ok();
-    MOESTRO_ASSIGN_OR_RETURN(const Cost cost, run_step());
+    MOESTRO_ASSIGN_OR_RETURN(const StepCost cost, run_step());
     total += cost;
     begin_step();
     return Status::ok();
@@ -81,7 +81,7 @@ Result<Cost> Workload::prompts(int64_t tokens) {
   return total;
 }
 
-Result<Cost> Workload::decode() {
+Result<StepCost> Workload::decode() {
   begin_step();
   for (int64_t s = 0; s < sequences_; ++s) add(s, position_, 1, true);
   ++position_;

@@ -21,14 +21,14 @@ class Workload {
 
   /// Computes the first `tokens` of every sequence, in steps as large as the engine takes, with logits of each last
   /// token.
-  Result<Cost> prompts(int64_t tokens);
+  Result<StepCost> prompts(int64_t tokens);
   /// Computes the next token of every sequence, with logits.
-  Result<Cost> decode();
+  Result<StepCost> decode();
 
  private:
   void begin_step();
   void add(int64_t sequence, int64_t first, int64_t tokens, bool sample);
-  Result<Cost> run_step();
+  Result<StepCost> run_step();
 
   engine::Engine& engine_;
   const Clock& clock_;
