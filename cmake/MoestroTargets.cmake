@@ -141,13 +141,13 @@ endif()
 
 # moestro_test(NAME SOURCES x_test.cc [DEPS targets] [PROGRAMS moestro-store ...] [LABELS l] [TIMEOUT s] [COMPUTES])
 # A GoogleTest binary, one ctest entry. COMPUTES: its own sources take most of its time, so they are optimised.
-# MOESTRO_SOURCE_DIR and MOESTRO_BIN_DIR are in its environment; PROGRAMS are built first.
+# It finds the tree and the programs through tests/support/places.h; PROGRAMS are built first.
 function(moestro_test name)
   cmake_parse_arguments(A "COMPUTES" "TIMEOUT" "SOURCES;DEPS;PROGRAMS;LABELS" ${ARGN})
   moestro_root(tests)
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/roots/tests)
-  target_link_libraries(${name} PRIVATE moestro_flags ${A_DEPS} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE moestro_flags ${A_DEPS} moestro_test_places GTest::gmock GTest::gtest_main)
   if(NOT A_COMPUTES)
     moestro_compiled(${name} tests)
   endif()

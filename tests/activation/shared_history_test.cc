@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -15,6 +14,7 @@
 #include "common/shm/descriptor_socket.h"
 #include "tests/activation/random_requests.h"
 #include "tests/cli/temp_dir.h"
+#include "tests/support/places.h"
 
 namespace moestro::activation {
 namespace {
@@ -177,8 +177,7 @@ TEST(SharedHistory, TheFormatIsWhatItWas) {
   ASSERT_TRUE(history.answers.set(0, std::vector<uint8_t>{1, 2, 3, 4, 5, 6, 7, 8}).is_ok());
   ASSERT_TRUE(history.answers.set(1, content(shape, 3)).is_ok());
   ASSERT_TRUE(history.answers.set(1, content(shape, 2)).is_ok());
-  const auto path =
-      std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "tests/activation/golden/shared_history_v1.bin";
+  const auto path = test::source_dir() / "tests/activation/golden/shared_history_v1.bin";
   std::ifstream file(path, std::ios::binary);
   const std::string golden{std::istreambuf_iterator<char>(file), {}};
   const std::string now(reinterpret_cast<const char*>(history.memory()->data()), history_bytes(eamc_layout(2, 4, 2)));

@@ -6,10 +6,10 @@
 #include <sys/wait.h>
 
 #include <cstdio>
-#include <cstdlib>
 
 #include "store/pack/packer.h"
 #include "tests/pack/synthetic_checkpoint.h"
+#include "tests/support/places.h"
 
 namespace moestro {
 namespace {
@@ -25,10 +25,9 @@ TEST(DamagedCopy, EndsTheOrchestrator) {
        {std::string("\"max_position_embeddings\":68"), std::string("\"max_position_embeddings\":6")}) {
     std::string damaged = config;
     testing::write_text(dir / "pack" / "config.json", damaged.replace(at, 28, change));
-    const char* bin = std::getenv("MOESTRO_BIN_DIR");
-    const std::string line = std::string(bin == nullptr ? "." : bin) +
-                             "/moestro-orchestrator --model m=" + (dir / "pack").string() + " --run-dir " +
-                             (dir / "run").string() + " --http 127.0.0.1:0 2>&1";
+    const std::string line = (test::bin_dir() / "moestro-orchestrator").string() + " --model m=" +
+                             (dir / "pack").string() + " --run-dir " + (dir / "run").string() +
+                             " --http 127.0.0.1:0 2>&1";
     FILE* pipe = ::popen(line.c_str(), "r");
     ASSERT_NE(pipe, nullptr);
     std::string said;

@@ -4,8 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <vector>
+
+#include "tests/support/places.h"
 
 namespace moestro::box {
 namespace {
@@ -15,7 +16,7 @@ WorkerMemory memory_of(const std::string& device, int64_t kv_host_tokens = 0) {
   box.workers.kv_host_tokens = kv_host_tokens;
   box.workers.device = device;
   box.workers.count = 2;
-  const auto memory = worker_memory(box, std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "models/demo");
+  const auto memory = worker_memory(box, test::source_dir() / "models/demo");
   EXPECT_TRUE(memory.is_ok()) << memory.status().message();
   return memory.is_ok() ? *memory : WorkerMemory{};
 }
@@ -34,7 +35,7 @@ TEST(HostBudget, TheMemoryOfADeviceIsTheHostsOnlyWhereItIsEmulated) {
 
 TEST(HostBudget, EveryModelHasWorkersOfItsOwn) {
   const config::BoxConfig box;
-  const std::filesystem::path models = std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "models";
+  const auto models = test::source_dir() / "models";
   const auto one = worker_memory(box, models / "demo");
   ASSERT_TRUE(one.is_ok()) << one.status().message();
   const std::vector<std::filesystem::path> two{models / "demo", models / "demo"},

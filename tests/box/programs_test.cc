@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "tests/support/places.h"
 
 namespace moestro {
 namespace {
@@ -30,9 +31,8 @@ class ProgramsTest : public ::testing::TestWithParam<const char*> {
   };
   Ran run(const std::string& yaml) {
     std::ofstream(dir_ / "box.yaml") << yaml;
-    const char* bin = std::getenv("MOESTRO_BIN_DIR");
     const std::string line =
-        std::string(bin == nullptr ? "." : bin) + "/" + GetParam() + " -c " + (dir_ / "box.yaml").string() + " 2>&1";
+        (test::bin_dir() / GetParam()).string() + " -c " + (dir_ / "box.yaml").string() + " 2>&1";
     FILE* pipe = ::popen(line.c_str(), "r");
     Ran ran;
     char buffer[512];

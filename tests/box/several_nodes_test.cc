@@ -8,6 +8,7 @@
 #include "tests/cli/temp_dir.h"
 #include "tests/machine/several_nodes.h"
 #include "tests/store/child_process.h"
+#include "tests/support/places.h"
 
 namespace moestro {
 namespace {
@@ -24,8 +25,7 @@ class BoxOnSeveralNodes : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const std::string why = testing::why_no_nodes(); !why.empty()) GTEST_SKIP() << why;
-    const char* source = std::getenv("MOESTRO_SOURCE_DIR");
-    ChildProcess pack({program("moestro"), "pack", std::string(source != nullptr ? source : ".") + "/models/demo", "-o",
+    ChildProcess pack({program("moestro"), "pack", (test::source_dir() / "models/demo").string(), "-o",
                        (dir_ / "demo").string()},
                       dir_ / "pack.log");
     ASSERT_EQ(pack.wait(), 0) << pack.output();

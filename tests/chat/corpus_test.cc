@@ -2,23 +2,20 @@
 // by scripts/make_chat_cases.py).
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "orchestrator/chat/chat_template.h"
+#include "tests/support/places.h"
 
 namespace moestro {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::filesystem::path folder() {
-  const char* root = std::getenv("MOESTRO_SOURCE_DIR");  // NOLINT(concurrency-mt-unsafe)
-  return std::filesystem::path(root == nullptr ? "." : root) / "tests" / "chat";
-}
+std::filesystem::path folder() { return test::source_dir() / "tests/chat"; }
 
 std::string read(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -42,7 +39,7 @@ void check(const Result<std::string>& text, const Json& expected) {
 
 TEST(ChatCorpus, TemplatesOfModelsAsInJinja2) {
   const Json file = Json::parse(read(folder() / "conversations.json"), nullptr, false);
-  ASSERT_TRUE(file.is_object()) << "conversations.json is missing: run through ctest, which sets MOESTRO_SOURCE_DIR";
+  ASSERT_TRUE(file.is_object()) << "no conversations.json in " << folder();
   const Json& conversations = file.at("conversations");
   const std::chrono::system_clock::time_point now{std::chrono::seconds(file.at("now").get<int64_t>())};
   int models = 0, texts = 0;

@@ -1,11 +1,11 @@
 // Every template of cases.json must give what Python's Jinja2 gave (scripts/make_chat_cases.py writes it).
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "orchestrator/chat/chat_template.h"
+#include "tests/support/places.h"
 
 namespace moestro {
 namespace {
@@ -13,9 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json load_cases() {
-  const char* root = std::getenv("MOESTRO_SOURCE_DIR");  // NOLINT(concurrency-mt-unsafe)
-  if (root == nullptr) return nullptr;
-  std::ifstream in(std::string(root) + "/tests/chat/cases.json");
+  std::ifstream in(test::source_dir() / "tests/chat/cases.json");
   return Json::parse(in, nullptr, false);
 }
 
@@ -28,7 +26,7 @@ Result<std::string> render(const Json& file, const std::string& source) {
 
 TEST(ChatOracle, EveryCaseAsInJinja2) {
   const Json file = load_cases();
-  ASSERT_TRUE(file.is_object()) << "cases.json is missing: run through ctest, which sets MOESTRO_SOURCE_DIR";
+  ASSERT_TRUE(file.is_object()) << "no tests/chat/cases.json in " << test::source_dir();
   ASSERT_GT(file.at("cases").size(), 90u);
   for (const Json& one : file.at("cases")) {
     const auto source = one.at("template").get<std::string>();

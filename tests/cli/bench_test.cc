@@ -12,6 +12,7 @@
 #include "store/pack/packer.h"
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
+#include "tests/support/places.h"
 
 namespace moestro::test {
 namespace {
@@ -23,7 +24,7 @@ using testing::HasSubstr;
 const std::string& small_pack() {
   static TempDir dir;
   static const std::string pack = [] {
-    const std::string source = std::string(std::getenv("MOESTRO_SOURCE_DIR")) + "/tests/fixtures/models/mixtral_llama3";
+    const auto source = source_dir() / "tests/fixtures/models/mixtral_llama3";
     const auto packed = store::pack_checkpoint(source, dir / "pack",
                                                {.experts = {DType::kBF16, DType::kInt8}, .dense = DType::kBF16}, {});
     EXPECT_TRUE(packed.is_ok()) << packed.status().message();

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "services/cli/replay/replay_options.h"
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
+#include "tests/support/places.h"
 
 namespace moestro::test {
 namespace {
@@ -22,8 +22,6 @@ namespace {
 using namespace moestro::cli;
 using nlohmann::json;
 using testing::HasSubstr;
-
-std::string source_dir() { return std::getenv("MOESTRO_SOURCE_DIR"); }
 
 /// Eight requests of a small model, each with favourites of its own.
 const std::string& trace() {
@@ -72,7 +70,8 @@ TEST(Replay, SweepIsATable) {
 }
 
 TEST(Replay, OfHardware) {
-  const Ran ran = run_moestro({"replay", trace(), "--hardware", source_dir() + "/configs/hardware/rtx-3090.yaml",
+  const std::string hardware = source_dir() / "configs/hardware/rtx-3090.yaml";
+  const Ran ran = run_moestro({"replay", trace(), "--hardware", hardware,
                                "--expert-bytes", "80MB", "--vram", "1GB", "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const json row = json::parse(ran.out);
@@ -101,7 +100,7 @@ TEST(Replay, RefusesByName) {
 
 TEST(Replay, EveryHardwareFileIsWhole) {
   size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/configs/hardware")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() / "configs/hardware")) {
     if (entry.path().extension() != ".yaml") continue;
     const auto hardware = read_hardware(entry.path());
     ASSERT_TRUE(hardware.is_ok()) << hardware.status().message();

@@ -7,10 +7,10 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <thread>
 
 #include "tests/cli/temp_dir.h"
+#include "tests/support/places.h"
 
 namespace moestro::test {
 namespace {
@@ -39,10 +39,7 @@ int exit_code_of(int status) {
 
 }  // namespace
 
-fs::path moestro_binary() {
-  const char* dir = std::getenv("MOESTRO_BIN_DIR");
-  return fs::path(dir != nullptr ? dir : "bin") / "moestro";
-}
+fs::path moestro_binary() { return bin_dir() / "moestro"; }
 
 Ran run_moestro(const std::vector<std::string>& arguments, const std::string& input) {
   const TempDir dir;

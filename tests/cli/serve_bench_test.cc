@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "services/cli/bench/serve/padded_batches.h"
@@ -14,6 +13,7 @@
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
 #include "tests/cli/tiny_server.h"
+#include "tests/support/places.h"
 
 namespace moestro::test {
 namespace {
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 const std::string& small_pack() {
   static TempDir dir;
   static const std::string pack = [] {
-    const std::string source = std::string(std::getenv("MOESTRO_SOURCE_DIR")) + "/tests/fixtures/models/mixtral_llama3";
+    const auto source = source_dir() / "tests/fixtures/models/mixtral_llama3";
     const auto packed =
         store::pack_checkpoint(source, dir / "pack", {.experts = {DType::kBF16}, .dense = DType::kBF16}, {});
     EXPECT_TRUE(packed.is_ok()) << packed.status().message();

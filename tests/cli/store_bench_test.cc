@@ -16,6 +16,7 @@
 #include "store/pack/packer.h"
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
+#include "tests/support/places.h"
 
 namespace moestro::test {
 namespace {
@@ -26,8 +27,8 @@ using testing::HasSubstr;
 const std::string& demo_pack() {
   static TempDir dir;
   static const std::string pack = [] {
-    const auto packed = store::pack_checkpoint(std::string(std::getenv("MOESTRO_SOURCE_DIR")) + "/models/demo",
-                                               dir / "pack", {.experts = {DType::kBF16}}, {});
+    const auto packed =
+        store::pack_checkpoint(source_dir() / "models/demo", dir / "pack", {.experts = {DType::kBF16}}, {});
     EXPECT_TRUE(packed.is_ok()) << packed.status().message();
     return (dir / "pack").string();
   }();

@@ -14,6 +14,7 @@
 #include "services/cli/top/server_look.h"
 #include "services/cli/top/text_width.h"
 #include "tests/cli/top_figures.h"
+#include "tests/support/places.h"
 
 namespace moestro::cli {
 namespace {
@@ -66,9 +67,7 @@ std::string text_of(const std::vector<Line>& lines, bool colour) {
 }
 
 std::filesystem::path golden(size_t columns) {
-  const char* source = std::getenv("MOESTRO_SOURCE_DIR");
-  return std::filesystem::path(source == nullptr ? "." : source) / "tests/cli/frames" /
-         ("top_" + std::to_string(columns) + ".txt");
+  return test::source_dir() / "tests/cli/frames" / ("top_" + std::to_string(columns) + ".txt");
 }
 
 class TopFrame : public ::testing::TestWithParam<size_t> {};

@@ -1,19 +1,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include "common/config/box_config.h"
+#include "tests/support/places.h"
 
 namespace moestro::config {
 namespace {
 
 TEST(Reference, ThePageInTheTreeIsThatOfTheTable) {
-  const char* source = std::getenv("MOESTRO_SOURCE_DIR");
-  ASSERT_NE(source, nullptr);
-  std::ifstream in(std::string(source) + "/docs/reference/config.md");
+  std::ifstream in(test::source_dir() / "docs/reference/config.md");
   std::ostringstream page;
   page << in.rdbuf();
   BoxConfig box;

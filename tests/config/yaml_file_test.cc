@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "common/config/box_config.h"
+#include "tests/support/places.h"
 
 namespace moestro::config {
 namespace {
@@ -85,10 +85,8 @@ TEST(YamlFile, FilesThatAreMissingOrHugeAreRefused) {
 }
 
 TEST(YamlFile, TheExamplesLoad) {
-  const char* source = std::getenv("MOESTRO_SOURCE_DIR");
-  ASSERT_NE(source, nullptr);
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(source) / "configs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::source_dir() / "configs")) {
     if (entry.path().extension() != ".yaml") continue;
     BoxConfig box;
     Schema schema = box_schema(box);

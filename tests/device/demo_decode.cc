@@ -1,17 +1,15 @@
 #include "tests/device/demo_decode.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/check.h"
+#include "tests/support/places.h"
 
 namespace moestro::device::testing {
 
-engine::testing::Fixture demo_model() {
-  return {"demo", std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "models/demo"};
-}
+engine::testing::Fixture demo_model() { return {"demo", test::source_dir() / "models/demo"}; }
 
 uint64_t demo_expert_bytes() {
   const auto host = store::ResidentSource::open(engine::testing::packed(demo_model(), DType::kBF16, DType::kBF16));

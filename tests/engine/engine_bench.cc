@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "store/pack/packer.h"
+#include "tests/support/places.h"
 
 namespace moestro::engine::testing {
 
@@ -25,8 +26,7 @@ TempDir::~TempDir() {
 }
 
 std::vector<Fixture> fixtures() {
-  const char* root = std::getenv("MOESTRO_SOURCE_DIR");
-  const fs::path models = fs::path(root == nullptr ? "." : root) / "tests/fixtures/models";
+  const fs::path models = test::source_dir() / "tests/fixtures/models";
   std::vector<Fixture> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(models, error))
@@ -37,7 +37,7 @@ std::vector<Fixture> fixtures() {
 
 const Fixture& any_fixture() {
   static const std::vector<Fixture> all = fixtures();
-  MOESTRO_CHECK(!all.empty(), "tests/fixtures/models holds models; MOESTRO_SOURCE_DIR names the source tree");
+  MOESTRO_CHECK(!all.empty(), "no models in tests/fixtures/models of " + test::source_dir().string());
   return all.front();
 }
 

@@ -4,17 +4,15 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "tests/support/places.h"
 
 namespace moestro::orchestrator {
 namespace {
 
-std::filesystem::path models() {
-  const char* root = std::getenv("MOESTRO_SOURCE_DIR");
-  return std::filesystem::path(root == nullptr ? "." : root) / "tests/chat/models";
-}
+std::filesystem::path models() { return test::source_dir() / "tests/chat/models"; }
 
 std::string read(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);

@@ -3,12 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 
 #include "orchestrator/api/text_cursor.h"
 #include "orchestrator/tokenizer/byte_level.h"
 #include "orchestrator/tokenizer/unicode.h"
 #include "tests/orchestrator/api_fixture.h"
+#include "tests/support/places.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
 namespace moestro::orchestrator {
@@ -27,9 +27,8 @@ std::string_view from_code_point(std::string_view text, size_t n) {
 class PromptEnd : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const char* root = std::getenv("MOESTRO_SOURCE_DIR");
-    auto tokenizer = Tokenizer::load(std::filesystem::path(root == nullptr ? "." : root) / "tests/fixtures/tokenizers" /
-                                     (std::string(GetParam()) + ".json"));
+    auto tokenizer =
+        Tokenizer::load(test::source_dir() / "tests/fixtures/tokenizers" / (std::string(GetParam()) + ".json"));
     ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
     tokenizer_.emplace(std::move(*tokenizer));
   }

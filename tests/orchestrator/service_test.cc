@@ -4,9 +4,9 @@
 
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 
 #include "tests/orchestrator/api_fixture.h"
+#include "tests/support/places.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -348,9 +348,7 @@ class DemoTest : public ServiceTest {
  protected:
   DemoTest() : ServiceTest(demo()) {}
   static ServedModel demo() {
-    const char* source = std::getenv("MOESTRO_SOURCE_DIR");
-    MOESTRO_CHECK(source != nullptr, "run through ctest, which sets MOESTRO_SOURCE_DIR");
-    auto model = ServedModel::load("demo", std::filesystem::path(source) / "models/demo");
+    auto model = ServedModel::load("demo", test::source_dir() / "models/demo");
     MOESTRO_CHECK(model.is_ok(), model.status().message());
     return std::move(*model);
   }

@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 
 #include "common/expert_layout.h"
 #include "store/pack/manifest_check.h"
 #include "tests/pack/synthetic_checkpoint.h"
+#include "tests/support/places.h"
 
 namespace moestro::store {
 namespace {
@@ -91,8 +91,7 @@ TEST(Manifest, VersionOneIsStillRead) {
   const std::tuple<const char*, Manifest, uint64_t> cases[] = {
       {"manifest_v1.bin", first, 0x1cf3d014671bcbdfu}, {"manifest_v1_copied.bin", sample(), 0x795411a2059588adu}};
   for (const auto& [name, expected, identity] : cases) {
-    const std::string text =
-        testing::read_text(std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "tests/pack/golden" / name);
+    const std::string text = testing::read_text(test::source_dir() / "tests/pack/golden" / name);
     ASSERT_FALSE(text.empty()) << name;
     const auto m = parse_manifest(reinterpret_cast<const std::byte*>(text.data()), text.size());
     ASSERT_TRUE(m) << m.status().message();

@@ -5,14 +5,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
-#include <cstdlib>
+#include <cstdio>
+#include <cstring>
 #include <fcntl.h>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/support/places.h"
 
 namespace moestro::testing {
 
@@ -28,6 +32,7 @@ class ChildProcess {
     ::dup2(fd, 2);
     ::dup2(fd, 1);
     ::execv(argv[0], argv.data());
+    ::dprintf(2, "%s: %s\n", argv[0], std::strerror(errno));
     ::_exit(127);
   }
   ~ChildProcess() {
@@ -51,25 +56,29 @@ class ChildProcess {
     text << file.rdbuf();
     return text.str();
   }
-  /// False if it has not said so within 20 s.
+  /// False if it has not said so within 20 s, or has ended without.
   bool says(const std::string& text, std::chrono::milliseconds at_most = std::chrono::seconds(20)) const {
     const auto end = std::chrono::steady_clock::now() + at_most;
     while (std::chrono::steady_clock::now() < end) {
+      const bool over = ended();  // asked first: what it said last counts
       if (output().find(text) != std::string::npos) return true;
+      if (over) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return false;
   }
 
  private:
+  bool ended() const {
+    siginfo_t found{};
+    return pid_ < 0 || (::waitid(P_PID, static_cast<id_t>(pid_), &found, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                        found.si_pid == pid_);
+  }
   std::string log_;
   pid_t pid_ = -1;
 };
 
 /// A program of this build.
-inline std::string program(const char* name) {
-  const char* dir = std::getenv("MOESTRO_BIN_DIR");
-  return std::string(dir != nullptr ? dir : "bin") + "/" + name;
-}
+inline std::string program(const char* name) { return (test::bin_dir() / name).string(); }
 
 }  // namespace moestro::testing

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "common/check.h"
 #include "store/client/status_client.h"
 #include "tests/store/child_process.h"
 #include "tests/store/small_pack.h"
@@ -36,7 +37,8 @@ class WarmStart : public ::testing::Test {
       more.insert(more.begin(), {"--model", "tiny=" + (pack_.dir / "pack").string()});
     std::ranges::copy(more, std::back_inserter(words));
     auto store = std::make_unique<ChildProcess>(words, (pack_.dir / log).string());
-    EXPECT_TRUE(store->says("ready")) << store->output();
+    // Without a store, each question to it would wait its full time.
+    MOESTRO_CHECK(store->says("ready"), "the store does not start: " + store->output());
     return store;
   }
   void shut_down(ChildProcess& store) {

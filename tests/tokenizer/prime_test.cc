@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "orchestrator/tokenizer/tokenizer.h"
 #include "orchestrator/tokenizer/unicode.h"
+#include "tests/support/places.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
 namespace moestro {
@@ -57,9 +57,8 @@ Ids byte_ids(const Tokenizer& tokenizer, std::string_view bytes) {
 class PrimedByKind : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const char* root = std::getenv("MOESTRO_SOURCE_DIR");
-    auto tokenizer = Tokenizer::load(std::filesystem::path(root == nullptr ? "." : root) / "tests/fixtures/tokenizers" /
-                                     (std::string(GetParam()) + ".json"));
+    auto tokenizer =
+        Tokenizer::load(test::source_dir() / "tests/fixtures/tokenizers" / (std::string(GetParam()) + ".json"));
     ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
     tokenizer_.emplace(std::move(*tokenizer));
   }

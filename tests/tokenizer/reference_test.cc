@@ -3,21 +3,18 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "orchestrator/tokenizer/tokenizer.h"
+#include "tests/support/places.h"
 
 namespace moestro {
 namespace {
 
 using nlohmann::json;
 
-std::filesystem::path folder() {
-  const char* root = std::getenv("MOESTRO_SOURCE_DIR");
-  return std::filesystem::path(root == nullptr ? "." : root) / "tests/fixtures/tokenizers";
-}
+std::filesystem::path folder() { return test::source_dir() / "tests/fixtures/tokenizers"; }
 
 class TokenizerReference : public ::testing::TestWithParam<const char*> {
  protected:
@@ -27,7 +24,7 @@ class TokenizerReference : public ::testing::TestWithParam<const char*> {
     tokenizer_.emplace(std::move(*tokenizer));
     std::ifstream in(folder() / (std::string(GetParam()) + ".cases.json"));
     file_ = json::parse(in, nullptr, false);
-    ASSERT_TRUE(file_.is_object()) << "no cases: run through ctest, which sets MOESTRO_SOURCE_DIR";
+    ASSERT_TRUE(file_.is_object()) << "no cases in " << folder();
     ASSERT_GE(file_["cases"].size(), 80u);
   }
 

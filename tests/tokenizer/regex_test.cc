@@ -1,12 +1,12 @@
 // Regexes against Hugging Face's tokenizers (scripts/python/regex_cases.py writes the cases).
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "orchestrator/tokenizer/normalizer.h"
+#include "tests/support/places.h"
 
 namespace moestro::tok {
 namespace {
@@ -14,8 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(RegexReference, MatchesTheSame) {
-  const char* root = std::getenv("MOESTRO_SOURCE_DIR");
-  std::ifstream in(std::filesystem::path(root == nullptr ? "." : root) / "tests/fixtures/tokenizers/regex.json");
+  std::ifstream in(test::source_dir() / "tests/fixtures/tokenizers/regex.json");
   const Json cases = Json::parse(in, nullptr, false);
   ASSERT_GE(cases.size(), 700u);
   size_t equal = 0, refused = 0;

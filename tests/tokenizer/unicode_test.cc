@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +12,7 @@
 #include "orchestrator/tokenizer/pre_tokenizer.h"
 #include "orchestrator/tokenizer/regex.h"
 #include "orchestrator/tokenizer/tokenizer.h"
+#include "tests/support/places.h"
 
 namespace moestro::tok {
 namespace {
@@ -53,8 +53,7 @@ std::string digest(const std::string& data) {
 
 const Json& cases() {
   static const Json kFile = [] {
-    const char* root = std::getenv("MOESTRO_SOURCE_DIR");
-    std::ifstream in(std::filesystem::path(root == nullptr ? "." : root) / "tests/fixtures/tokenizers/unicode.json");
+    std::ifstream in(test::source_dir() / "tests/fixtures/tokenizers/unicode.json");
     return Json::parse(in, nullptr, false);
   }();
   return kFile["cases"];
