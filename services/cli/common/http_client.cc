@@ -40,6 +40,12 @@ bool is_protocol_error(const beast::error_code& error) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> request_headers(const Url& url, const std::string& api_key) {
+  std::vector<std::pair<std::string, std::string>> headers{{"Host", url.authority()}, {"User-Agent", "moestro"}};
+  if (!api_key.empty()) headers.emplace_back("Authorization", "Bearer " + api_key);
+  return headers;
+}
+
 struct HttpClient::Impl {
   using Parser = http::response_parser<http::buffer_body>;
 
@@ -149,10 +155,8 @@ struct HttpClient::Impl {
   http::request<http::string_body> make_request(http::verb verb, const std::string& path,
                                                 std::string_view json) {
     http::request<http::string_body> request(verb, url.base + path, 11);
-    request.set(http::field::host, url.authority());
-    request.set(http::field::user_agent, "moestro");
+    for (const auto& [name, value] : request_headers(url, access.api_key)) request.set(name, value);
     request.set(http::field::accept, "*/*");
-    if (!access.api_key.empty()) request.set(http::field::authorization, "Bearer " + access.api_key);
     if (verb == http::verb::post) request.set(http::field::content_type, "application/json");
     request.body() = std::string(json);
     request.prepare_payload();
@@ -194,10 +198,8 @@ struct HttpClient::Impl {
   Result<HttpReply> upload(const std::string& path, const std::string& content_type, uint64_t bytes,
                            const NextPiece& next) {
     http::request<http::empty_body> message(http::verb::post, url.base + path, 11);
-    message.set(http::field::host, url.authority());
-    message.set(http::field::user_agent, "moestro");
+    for (const auto& [name, value] : request_headers(url, access.api_key)) message.set(name, value);
     message.set(http::field::content_type, content_type);
-    if (!access.api_key.empty()) message.set(http::field::authorization, "Bearer " + access.api_key);
     message.content_length(bytes);
     stream.reset();
     MOESTRO_RETURN_IF_ERROR(connect());

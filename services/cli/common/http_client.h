@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/status.h"
 #include "services/cli/common/url.h"
@@ -34,6 +36,9 @@ struct HttpAccess {
   std::string not_there = "is the server up?";  ///< what an error says if nothing listens there
   bool verify = true;        ///< of https: whether the server is who it says; false only where it is our own
 };
+
+/// What every request of these programs says of itself: the server, the program and, if there is one, the key.
+std::vector<std::pair<std::string, std::string>> request_headers(const Url& url, const std::string& api_key);
 
 /// Blocks; belongs to one thread. Errors: kUnavailable if the server does not answer or closes the connection, kCorrupt
 /// if the answer is not HTTP, kInvalidArgument if its certificate is not trusted or --ca-file cannot be read.

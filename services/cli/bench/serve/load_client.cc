@@ -19,6 +19,7 @@
 #include <set>
 
 #include "services/cli/bench/serve/completion_json.h"
+#include "services/cli/common/http_client.h"
 #include "services/cli/common/json_text.h"
 #include "services/cli/common/sse.h"
 
@@ -136,9 +137,7 @@ std::string Load::body_of(size_t index) const {
 
 http::request<http::string_body> Load::message(http::verb verb, const char* path, std::string body) const {
   http::request<http::string_body> request(verb, o_.url.base + path, 11);
-  request.set(http::field::host, o_.url.authority());
-  request.set(http::field::user_agent, "moestro");
-  if (!o_.api_key.empty()) request.set(http::field::authorization, "Bearer " + o_.api_key);
+  for (const auto& [name, value] : request_headers(o_.url, o_.api_key)) request.set(name, value);
   if (verb == http::verb::post) request.set(http::field::content_type, "application/json");
   request.body() = std::move(body);
   request.prepare_payload();
