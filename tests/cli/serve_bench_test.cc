@@ -91,7 +91,64 @@ TEST(BenchServe, CountsWhatTheServerAnswered) {
   EXPECT_EQ(prompts, prompt_tokens);
   EXPECT_EQ(outputs, output_tokens);
   EXPECT_LT(ids_max, 50);
-  EXPECT_LE(server.connections(), 1 + 2 * 4) << "connections are used again";
+  EXPECT_LE(server.connections(), 1 + 3 + 2 * 4) << "connections are used again";
+}
+
+/// A Moestro server's status. Each request that was answered adds to the counters.
+TinyReply status(int answered, int uptime_s) {
+  const json body = {{"uptime_s", uptime_s},
+                     {"steps", {{"seconds", 2.0 * answered}, {"stall_seconds", 0.5 * answered}}},
+                     {"tiers",
+                      {{"dram", {{"hits", 100 + 3 * answered}, {"misses", 7 + answered}}},
+                       {"nvme", {{"read_bytes", 5000 + 1000 * answered}}},
+                       {"device", {{"hits", 10 * answered}, {"misses", answered}, {"moved_bytes", 64 * answered}}}}}};
+  return {.body = body.dump()};
+}
+
+TEST(BenchServe, TierFiguresAreThoseOfEachLoadAlone) {
+  std::atomic<int> answered{0}, looks{0};
+  TinyServer server([&](const TinyRequest& r) -> TinyReply {
+    if (r.path == "/v1/moestro/status") return status(answered, 50 + looks++);
+    if (r.path != "/v1/completions") return models();
+    ++answered;
+    return answer(r.body);
+  });
+  const std::vector<std::string> arguments{"--rate", "inf,inf", "--count", "4", "--warm-up", "2"};
+  const Ran ran = bench(server.url(), arguments);
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json report = json::parse(ran.out);
+  ASSERT_EQ(report["runs"].size(), 2u);
+  for (const json& run : report["runs"])
+    EXPECT_EQ(run["tiers"], json::parse(R"({"device": {"hits": 40, "misses": 4, "hit_rate": 0.9090909090909091,
+        "moved_bytes": 256}, "dram": {"hits": 12, "misses": 4, "hit_rate": 0.75}, "nvme": {"read_bytes": 4000},
+        "step_seconds": 8.0, "stall_seconds": 2.0, "stall_share": 0.25})"))
+        << "without the warm-up and the other load";
+  const Ran text = run_moestro({"bench", "serve", "--url", server.url(), "--count", "4", "--warm-up", "0"});
+  for (const char* line : {"experts on the device         90.9% of 44.0 uses", "copied over the link           256B",
+                           "experts in memory             75.0% of 16.0 uses", "read from the drive           4000B",
+                           "stalled for experts           25.0% of the workers' steps"})
+    EXPECT_THAT(text.out, HasSubstr(line));
+}
+
+TEST(BenchServe, NoTierFiguresOfOtherServersAndOfAServerThatWasRestarted) {
+  std::atomic<int> looks{0};
+  const char* const others[] = {"[]", "no JSON", R"({"tiers": 3, "steps": {}})", R"({"tiers": {}, "steps": {}})"};
+  for (const char* other : others) {
+    TinyServer server([&](const TinyRequest& r) -> TinyReply {
+      if (r.path == "/v1/moestro/status") return {.body = other};
+      return r.path == "/v1/completions" ? answer(r.body) : models();
+    });
+    const Ran ran = bench(server.url(), {"--count", "2", "--warm-up", "0"});
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_EQ(json::parse(ran.out)["runs"][0]["tiers"], nullptr) << other;
+  }
+  TinyServer restarted([&](const TinyRequest& r) -> TinyReply {
+    if (r.path == "/v1/moestro/status") return status(1, 1000 - looks++);
+    return r.path == "/v1/completions" ? answer(r.body) : models();
+  });
+  const Ran ran = bench(restarted.url(), {"--count", "2", "--warm-up", "0"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(json::parse(ran.out)["runs"][0]["tiers"], nullptr);
 }
 
 TEST(BenchServe, FailuresAreCountedByKind) {

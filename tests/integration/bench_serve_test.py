@@ -57,6 +57,29 @@ class BenchServe(DemoTest):
             self.assertEqual(counted["generated"], run["output_tokens"])
             self.assertEqual(run["idle_connections"], {"opened": 5, "lost": 0})
 
+    def tiers(self, cluster):
+        status = cluster.request("GET", "/v1/moestro/status")[1]
+        return status["tiers"], status["steps"]
+
+    def test_tier_figures_are_what_the_server_counted(self):
+        for options, where in (((), "dram"), (("--device", "emulated:vram=2MiB,link=1GB/s"), "device")):
+            with Cluster(self.pack, *options) as cluster:
+                before, steps_before = self.tiers(cluster)
+                report, _ = self.load(cluster, "--count", "6", "--prompt", "20", "--output", "10")
+                after, steps_after = self.tiers(cluster)
+                tiers = report["runs"][0]["tiers"]
+                for name in ("hits", "misses"):
+                    self.assertEqual(tiers[where][name], after[where][name] - before.get(where, {}).get(name, 0))
+                self.assertGreater(tiers[where]["hits"] + tiers[where]["misses"], 0)
+                self.assertAlmostEqual(tiers["step_seconds"], steps_after["seconds"] - steps_before["seconds"])
+                self.assertTrue(0 <= tiers["stall_share"] <= 1, tiers)
+                self.assertGreater(tiers["nvme"]["read_bytes"], 0, "the demo's experts come from its pack")
+                if where == "device":
+                    self.assertGreater(tiers["device"]["moved_bytes"], 0)
+                    self.assertLessEqual(tiers["device"]["moved_bytes"], after["device"]["moved_bytes"])
+                else:
+                    self.assertIsNone(tiers["device"])
+
     def test_a_trace_with_shared_prefixes(self):
         trace = pathlib.Path(self.dir.name) / "trace.jsonl"
         lines = [{"timestamp": 40 * i, "input_length": 1024 + i, "output_length": 6, "hash_ids": [1, 2, 3 + i]}

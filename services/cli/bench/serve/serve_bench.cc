@@ -47,8 +47,12 @@ class Shown {
 
 using RunOne =
     std::function<Result<LoadRun>(const std::vector<Arrival>&, const std::function<void(const LoadProgress&)>&)>;
+/// The server's counters before and after a load; nothing where there is no server.
+using AskTiers = std::function<std::optional<TierUse>()>;
 
-Status run_all(const ServeBenchOptions& o, const BenchProgress& progress, const RunOne& run, ServeBenchReport& report) {
+Status run_all(const ServeBenchOptions& o, const BenchProgress& progress, const RunOne& run, const AskTiers& ask,
+               ServeBenchReport& report) {
+  auto before = ask();
   for (size_t i = 0; i < o.rates.size(); ++i) {
     ServeRun one{.rate = o.rates[i]};
     MOESTRO_ASSIGN_OR_RETURN(std::vector<Arrival> arrivals, arrivals_of(o, o.rates[i]));
@@ -56,6 +60,9 @@ Status run_all(const ServeBenchOptions& o, const BenchProgress& progress, const 
     const Shown shown(progress, o.rates.size(), arrivals.size());
     MOESTRO_ASSIGN_OR_RETURN(one.load, run(arrivals, shown.of(i)));
     one.summary = summarise(one.load, o.bounds);
+    auto after = ask();
+    one.tiers = added(before, after);
+    before = std::move(after);
     report.runs.push_back(std::move(one));
     if (report.runs.back().load.interrupted) break;
   }
@@ -77,7 +84,7 @@ Status bench_padded(const ServeBenchOptions& o, const BenchProgress& progress, S
   const Interrupt interrupt;
   return run_all(
       o, progress, [&](const auto& due, const auto& shown) { return server->run(due, shown, Interrupt::seen); },
-      report);
+      [] { return std::nullopt; }, report);
 }
 
 }  // namespace
@@ -173,7 +180,7 @@ Result<ServeBenchReport> bench_serve(const ServeBenchOptions& o, const BenchProg
     ++load.seed;  // the prompts of this load may be in the KV cache
     return ran;
   };
-  MOESTRO_RETURN_IF_ERROR(run_all(o, progress, run, report));
+  MOESTRO_RETURN_IF_ERROR(run_all(o, progress, run, [&server] { return ask_tier_use(server); }, report));
   return report;
 }
 

@@ -13,6 +13,7 @@
 #include "services/cli/bench/serve/padded_batches.h"
 #include "services/cli/bench/serve/served.h"
 #include "services/cli/bench/serve/summary.h"
+#include "services/cli/bench/serve/tier_use.h"
 
 namespace moestro::cli {
 
@@ -46,6 +47,7 @@ struct ServeRun {
   int64_t cut = 0;           ///< requests that were shortened to the context
   LoadRun load = {};
   LoadSummary summary = {};
+  std::optional<TierUse> tiers = {};  ///< of a Moestro server
 };
 
 struct ServeBenchReport {

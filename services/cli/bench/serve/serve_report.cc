@@ -52,6 +52,7 @@ Json run_json(const ServeBenchOptions& o, const ServeRun& run) {
                {"itl_ms", to_json(s.itl_s)},
                {"e2e_ms", to_json(s.e2e_s)}};
   if (o.bounds.any()) report["goodput"] = bounds_json(o.bounds, s);
+  report["tiers"] = run.tiers ? tier_use_json(*run.tiers) : Json();
   report["behind_schedule_ms"] = to_json(s.behind_s);
   report["in_flight_max"] = run.load.in_flight_max;
   report["other_length"] = s.other_length;
@@ -115,6 +116,7 @@ std::string run_text(const ServeBenchOptions& o, const ServeRun& run) {
   text += spread("time to first token", s.ttft_s) + spread("time per output token", s.tpot_s) +
           spread("inter-token latency", s.itl_s) + spread("end to end", s.e2e_s);
   text += spread("sent behind schedule", s.behind_s);
+  if (run.tiers) text += tier_use_text(*run.tiers);
   return text + printed("%-24s %9.1f%% of a core\n", "the generator took", 100 * run.load.busy_share);
 }
 
