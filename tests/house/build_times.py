@@ -24,7 +24,15 @@ def breaches(seconds):
     total = sum(seconds.values())
     for name, taken in sorted(seconds.items(), key=lambda item: -item[1]):
         if taken > SHARE_MAX * total:
-            yield f"{name}: {taken:.0f} s of {total:.0f} s, {taken / total:.1%}; at most {SHARE_MAX:.0%}: split it"
+            yield name, (f"{name}: {taken:.0f} s of {total:.0f} s, {taken / total:.1%}; at most {SHARE_MAX:.0%}: "
+                         "split it")
+
+
+def measured_again(build_dir, names):
+    """The command that compiles these objects once more, past the compiler's cache, and so replaces their times."""
+    objects = " ".join(names)
+    return (f"If the machine was suspended, or busy with other work, while they were compiled, measure again:\n"
+            f"  (cd {build_dir} && rm -f {objects} && CCACHE_RECACHE=1 ninja -j1 {objects})")
 
 
 def main():
@@ -38,9 +46,12 @@ def main():
         print(f"{total:.0f} s for {len(seconds)} objects: out of a compiler's cache, not judged")
         return 77
     found = list(breaches(seconds))
-    print("\n".join(found) or f"{len(seconds)} objects, {total:.0f} s; the slowest took "
-                              f"{max(seconds.values()) / total:.1%}")
-    return 1 if found else 0
+    if not found:
+        print(f"{len(seconds)} objects, {total:.0f} s; the slowest took {max(seconds.values()) / total:.1%}")
+        return 0
+    print("\n".join(what for _, what in found))
+    print(measured_again(path.parent, [name for name, _ in found]))
+    return 1
 
 
 if __name__ == "__main__":

@@ -32,6 +32,12 @@ class BuildTimes(unittest.TestCase):
         self.assertEqual(self.code(self.EVEN), 0)
         self.assertEqual(self.code(self.EVEN + [("a/slow.cc.o", 30)]), 1)
 
+    def test_the_command_to_measure_again_names_the_slow_sources_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / ".ninja_log").write_text(log_of(self.EVEN + [("a/slow.cc.o", 30)]))
+            said = subprocess.run([sys.executable, build_times.__file__, folder], capture_output=True, text=True).stdout
+        self.assertIn(f"(cd {folder} && rm -f a/slow.cc.o && CCACHE_RECACHE=1 ninja -j1 a/slow.cc.o)", said)
+
     def test_the_last_time_counts(self):
         self.assertEqual(self.code([("a/0.cc.o", 100)] + self.EVEN), 0)
 
