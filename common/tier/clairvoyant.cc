@@ -20,7 +20,7 @@ class Scheduler {
     out_.visit_stall.resize(n), out_.visit_time.resize(n), out_.visit_hits.resize(n), out_.visit_fetches.resize(n);
   }
 
-  Schedule run() {
+  FetchPlan run() {
     fetch();
     for (at_ = 0; at_ < visits_.size(); ++at_) visit();
     out_.time = now_;
@@ -106,7 +106,7 @@ class Scheduler {
   Nanos copy_;
   int32_t horizon_;
   bool keep_;
-  Schedule out_;
+  FetchPlan out_;
   std::vector<uint8_t> present_;
   std::vector<Key> resident_, left_;
   std::optional<Key> copying_;
@@ -142,7 +142,8 @@ std::vector<Visit> plan_visits(const Routes& routes, std::span<const ReplayStep>
   return visits;
 }
 
-Schedule aggressive(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon, bool keep) {
+FetchPlan aggressive(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon,
+                     bool keep) {
   return Scheduler(visits, keys, slots, copy, horizon, keep).run();
 }
 

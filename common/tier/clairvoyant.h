@@ -28,16 +28,17 @@ Clairvoyant clairvoyant(const Routes& routes, std::span<const size_t> requests, 
 
 std::vector<Visit> plan_visits(const Routes& routes, std::span<const ReplayStep> steps, const ReplayTimes& times);
 
-struct Schedule {
+/// What a plan of fetches comes to: in all, and for each visit.
+struct FetchPlan {
   Nanos time{0};
   uint64_t fetches = 0;
   std::vector<Nanos> visit_stall, visit_time;
   std::vector<uint32_t> visit_hits, visit_fetches;
 };
-/// The aggressive schedule that looks at most `horizon` visits ahead (0: any number). `keep` false: experts are dropped
+/// The aggressive plan that looks at most `horizon` visits ahead (0: any number). `keep` false: experts are dropped
 /// as soon as they have been computed.
-Schedule aggressive(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon,
-                    bool keep = true);
+FetchPlan aggressive(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon,
+                     bool keep = true);
 /// The horizons that clairvoyant() tries.
 std::span<const int32_t> clairvoyant_horizons();
 /// The larger of computing alone and the least number of fetches alone.

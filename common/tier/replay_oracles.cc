@@ -38,21 +38,21 @@ class PerfectPredictor final : public prediction::Predictor {
   size_t begun_ = 0;
 };
 
-/// What a schedule of visits comes to, counted as a replay is.
-ReplayReport report_of(const Schedule& schedule, std::span<const Visit> visits, std::span<const ReplayStep> steps,
+/// What a plan of fetches comes to, counted as a replay is.
+ReplayReport report_of(const FetchPlan& plan, std::span<const Visit> visits, std::span<const ReplayStep> steps,
                        const ReplaySetup& setup) {
   ReplayReport report;
   for (size_t v = 0; v < visits.size(); ++v) {
     const Visit& visit = visits[v];
-    const uint64_t bytes = schedule.visit_fetches[v] * setup.expert_bytes;
+    const uint64_t bytes = plan.visit_fetches[v] * setup.expert_bytes;
     report.counters.moved_bytes += bytes;
     if (!visit.decode) {
-      report.prompt_time += schedule.visit_time[v], report.prompt_stall += schedule.visit_stall[v],
+      report.prompt_time += plan.visit_time[v], report.prompt_stall += plan.visit_stall[v],
           report.prompt_moved_bytes += bytes;
       continue;
     }
-    report.time += schedule.visit_time[v], report.stall += schedule.visit_stall[v], report.moved_bytes += bytes;
-    report.uses += visit.keys.size(), report.hits += schedule.visit_hits[v];
+    report.time += plan.visit_time[v], report.stall += plan.visit_stall[v], report.moved_bytes += bytes;
+    report.uses += visit.keys.size(), report.hits += plan.visit_hits[v];
   }
   for (const ReplayStep& step : steps) {
     (step.scan ? report.prompt_steps : report.steps) += 1;
@@ -83,9 +83,9 @@ Clairvoyant clairvoyant(const Routes& routes, std::span<const size_t> requests, 
       setup.times.link_bytes_per_s > 0 ? static_cast<double>(setup.expert_bytes) / setup.times.link_bytes_per_s : 0;
   const Nanos copy = setup.times.link_latency + Nanos(static_cast<int64_t>(seconds * 1e9));
   Clairvoyant best;
-  std::optional<Schedule> fastest;
+  std::optional<FetchPlan> fastest;
   for (const int32_t horizon : clairvoyant_horizons()) {
-    Schedule tried = aggressive(visits, keys_of(routes), setup.slots, copy, horizon, setup.keep);
+    FetchPlan tried = aggressive(visits, keys_of(routes), setup.slots, copy, horizon, setup.keep);
     if (fastest && fastest->time <= tried.time) continue;
     fastest = std::move(tried), best.horizon = horizon;
   }

@@ -147,7 +147,7 @@ TEST(Clairvoyant, BringsTheNextLayersExpertWhileThisOneIsComputed) {
   std::vector<Visit> visits(4);
   for (size_t v = 0; v < visits.size(); ++v)
     visits[v].attention = Nanos{1}, visits[v].keys = {static_cast<Key>(v)}, visits[v].took = {Nanos{1}};
-  const Schedule all = aggressive(visits, 4, 2, Nanos{2}, 0);
+  const FetchPlan all = aggressive(visits, 4, 2, Nanos{2}, 0);
   EXPECT_EQ(all.time, Nanos{9}) << "the first waits for a copy less its attention, the others for nothing";
   EXPECT_EQ(all.fetches, 4u);
   EXPECT_EQ(aggressive(visits, 4, 4, Nanos{1}, 0).visit_stall[0], Nanos{0});
