@@ -1,6 +1,6 @@
 #pragma once
 // Reads whole blobs, every slice into its place. Slices are verified as they complete, while others are in flight, and
-// tried three times in all. A blob's slices may be on several drives. Each drive has a lane with its own thread and
+// tried three times in all. A blob's slices may be on several drives. Each drive has a thread with its own
 // ring.
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "common/shm/mapped_file.h"
 #include "common/status.h"
-#include "store/reader/lane_thread.h"
+#include "store/reader/drive_thread.h"
 #include "store/reader/load.h"
 
 namespace moestro::store {
@@ -21,8 +21,9 @@ class BlobLoader {
   struct Counters {
     uint64_t bytes_read = 0, retries = 0;
   };
-  /// `lane_of_file`: the lane that reads a file. All lanes use the same file numbers.
-  static Result<std::unique_ptr<BlobLoader>> start(std::vector<ReadLane> lanes, std::vector<uint32_t> lane_of_file);
+  /// `drive_of_file`: the drive that a file is on. All readers use the same file numbers.
+  static Result<std::unique_ptr<BlobLoader>> start(std::vector<DriveReader> drives,
+                                                   std::vector<uint32_t> drive_of_file);
 
   void load(LoadRequest request);
   /// A worker waits for it now: the rest of it is read before loads that no worker waits for.
@@ -31,31 +32,31 @@ class BlobLoader {
   void cancel(uint64_t load);
   /// Appends the loads that ended. Never waits.
   void pump(std::vector<LoadOutcome>& outcomes);
-  /// Sets the files from number `first` on, for the existing lanes; -1: no file. No load in progress may read from the
+  /// Sets the files from number `first` on, for the existing drives; -1: no file. No load in progress may read from the
   /// previous files.
   void set_files(uint32_t first, const std::vector<int>& fds, const std::vector<std::string>& names,
-                 const std::vector<uint32_t>& lanes);
+                 const std::vector<uint32_t>& drives);
 
   size_t loads_in_flight() const { return loads_.size(); }
   /// Readable while there may be something to pump.
   int event_fd() const { return done_.get(); }
-  const std::vector<std::unique_ptr<LaneThread>>& lanes() const { return lanes_; }
+  const std::vector<std::unique_ptr<DriveThread>>& drives() const { return drives_; }
   Counters counters() const;
 
  private:
   struct Load {
     LoadRequest request;
-    std::vector<uint32_t> lanes;  ///< lanes that read a part of it
-    size_t lanes_left = 0;
+    std::vector<uint32_t> drives;  ///< drives that a part of it is on
+    size_t drives_left = 0;
     std::vector<SliceHash> hashes;  ///< of the slices that have arrived
     Status failure;  ///< the first one
   };
-  explicit BlobLoader(std::vector<uint32_t> lane_of_file) : lane_of_file_(std::move(lane_of_file)) {}
-  void part_ended(LaneOutcome& part, std::vector<LoadOutcome>& outcomes);
+  explicit BlobLoader(std::vector<uint32_t> drive_of_file) : drive_of_file_(std::move(drive_of_file)) {}
+  void part_ended(DriveOutcome& part, std::vector<LoadOutcome>& outcomes);
 
-  shm::UniqueFd done_;  ///< outlives the lanes, which write to it
-  std::vector<std::unique_ptr<LaneThread>> lanes_;
-  std::vector<uint32_t> lane_of_file_;
+  shm::UniqueFd done_;  ///< outlives the threads, which write to it
+  std::vector<std::unique_ptr<DriveThread>> drives_;
+  std::vector<uint32_t> drive_of_file_;
   std::unordered_map<uint64_t, Load> loads_;
   std::vector<LoadOutcome> ended_;
 };

@@ -24,7 +24,7 @@ class PackFiles {
   void close(uint32_t first, uint32_t count);
 
   std::vector<int> fds() const;  ///< by number; -1 for one that is free
-  /// The drive of each file. Files of one file system are on one drive, and one lane reads them.
+  /// The drive of each file. Files of one file system are on one drive, and one thread reads them.
   const std::vector<uint32_t>& drives() const { return drives_; }
   size_t drive_count() const { return devices_.size(); }
   /// A directory on it, for messages.

@@ -50,12 +50,12 @@ void StoreServer::answer(const std::string& peer, const ForeseeRequest& request)
 
 ReadingFigures StoreServer::reading_figures() const {
   ReadingFigures f;
-  for (size_t lane = 0; lane < loader_->lanes().size(); ++lane) {
-    const LaneThread& thread = *loader_->lanes()[lane];
-    const LaneCounters read = thread.counters();
-    f.drives.push_back({catalogue_.files().drive_path(lane), std::string(thread.reader_name()),
+  for (size_t drive = 0; drive < loader_->drives().size(); ++drive) {
+    const DriveThread& thread = *loader_->drives()[drive];
+    const DriveCounters read = thread.counters();
+    f.drives.push_back({catalogue_.files().drive_path(drive), std::string(thread.reader_name()),
                         thread.options().chunk_bytes, thread.options().depth,
-                        lane < drive_speeds_.size() ? drive_speeds_[lane] : 0, read.bytes_read, read.retries,
+                        drive < drive_speeds_.size() ? drive_speeds_[drive] : 0, read.bytes_read, read.retries,
                         thread.registered().is_ok()});
   }
   const StoreMachine::Counters& c = machine_->counters();

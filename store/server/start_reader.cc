@@ -1,4 +1,4 @@
-// How reading is set up: a lane for each drive, and what each drive wants to be read with.
+// How reading is set up: a reader for each drive, and what each drive wants to be read with.
 
 #include <sys/stat.h>
 
@@ -23,18 +23,18 @@ Status StoreServer::start_reader(const StoreOptions& options) {
   for (const std::string& path : files.buffered())
     log::warn("{} does not allow O_DIRECT: it is read through the page cache", path);
   if (options.read_faults) log::warn("reads go wrong on purpose (store.inject_read_faults)");
-  std::vector<ReadLane> lanes;
+  std::vector<DriveReader> drives;
   for (uint32_t drive = 0; drive < std::max<size_t>(files.drive_count(), 1); ++drive) {
     MOESTRO_ASSIGN_OR_RETURN(auto reader, make_reader(options, drive));
     if (const Status registered = reader->registered(); !registered && drive == 0)
       log::warn("{}; reads go on without, which costs some CPU", registered.message());
-    LaneOptions lane = measure_drive(*reader, drive, options);
+    DriveOptions chosen = measure_drive(*reader, drive, options);
     if (options.read_faults)
       reader = std::make_unique<FaultyReader>(std::move(reader), random_faults(*options.read_faults));
     if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
-    lanes.emplace_back(std::move(reader), files.names(), lane);
+    drives.emplace_back(std::move(reader), files.names(), chosen);
   }
-  MOESTRO_ASSIGN_OR_RETURN(loader_, BlobLoader::start(std::move(lanes), files.drives()));
+  MOESTRO_ASSIGN_OR_RETURN(loader_, BlobLoader::start(std::move(drives), files.drives()));
   return Status::ok();
 }
 
@@ -56,11 +56,11 @@ Result<std::unique_ptr<Reader>> StoreServer::make_reader(const StoreOptions& opt
 }
 
 /// Into pages of the arena that nothing lies in, so that the answer is about them too.
-LaneOptions StoreServer::measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options) {
-  LaneOptions lane;
-  if (options.read_chunk != 0) lane.chunk_bytes = options.read_chunk;
-  lane.load_depth = kLoadDepth;
-  if (options.read_depth != 0) lane.depth = lane.load_depth = options.read_depth;
+DriveOptions StoreServer::measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options) {
+  DriveOptions chosen;
+  if (options.read_chunk != 0) chosen.chunk_bytes = options.read_chunk;
+  chosen.load_depth = kLoadDepth;
+  if (options.read_depth != 0) chosen.depth = chosen.load_depth = options.read_depth;
   drive_speeds_.resize(std::max<size_t>(drive_speeds_.size(), drive + 1));
   const PackFiles& files = catalogue_.files();
   std::vector<ProbeFile> to_read;
@@ -72,24 +72,24 @@ LaneOptions StoreServer::measure_drive(Reader& reader, uint32_t drive, const Sto
     bytes += static_cast<uint64_t>(info.st_size);
   }
   const auto free = machine_->free_range(kProbeMemory);
-  if (bytes < options.probe_bytes_min || !free || (options.read_chunk != 0 && options.read_depth != 0)) return lane;
+  if (bytes < options.probe_bytes_min || !free || (options.read_chunk != 0 && options.read_depth != 0)) return chosen;
   const auto measured =
       probe_reads(reader, to_read, {files_->arena() + *free, kProbeMemory}, options.read_chunk, options.read_depth);
   if (!measured) {
     log::warn("the drive of {} was not measured: {}", files.drive_path(drive), measured.status().message());
-    return lane;
+    return chosen;
   }
-  // Measured with nothing else to do. A lane also computes checksums, and others may read from the drive: with fewer
-  // under way it runs dry.
-  lane.chunk_bytes = measured->chunk_bytes;
-  lane.depth = options.read_depth != 0 ? options.read_depth : std::max(lane.depth, measured->depth);
-  lane.verified_per_read =
+  // Measured with nothing else to do. The drive's thread also computes checksums, and others may read from the drive:
+  // with fewer under way it runs dry.
+  chosen.chunk_bytes = measured->chunk_bytes;
+  chosen.depth = options.read_depth != 0 ? options.read_depth : std::max(chosen.depth, measured->depth);
+  chosen.verified_per_read =
       static_cast<uint32_t>(std::clamp<uint64_t>(kVerifiedBytesPerS / measured->bytes_per_s, 4, 8));
   drive_speeds_[drive] = measured->bytes_per_s;
   log::info("the drive of {} reads {} MiB/s by {}: chunks of {} KiB, {} at once (measured in {} ms)",
-            files.drive_path(drive), measured->bytes_per_s >> 20, reader.name(), lane.chunk_bytes >> 10, lane.depth,
+            files.drive_path(drive), measured->bytes_per_s >> 20, reader.name(), chosen.chunk_bytes >> 10, chosen.depth,
             measured->took.count());
-  return lane;
+  return chosen;
 }
 
 }  // namespace moestro::store

@@ -109,14 +109,14 @@ Result<uint32_t> StoreServer::take_in(Catalogue::Pack seen) {
   return index;
 }
 
-/// The reader learns of these files. On a drive that was not there at start they share the first drive's lane.
+/// The reader learns of these files. On a drive that was not there at start they share the first drive's thread.
 void StoreServer::give_files_to_reader(uint32_t first, uint32_t count) {
   const PackFiles& files = catalogue_.files();
   const std::vector<int> fds = files.fds();
-  std::vector<uint32_t> lanes(files.drives().begin() + first, files.drives().begin() + first + count);
-  for (uint32_t& lane : lanes) lane = lane < loader_->lanes().size() ? lane : 0;
+  std::vector<uint32_t> drives(files.drives().begin() + first, files.drives().begin() + first + count);
+  for (uint32_t& drive : drives) drive = drive < loader_->drives().size() ? drive : 0;
   loader_->set_files(first, {fds.begin() + first, fds.begin() + first + count},
-                     {files.names().begin() + first, files.names().begin() + first + count}, lanes);
+                     {files.names().begin() + first, files.names().begin() + first + count}, drives);
 }
 
 bool StoreServer::files_being_read(uint32_t first) const {

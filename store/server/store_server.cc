@@ -295,7 +295,7 @@ StoreFigures StoreServer::figures() const {
   f.epoch = epoch_, f.arena_bytes = files_->table().arena_bytes, f.used_bytes = machine_->used_bytes();
   PageReport pages = files_->pages();
   f.huge_bytes = pages.huge_bytes, f.pages = std::move(pages.found), f.pages_mend = std::move(pages.mend);
-  f.reader = std::string(loader_->lanes().front()->reader_name()), f.policy = std::string(machine_->policy());
+  f.reader = std::string(loader_->drives().front()->reader_name()), f.policy = std::string(machine_->policy());
   f.models = model_figures();
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
     if (!workers_[slot]) continue;

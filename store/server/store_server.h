@@ -66,7 +66,7 @@ class StoreServer {
   Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);
   Status start_reader(const StoreOptions& options);
   Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options, uint32_t drive) const;
-  LaneOptions measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options);
+  DriveOptions measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options);
 
   // scrub.cc
   void scrub();

@@ -1,4 +1,4 @@
-// Loading through lanes with threads of their own: both readers, and faults in what they read.
+// Loading from drives with threads of their own: both readers, and faults in what they read.
 
 #include "store/reader/blob_loader.h"
 
@@ -40,14 +40,14 @@ class BlobLoaderTest : public ::testing::TestWithParam<Make> {
     }
   }
   void start(const std::vector<Fault>& faults) {
-    std::vector<ReadLane> lanes;
+    std::vector<DriveReader> drives;
     for (const Fault& fault : faults) {
       auto reader = GetParam()({{files_[0].get(), files_[1].get()}}, 4);
       if (!reader) GTEST_SKIP() << reader.status().message();
       auto gated = std::make_unique<GatedReader>(std::make_unique<FaultyReader>(std::move(*reader), fault), gate_);
-      lanes.emplace_back(std::move(gated), names_, LaneOptions{kSlice, kDepth, kBackgroundDepth});
+      drives.emplace_back(std::move(gated), names_, DriveOptions{kSlice, kDepth, kBackgroundDepth});
     }
-    auto started = BlobLoader::start(std::move(lanes), {0, 1});
+    auto started = BlobLoader::start(std::move(drives), {0, 1});
     ASSERT_TRUE(started) << started.status().message();
     loader_ = std::move(*started);
   }
@@ -107,7 +107,7 @@ TEST_P(BlobLoaderTest, LoadIsWholeWhenAllItsDrivesHaveDelivered) {
   EXPECT_TRUE(outcome.status) << outcome.status.message();
   EXPECT_EQ(outcome.load, 5u);
   EXPECT_TRUE(holds(memory_.data()));
-  EXPECT_GT(loader_->lanes()[0]->counters().bytes_read, loader_->lanes()[1]->counters().bytes_read);
+  EXPECT_GT(loader_->drives()[0]->counters().bytes_read, loader_->drives()[1]->counters().bytes_read);
   EXPECT_EQ(loader_->counters().bytes_read, kSlices * kSlice);
   EXPECT_EQ(loader_->loads_in_flight(), 0u);
 }
@@ -138,7 +138,7 @@ TEST_P(BlobLoaderTest, DriveThatFailsFailsTheLoadByName) {
   EXPECT_EQ(loader_->loads_in_flight(), 0u);
 }
 
-// Of a lane. One that is about to ask for its next reads when a demand comes may do so: that is all.
+// Of a drive's thread. One that is about to ask for its next reads when a demand comes may do so: that is all.
 constexpr size_t kPassedAtMost = 2 * kBackgroundDepth;
 
 TEST_P(BlobLoaderTest, DemandOvertakesPrefetchesThatSaturate) {
@@ -200,7 +200,7 @@ TEST_P(BlobLoaderTest, FilesAddedLaterAreRead) {
   loader_->load(load);
   const LoadOutcome outcome = next();
   EXPECT_TRUE(outcome.status) << outcome.status.message();
-  EXPECT_EQ(loader_->lanes()[1]->counters().bytes_read, kSlice);
+  EXPECT_EQ(loader_->drives()[1]->counters().bytes_read, kSlice);
 }
 
 TEST_P(BlobLoaderTest, EndsWithReadsUnderWay) {

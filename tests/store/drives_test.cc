@@ -9,7 +9,7 @@
 
 #include "store/pack/shards.h"
 #include "store/reader/pack_files.h"
-#include "store/reader/read_lane.h"
+#include "store/reader/drive_reader.h"
 #include "tests/store/small_pack.h"
 #include "tests/store/throttled_reader.h"
 
@@ -50,10 +50,10 @@ TEST_P(DrivesTest, AllAreReadAsFastAsTheyTogetherRead) {
   TurnedClock clock;
   const std::array speeds{GetParam().first_speed * 1000.0, GetParam().second_speed * 1000.0};
   std::array<ThrottledReader*, 2> drives{};
-  std::vector<ReadLane> lanes;
+  std::vector<DriveReader> readers;
   for (size_t d = 0; d < 2; ++d) {
     drives[d] = new ThrottledReader(files_, speeds[d], clock);
-    lanes.emplace_back(std::unique_ptr<Reader>(drives[d]), std::vector<std::string>{}, LaneOptions{});
+    readers.emplace_back(std::unique_ptr<Reader>(drives[d]), std::vector<std::string>{}, DriveOptions{});
   }
   std::vector<std::vector<std::byte>> memory;
   uint64_t bytes = 0, loads = 0;
@@ -61,7 +61,7 @@ TEST_P(DrivesTest, AllAreReadAsFastAsTheyTogetherRead) {
   for (const Blob& blob : manifest_.blobs) {
     if (blob.kind != BlobKind::kExpert) continue;
     memory.emplace_back(blob.length + 4096);
-    std::array<std::vector<LaneSlice>, 2> parts;
+    std::array<std::vector<DriveSlice>, 2> parts;
     std::byte* into = memory.back().data();
     for (const LoadSlice& slice : load_slices(blob, 0)) {
       const size_t drive = drive_of_file_[slice.file];
@@ -69,20 +69,20 @@ TEST_P(DrivesTest, AllAreReadAsFastAsTheyTogetherRead) {
       into += slice.length, bytes += slice.length, bytes_of[drive] += slice.length;
     }
     for (size_t d = 0; d < 2; ++d)
-      if (!parts[d].empty()) lanes[d].add(++loads, ReadClass::kDemand, std::move(parts[d]));
+      if (!parts[d].empty()) readers[d].add(++loads, ReadClass::kDemand, std::move(parts[d]));
   }
-  std::vector<LaneOutcome> ended;
+  std::vector<DriveOutcome> ended;
   while (ended.size() < loads) {
-    for (ReadLane& lane : lanes) {
-      do lane.step({}, ended);
-      while (lane.busy());
+    for (DriveReader& reader : readers) {
+      do reader.step({}, ended);
+      while (reader.busy());
     }
     const double next = std::min(drives[0]->next_us(INFINITY), drives[1]->next_us(INFINITY));
     if (std::isinf(next)) break;
     clock.now_us = next;
   }
   ASSERT_EQ(ended.size(), loads) << "nothing is under way, and not all is there";
-  for (const LaneOutcome& outcome : ended) EXPECT_TRUE(outcome.status) << outcome.status.message();
+  for (const DriveOutcome& outcome : ended) EXPECT_TRUE(outcome.status) << outcome.status.message();
   EXPECT_GE(static_cast<double>(bytes) / clock.now_us, 0.95 * (speeds[0] + speeds[1]))
       << bytes_of[0] << " and " << bytes_of[1] << " bytes";
 }

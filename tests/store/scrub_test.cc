@@ -186,7 +186,7 @@ TEST_P(ReadingTest, WithoutARateNothingIsScrubbed) {
   EXPECT_EQ(status().reading.scrubbed_bytes, 0u);
 }
 
-TEST_P(ReadingTest, PackOnTwoDrivesIsReadByTwoLanes) {
+TEST_P(ReadingTest, PackOnTwoDrivesIsReadByTwoThreads) {
   SmallPack pack(testing::CheckpointOptions{.hidden = 256, .ffn = 512, .experts = 8});
   const testing::MemoryDirectory other(pack.dir / "other");
   if (!other.in_memory()) GTEST_SKIP() << "no second file system at hand";

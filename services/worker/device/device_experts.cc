@@ -100,7 +100,7 @@ Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
                            .latency = options.device.latency,
                            .poison_slots = options.poison_slots};
     link_ = options.make_link ? options.make_link(tier_, slots_, link, keys)
-                              : std::make_unique<CopyLane>(tier_, slots_, link, clock_, keys);
+                              : std::make_unique<EmulatedLink>(tier_, slots_, link, clock_, keys);
     return Status::ok();
   }
   arena_ = std::make_unique<ArenaRegistration>(*options.cuda, host_.memory());

@@ -4,7 +4,7 @@
 // An expert is leased from a slot of the device. An expert without a slot is copied there from host memory, which is
 // leased from the underlying source (the store's client) until its copy has ended. Dense weights come from that source,
 // in host memory. common/tier decides what is copied when, and a link carries it: that of an emulated device
-// (copy_lane.h) or of a CUDA device (cuda_link.h).
+// (emulated_link.h) or of a CUDA device (cuda_link.h).
 //
 // On a CUDA device a lease's data() is the slot's device address, which the host never reads. Kernels that read it may
 // be queued while it is held. Then call launched(), and release the leases: a slot is not written again before the
@@ -23,7 +23,7 @@
 #include "common/prediction/forecast.h"
 #include "common/tier/tier_figures.h"
 #include "services/worker/device/arena_registration.h"
-#include "services/worker/device/copy_lane.h"
+#include "services/worker/device/emulated_link.h"
 #include "services/worker/device/expert_link.h"
 #include "services/worker/device/expert_tier.h"
 #include "services/worker/device/recent_uses.h"

@@ -1,4 +1,4 @@
-#include "services/worker/device/copy_lane.h"
+#include "services/worker/device/emulated_link.h"
 
 #include <sys/prctl.h>
 
@@ -9,11 +9,11 @@
 
 namespace moestro::device {
 
-CopyLane::CopyLane(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock,
-                   uint32_t keys)
+EmulatedLink::EmulatedLink(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options,
+                           const Clock& clock, uint32_t keys)
     : ExpertLink(tier, clock, keys), slots_(slots), options_(options), thread_([this] { run(); }) {}
 
-CopyLane::~CopyLane() {
+EmulatedLink::~EmulatedLink() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -22,13 +22,13 @@ CopyLane::~CopyLane() {
   thread_.join();
 }
 
-void CopyLane::wake() {
+void EmulatedLink::wake() {
   int64_t not_yet = 0;
   woken_ns_.compare_exchange_strong(not_yet, clock_.now().count());
   work_.notify_one();
 }
 
-void CopyLane::run() {
+void EmulatedLink::run() {
   prctl(PR_SET_TIMERSLACK,
         1UL);  // of this thread: chunks last tens of microseconds, the kernel's 50 of slack would double them
   std::unique_lock lock(mutex_);
@@ -46,7 +46,7 @@ void CopyLane::run() {
   }
 }
 
-void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, Nanos from) {
+void EmulatedLink::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, Nanos from) {
   const std::byte* source = sources_[chunk.key] + chunk.offset;
   copying_ = chunk.key;
   const Nanos begin = std::max(from, free_at_);

@@ -1,6 +1,6 @@
 // One drive's reads, over a reader that misbehaves on purpose.
 
-#include "store/reader/read_lane.h"
+#include "store/reader/drive_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,9 +27,9 @@ std::string file_of(size_t bytes) {
   return file;
 }
 
-std::vector<LaneSlice> slices_of(const std::string& file, std::byte* into, uint64_t from = 0,
+std::vector<DriveSlice> slices_of(const std::string& file, std::byte* into, uint64_t from = 0,
                                  uint64_t to = UINT64_MAX) {
-  std::vector<LaneSlice> slices;
+  std::vector<DriveSlice> slices;
   for (uint64_t at = from; at < std::min<uint64_t>(file.size(), to); at += kSlice) {
     const auto length = static_cast<uint32_t>(std::min<uint64_t>(kSlice, file.size() - at));
     slices.push_back({{0, at, length, XXH3_64bits(file.data() + at, length)}, into + at, 0, 0, {}});
@@ -39,7 +39,7 @@ std::vector<LaneSlice> slices_of(const std::string& file, std::byte* into, uint6
 
 struct Outcome {
   Status status;
-  LaneCounters counters;
+  DriveCounters counters;
   bool same = false;
 };
 
@@ -62,25 +62,25 @@ Outcome load_with(Fault fault, uint32_t chunk_bytes = kSlice, size_t file_bytes 
   std::vector<std::byte> memory(7 * kSlice);
   auto reader =
       std::make_unique<FaultyReader>(std::make_unique<MemoryReader>(file.substr(0, file_bytes), 3), std::move(fault));
-  ReadLane lane(std::move(reader), {"PACK/experts-000.bin"},
+  DriveReader drive(std::move(reader), {"PACK/experts-000.bin"},
                 {.chunk_bytes = chunk_bytes,
                  .depth = 2,
                  .background_depth = 2,
                  .load_depth = 6,
                  .verified_per_read = 1});  // the reader takes 3; some are kept back
-  lane.add(1, ReadClass::kDemand, slices_of(file, memory.data()));
-  std::vector<LaneOutcome> ended;
+  drive.add(1, ReadClass::kDemand, slices_of(file, memory.data()));
+  std::vector<DriveOutcome> ended;
   auto now = std::chrono::steady_clock::time_point{};
-  for (int i = 0; i < 20000 && ended.empty(); ++i) lane.step(now += milliseconds(1), ended);
+  for (int i = 0; i < 20000 && ended.empty(); ++i) drive.step(now += milliseconds(1), ended);
   if (ended.size() != 1) return {internal_error("the load never ended"), {}, false};
-  EXPECT_EQ(lane.loads(), 0u);
-  EXPECT_EQ(lane.reader().in_flight(), 0u) << "memory of a load that ended is still being written";
-  return {ended[0].status, lane.counters(), std::memcmp(memory.data(), file.data(), file.size()) == 0};
+  EXPECT_EQ(drive.loads(), 0u);
+  EXPECT_EQ(drive.reader().in_flight(), 0u) << "memory of a load that ended is still being written";
+  return {ended[0].status, drive.counters(), std::memcmp(memory.data(), file.data(), file.size()) == 0};
 }
 
-class ReadLaneChunks : public ::testing::TestWithParam<uint32_t> {};
+class DriveReaderChunks : public ::testing::TestWithParam<uint32_t> {};
 
-TEST_P(ReadLaneChunks, ReadsAllSlices) {
+TEST_P(DriveReaderChunks, ReadsAllSlices) {
   const Outcome loaded = load_with(at_offsets({}), GetParam());
   EXPECT_TRUE(loaded.status) << loaded.status.message();
   EXPECT_TRUE(loaded.same);
@@ -89,7 +89,7 @@ TEST_P(ReadLaneChunks, ReadsAllSlices) {
   if (chunk >= kSlice) EXPECT_EQ(loaded.counters.reads, (bytes + chunk - 1) / chunk);
 }
 
-TEST_P(ReadLaneChunks, RandomFaultsAreMadeGoodOrNamed) {
+TEST_P(DriveReaderChunks, RandomFaultsAreMadeGoodOrNamed) {
   int good = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -101,9 +101,9 @@ TEST_P(ReadLaneChunks, RandomFaultsAreMadeGoodOrNamed) {
   EXPECT_GT(good, 150);
 }
 
-INSTANTIATE_TEST_SUITE_P(Chunks, ReadLaneChunks, ::testing::Values(kPage, kSlice, 3 * kSlice, 64 * kSlice));
+INSTANTIATE_TEST_SUITE_P(Chunks, DriveReaderChunks, ::testing::Values(kPage, kSlice, 3 * kSlice, 64 * kSlice));
 
-TEST(ReadLane, ShortReadsInterruptionsAndPassingErrorsAreMadeGood) {
+TEST(DriveReader, ShortReadsInterruptionsAndPassingErrorsAreMadeGood) {
   const Outcome loaded = load_with(at_offsets({{0, 4096},
                                                {8192, -EINTR},
                                                {16384, -EAGAIN},
@@ -117,7 +117,7 @@ TEST(ReadLane, ShortReadsInterruptionsAndPassingErrorsAreMadeGood) {
   EXPECT_EQ(loaded.counters.retries, 4u);
 }
 
-TEST(ReadLane, LastingErrorNamesFileAndOffset) {
+TEST(DriveReader, LastingErrorNamesFileAndOffset) {
   for (const auto& [error, words] :
        std::map<int, std::string>{{EIO, "Input/output error"}, {ENOSPC, "No space left"}}) {
     const Outcome loaded = load_with(at_offsets({{8192, -error}, {8192, -error}, {8192, -error}}));
@@ -127,7 +127,7 @@ TEST(ReadLane, LastingErrorNamesFileAndOffset) {
   }
 }
 
-TEST(ReadLane, KernelThatNeverHasRoomIsAnErrorInTheEnd) {
+TEST(DriveReader, KernelThatNeverHasRoomIsAnErrorInTheEnd) {
   const Outcome loaded = load_with([](const ReadOp& op, ReadResult& result) {
     if (op.offset == 8192) result.result = -ENOMEM;
   });
@@ -135,27 +135,27 @@ TEST(ReadLane, KernelThatNeverHasRoomIsAnErrorInTheEnd) {
   EXPECT_THAT(loaded.status.message(), HasSubstr("Cannot allocate memory"));
 }
 
-TEST(ReadLane, WrongByteIsCorruptAfterThreeReads) {
+TEST(DriveReader, WrongByteIsCorruptAfterThreeReads) {
   const Outcome loaded = load_with(at_offsets({{16384, kFlip}, {16384, kFlip}, {16384, kFlip}}));
   EXPECT_EQ(loaded.status.code(), Code::kCorrupt);
   EXPECT_EQ(loaded.counters.retries, 2u);
   EXPECT_THAT(loaded.status.message(), HasSubstr("offset 16384"));
 }
 
-TEST(ReadLane, TruncatedFileIsSaid) {
+TEST(DriveReader, TruncatedFileIsSaid) {
   const Outcome loaded = load_with(at_offsets({}), kSlice, 5 * kSlice);
   EXPECT_EQ(loaded.status.code(), Code::kIo);
   EXPECT_THAT(loaded.status.message(), HasSubstr("truncated"));
 }
 
-/// A lane of depth 4 (2 in the background) whose reads the test completes one by one.
-class ReadLaneOrder : public ::testing::Test {
+/// A reader of depth 4 (2 in the background) whose reads the test completes one by one.
+class DriveReaderOrder : public ::testing::Test {
  protected:
   void add(uint64_t load, ReadClass read_class, uint64_t first_slice, uint64_t slices) {
-    lane_.add(load, read_class,
+    drive_.add(load, read_class,
               slices_of(file_, memory_.data(), first_slice * kSlice, (first_slice + slices) * kSlice));
   }
-  void step() { lane_.step({}, ended_); }
+  void step() { drive_.step({}, ended_); }
   std::vector<uint64_t> submitted() const {
     std::vector<uint64_t> slices;
     for (const uint64_t offset : reader_->submitted) slices.push_back(offset / kSlice);
@@ -164,11 +164,11 @@ class ReadLaneOrder : public ::testing::Test {
   const std::string file_ = file_of(64 * kSlice);
   std::vector<std::byte> memory_{64 * kSlice};
   MemoryReader* reader_ = new MemoryReader(file_, 4);
-  ReadLane lane_{std::unique_ptr<Reader>(reader_), {"f"}, {kSlice, 4, 2}};
-  std::vector<LaneOutcome> ended_;
+  DriveReader drive_{std::unique_ptr<Reader>(reader_), {"f"}, {kSlice, 4, 2}};
+  std::vector<DriveOutcome> ended_;
 };
 
-TEST_F(ReadLaneOrder, DemandOvertakesPrefetchesAtTheNextChunk) {
+TEST_F(DriveReaderOrder, DemandOvertakesPrefetchesAtTheNextChunk) {
   reader_->hold = true;
   add(1, ReadClass::kPrefetch, 0, 20);
   step();
@@ -188,12 +188,12 @@ TEST_F(ReadLaneOrder, DemandOvertakesPrefetchesAtTheNextChunk) {
   EXPECT_EQ(std::memcmp(memory_.data(), file_.data(), 20 * kSlice), 0);
 }
 
-TEST_F(ReadLaneOrder, PromotedLoadGoesBeforeOtherPrefetches) {
+TEST_F(DriveReaderOrder, PromotedLoadGoesBeforeOtherPrefetches) {
   reader_->hold = true;
   add(1, ReadClass::kPrefetch, 0, 8);
   add(2, ReadClass::kPrefetch, 10, 8);
   step();
-  lane_.promote(2);
+  drive_.promote(2);
   step();
   EXPECT_THAT(submitted(), ElementsAre(0, 1, 10, 11));
   reader_->hold = false;
@@ -201,28 +201,28 @@ TEST_F(ReadLaneOrder, PromotedLoadGoesBeforeOtherPrefetches) {
   EXPECT_EQ(ended_[0].load, 2u);
 }
 
-TEST_F(ReadLaneOrder, CancelledLoadEndsWhenWhatIsUnderWayHasLanded) {
+TEST_F(DriveReaderOrder, CancelledLoadEndsWhenWhatIsUnderWayHasLanded) {
   reader_->hold = true;
   add(1, ReadClass::kPrefetch, 0, 8);
   add(2, ReadClass::kPrefetch, 10, 2);
   step();
-  lane_.cancel(1);
+  drive_.cancel(1);
   step();
   EXPECT_TRUE(ended_.empty()) << "its memory is still being written";
   reader_->hold = false;
   while (ended_.size() < 2) step();
-  for (const LaneOutcome& outcome : ended_)
+  for (const DriveOutcome& outcome : ended_)
     EXPECT_EQ(outcome.status.code(), outcome.load == 1 ? Code::kCancelled : Code::kOk);
   EXPECT_THAT(submitted(), ElementsAre(0, 1, 10, 11));
-  lane_.cancel(1);
-  lane_.promote(7);  // of what is not there: nothing happens
+  drive_.cancel(1);
+  drive_.promote(7);  // of what is not there: nothing happens
 }
 
-TEST_F(ReadLaneOrder, LoadWhoseRestIsUnderWayIsNotCancelled) {
+TEST_F(DriveReaderOrder, LoadWhoseRestIsUnderWayIsNotCancelled) {
   reader_->hold = true;
   add(1, ReadClass::kDemand, 0, 3);
   step();
-  lane_.cancel(1);
+  drive_.cancel(1);
   reader_->hold = false;
   while (ended_.empty()) step();
   EXPECT_TRUE(ended_[0].status);
@@ -235,39 +235,39 @@ std::vector<size_t> batches_of(const std::vector<uint64_t>& loads, ReadClass fir
   std::vector<std::byte> memory(40 * kSlice);
   auto* reader = new MemoryReader(file, 32);
   reader->all_at_once = true;
-  ReadLane lane(std::unique_ptr<Reader>(reader), {"f"},
+  DriveReader drive(std::unique_ptr<Reader>(reader), {"f"},
                 {.chunk_bytes = kSlice, .depth = 8, .background_depth = 2, .load_depth = 32, .verified_per_read = 8});
   uint64_t first = 0;
-  std::vector<LaneOutcome> ended;
+  std::vector<DriveOutcome> ended;
   reader->hold = true;
   for (const uint64_t slices : loads) {
-    lane.add(first, first == 0 ? first_class : ReadClass::kDemand,
+    drive.add(first, first == 0 ? first_class : ReadClass::kDemand,
              slices_of(file, memory.data(), first * kSlice, (first + slices) * kSlice));
     first += slices;
-    if (first_class != ReadClass::kDemand) lane.step({}, ended);  // under way when the demand comes
+    if (first_class != ReadClass::kDemand) drive.step({}, ended);  // under way when the demand comes
   }
   std::vector<size_t> batches;
   while (ended.size() < loads.size() && batches.size() < 100) {
     reader->hold = true;
-    do lane.step({}, ended);
-    while (lane.busy());
+    do drive.step({}, ended);
+    while (drive.busy());
     if (!reader->pending.empty()) batches.push_back(reader->pending.size());
     reader->hold = false;
-    lane.step({}, ended);
+    drive.step({}, ended);
   }
-  for (const LaneOutcome& outcome : ended) EXPECT_TRUE(outcome.status);
+  for (const DriveOutcome& outcome : ended) EXPECT_TRUE(outcome.status);
   EXPECT_EQ(std::memcmp(memory.data(), file.data(), first * kSlice), 0);
   return batches;
 }
 
-TEST(ReadLaneBatches, LoadGoesWholeExceptForWhatIsReadWhileTheRestIsVerified) {
+TEST(DriveReaderBatches, LoadGoesWholeExceptForWhatIsReadWhileTheRestIsVerified) {
   EXPECT_THAT(batches_of({3}), ElementsAre(3));
   EXPECT_THAT(batches_of({9}), ElementsAre(8, 1));
   EXPECT_THAT(batches_of({28}), ElementsAre(25, 3));
   EXPECT_THAT(batches_of({40}), ElementsAre(32, 8)) << "no more than load_depth";
 }
 
-TEST(ReadLaneBatches, LoadsShareTheDriveUpToItsDepth) {
+TEST(DriveReaderBatches, LoadsShareTheDriveUpToItsDepth) {
   EXPECT_THAT(batches_of({20, 20}), ElementsAre(20, 18, 2)) << "the first is not held up by the second";
   EXPECT_THAT(batches_of({4, 4, 4}), ElementsAre(8, 4));
   EXPECT_THAT(batches_of({6, 8}, ReadClass::kPrefetch), ElementsAre(2 + 8, 2, 2))
@@ -275,14 +275,14 @@ TEST(ReadLaneBatches, LoadsShareTheDriveUpToItsDepth) {
   EXPECT_THAT(batches_of({6, 28}, ReadClass::kPrefetch), ElementsAre(2 + 25, 3, 2, 2));
 }
 
-TEST_F(ReadLaneOrder, ReaderThatTakesNothingIsAskedAgainLater) {
+TEST_F(DriveReaderOrder, ReaderThatTakesNothingIsAskedAgainLater) {
   reader_->refuse = 2;
   add(1, ReadClass::kDemand, 0, 1);
   step();
-  EXPECT_TRUE(lane_.step_at()) << "no completion will wake anyone";
+  EXPECT_TRUE(drive_.step_at()) << "no completion will wake anyone";
   while (ended_.empty()) step();
   EXPECT_TRUE(ended_[0].status);
-  EXPECT_FALSE(lane_.step_at());
+  EXPECT_FALSE(drive_.step_at());
 }
 
 TEST(FaultPlan, IsReadOrRefused) {

@@ -1,4 +1,4 @@
-#include "store/reader/read_lane.h"
+#include "store/reader/drive_reader.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,45 +12,45 @@ uint32_t aligned(uint32_t length) { return static_cast<uint32_t>(round_up(length
 size_t index_of(ReadClass read_class) { return static_cast<size_t>(read_class); }
 }  // namespace
 
-ReadLane::ReadLane(std::unique_ptr<Reader> reader, std::vector<std::string> file_names, LaneOptions options)
+DriveReader::DriveReader(std::unique_ptr<Reader> reader, std::vector<std::string> file_names, DriveOptions options)
     : reader_(std::move(reader)), file_names_(std::move(file_names)), options_(options) {}
 
-void ReadLane::add(uint64_t load, ReadClass read_class, std::vector<LaneSlice> slices) {
-  LaneJob& job = jobs_[load];
+void DriveReader::add(uint64_t load, ReadClass read_class, std::vector<DriveSlice> slices) {
+  DriveJob& job = jobs_[load];
   job.load = load, job.read_class = read_class;
   job.slices = std::move(slices);
   job.slices_left = job.slices.size();
-  for (LaneSlice& slice : job.slices) slice.left = slice.on_disk.length;
+  for (DriveSlice& slice : job.slices) slice.left = slice.on_disk.length;
   cut_into_reads(job, options_.chunk_bytes);
   if (job.has_reads()) queues_[index_of(read_class)].push_back(&job);
   else end_if_done(job);
 }
 
-void ReadLane::promote(uint64_t load) {
+void DriveReader::promote(uint64_t load) {
   const auto found = jobs_.find(load);
   if (found == jobs_.end() || found->second.read_class == ReadClass::kDemand) return;
-  LaneJob& job = found->second;
+  DriveJob& job = found->second;
   std::erase(queues_[index_of(std::exchange(job.read_class, ReadClass::kDemand))], &job);
   demanded_in_flight_ += job.in_flight;
   if (job.has_reads()) queues_[0].push_back(&job);
 }
 
-void ReadLane::cancel(uint64_t load) {
+void DriveReader::cancel(uint64_t load) {
   const auto found = jobs_.find(load);
   if (found == jobs_.end() || !found->second.has_reads()) return;  // the rest is under way: it will be whole
-  LaneJob& job = found->second;
+  DriveJob& job = found->second;
   if (job.failure.is_ok()) job.failure = cancelled("nobody wants it any more");
   end_if_done(job);
 }
 
-Status ReadLane::set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names) {
+Status DriveReader::set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names) {
   if (file_names_.size() < first + names.size()) file_names_.resize(first + names.size());
   std::ranges::copy(names, file_names_.begin() + first);
   MOESTRO_RETURN_IF_ERROR(reader_->set_files(first, fds));
   return Status::ok();
 }
 
-void ReadLane::step(TimePoint now, std::vector<LaneOutcome>& ended) {
+void DriveReader::step(TimePoint now, std::vector<DriveOutcome>& ended) {
   step_at_.reset();
   results_.clear();
   reader_->reap(results_);  // collected first, acted on after
@@ -69,14 +69,14 @@ void ReadLane::step(TimePoint now, std::vector<LaneOutcome>& ended) {
 }
 
 /// The job whose read goes next: the most urgent, and within a class the oldest.
-LaneJob* ReadLane::next_job(TimePoint now) {
+DriveJob* DriveReader::next_job(TimePoint now) {
   if (refused_until_ && now < *refused_until_) return nullptr;
   for (const auto& queue : queues_)
     if (!queue.empty()) return has_room_for(*queue.front()) ? queue.front() : nullptr;
   return nullptr;
 }
 
-bool ReadLane::has_room_for(const LaneJob& job) const {
+bool DriveReader::has_room_for(const DriveJob& job) const {
   if (job.read_class != ReadClass::kDemand)
     return reader_->in_flight() < std::min(options_.depth, options_.background_depth);
   const bool alone = demanded_in_flight_ == job.in_flight;
@@ -87,16 +87,16 @@ bool ReadLane::has_room_for(const LaneJob& job) const {
 /// A drive may report all that is under way at once, when its queue is empty (virtio drives do). What comes last is
 /// verified while it rests; so as few reads are kept back for the end as last as long as the rest is being verified.
 /// One that reports each read by itself has as many as it wants to the end.
-bool ReadLane::leaves_too_few() const {
+bool DriveReader::leaves_too_few() const {
   size_t left = 0;
-  for (const LaneJob* job : queues_[index_of(ReadClass::kDemand)])
+  for (const DriveJob* job : queues_[index_of(ReadClass::kDemand)])
     left += job->again.size() + job->reads.size() - job->next_read;
   return demanded_in_flight_ >= std::max<size_t>(options_.depth, options_.verified_per_read * left);
 }
 
-void ReadLane::submit(TimePoint now) {
+void DriveReader::submit(TimePoint now) {
   bool taken = true;
-  while (LaneJob* job = taken ? next_job(now) : nullptr) {
+  while (DriveJob* job = taken ? next_job(now) : nullptr) {
     taken = submit_one(*job);
     if (taken && !job->has_reads()) std::erase(queues_[index_of(job->read_class)], job);
   }
@@ -105,14 +105,14 @@ void ReadLane::submit(TimePoint now) {
   if ((waits && reader_->in_flight() == 0) || reader_->unsent()) step_at_ = now + kRefusedPause;
 }
 
-bool ReadLane::submit_one(LaneJob& job) {
+bool DriveReader::submit_one(DriveJob& job) {
   const bool again = !job.again.empty();
   if (free_flights_.empty()) {
     free_flights_.push_back(static_cast<uint32_t>(flights_.size()));
     flights_.emplace_back();
   }
   const uint32_t tag = free_flights_.back();
-  const LaneRead& read = again ? job.again.back() : job.reads[job.next_read];
+  const DriveRead& read = again ? job.again.back() : job.reads[job.next_read];
   if (!reader_->submit(
           {read.file, read.offset + read.done, read.into + read.done, aligned(read.length) - read.done, tag}))
     return false;
@@ -126,10 +126,10 @@ bool ReadLane::submit_one(LaneJob& job) {
   return true;
 }
 
-void ReadLane::complete(const ReadResult& result, TimePoint now) {
+void DriveReader::complete(const ReadResult& result, TimePoint now) {
   const auto tag = static_cast<uint32_t>(result.tag);
-  LaneJob& job = *flights_[tag].job;
-  LaneRead read = flights_[tag].read;
+  DriveJob& job = *flights_[tag].job;
+  DriveRead read = flights_[tag].read;
   free_flights_.push_back(tag);
   --job.in_flight;
   if (job.read_class == ReadClass::kDemand) --demanded_in_flight_;
@@ -158,12 +158,12 @@ void ReadLane::complete(const ReadResult& result, TimePoint now) {
   read_again(job, read);
 }
 
-void ReadLane::read_again(LaneJob& job, LaneRead read) {
+void DriveReader::read_again(DriveJob& job, DriveRead read) {
   if (!job.has_reads()) queues_[index_of(job.read_class)].push_front(&job);
   job.again.push_back(read);
 }
 
-void ReadLane::failed(LaneJob& job, LaneRead read, const Status& why) {
+void DriveReader::failed(DriveJob& job, DriveRead read, const Status& why) {
   if (read.attempts < kReadAttempts) {
     ++read.attempts, ++counters_.retries;
     retried_for_ = why.message();
@@ -174,11 +174,11 @@ void ReadLane::failed(LaneJob& job, LaneRead read, const Status& why) {
   end_if_done(job);
 }
 
-void ReadLane::arrived(LaneJob& job, const LaneRead& read) {
+void DriveReader::arrived(DriveJob& job, const DriveRead& read) {
   --job.unverified;
   if (!job.failure.is_ok()) return end_if_done(job);
   if (read.slices == 1) {
-    LaneSlice& slice = job.slices[read.first_slice];
+    DriveSlice& slice = job.slices[read.first_slice];
     slice.left -= read.length;
     if (slice.left == 0) verify(job, read.first_slice, read.attempts);
   } else {
@@ -190,8 +190,8 @@ void ReadLane::arrived(LaneJob& job, const LaneRead& read) {
   end_if_done(job);
 }
 
-void ReadLane::verify(LaneJob& job, uint32_t index, uint32_t attempts) {
-  LaneSlice& slice = job.slices[index];
+void DriveReader::verify(DriveJob& job, uint32_t index, uint32_t attempts) {
+  DriveSlice& slice = job.slices[index];
   slice.hash = hash_of(slice.into, slice.on_disk.length);
   if (checksum_of(slice.into, slice.hash) == slice.on_disk.xxh3_64) {
     --job.slices_left;
@@ -208,7 +208,7 @@ void ReadLane::verify(LaneJob& job, uint32_t index, uint32_t attempts) {
   job.failure = corrupt(mismatch + ": pack the model again");
 }
 
-void ReadLane::end_if_done(LaneJob& job) {
+void DriveReader::end_if_done(DriveJob& job) {
   if (!job.failure.is_ok()) {
     std::erase(queues_[index_of(job.read_class)], &job);  // the rest is not worth the drive's time
     if (job.in_flight + job.unverified > 0) return;
@@ -219,7 +219,7 @@ void ReadLane::end_if_done(LaneJob& job) {
   jobs_.erase(job.load);
 }
 
-std::string ReadLane::where(uint32_t file, uint64_t offset, uint64_t length) const {
+std::string DriveReader::where(uint32_t file, uint64_t offset, uint64_t length) const {
   const std::string& name = file < file_names_.size() ? file_names_[file] : "an unknown file";
   return name + " at offset " + std::to_string(offset) + " (" + std::to_string(length) + " bytes)";
 }

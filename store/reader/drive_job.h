@@ -12,7 +12,7 @@
 
 namespace moestro::store {
 
-struct LaneSlice {
+struct DriveSlice {
   LoadSlice on_disk;
   std::byte* into = nullptr;
   uint32_t index = 0;  ///< in the blob
@@ -21,7 +21,7 @@ struct LaneSlice {
 };
 
 /// One request to the drive.
-struct LaneRead {
+struct DriveRead {
   uint32_t first_slice = 0, slices = 0;  ///< complete slices; a piece of one counts as one
   uint32_t file = 0;
   uint64_t offset = 0;
@@ -32,13 +32,13 @@ struct LaneRead {
   uint32_t refusals = 0;  ///< how often the kernel had no room for it
 };
 
-struct LaneJob {
+struct DriveJob {
   uint64_t load = 0;
   ReadClass read_class = ReadClass::kDemand;
-  std::vector<LaneSlice> slices;
-  std::vector<LaneRead> reads;
+  std::vector<DriveSlice> slices;
+  std::vector<DriveRead> reads;
   size_t next_read = 0;         ///< the first that was not submitted yet
-  std::vector<LaneRead> again;  ///< to be submitted once more, before all others
+  std::vector<DriveRead> again;  ///< to be submitted once more, before all others
   size_t slices_left = 0;       ///< not verified yet
   uint32_t in_flight = 0;   ///< reads
   uint32_t unverified = 0;  ///< reads that have arrived
@@ -48,9 +48,9 @@ struct LaneJob {
 };
 
 /// Fills `reads` from `slices`, for chunks of `chunk_bytes` (a multiple of kDiskAlign).
-void cut_into_reads(LaneJob& job, uint32_t chunk_bytes);
+void cut_into_reads(DriveJob& job, uint32_t chunk_bytes);
 
 /// A read of one whole slice, after its bytes did not match.
-LaneRead read_of_slice(const LaneJob& job, uint32_t slice, uint32_t attempts);
+DriveRead read_of_slice(const DriveJob& job, uint32_t slice, uint32_t attempts);
 
 }  // namespace moestro::store

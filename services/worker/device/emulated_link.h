@@ -21,12 +21,12 @@ struct LinkOptions {
   bool poison_slots = false;  ///< tests: a slot is filled with NaN when a copy begins
 };
 
-class CopyLane final : public ExpertLink {
+class EmulatedLink final : public ExpertLink {
  public:
   /// All outlive it.
-  CopyLane(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock,
-           uint32_t keys);
-  ~CopyLane() override;
+  EmulatedLink(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock,
+               uint32_t keys);
+  ~EmulatedLink() override;
 
   bool is_copying(tier::Key key) const override { return copying_ == key; }
   void wake() override;
@@ -40,7 +40,7 @@ class CopyLane final : public ExpertLink {
   const LinkOptions options_;
   tier::Key copying_ = kNone;
   Nanos free_at_{0};
-  std::atomic<int64_t> woken_ns_{0};       ///< when wake() was first called since the lane began to wait; 0: not called
+  std::atomic<int64_t> woken_ns_{0};       ///< when wake() was first called since the link began to wait; 0: not called
   bool stop_ = false;
   std::thread thread_;  ///< last: it uses all of the above
 };

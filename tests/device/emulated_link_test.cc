@@ -1,6 +1,6 @@
 // Chunks arrive where they belong, at the link's speed.
 
-#include "services/worker/device/copy_lane.h"
+#include "services/worker/device/emulated_link.h"
 
 #include <gtest/gtest.h>
 
@@ -14,9 +14,9 @@ namespace {
 
 constexpr uint64_t kBytes = 256 * 1024;
 
-class CopyLaneTest : public ::testing::Test {
+class EmulatedLinkTest : public ::testing::Test {
  protected:
-  CopyLaneTest() {
+  EmulatedLinkTest() {
     for (size_t key = 0; key < host_.size(); ++key) host_[key].assign(kBytes, static_cast<std::byte>(key + 1));
   }
 
@@ -31,28 +31,28 @@ class CopyLaneTest : public ::testing::Test {
                            .link_bytes_per_s = static_cast<double>(options.bytes_per_s),
                            .link_latency = options.latency},
                           std::move(*policy));
-    CopyLane lane(tier, slots_, options, clock_, 8);
+    EmulatedLink link(tier, slots_, options, clock_, 8);
     const Nanos begin = clock_.now();
     {
-      std::unique_lock lock(lane.mutex());
+      std::unique_lock lock(link.mutex());
       tier.begin_step(begin, false);
       std::vector<tier::DeviceTier::Wanted> wanted;
       for (tier::Key key = 0; key < static_cast<tier::Key>(copies); ++key) {
         wanted.push_back({key});
-        lane.set_source(key, host_[key].data());
+        link.set_source(key, host_[key].data());
       }
       std::vector<tier::Found> found(wanted.size());
       tier.routed(begin, 0, wanted, found);
       for (const tier::Found f : found) EXPECT_EQ(f, tier::Found::kMiss);
     }
-    lane.wake();
-    std::unique_lock lock(lane.mutex());
-    uint64_t seen = lane.ends();
-    while (lane.ends() < static_cast<uint64_t>(copies))
-      lane.wait_for_end(lock, seen, clock_.now() + std::chrono::seconds(20));
+    link.wake();
+    std::unique_lock lock(link.mutex());
+    uint64_t seen = link.ends();
+    while (link.ends() < static_cast<uint64_t>(copies))
+      link.wait_for_end(lock, seen, clock_.now() + std::chrono::seconds(20));
     const Nanos took = clock_.now() - begin;
     std::vector<Copied> ended;
-    lane.take_ended(ended);
+    link.take_ended(ended);
     for (size_t i = 1; i < ended.size(); ++i) EXPECT_LE(ended[i - 1].end, ended[i].begin) << "one at a time";
     std::erase_if(ended, [](const Copied& c) { return !c.whole; });
     EXPECT_EQ(ended.size(), static_cast<size_t>(copies));
@@ -70,9 +70,9 @@ class CopyLaneTest : public ::testing::Test {
   SlotMemory slots_ = std::move(*SlotMemory::create(4, kBytes));
 };
 
-TEST_F(CopyLaneTest, BytesLieInTheirSlots) { copy(4, {.bytes_per_s = 1ull << 40, .poison_slots = true}); }
+TEST_F(EmulatedLinkTest, BytesLieInTheirSlots) { copy(4, {.bytes_per_s = 1ull << 40, .poison_slots = true}); }
 
-TEST_F(CopyLaneTest, ALinkIsNeverFasterThanItIs) {
+TEST_F(EmulatedLinkTest, ALinkIsNeverFasterThanItIs) {
   // 1 MiB at 32 MiB/s.
   EXPECT_GE(copy(4, {.bytes_per_s = 32 << 20}), std::chrono::microseconds(31250));
   // And 5 ms before each copy.

@@ -1,4 +1,4 @@
-#include "store/reader/lane_job.h"
+#include "store/reader/drive_job.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace moestro::store {
 namespace {
 
-bool follows(const LaneRead& read, const LaneSlice& slice, uint32_t chunk_bytes) {
+bool follows(const DriveRead& read, const DriveSlice& slice, uint32_t chunk_bytes) {
   return slice.on_disk.file == read.file && slice.on_disk.offset == read.offset + read.length &&
          slice.into == read.into + read.length && read.length % kDiskAlign == 0 &&
          read.length + slice.on_disk.length <= chunk_bytes;
@@ -15,9 +15,9 @@ bool follows(const LaneRead& read, const LaneSlice& slice, uint32_t chunk_bytes)
 
 }  // namespace
 
-LaneRead read_of_slice(const LaneJob& job, uint32_t index, uint32_t attempts) {
-  const LaneSlice& slice = job.slices[index];
-  LaneRead read;
+DriveRead read_of_slice(const DriveJob& job, uint32_t index, uint32_t attempts) {
+  const DriveSlice& slice = job.slices[index];
+  DriveRead read;
   read.first_slice = index, read.slices = 1;
   read.file = slice.on_disk.file, read.offset = slice.on_disk.offset;
   read.into = slice.into, read.length = slice.on_disk.length;
@@ -25,11 +25,11 @@ LaneRead read_of_slice(const LaneJob& job, uint32_t index, uint32_t attempts) {
   return read;
 }
 
-void cut_into_reads(LaneJob& job, uint32_t chunk_bytes) {
+void cut_into_reads(DriveJob& job, uint32_t chunk_bytes) {
   job.reads.reserve(job.slices.size());
   bool open = false;  // the last read may grow
   for (uint32_t i = 0; i < job.slices.size(); ++i) {
-    const LaneSlice& slice = job.slices[i];
+    const DriveSlice& slice = job.slices[i];
     if (open && follows(job.reads.back(), slice, chunk_bytes)) {
       job.reads.back().length += slice.on_disk.length;
       ++job.reads.back().slices;
@@ -37,7 +37,7 @@ void cut_into_reads(LaneJob& job, uint32_t chunk_bytes) {
     }
     open = slice.on_disk.length <= chunk_bytes;
     for (uint32_t at = 0; at < slice.on_disk.length; at += chunk_bytes) {
-      LaneRead read = read_of_slice(job, i, 1);
+      DriveRead read = read_of_slice(job, i, 1);
       read.offset += at, read.into += at;
       read.length = std::min(chunk_bytes, slice.on_disk.length - at);
       job.reads.push_back(read);
