@@ -139,17 +139,22 @@ if(MOESTRO_SANITIZE MATCHES thread)
   list(APPEND MOESTRO_TEST_ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
 endif()
 
-# moestro_test(NAME SOURCES x_test.cc [DEPS targets] [PROGRAMS moestro-store ...] [LABELS l] [TIMEOUT s] [COMPUTES])
-# A GoogleTest binary, one ctest entry. COMPUTES: its own sources take most of its time, so they are optimised.
+# moestro_test(NAME SOURCES x_test.cc [DEPS targets] [PROGRAMS moestro-store ...] [LABELS l] [TIMEOUT s]
+#              [TOGETHER] [COMPUTES])
+# A GoogleTest binary, one ctest entry. TOGETHER: its sources are compiled together, as a room's are; most of a test's
+# time goes to headers. COMPUTES: its own sources take most of its time, so they are optimised.
 # It finds the tree and the programs through tests/support/places.h; PROGRAMS are built first.
 function(moestro_test name)
-  cmake_parse_arguments(A "COMPUTES" "TIMEOUT" "SOURCES;DEPS;PROGRAMS;LABELS" ${ARGN})
+  cmake_parse_arguments(A "TOGETHER;COMPUTES" "TIMEOUT" "SOURCES;DEPS;PROGRAMS;LABELS" ${ARGN})
   moestro_root(tests)
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/roots/tests)
   target_link_libraries(${name} PRIVATE moestro_flags ${A_DEPS} moestro_test_places GTest::gmock GTest::gtest_main)
   if(NOT A_COMPUTES)
     moestro_compiled(${name} tests)
+  endif()
+  if(A_TOGETHER)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ${MOESTRO_UNITY} UNITY_BUILD_BATCH_SIZE 12)
   endif()
   target_compile_options(${name} PRIVATE -Wno-dangling-else)  # GoogleTest's macros below an unbraced if
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

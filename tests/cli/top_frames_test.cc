@@ -22,7 +22,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-constexpr const char* kStatus = R"({"model": "m", "state": "serving", "uptime_s": 1000, "requests": {"running": 20},
+constexpr const char* kBusyStatus = R"({"model": "m", "state": "serving", "uptime_s": 1000, "requests": {"running": 20},
   "sequences": {"waiting": 63, "waiting_of_batches": 61, "running": 16, "max": 4096},
   "tokens": {"prompt": 9000, "generated": 3000}, "recent": {"seconds": 30, "ttft_s": {"p50": 0.249, "p99": 1.2},
   "tpot_s": {"p50": 0.0662, "p99": 0.101}, "step_s": {"p50": 0.0221, "p99": 0.04}},
@@ -46,7 +46,7 @@ ExpertMap experts() {
 }
 
 std::vector<Line> frame(const TerminalSize& size) {
-  ServerLook now = read_server_status(kStatus);
+  ServerLook now = read_server_status(kBusyStatus);
   now.experts = experts();
   ServerLook before = now;
   before.uptime_s -= 2, before.generated -= 620, before.prompt -= 2400, before.device.hits -= 83,

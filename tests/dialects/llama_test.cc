@@ -27,28 +27,28 @@ LlamaTexts letters() {
           }};
 }
 
-std::variant<Translated, ApiError> read(const json& body) {
+std::variant<Translated, ApiError> tried(const json& body) {
   return read_llama_request(body, false, letters());
 }
 
-Translated translated(const json& body) {
-  auto made = read(body);
+Translated taken(const json& body) {
+  auto made = tried(body);
   const auto* error = std::get_if<ApiError>(&made);
   EXPECT_EQ(error, nullptr) << error->message;
   return error != nullptr ? Translated{} : std::move(std::get<Translated>(made));
 }
 
-ApiError refused(const char* field, const json& value) {
+ApiError denied(const char* field, const json& value) {
   json body{{"prompt", "a"}};
   body[field] = value;
-  const auto made = read(body);
+  const auto made = tried(body);
   const auto* error = std::get_if<ApiError>(&made);
   EXPECT_NE(error, nullptr) << field << " " << value;
   return error != nullptr ? *error : ApiError{};
 }
 
 TEST(LlamaRequest, DefaultsAreThoseOfLlamaServer) {
-  const Translated t = translated({{"prompt", "hi"}});
+  const Translated t = taken({{"prompt", "hi"}});
   EXPECT_FALSE(t.request.chat);
   EXPECT_TRUE(t.request.until_end);
   EXPECT_EQ(t.request.body, json::parse(R"({"prompt": "hi", "temperature": 0.8, "top_k": 40, "top_p": 0.95,
@@ -58,7 +58,7 @@ TEST(LlamaRequest, DefaultsAreThoseOfLlamaServer) {
 }
 
 TEST(LlamaRequest, FieldsByTheirOpenAiNames) {
-  const Translated t = translated(json::parse(R"({"prompt": "hi", "n_predict": 9, "temperature": 0, "top_k": 1,
+  const Translated t = taken(json::parse(R"({"prompt": "hi", "n_predict": 9, "temperature": 0, "top_k": 1,
       "top_p": 1, "min_p": 0, "repeat_penalty": 1.1, "repeat_last_n": -1, "presence_penalty": 0.5,
       "frequency_penalty": 0.25, "seed": 4, "stop": ["x"], "stream": true, "cache_prompt": true, "n_probs": 2,
       "ignore_eos": true, "json_schema": {"type": "string"}, "grammar": "", "mirostat": 0, "mirostat_tau": 5.0,
@@ -72,21 +72,21 @@ TEST(LlamaRequest, FieldsByTheirOpenAiNames) {
       "response_format": {"type": "json_schema",
                           "json_schema": {"name": "answer", "schema": {"type": "string"}}}})"));
   EXPECT_TRUE(std::holds_alternative<CompletionRequest>(read_completion(t.request.body)));
-  EXPECT_FALSE(translated({{"prompt", "a"}, {"seed", -1}}).request.body.contains("seed"));
-  EXPECT_EQ(translated({{"prompt", "a"}, {"grammar", "root ::= x"}}).request.body["grammar"], "root ::= x");
+  EXPECT_FALSE(taken({{"prompt", "a"}, {"seed", -1}}).request.body.contains("seed"));
+  EXPECT_EQ(taken({{"prompt", "a"}, {"grammar", "root ::= x"}}).request.body["grammar"], "root ::= x");
 }
 
 TEST(LlamaRequest, Prompts) {
-  EXPECT_EQ(translated({{"prompt", {"hi"}}}).request.body["prompt"], "hi");
-  EXPECT_EQ(translated({{"prompt", {5, 6}}}).request.body["prompt"], json({5, 6}));
-  EXPECT_EQ(translated({{"prompt", {"a", 5, "b"}}}).request.body["prompt"], json({1, 'a', 5, 'b'}));
-  EXPECT_EQ(translated({{"prompt", {5, "a"}}}).request.body["prompt"], json({5, 'a'}));
-  EXPECT_EQ(refused("prompt", json::array()).param, "prompt");
-  EXPECT_THAT(refused("prompt", {"a", "b"}).message, HasSubstr("several prompts"));
-  EXPECT_EQ(refused("prompt", {5, "too long"}).message, "too long");
+  EXPECT_EQ(taken({{"prompt", {"hi"}}}).request.body["prompt"], "hi");
+  EXPECT_EQ(taken({{"prompt", {5, 6}}}).request.body["prompt"], json({5, 6}));
+  EXPECT_EQ(taken({{"prompt", {"a", 5, "b"}}}).request.body["prompt"], json({1, 'a', 5, 'b'}));
+  EXPECT_EQ(taken({{"prompt", {5, "a"}}}).request.body["prompt"], json({5, 'a'}));
+  EXPECT_EQ(denied("prompt", json::array()).param, "prompt");
+  EXPECT_THAT(denied("prompt", {"a", "b"}).message, HasSubstr("several prompts"));
+  EXPECT_EQ(denied("prompt", {5, "too long"}).message, "too long");
   for (const json& odd : {json(5), json({-1}), json({1.5}), json({1, nullptr}), json({1, int64_t{1} << 40}),
                           json({{1, 2}, 3}), json::object()})
-    EXPECT_EQ(refused("prompt", odd).param, "prompt") << odd;
+    EXPECT_EQ(denied("prompt", odd).param, "prompt") << odd;
 }
 
 TEST(LlamaRequest, WhatIsNotSupportedIsRefusedByItsOwnName) {
@@ -112,10 +112,10 @@ TEST(LlamaRequest, WhatIsNotSupportedIsRefusedByItsOwnName) {
                                             {"n_probs", 100},
                                             {"seed", -2},
                                             {"stream", 1}};
-  for (const auto& [field, value] : kOdd) EXPECT_EQ(refused(field, value).param, field) << value;
-  const auto last = read({{"prompt", "a"}, {"repeat_penalty", 1.2}, {"repeat_last_n", 64}});
+  for (const auto& [field, value] : kOdd) EXPECT_EQ(denied(field, value).param, field) << value;
+  const auto last = tried({{"prompt", "a"}, {"repeat_penalty", 1.2}, {"repeat_last_n", 64}});
   EXPECT_EQ(std::get<ApiError>(last).param, "repeat_last_n");
-  EXPECT_TRUE(std::holds_alternative<Translated>(read({{"prompt", "a"}, {"repeat_last_n", 64}})));
+  EXPECT_TRUE(std::holds_alternative<Translated>(tried({{"prompt", "a"}, {"repeat_last_n", 64}})));
 }
 
 TEST(LlamaRequest, ErrorsHaveItsNames) {
@@ -135,7 +135,7 @@ json completion(const json& choice) {
 }
 
 json whole(const json& request, const json& choice) {
-  const Translated t = translated(request);
+  const Translated t = taken(request);
   t.answer->read_whole(completion(choice));
   return json::parse(t.answer->whole());
 }

@@ -17,14 +17,14 @@ using testing::say;
 using testing::usage_chunk;
 using json = RequestJson;
 
-json whole(const json& answer) {
+json entire(const json& answer) {
   MessagesAnswer translator;
   translator.read_whole(answer);
   return json::parse(translator.whole());
 }
 
 TEST(MessagesAnswer, AWholeOne) {
-  EXPECT_EQ(whole(chat_answer({{"role", "assistant"}, {"content", "hello"}}, "stop")),
+  EXPECT_EQ(entire(chat_answer({{"role", "assistant"}, {"content", "hello"}}, "stop")),
             json::parse(R"({"id": "msg_1f", "type": "message", "role": "assistant", "model": "m",
               "content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn", "stop_sequence": null,
               "usage": {"input_tokens": 6, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 4,
@@ -32,7 +32,7 @@ TEST(MessagesAnswer, AWholeOne) {
 }
 
 TEST(MessagesAnswer, CallsAndThinking) {
-  const json answer = whole(chat_answer(json::parse(R"({"content": null, "reasoning_content": "hm", "tool_calls": [
+  const json answer = entire(chat_answer(json::parse(R"({"content": null, "reasoning_content": "hm", "tool_calls": [
       {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"x\": [1]}"}},
       {"id": "b", "type": "function", "function": {"name": "g", "arguments": "{\"x\": [1"}}]})"),
                                         "tool_calls"));
@@ -46,7 +46,7 @@ TEST(MessagesAnswer, WhyItStopped) {
   const auto stopped = [](const char* finish, const json& why) {
     json answer = chat_answer({{"content", "a"}}, finish);
     if (!why.is_discarded()) answer["choices"][0]["stop_reason"] = why;
-    const json message = whole(answer);
+    const json message = entire(answer);
     return json::array({message["stop_reason"], message["stop_sequence"]});
   };
   const json kUnsaid(json::value_t::discarded);

@@ -12,7 +12,7 @@ using ::testing::StartsWith;
 using testing::random_text;
 using testing::reads;
 
-ByteGrammar grammar(const std::string& gbnf) {
+ByteGrammar gbnf_grammar(const std::string& gbnf) {
   return testing::whole([&](ByteGrammar& g, NodeId from) {
     const auto end = add_gbnf(g, from, gbnf);
     EXPECT_TRUE(end.is_ok()) << gbnf << ": " << (end.is_ok() ? "" : end.status().message());
@@ -21,7 +21,7 @@ ByteGrammar grammar(const std::string& gbnf) {
 }
 
 void expect_language(const std::string& gbnf, const std::vector<std::string>& in, const std::vector<std::string>& out) {
-  const ByteGrammar g = grammar(gbnf);
+  const ByteGrammar g = gbnf_grammar(gbnf);
   for (const std::string& text : in) EXPECT_TRUE(reads(g, text)) << gbnf << " on '" << text << "'";
   for (const std::string& text : out) EXPECT_FALSE(reads(g, text)) << gbnf << " on '" << text << "'";
 }
@@ -77,7 +77,7 @@ ws ::= | " " | "\n" [ \t]{0,20}
 TEST(Gbnf, Json) {
   expect_language(kJson, {"{}", R"({"a": [1, -2.5e3, {"b": null}], "\u00e9\n": "x"} )"},
                   {"", "[]", R"({"a"})", R"({"a": 01})", R"({"a": 1,})", "{\"a\": \"\n\"}"});
-  const ByteGrammar g = grammar(kJson);
+  const ByteGrammar g = gbnf_grammar(kJson);
   std::mt19937 random(7);
   for (int i = 0; i < 100; ++i) {
     const std::string text = random_text(g, random);
@@ -106,11 +106,11 @@ TEST(Gbnf, RecursionAtTheEndOfARuleHasNoBound) {
   const std::string long_text(1000, 'a');
   for (const char* gbnf : {R"(root ::= "a" root | "a")", R"(root ::= "a" ("b" | rest)  rest ::= root?)",
                            R"(root ::= "a" (root)?)", R"(root ::= [ab] more  more ::= | "a" more | "b" root)"})
-    EXPECT_TRUE(reads(grammar(gbnf), long_text)) << gbnf;
+    EXPECT_TRUE(reads(gbnf_grammar(gbnf), long_text)) << gbnf;
 }
 
 TEST(Gbnf, OtherRecursionNestsAsDeepAsItCanStillBeClosed) {
-  const ByteGrammar g = grammar(R"g(root ::= "(" inner ")"  inner ::= "[" root "]" | "x")g");
+  const ByteGrammar g = gbnf_grammar(R"g(root ::= "(" inner ")"  inner ::= "[" root "]" | "x")g");
   const auto nested = [](int pairs) {
     std::string open, close;
     for (int i = 0; i < pairs; ++i) open += i % 2 == 0 ? "(" : "[", close.insert(0, i % 2 == 0 ? ")" : "]");
@@ -130,11 +130,11 @@ TEST(Gbnf, OtherRecursionNestsAsDeepAsItCanStillBeClosed) {
 
 TEST(Gbnf, WhatNeverEndsIsNotOffered) {
   expect_language(R"(root ::= "a" | "b" never  never ::= "c" never)", {"a"}, {"b", "bc", "bccc"});
-  const ByteGrammar g = grammar(R"(root ::= "a" | "b" never  never ::= "c" never)");
+  const ByteGrammar g = gbnf_grammar(R"(root ::= "a" | "b" never  never ::= "c" never)");
   GrammarStates states(g);
   EXPECT_EQ(states.next(states.start(), 'b'), kDeadState);
-  EXPECT_EQ(GrammarStates(grammar(R"(root ::= "a" root)")).start(), kDeadState);
-  EXPECT_EQ(GrammarStates(grammar(R"g(root ::= "(" root ")")g")).start(), kDeadState);
+  EXPECT_EQ(GrammarStates(gbnf_grammar(R"(root ::= "a" root)")).start(), kDeadState);
+  EXPECT_EQ(GrammarStates(gbnf_grammar(R"g(root ::= "(" root ")")g")).start(), kDeadState);
 }
 
 std::string refusal(const std::string& gbnf) {

@@ -12,7 +12,7 @@ namespace {
 using testing::random_text;
 using testing::reads;
 
-ByteGrammar grammar(const std::string& pattern) {
+ByteGrammar pattern_grammar(const std::string& pattern) {
   return testing::whole([&](ByteGrammar& g, NodeId from) {
     const auto end = add_pattern(g, from, pattern);
     EXPECT_TRUE(end.is_ok()) << pattern << ": " << (end.is_ok() ? "" : end.status().message());
@@ -30,7 +30,7 @@ TEST(Pattern, MatchesWhatTheStandardLibraryMatches) {
         "^a?b$",   "^a.b$",    "^a\\.b$",   "^[\\d_]", "^[a\\-c]+$",     "^$",        "^a|b$",   "^(a(b(c)?)?)$",
         "^[]a]",   "[\\]]",    "^a+?b",     "^[a-]+$", "^\\x61\\u0062$", "^(|a)b$"}) {
     if (std::string(pattern) == "^[]a]") continue;  // an empty class in ECMAScript, another thing in POSIX
-    const ByteGrammar g = grammar(pattern);
+    const ByteGrammar g = pattern_grammar(pattern);
     const std::regex reference(pattern);
     for (const std::string& word : words)
       EXPECT_EQ(reads(g, "\"" + word + "\""), std::regex_search(word, reference)) << pattern << " on '" << word << "'";
@@ -38,12 +38,12 @@ TEST(Pattern, MatchesWhatTheStandardLibraryMatches) {
 }
 
 TEST(Pattern, EscapesAndCharactersOfManyBytes) {
-  EXPECT_TRUE(reads(grammar("^\"\\\\\n$"), R"("\"\\\n")"));
-  EXPECT_FALSE(reads(grammar("^.$"), R"("\n")"));
-  EXPECT_TRUE(reads(grammar("^.$"), "\"\xF0\x9F\x98\x80\""));
-  EXPECT_TRUE(reads(grammar("^[\xC3\xA0-\xC3\xBC]$"), "\"\xC3\xA9\""));
-  EXPECT_FALSE(reads(grammar("^[\xC3\xA0-\xC3\xBC]$"), "\"e\""));
-  EXPECT_TRUE(reads(grammar("^\\u20ac$"), "\"\xE2\x82\xAC\""));
+  EXPECT_TRUE(reads(pattern_grammar("^\"\\\\\n$"), R"("\"\\\n")"));
+  EXPECT_FALSE(reads(pattern_grammar("^.$"), R"("\n")"));
+  EXPECT_TRUE(reads(pattern_grammar("^.$"), "\"\xF0\x9F\x98\x80\""));
+  EXPECT_TRUE(reads(pattern_grammar("^[\xC3\xA0-\xC3\xBC]$"), "\"\xC3\xA9\""));
+  EXPECT_FALSE(reads(pattern_grammar("^[\xC3\xA0-\xC3\xBC]$"), "\"e\""));
+  EXPECT_TRUE(reads(pattern_grammar("^\\u20ac$"), "\"\xE2\x82\xAC\""));
 }
 
 TEST(Pattern, OfAWholeText) {
@@ -63,7 +63,7 @@ TEST(Pattern, OfAWholeText) {
 TEST(Pattern, RandomTextsMatch) {
   std::mt19937 random(9);
   for (const char* pattern : {"^[a-z]{2,5}-\\d+$", "^(GET|POST) /[\\w/]*$", "x[0-9]y", "^#[0-9a-fA-F]{6}$"}) {
-    const ByteGrammar g = grammar(pattern);
+    const ByteGrammar g = pattern_grammar(pattern);
     for (int i = 0; i < 50; ++i) {
       const auto text = nlohmann::json::parse(random_text(g, random, 20), nullptr, false);
       ASSERT_TRUE(text.is_string());

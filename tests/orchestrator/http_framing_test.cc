@@ -9,7 +9,7 @@ namespace {
 
 using namespace testing;
 
-void echo(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+void echo_query(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   exchange->respond(200, "text/plain", request.method + " " + request.path + "?" + request.query + " " + request.body);
 }
 
@@ -24,7 +24,7 @@ size_t answers(const std::string& heard) {
 
 class HttpFramingTest : public HttpServerTest {
  protected:
-  void SetUp() override { serve({}, echo); }
+  void SetUp() override { serve({}, echo_query); }
   /// Says the headers and a hidden request behind them: one answer with this status, and the connection is closed.
   void expect_refused(const std::string& status, const std::string& headers, const std::string& version = "1.1") {
     const std::string heard = ask("POST /x HTTP/" + version + "\r\n" + headers + "\r\n" + kHidden);

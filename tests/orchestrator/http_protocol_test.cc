@@ -8,18 +8,18 @@ namespace {
 
 using namespace testing;
 
-void echo(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+void echo_plainly(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   exchange->respond(200, "text/plain", request.method + " " + request.path + " " + request.body, {});
 }
 
-std::string post(const std::string& headers) {
+std::string post_with(const std::string& headers) {
   return "POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + headers + "\r\n";
 }
 
 TEST_F(HttpServerTest, AsksForTheBodyThatAClientHoldsBack) {
-  serve({}, echo);
+  serve({}, echo_plainly);
   RawClient client(server_->port());
-  client.say(post("Expect: 100-continue\r\nContent-Length: 5\r\n"));
+  client.say(post_with("Expect: 100-continue\r\nContent-Length: 5\r\n"));
   EXPECT_EQ(client.hear("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   client.say("hello");
   const std::string answer = client.hear();
@@ -33,7 +33,7 @@ TEST_F(HttpServerTest, AnXApiKeyStandsForABearersUnlessThereIsOne) {
   });
   const auto seen = [&](const std::string& headers) {
     RawClient client(server_->port());
-    client.say(post(headers + "Content-Length: 0\r\n"));
+    client.say(post_with(headers + "Content-Length: 0\r\n"));
     const std::string answer = client.hear();
     return answer.substr(answer.find('<'));
   };
@@ -43,30 +43,30 @@ TEST_F(HttpServerTest, AnXApiKeyStandsForABearersUnlessThereIsOne) {
 }
 
 TEST_F(HttpServerTest, AsksAlsoForABodyInChunksAndWhateverTheCase) {
-  serve({}, echo);
+  serve({}, echo_plainly);
   RawClient client(server_->port());
-  client.say(post("Expect: 100-Continue\r\nTransfer-Encoding: chunked\r\n"));
+  client.say(post_with("Expect: 100-Continue\r\nTransfer-Encoding: chunked\r\n"));
   client.hear("100 Continue\r\n\r\n");
   client.say("3\r\nabc\r\n0\r\n\r\n");
   EXPECT_TRUE(client.hear().ends_with("POST /x abc"));
 }
 
 TEST_F(HttpServerTest, DoesNotAskForABodyThatIsTooLarge) {
-  serve({.body_bytes_max = 100}, echo);
+  serve({.body_bytes_max = 100}, echo_plainly);
   RawClient client(server_->port());
-  client.say(post("Expect: 100-continue\r\nContent-Length: 101\r\n"));
+  client.say(post_with("Expect: 100-continue\r\nContent-Length: 101\r\n"));
   EXPECT_TRUE(client.hear("larger than 100 bytes").starts_with("HTTP/1.1 413 "));
 }
 
 TEST_F(HttpServerTest, RefusesOtherExpectations) {
-  serve({}, echo);
+  serve({}, echo_plainly);
   RawClient client(server_->port());
-  client.say(post("Expect: tea\r\nContent-Length: 5\r\n"));
+  client.say(post_with("Expect: tea\r\nContent-Length: 5\r\n"));
   EXPECT_TRUE(client.hear("417!").starts_with("HTTP/1.1 417 "));
 }
 
 TEST_F(HttpServerTest, HeadIsAGetWithoutTheBody) {
-  serve({}, echo);
+  serve({}, echo_plainly);
   RawClient client(server_->port());
   client.say("HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n");
   const std::string head = client.hear("\r\n\r\n");
@@ -79,7 +79,7 @@ TEST_F(HttpServerTest, HeadIsAGetWithoutTheBody) {
 }
 
 TEST_F(HttpServerTest, WhoSendsABitAtATimeHasNoMoreTimeThanOthers) {
-  serve({.request_timeout = std::chrono::seconds(1)}, echo);
+  serve({.request_timeout = std::chrono::seconds(1)}, echo_plainly);
   RawClient client(server_->port());
   const auto begin = std::chrono::steady_clock::now();
   for (bool open = true; open; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {

@@ -10,7 +10,7 @@
 namespace moestro::orchestrator {
 namespace {
 
-constexpr WorkerLimits kRoomy{
+constexpr WorkerLimits kRoomyAhead{
     .kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 8};
 
 Simulation ahead(uint64_t seed = 1, int64_t step_tokens = 24) {
@@ -31,7 +31,7 @@ SequenceRequest ends_soon(uint64_t id, int64_t tokens) {
 
 TEST(StepsInFlight, TheNextPlanIsSentBeforeTheResult) {
   Simulation sim = ahead();
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   sim.submit(request(1, 3, 5));
   ASSERT_EQ(sim.plans().size(), 2u);
   const Plan& first = sim.plans()[0].plan;
@@ -48,7 +48,7 @@ TEST(StepsInFlight, TheNextPlanIsSentBeforeTheResult) {
 
 TEST(StepsInFlight, APromptGoesOnBehindItsChunk) {
   Simulation sim = ahead(1, /*step_tokens=*/10);
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   sim.submit(request(1, 24, 2));
   ASSERT_EQ(sim.plans().size(), 2u);
   EXPECT_EQ(sim.plans()[1].plan.sequences.at(0).first_position, 10);
@@ -61,7 +61,7 @@ TEST(StepsInFlight, APromptGoesOnBehindItsChunk) {
 
 TEST(StepsInFlight, NothingIsComputedBeyondAnEndThatIsKnown) {
   Simulation sim = ahead();
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   sim.submit(request(1, 3, 2));
   sim.submit(request(2, 3, 1));
   sim.finish_all();
@@ -77,7 +77,7 @@ TEST(StepsInFlight, NothingIsComputedBeyondAnEndThatIsKnown) {
 
 TEST(StepsInFlight, WhatWasSentBehindAnEndIsDropped) {
   Simulation sim = ahead();
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   sim.submit(ends_soon(1, 30));
   sim.compute_one();
   while (!sim.heard()[1].finished) sim.compute_one();
@@ -103,7 +103,7 @@ TEST(StepsInFlight, WhatWasSentBehindAnEndIsDropped) {
 
 TEST(StepsInFlight, ACancelledSequenceGivesItsBlocksBackAtOnce) {
   Simulation sim = ahead();
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   sim.submit(request(1, 30, 20));
   EXPECT_EQ(sim.plans().size(), 2u);
   sim.cancel(1);
@@ -116,7 +116,7 @@ TEST(StepsInFlight, ACancelledSequenceGivesItsBlocksBackAtOnce) {
 
 TEST(StepsInFlight, AWorkerHearsHowMuchOfASequenceStands) {
   Simulation sim = ahead();
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   sim.submit(request(1, 3, 50));
   for (int i = 0; i < 6; ++i) sim.compute_one();
   EXPECT_EQ(sim.heard()[1].sampled.size(), 6u);
@@ -153,7 +153,7 @@ class Script final : public TokenConstraint {
 
 TEST(StepsInFlight, AGrammarsNextMaskIsWaitedForAndOthersGoOn) {
   Simulation sim = ahead(1, /*step_tokens=*/8);
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   SequenceRequest r = request(1, 12, 6);
   r.ignore_eos = false;
   r.constraint = std::make_shared<Script>(expected_output(r));
@@ -190,7 +190,7 @@ class Slow final : public TokenConstraint {
 
 TEST(StepsInFlight, AMaskThatIsMuchWorkIsMadeInPiecesAndNobodyWaitsForIt) {
   Simulation sim = ahead(1, /*step_tokens=*/8);
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   SequenceRequest slow = request(1, 3, 4);
   slow.constraint = std::make_shared<Slow>(SchedulerOptions().mask_work * 5 / 2);
   sim.submit(slow);
@@ -210,7 +210,7 @@ TEST(StepsInFlight, AMaskThatIsMuchWorkIsMadeInPiecesAndNobodyWaitsForIt) {
 
 TEST(StepsInFlight, PenaltiesSeeWhatTheParentSampled) {
   Simulation sim = ahead();
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   SequenceRequest r = request(1, 3, 5);
   r.sampling.presence_penalty = 1;
   sim.submit(r);
@@ -223,13 +223,13 @@ TEST(StepsInFlight, PenaltiesSeeWhatTheParentSampled) {
 
 TEST(StepsInFlight, ADeadWorkersTwoPlansAreComputedAgain) {
   Simulation sim = ahead();
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   for (uint64_t id = 1; id <= 3; ++id) sim.submit(request(id, 5 * id, 12));
   for (int i = 0; i < 4; ++i) sim.compute_one();
   EXPECT_EQ(sim.plans().size(), 2u);
   sim.kill_one();
   EXPECT_EQ(sim.scheduler().kv().held, 0u);
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   sim.finish_all();
   sim.expect_right_answers();
 }
@@ -243,7 +243,7 @@ PlanOutcome failure(PlanId plan) {
 
 TEST(StepsInFlight, APlanThatFailsTakesTheOneBehindItAlongWithoutBlame) {
   Simulation sim = ahead(1, /*step_tokens=*/8);
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   sim.submit(request(1, 8, 4));   // alone in the first plan
   sim.submit(request(2, 2, 4));   // joins in a later one
   ASSERT_EQ(sim.plans().size(), 2u);
@@ -263,7 +263,7 @@ TEST(StepsInFlight, APlanThatFailsTakesTheOneBehindItAlongWithoutBlame) {
 
 TEST(StepsInFlight, WhoRunsAloneDoesSoWithNothingBesideIt) {
   Simulation sim = ahead();
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   for (uint64_t id = 1; id <= 3; ++id) sim.submit(request(id, 4, 6));
   for (int i = 0; i < 2; ++i) sim.compute_one();
   ASSERT_EQ(sim.plans().size(), 2u);
@@ -285,7 +285,7 @@ TEST(StepsInFlight, WhoRunsAloneDoesSoWithNothingBesideIt) {
 
 TEST(StepsInFlight, AnswersOutOfOrderAreNotTaken) {
   Simulation sim = ahead();
-  sim.join(kRoomy);
+  sim.join(kRoomyAhead);
   for (uint64_t id = 1; id <= 2; ++id) sim.submit(request(id, 4, 6));
   sim.compute_one();
   ASSERT_EQ(sim.plans().size(), 2u);

@@ -11,7 +11,7 @@ using namespace testing;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr int64_t kLongContext = 512;
+constexpr int64_t kToolsContext = 512;
 
 ServedModel model_with_tools() {
   const std::string source =
@@ -24,7 +24,7 @@ ServedModel model_with_tools() {
   MOESTRO_CHECK(chat.is_ok(), chat.status().message());
   m.chat_template = std::move(*chat);
   m.set_styles(source);
-  m.context_max = kLongContext;
+  m.context_max = kToolsContext;
   return m;
 }
 
@@ -34,7 +34,7 @@ class ToolsTest : public ApiTest {
     worker_.join({.model = name_,
                   .limits = {.kv_blocks = 256,
                              .kv_block_tokens = 4,
-                             .context_max = kLongContext,
+                             .context_max = kToolsContext,
                              .step_tokens_max = 512,
                              .step_sequences_max = 4}});
   }

@@ -26,7 +26,7 @@ using testing::write_checkpoint;
 
 constexpr DType kNarrow = DType::kBF16In12;
 
-std::vector<std::byte> read_blob(const std::filesystem::path& pack, const Manifest& m, uint32_t blob) {
+std::vector<std::byte> blob_of(const std::filesystem::path& pack, const Manifest& m, uint32_t blob) {
   std::vector<std::byte> bytes(m.blobs[blob].length);
   EXPECT_TRUE(SliceReader::open(pack, m)->read_blob(blob, bytes).is_ok());
   return bytes;
@@ -78,9 +78,9 @@ TEST(PackIn12Bits, ExpertsAreThoseOfBf16BitByBit) {
     const ExpertLayout a(hidden, ffn, DType::kBF16), b(hidden, ffn, kNarrow);
     ASSERT_EQ(a.tiles(), b.tiles());
     for (const uint32_t expert : {0u, 1u}) {
-      const auto from = read_blob(packs.dir / "bf16", packs.wide,
+      const auto from = blob_of(packs.dir / "bf16", packs.wide,
                                   *packs.wide.expert_blob(MoeLayerId(0), ExpertId(expert), DType::kBF16));
-      const auto to = read_blob(packs.dir / "bf16-12bit", packs.narrow,
+      const auto to = blob_of(packs.dir / "bf16-12bit", packs.narrow,
                                 *packs.narrow.expert_blob(MoeLayerId(0), ExpertId(expert), kNarrow));
       for (int64_t i = 0; i < a.tiles(); ++i) {
         const ExpertTile s = a.tile(i), t = b.tile(i);
@@ -106,8 +106,8 @@ TEST(PackIn12Bits, MatricesOfProductsAreThoseOfBf16AndTheRestStaysBf16) {
   int encoded = 0, exceptions = 0;
   for (size_t i = 0; i < packs.wide.tensors.size(); ++i) {
     const PackedTensor &w = packs.wide.tensors[i], &n = packs.narrow.tensors[i];
-    const auto from = read_blob(packs.dir / "bf16", packs.wide, w.blob),
-               to = read_blob(packs.dir / "bf16-12bit", packs.narrow, n.blob);
+    const auto from = blob_of(packs.dir / "bf16", packs.wide, w.blob),
+               to = blob_of(packs.dir / "bf16-12bit", packs.narrow, n.blob);
     int64_t rows = 1;
     for (size_t d = 0; d + 1 < w.shape.size(); ++d) rows *= w.shape[d];
     const int64_t cols = w.shape.back();

@@ -20,13 +20,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-BatchRecord batch(const std::string& id) {
+BatchRecord order(const std::string& id) {
   BatchRecord b;
   b.id = id, b.endpoint = "/v1/completions", b.model = "m", b.input_file = "file-1", b.completion_window = "24h",
   b.created_at = 5, b.expires_at = 99;
   return b;
 }
-LineResult result(uint64_t line, bool good, std::string text) { return {line, good, std::move(text), 3, 1, 2}; }
+LineResult answer(uint64_t line, bool good, std::string text) { return {line, good, std::move(text), 3, 1, 2}; }
 
 class SqliteStoreTest : public ::testing::Test {
  protected:
@@ -93,17 +93,17 @@ TEST_F(SqliteStoreTest, AFileOfTheFirstVersionIsTakenOver) {
 
 TEST_F(SqliteStoreTest, AFullDiskChangesNothingAndPasses) {
   auto store = open();
-  ASSERT_TRUE(store->add_batch(batch("batch_1")).is_ok());
-  ASSERT_TRUE(store->put_results("batch_1", std::vector{result(1, true, "x")}).is_ok());
+  ASSERT_TRUE(store->add_batch(order("batch_1")).is_ok());
+  ASSERT_TRUE(store->put_results("batch_1", std::vector{answer(1, true, "x")}).is_ok());
   ASSERT_TRUE(store->limit_pages(1).is_ok());
   const std::string large(100'000, 'x');
-  const Status full = store->put_results("batch_1", std::vector{result(2, true, "small"), result(3, true, large)});
+  const Status full = store->put_results("batch_1", std::vector{answer(2, true, "small"), answer(3, true, large)});
   EXPECT_EQ(full.code(), Code::kExhausted);
   EXPECT_THAT(full.message(), HasSubstr("disk is full"));
   EXPECT_THAT(*store->lines_done("batch_1"), ElementsAre(1)) << "half of it was kept";
   EXPECT_EQ((*store->batch("batch_1"))->completed, 1u);
   ASSERT_TRUE(store->limit_pages(1'000'000).is_ok());
-  ASSERT_TRUE(store->put_results("batch_1", std::vector{result(2, true, "small"), result(3, true, large)}).is_ok());
+  ASSERT_TRUE(store->put_results("batch_1", std::vector{answer(2, true, "small"), answer(3, true, large)}).is_ok());
   EXPECT_THAT(*store->lines_done("batch_1"), ElementsAre(1, 2, 3));
 }
 
@@ -142,8 +142,8 @@ TEST_F(SqliteStoreTest, CountsOfThousandsOfBatchesFollowEveryChange) {
     --expected[static_cast<size_t>(from)], ++expected[static_cast<size_t>(known->status)];
     ASSERT_EQ(*store->count_batches(), expected);
   }
-  for (int twice = 0; twice < 2; ++twice) ASSERT_TRUE(store->add_batch(batch("batch_new")).is_ok());
-  ++expected[static_cast<size_t>(batch("").status)];
+  for (int twice = 0; twice < 2; ++twice) ASSERT_TRUE(store->add_batch(order("batch_new")).is_ok());
+  ++expected[static_cast<size_t>(order("").status)];
   EXPECT_EQ(*store->count_batches(), expected);
   store.reset();
   EXPECT_EQ(*open()->count_batches(), expected) << "as the rows say";
