@@ -1,3 +1,6 @@
+// The checks of glibc's longjmp take a jump to another stack for a mistake.
+#undef _FORTIFY_SOURCE
+
 #include "kernels/cuda/emulator/emulator.h"
 
 #include <algorithm>
@@ -142,7 +145,6 @@ bool Block::resume(unsigned thread) {
 
 void Block::become(unsigned thread) {
   current = thread;
-  running_lane = thread % kLanes;
   threadIdx = threads_[thread].index;
 }
 
@@ -200,5 +202,6 @@ void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void
 void barrier() { the_block.barrier(); }
 const uint64_t* exchange(Exchange kind, uint64_t mine) { return the_block.exchange(kind, mine); }
 char* shared() { return the_block.shared.data(); }
+unsigned lane() { return the_block.current % kLanes; }
 
 }  // namespace moestro::kernels::cuda::emulated

@@ -53,8 +53,7 @@ void barrier();
 /// The values of the 32 lanes of this warp, valid until this lane's exchange after the next.
 const uint64_t* exchange(Exchange kind, uint64_t mine);
 char* shared();
-inline unsigned running_lane = 0;
-inline unsigned lane() { return running_lane; }
+unsigned lane();
 
 template <typename T>
 uint64_t packed(T value) {

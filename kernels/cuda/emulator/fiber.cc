@@ -1,3 +1,6 @@
+// The checks of glibc's longjmp take a jump to another stack for a mistake.
+#undef _FORTIFY_SOURCE
+
 #include "kernels/cuda/emulator/fiber.h"
 
 #include <sys/mman.h>
@@ -6,10 +9,15 @@
 
 #include "common/check.h"
 
-// Sanitizers follow ucontext, not jumps between stacks; clang has the jumps on few processors.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
+// Sanitizers follow ucontext, not jumps between stacks.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MOESTRO_FIBER_JUMPS 0
-#else
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MOESTRO_FIBER_JUMPS 0
+#endif
+#endif
+#ifndef MOESTRO_FIBER_JUMPS
 #define MOESTRO_FIBER_JUMPS 1
 #endif
 
@@ -44,27 +52,23 @@ void Fiber::loop() {
 namespace {
 // Where the last resume() was called.
 [[maybe_unused]] ucontext_t outside;
-[[maybe_unused]] FiberJump outside_jump;
+[[maybe_unused]] std::jmp_buf outside_jump;
 }  // namespace
 
 #if MOESTRO_FIBER_JUMPS
-// g++ allows a jump only in a function that does not set one.
-namespace {
-[[noreturn, gnu::noinline]] void go_outside() { __builtin_longjmp(outside_jump, 1); }
-}  // namespace
 void Fiber::go_on() {
-  if (entered_) __builtin_longjmp(own_jump_, 1);
+  if (entered_) _longjmp(own_jump_, 1);
   entered_ = true;
   ::setcontext(&own_);
 }
 void Fiber::resume() {
-  if (__builtin_setjmp(outside_jump) == 0) go_on();
+  if (_setjmp(outside_jump) == 0) go_on();
 }
 void Fiber::leave() {
-  if (__builtin_setjmp(own_jump_) == 0) go_outside();
+  if (_setjmp(own_jump_) == 0) _longjmp(outside_jump, 1);
 }
 void Fiber::hand_over(Fiber& next) {
-  if (__builtin_setjmp(own_jump_) == 0) next.go_on();
+  if (_setjmp(own_jump_) == 0) next.go_on();
 }
 #else
 void Fiber::resume() { ::swapcontext(&outside, &own_); }

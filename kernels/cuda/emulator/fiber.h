@@ -1,15 +1,13 @@
 #pragma once
 // A function with its own stack that can be suspended and resumed. It is entered through ucontext, then switched by
-// g++'s own jumps, which save three registers and make no call: emulating a kernel switches tens of thousands of times
-// per block.
+// setjmp and longjmp, which save no signal mask and so make no system call: emulating a kernel switches tens of
+// thousands of times per block.
 
+#include <csetjmp>
 #include <cstddef>
 #include <ucontext.h>
 
 namespace moestro::kernels::cuda::emulated {
-
-/// What __builtin_setjmp fills.
-using FiberJump = void* [5];
 
 class Fiber {
  public:
@@ -30,13 +28,13 @@ class Fiber {
   static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
   static void enter(unsigned high, unsigned low);
   void loop();
-  [[gnu::noinline]] void go_on();
+  void go_on();
 
   void (*main_)(void*);
   void* argument_;
   void* stack_;
   ucontext_t own_{};
-  [[maybe_unused]] FiberJump own_jump_{};
+  [[maybe_unused]] std::jmp_buf own_jump_{};
   [[maybe_unused]] bool entered_ = false;
 };
 
