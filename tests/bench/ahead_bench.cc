@@ -269,9 +269,9 @@ class AheadBench {
     const auto steps = tier::plan_steps(routes_, live(), 1, INT32_MAX);
     const auto visits = tier::plan_visits(routes_, steps, {.attention = expert, .expert = expert});
     const auto slots = static_cast<int32_t>(experts_ * static_cast<uint64_t>(percent) / 100);
-    tier::Schedule best;
+    tier::FetchPlan best;
     for (const int32_t horizon : tier::clairvoyant_horizons()) {
-      tier::Schedule tried = tier::aggressive(visits, experts_, slots, read, horizon);
+      tier::FetchPlan tried = tier::aggressive(visits, experts_, slots, read, horizon);
       if (best.time == Nanos{0} || tried.time < best.time) best = std::move(tried);
     }
     Nanos stall{0}, time{0};

@@ -42,7 +42,9 @@ class Foresight final : public engine::ExpertWatch, public lanes::ExpertArrivals
   void forget(SequenceId sequence) override;
 
   lanes::Lateness lateness(int32_t layer, int32_t expert) override;
-  uint32_t copy_of(int32_t layer, int32_t expert) override { return stages_.front().tier->copies(key_of(layer, expert)); }
+  uint32_t copy_of(int32_t layer, int32_t expert) override {
+    return stages_.front().tier->copies(key_of(layer, expert));
+  }
 
   prediction::Predictor* predictor() const { return predictor_.get(); }
 
