@@ -150,6 +150,7 @@ class VirtualDevice final : public lanes::TaskRunner {
     if (predictor_ == nullptr || need_.need() != Need::kForecasts) return;
     predictor_->forecast(layer, forecast_);
     tier_.foresee(now(), layer, forecast_);
+    need_.useful();  // as a device says: what is not likely enough for a copy still says what to keep
     link_.poke(now());
   }
 

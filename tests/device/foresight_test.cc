@@ -41,13 +41,13 @@ class FakeTier final : public ExpertTier {
   bool fits_all() const override { return fits_all_; }
   uint64_t begin_step(PlanId, bool) override { return brought; }
   bool routed(MoeLayerId, std::span<const tier::DeviceTier::Wanted>) override { return complete; }
-  void forecast(int32_t, const prediction::Forecast&) override { ++foreseen; }
+  bool forecast(int32_t, const prediction::Forecast&) override { return ++foreseen, useful; }
   void unforeseen() override { ++unforeseen_; }
   void abandon() override { ++abandoned; }
   Late why_late(tier::Key) const override { return {}; }
 
   uint64_t brought = 0;
-  bool complete = true;
+  bool complete = true, useful = true;
   int foreseen = 0, unforeseen_ = 0, abandoned = 0;
 
  private:
@@ -133,6 +133,27 @@ TEST_F(ForesightTest, WithTwoMemoriesEachIsToldWhileItLacksSomething) {
   host.complete = false;
   step();
   EXPECT_EQ(host.foreseen, before + kLayers) << "from the layer on at which something was missing";
+}
+
+TEST_F(ForesightTest, RoutingThatCannotBeForeseenIsAskedAboutNowAndThen) {
+  FakeTier host(false);
+  make(host);
+  host.complete = host.useful = false;
+  const auto missing_steps = [&](int count) {
+    const int before = forecasts_;
+    for (int i = 0; i < count; ++i) {
+      host.brought += 1;
+      step();
+    }
+    return forecasts_ - before;
+  };
+  missing_steps(80);  // experts are missing in every step, and no forecast is good for anything
+  const int told = told_;
+  EXPECT_EQ(missing_steps(160), 10 * (1 + kLayers)) << "one step of sixteen";
+  EXPECT_EQ(told_, told + 160 * kLayers) << "predictors go on counting";
+  host.useful = true;
+  missing_steps(16);
+  EXPECT_EQ(missing_steps(160), 160 * (1 + kLayers)) << "it can be foreseen again";
 }
 
 TEST_F(ForesightTest, AFailedStepIsToldToBoth) {

@@ -146,7 +146,7 @@ bool DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::W
   return std::ranges::all_of(how_found_, [](tier::Found f) { return f == tier::Found::kHit; });
 }
 
-void DeviceExperts::forecast(int32_t layer, const prediction::Forecast& forecast) {
+bool DeviceExperts::forecast(int32_t layer, const prediction::Forecast& forecast) {
   {
     const std::lock_guard lock(link_->mutex());
     let_ended_go();
@@ -155,6 +155,7 @@ void DeviceExperts::forecast(int32_t layer, const prediction::Forecast& forecast
     (void)find_sources();
   }
   link_->wake();
+  return true;
 }
 
 /// While forecasts are made the link's thread looks at every turn of the step: one that sleeps until there is work

@@ -69,7 +69,8 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   uint64_t begin_step(PlanId plan, bool scan) override;
   void sequence_began(int32_t running) override;
   bool routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) override;
-  void forecast(int32_t layer, const prediction::Forecast& forecast) override;
+  /// Always true: what is not likely enough for a copy still says what to keep.
+  bool forecast(int32_t layer, const prediction::Forecast& forecast) override;
   void unforeseen() override;
   void abandon() override;
   /// By key, 1: it is whole in a slot, so host memory is not asked for it. `out`: [layers * experts]

@@ -30,8 +30,8 @@ class ExpertTier {
   /// The experts of `layer` that the step needs now, each once. False if one was missing: of this layer, or, where that
   /// is known only afterwards, of those since the previous call.
   virtual bool routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) = 0;
-  /// What is likely next; `layer` -1: before the first.
-  virtual void forecast(int32_t layer, const prediction::Forecast& forecast) = 0;
+  /// What is likely next; `layer` -1: before the first. Returns whether anything is likely enough to be acted on.
+  virtual bool forecast(int32_t layer, const prediction::Forecast& forecast) = 0;
   /// There are no forecasts for now.
   virtual void unforeseen() = 0;
   /// The step has failed.

@@ -72,8 +72,8 @@ void Foresight::begin_step(PlanId plan, std::span<const engine::WatchedSequence>
 
 void Foresight::forecast(int32_t layer) {
   predictor_->forecast(layer, forecast_);
-  for (const Stage& stage : stages_)
-    if (stage.wants_forecasts()) stage.tier->forecast(layer, forecast_);
+  for (Stage& stage : stages_)
+    if (stage.wants_forecasts() && stage.tier->forecast(layer, forecast_)) stage.need.useful();
 }
 
 void Foresight::routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,

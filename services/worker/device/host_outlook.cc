@@ -64,7 +64,7 @@ bool HostOutlook::routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wan
   return all_there;
 }
 
-void HostOutlook::forecast(int32_t layer, const prediction::Forecast& forecast) {
+bool HostOutlook::forecast(int32_t layer, const prediction::Forecast& forecast) {
   foreseen_ = true;
   forecast_.foresee(layer, forecast, !scan_);
   if (above_ != nullptr) above_->mark_held(held_);
@@ -73,6 +73,7 @@ void HostOutlook::forecast(int32_t layer, const prediction::Forecast& forecast) 
   else choose(layer, forecast);
   // Before the first layer its time begins now.
   tell(layer >= 0 && layer == at_ ? clock_.now() - pace_.last() : Nanos{0});
+  return std::ranges::any_of(candidates_, [](const Candidate& c) { return c.probability >= tier::kPrefetchFloor; });
 }
 
 void HostOutlook::choose(int32_t layer, const prediction::Forecast& forecast) {

@@ -36,7 +36,7 @@ class HostOutlook final : public ExpertTier {
   uint64_t begin_step(PlanId plan, bool scan) override;
   /// By the source's count of misses, so it concerns the layers since the previous call.
   bool routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) override;
-  void forecast(int32_t layer, const prediction::Forecast& forecast) override;
+  bool forecast(int32_t layer, const prediction::Forecast& forecast) override;
   void unforeseen() override;
   void abandon() override { withdraw(); }
   /// What was foreseen and is not there was foreseen too late for the drive; the store does not say why.
