@@ -126,10 +126,12 @@ void DeviceTier::Impl::pass_by(int32_t layer) {
 /// Forecasts that reach the floor only as the predictor gives them.
 uint64_t DeviceTier::Impl::corrected_below_floor(const prediction::Forecast& told) const {
   uint64_t below = 0;
-  for (Key key = 0; key < entries.size(); ++key) {
-    const float p = told.row(layer_of(key))[key % static_cast<Key>(options.experts)];
-    below += p >= options.how.floor && forecast.probability(key) < options.how.floor;
-  }
+  Key key = 0;
+  for (int32_t layer = 0; layer < options.layers; ++layer)
+    for (const float p : told.row(layer)) {
+      below += p >= options.how.floor && forecast.probability(key) < options.how.floor;
+      ++key;
+    }
   return below;
 }
 

@@ -56,6 +56,7 @@ class ReadingTest : public ::testing::TestWithParam<IoKind> {
     const auto byte = static_cast<char>(pack.contents[blob][200] ^ std::byte{0x5a});
     ASSERT_TRUE(stream.put(byte).flush());
   }
+  Gate gate_;  // outlives the store, whose readers it holds back
   std::unique_ptr<RunningStore> store_;
   std::unique_ptr<StoreClient> client_;
 };
@@ -89,10 +90,9 @@ TEST_P(ReadingTest, FlippedByteOfAResidentIsFoundAndReadAgain) {
 /// While it is being read again, which a closed gate makes last, nobody gets it; and who asks gets the right bytes.
 TEST_P(ReadingTest, WhatIsKnownToBeWrongIsLeasedToNobody) {
   const SmallPack pack;
-  Gate gate;
   StoreOptions options = store_options(pack, pack.dram(16));
   options.scrub_bytes_per_s = 1ULL << 30;
-  options.wrap_reader = [&gate](auto inner) { return std::make_unique<GatedReader>(std::move(inner), gate); };
+  options.wrap_reader = [this](auto inner) { return std::make_unique<GatedReader>(std::move(inner), gate_); };
   start(options);
   fetch(pack, pack.experts_list);
   const uint32_t victim = pack.experts_list[5];
@@ -101,14 +101,14 @@ TEST_P(ReadingTest, WhatIsKnownToBeWrongIsLeasedToNobody) {
   auto second = StoreClient::attach({.endpoint = store_->endpoint(), .model = "tiny", .client = "second"});
   ASSERT_TRUE(second) << second.status().message();
   ASSERT_TRUE((*second)->try_pin(victim));
-  gate.close();
+  gate_.close();
   flip(pack, *lease, 7);
   while (status().reading.scrub_mismatches == 0) {}
   EXPECT_FALSE((*second)->try_pin(victim)) << "not even while another has it";
   EXPECT_TRUE((*second)->try_pin(pack.experts_list[6])) << "the others are as they were";
   ASSERT_TRUE((*second)->fetch(std::vector<uint32_t>{victim}, {}));
   EXPECT_EQ((*second)->next_arrival(milliseconds(1)).status().code(), Code::kUnavailable);
-  gate.open();
+  gate_.open();
   const auto arrived = (*second)->next_arrival(kLong);
   ASSERT_TRUE(arrived) << arrived.status().message();
   EXPECT_TRUE(pack.holds(*arrived)) << "it does not wait for the first to let go";
