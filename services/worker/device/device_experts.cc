@@ -159,8 +159,8 @@ bool DeviceExperts::forecast(int32_t layer, const prediction::Forecast& forecast
 }
 
 /// While forecasts are made the link's thread looks at every turn of the step: one that sleeps until there is work
-/// wakes so late that stalls become 1.2 to 1.4 times replay's (tests/device/live_agreement_test). Where nothing is foreseen
-/// there is next to nothing to carry, and it may sleep.
+/// wakes so late that stalls become 1.2 to 1.4 times replay's (tests/device/live_agreement_test). Where nothing is
+/// foreseen there is next to nothing to carry, and it may sleep.
 bool DeviceExperts::link_awake() const { return foreseen_ || tier_.link_wanted(); }
 
 void DeviceExperts::unforeseen() {
