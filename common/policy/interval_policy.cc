@@ -10,9 +10,9 @@ namespace {
 
 constexpr double kNewest = 1.0 / 8;        ///< weight of the newest interval
 constexpr double kFirst = 8;               ///< intervals of a mean key that are assumed after a first use
-constexpr double kOverdue = 3;             ///< times its interval: a key that is not used for longer is used less often
+constexpr double kOverdue = 2;             ///< times its interval: a key that is not used for longer is used less often
 constexpr double kStep = 0.125;            ///< of the ranks: intervals that differ less are equal
-constexpr double kAgeEvery = 0.5;          ///< uses a key
+constexpr double kAgeEvery = 0.25;         ///< uses a key
 
 double rank_of(double interval) { return -kStep * std::round(interval / kStep); }
 

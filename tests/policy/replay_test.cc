@@ -165,6 +165,18 @@ TEST(Replay, AfterAShiftTheOldFavouritesFade) {
         << name;
 }
 
+/// Short requests of changing subjects: what each uses comes in a burst, and then not for long.
+TEST(Replay, ShortRequestsOfChangingSubjectsLoseLittleToTheMostRecent) {
+  const Shape shape{.layers = 8, .experts = 16, .top_k = 2, .skew = 1.5};
+  Traffic traffic(shape, 11);
+  for (int request = 0; request < 60; ++request) traffic.shift(), traffic.prompt(24), traffic.decode(16);
+  const auto rate = [&](const char* name) {
+    return score_of(name, traffic.uses, shape.keys(), shape.keys() / 4).decode_hit_rate();
+  };
+  std::printf("interval %.1f, lfru %.1f, lru %.1f\n", 100 * rate("interval"), 100 * rate("lfru"), 100 * rate("lru"));
+  EXPECT_GT(rate("interval"), rate("lru") - 0.05);
+}
+
 /// Steps with so many sequences that nearly every expert of each layer is used: what was used longest ago is next.
 TEST(Replay, WhereAllIsUsedInTurnAFixedPartStays) {
   constexpr uint32_t kKeys = 128;
