@@ -12,6 +12,7 @@
 #include "services/cli/health_command.h"
 #include "services/cli/pack/inspect_command.h"
 #include "services/cli/pack/pack_command.h"
+#include "services/cli/plan/plan_command.h"
 #include "services/cli/replay/replay_command.h"
 #include "services/cli/store/store_command.h"
 #include "services/cli/timeline/timeline_command.h"
@@ -29,7 +30,8 @@ int main(int argc, char** argv) {
   CommandResult result;
   add_pack_command(app, result);
   add_inspect_command(app, result);
-  app.group_commands({"pack", "inspect"}, "Prepare a model");
+  add_plan_command(app, result);
+  app.group_commands({"pack", "inspect", "plan"}, "Prepare a model");
   add_doctor_command(app, result);
   add_up_command(app, result);
   add_top_command(app, result);

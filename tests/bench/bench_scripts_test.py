@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench
 serve, scripts/plot_replay on sweeps of moestro replay, scripts/convert_routes.py on foreign traces,
-scripts/make_even_routes.py, tables of scripts/bench_serving, scripts/bench_prefetch and scripts/bench_ahead, and what
-they refuse. Nothing is measured."""
+scripts/make_even_routes.py, tables of scripts/bench_serving, scripts/bench_prefetch, scripts/bench_ahead and
+scripts/bench_plan, and what they refuse. Nothing is measured."""
 
 import json
 import pathlib
@@ -307,6 +307,34 @@ class BenchAhead(unittest.TestCase):
         ran = run("bench_ahead", "--bin", "/nowhere")
         self.assertEqual((ran.returncode, ran.stdout), (1, ""))
         self.assertIn("/nowhere/moestro_ahead_bench", ran.stderr)
+
+
+class BenchPlan(unittest.TestCase):
+    """A program that plans 95 tokens/s of decoding and runs at 100, and half of a prompt's speed."""
+
+    def bench(self, home, *options):
+        plan = {"prompt": {"tokens_per_s": 50}, "decode": {"tokens_per_s": 95}}
+        ran = {"results": [{"what": w, "tokens_per_s": {"median": 100}} for w in ("prefill", "decode")]}
+        program = pathlib.Path(home) / "moestro"
+        program.write_text(f"#!/bin/sh\n[ $1 = plan ] && echo '{json.dumps(plan)}' || echo '{json.dumps(ran)}'\n")
+        program.chmod(0o755)
+        return run("bench_plan", "--bin", home, "--packs", "a,b", "--sequences", "1,64", *options)
+
+    def test_rows_say_what_is_reached(self):
+        with tempfile.TemporaryDirectory() as home:
+            ran = self.bench(home, "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        rows = json.loads(ran.stdout)
+        self.assertEqual(len(rows), 2 * 3)  # a prompt of one sequence, and decoding of both
+        self.assertEqual({key for r in rows for key in r},
+                         {"what", "setting", "value", "unit", "beside", "ratio", "aim", "reached"})
+        self.assertEqual([(r["ratio"], r["reached"]) for r in rows[:3]], [(0.5, False), (0.95, True), (0.95, True)])
+        self.assertIn("missed: 2 of 6", ran.stderr)
+
+    def test_a_program_that_fails_or_is_not_there_is_named(self):
+        ran = run("bench_plan", "--bin", "/nowhere", "--packs", "a")
+        self.assertEqual((ran.returncode, ran.stdout.count("\n")), (1, 1))
+        self.assertIn("/nowhere/moestro", ran.stderr)
 
 
 class BenchPrefetch(unittest.TestCase):

@@ -1,7 +1,8 @@
 #pragma once
-// Devices as files: configs/hardware/NAME.yaml.
+// Hardware as files: configs/hardware/NAME.yaml. A device and its link, and perhaps its host.
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "common/status.h"
@@ -9,15 +10,25 @@
 
 namespace moestro::cli {
 
-struct Hardware {
-  std::string name;
-  uint64_t memory_bytes = 0;
-  double memory_bytes_per_s = 0, flops = 0, link_bytes_per_s = 0;
-  double link_latency_us = 10;
+/// The share of the peaks on a data sheet that kernels reach.
+inline constexpr double kReachedOfPeak = 0.8;
+
+/// Figures of a host; those that the file does not have are absent.
+struct HostHardware {
+  std::optional<uint64_t> memory_bytes;
+  std::optional<double> memory_bytes_per_s, flops, drive_bytes_per_s;
 };
 
-/// kInvalidArgument names the file, line and key.
-Result<Hardware> read_hardware(const std::filesystem::path& path);
+struct Hardware {
+  std::string name;
+  uint64_t memory_bytes = 0;  ///< 0: the file has no device
+  double memory_bytes_per_s = 0, flops = 0, link_bytes_per_s = 0;
+  double link_latency_us = 10;
+  HostHardware host;
+};
+
+/// kInvalidArgument names the file, line and key. `device`: whether the file must describe one.
+Result<Hardware> read_hardware(const std::filesystem::path& path, bool device = true);
 
 /// The time of a model's parts on this hardware: the longer of reading their weights once and multiplying with them, at
 /// the share of the peaks that kernels reach.

@@ -1,0 +1,94 @@
+#include "common/planner/model_sizes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "common/dense_layout.h"
+
+namespace moestro::planner {
+namespace {
+
+constexpr int64_t kLine = 64;  ///< a KV block ends at a multiple of it
+
+/// As packs have it: neither the embedding, which is looked up, nor the router, which decides, is quantised.
+bool is_matrix_of_a_product(const model::DenseTensor& t) {
+  const auto within = [&](const char* part) { return t.name.find(part) != std::string::npos; };
+  return t.shape.size() == 2 &&
+         (within(".attn.") || within(".mlp.") || within(".shared.") || t.name.starts_with("head."));
+}
+
+uint64_t bytes_of(const model::DenseTensor& t, DType dense) {
+  const DType rest = is_quantised(dense) ? DType::kBF16 : computed_as(dense);
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < t.shape.size(); ++i) rows *= t.shape[i];
+  const int64_t bytes = dense_bytes(is_matrix_of_a_product(t) ? dense : rest, rows, t.shape.back());
+  return static_cast<uint64_t>(round_up(bytes, kPartAlign));
+}
+
+int64_t kv_block_bytes(const model::KvSpec& kv, DType dtype) {
+  const int64_t scales = dtype == DType::kInt8 ? static_cast<int64_t>(sizeof(float)) : 0;
+  return round_up(2 * kv.heads * kKvTokensPerBlock * (kv.head_dim * dtype_bytes(dtype) + scales), kLine);
+}
+
+LayerSizes layer_sizes(const model::ModelSpec& spec, const model::LayerSpec& layer, DType kv) {
+  const model::AttentionSpec& a = layer.attention;
+  const double hidden = static_cast<double>(spec.hidden), heads = static_cast<double>(a.heads * a.head_dim),
+               kv_heads = static_cast<double>(a.kv_heads * a.head_dim);
+  LayerSizes s;
+  s.attention_parameters = hidden * (2 * heads + 2 * kv_heads);
+  s.pair_operations = 4 * heads;  // q k, and weights v
+  s.kv_bytes_per_token = static_cast<double>(kv_block_bytes(layer.kv, kv)) / static_cast<double>(kKvTokensPerBlock);
+  s.window = a.sliding_window;
+  s.row_floats = 4 * hidden + heads + 3 * kv_heads;  // two norms, two sums; rotation and the write of k and v
+  s.sparse = layer.moe_index.has_value();
+  if (s.sparse) {
+    s.router_parameters = hidden * static_cast<double>(layer.moe.experts);
+    s.mlp_parameters = 3 * hidden * static_cast<double>(layer.moe.shared_ffn);
+    s.row_floats += hidden * static_cast<double>(layer.moe.top_k) + static_cast<double>(layer.moe.experts);
+  } else {
+    s.mlp_parameters = 3 * hidden * static_cast<double>(layer.dense_ffn);
+  }
+  return s;
+}
+
+}  // namespace
+
+double ModelSizes::kv_bytes_per_token() const {
+  double bytes = 0;
+  for (const LayerSizes& layer : layers) bytes += layer.kv_bytes_per_token;
+  return bytes;
+}
+
+uint64_t ModelSizes::kv_bytes(int64_t sequences, int64_t tokens) const {
+  return static_cast<uint64_t>(sequences * ceil_div(tokens, kKvTokensPerBlock)) * kv_block_bytes;
+}
+
+Result<ModelSizes> model_sizes(const model::ModelDescription& model, const Precisions& precisions) {
+  const model::ModelSpec& spec = model.spec;
+  if (spec.moe_layers() == 0) return unsupported("this model has no experts");
+  if (dtype_bytes(precisions.kv) == 0)
+    return invalid_argument("a KV cache cannot be " + std::string(dtype_name(precisions.kv)));
+  const model::MoeSpec& moe = spec.moe();
+  ModelSizes sizes;
+  sizes.precisions = precisions;
+  sizes.hidden = spec.hidden, sizes.vocab = spec.vocab, sizes.max_position = spec.max_position;
+  sizes.experts = moe.experts, sizes.top_k = moe.top_k, sizes.moe_layers = spec.moe_layers();
+  sizes.expert_parameters = static_cast<double>(moe.expert.matrices * moe.expert.hidden * moe.expert.ffn);
+  sizes.expert_bytes =
+      static_cast<uint64_t>(ExpertLayout(moe.expert.hidden, moe.expert.ffn, precisions.experts).bytes());
+  sizes.head_parameters = static_cast<double>(spec.hidden * spec.vocab);
+  for (const model::DenseTensor& t : model.dense) sizes.dense_bytes += bytes_of(t, precisions.dense);
+  for (const model::LayerSpec& layer : spec.layers) {
+    sizes.layers.push_back(layer_sizes(spec, layer, precisions.kv));
+    sizes.kv_block_bytes += static_cast<uint64_t>(kv_block_bytes(layer.kv, precisions.kv));
+  }
+  return sizes;
+}
+
+double distinct_experts(double experts, double top_k, double rows) {
+  if (experts <= 0 || rows <= 0) return 0;
+  return experts * (1 - std::pow(1 - std::min(1.0, top_k / experts), rows));
+}
+
+}  // namespace moestro::planner

@@ -1,0 +1,56 @@
+#pragma once
+// Bytes and parameters of a model's parts in given precisions: what a pack of it would hold, and what a step reads.
+
+#include <cstdint>
+#include <vector>
+
+#include "common/dtype.h"
+#include "common/expert_layout.h"
+#include "common/model/model_spec.h"
+
+namespace moestro::planner {
+
+struct Precisions {
+  DType experts = DType::kBF16;
+  DType dense = DType::kBF16;  ///< of matrices; embedding, routers and vectors stay bf16 if this is quantised
+  DType kv = DType::kF32;      ///< f32, bf16, f16 or int8
+};
+
+struct LayerSizes {
+  double attention_parameters = 0;  ///< q, k, v, o
+  double router_parameters = 0;
+  double mlp_parameters = 0;        ///< of a dense layer's MLP, or of a shared expert
+  double row_floats = 0;            ///< numbers that norms, rotation and sums touch for each row
+  double pair_operations = 0;       ///< of attention, for one query and one visible position
+  double kv_bytes_per_token = 0;
+  int64_t window = 0;               ///< positions that a query sees; 0: all
+  bool sparse = false;              ///< it has experts
+};
+
+struct ModelSizes {
+  Precisions precisions;
+  std::vector<LayerSizes> layers;
+  int64_t hidden = 0, vocab = 0, max_position = 0;
+  int64_t experts = 0, top_k = 0, moe_layers = 0;  ///< experts: of one layer
+  double expert_parameters = 0, head_parameters = 0;
+  uint64_t expert_bytes = 0;        ///< of one blob
+  uint64_t dense_bytes = 0;         ///< of all other weights
+  uint64_t kv_block_bytes = 0;      ///< of kKvTokensPerBlock tokens in all layers
+
+  int64_t all_experts() const { return experts * moe_layers; }
+  uint64_t experts_bytes() const { return expert_bytes * static_cast<uint64_t>(all_experts()); }
+  double kv_bytes_per_token() const;
+  /// Of whole blocks for each sequence of `tokens`.
+  uint64_t kv_bytes(int64_t sequences, int64_t tokens) const;
+};
+
+inline constexpr int64_t kKvTokensPerBlock = 16;
+
+/// kUnsupported: it has no experts. kInvalidArgument: a KV precision that there is not.
+Result<ModelSizes> model_sizes(const model::ModelDescription& model, const Precisions& precisions);
+
+/// How many of `experts` are chosen by at least one of `rows` rows that each choose `top_k` different ones, if all
+/// choices are equally likely: E (1 - (1 - k/E)^n).
+double distinct_experts(double experts, double top_k, double rows);
+
+}  // namespace moestro::planner

@@ -1,0 +1,110 @@
+#include "common/planner/placement.h"
+
+#include <algorithm>
+
+#include "common/config/units.h"
+
+namespace moestro::planner {
+namespace {
+
+using config::readable_size;
+using Device = Memories::Device;
+
+uint64_t sum(const std::vector<Part>& parts) {
+  uint64_t bytes = 0;
+  for (const Part& part : parts) bytes += part.bytes;
+  return bytes;
+}
+
+std::string parts_text(const std::vector<Part>& parts) {
+  std::string text;
+  for (const Part& part : parts)
+    if (part.bytes > 0) text += (text.empty() ? "" : ", ") + part.what + " " + readable_size(part.bytes);
+  return text;
+}
+
+/// As a person would type it: whole MiB, rounded up.
+std::string at_least(uint64_t bytes) {
+  constexpr uint64_t kMiB = 1 << 20;
+  return config::format_size((bytes + kMiB - 1) / kMiB * kMiB);
+}
+
+std::string experts_text(int64_t held, int64_t all) {
+  return std::to_string(held) + " of " + std::to_string(all) + " experts";
+}
+
+Status too_small(const std::string& memory, std::vector<Part> fixed, uint64_t expert_bytes, uint64_t capacity,
+                 const std::string& remedy) {
+  fixed.push_back({"one expert", expert_bytes});
+  return exhausted("does not fit: " + memory + " of " + readable_size(capacity) + " is too small; the least is " +
+                   at_least(sum(fixed)) + " (" + parts_text(fixed) + "); " + remedy);
+}
+
+constexpr const char* kSmaller = "take fewer sequences or tokens, --kv-dtype int8, or weights of fewer bits";
+
+/// Fills a tier with experts after its fixed parts. Returns how many.
+int64_t fill(Tier& tier, uint64_t room, uint64_t each, int64_t all) {
+  const uint64_t left = room - std::min(room, tier.used_bytes());
+  const int64_t held = each == 0 ? all : static_cast<int64_t>(std::min(left / each, static_cast<uint64_t>(all)));
+  tier.parts.push_back({experts_text(held, all), static_cast<uint64_t>(held) * each});
+  return held;
+}
+
+Result<Tier> device_tier(const Needs& n, const Memories& m, int64_t& held) {
+  Tier tier{"device memory", m.device_bytes, {}};
+  if (m.device == Device::kWhole)
+    tier.parts = {{"dense weights", n.dense_bytes}, {"KV cache", n.kv_bytes}, {"workspace", n.workspace_bytes}};
+  if (tier.used_bytes() + n.slot_bytes > m.device_bytes)
+    return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes,
+                     m.device == Device::kWhole ? kSmaller : "give the device more (vram=SIZE)");
+  held = fill(tier, m.device_bytes, n.slot_bytes, n.experts);
+  return tier;
+}
+
+Result<Tier> host_tier(const Needs& n, const Memories& m, Placement& placement) {
+  Tier tier{"host memory", m.host_bytes, {{"programs", n.process_bytes}}};
+  if (m.device != Device::kWhole) {
+    tier.parts.push_back({"KV cache", n.kv_bytes});
+    tier.parts.push_back({"workspace", n.workspace_bytes});
+  }
+  if (m.device == Device::kExpertsOnly) tier.parts.push_back({"the emulated device", m.device_bytes});
+  const uint64_t others = tier.used_bytes();
+  tier.parts.push_back({"dense weights", n.dense_bytes});
+  const uint64_t arena_min = n.dense_bytes + n.expert_bytes;
+  if (m.arena_bytes && *m.arena_bytes < arena_min)
+    return too_small("--dram", {{"dense weights", n.dense_bytes}}, n.expert_bytes, *m.arena_bytes,
+                     "raise it, or take weights of fewer bits");
+  if (others + std::max(arena_min, m.arena_bytes.value_or(0)) > m.host_bytes) {
+    if (others + arena_min > m.host_bytes)
+      return too_small("host memory", tier.parts, n.expert_bytes, m.host_bytes, kSmaller);
+    return exhausted("does not fit: --dram " + config::format_size(*m.arena_bytes) + " and " + readable_size(others) +
+                     " for KV cache, workspace and programs are more than the " + readable_size(m.host_bytes) +
+                     " of host memory; at most --dram " +
+                     config::format_size((m.host_bytes - others) >> 20 << 20) + " fits");
+  }
+  const uint64_t room = m.arena_bytes ? others + *m.arena_bytes : m.host_bytes;
+  placement.host_experts = fill(tier, room, n.expert_bytes, n.experts);
+  placement.arena_bytes = tier.used_bytes() - others;
+  return tier;
+}
+
+}  // namespace
+
+uint64_t Tier::used_bytes() const { return sum(parts); }
+
+Result<Placement> place(const Needs& n, const Memories& m) {
+  Placement placement;
+  placement.experts = n.experts;
+  if (m.device != Device::kHost) {
+    MOESTRO_ASSIGN_OR_RETURN(Tier device, device_tier(n, m, placement.device_experts));
+    placement.tiers.push_back(std::move(device));
+  }
+  MOESTRO_ASSIGN_OR_RETURN(Tier host, host_tier(n, m, placement));
+  placement.tiers.push_back(std::move(host));
+  const uint64_t all_bytes = n.expert_bytes * static_cast<uint64_t>(n.experts);
+  placement.tiers.push_back(
+      {"drive", 0, {{"dense weights", n.dense_bytes}, {experts_text(n.experts, n.experts), all_bytes}}});
+  return placement;
+}
+
+}  // namespace moestro::planner

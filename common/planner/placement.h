@@ -1,0 +1,69 @@
+#pragma once
+// What lies in which memory.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/planner/model_sizes.h"
+
+namespace moestro::planner {
+
+/// What is there.
+struct Memories {
+  enum class Device : uint8_t {
+    kHost,         ///< the CPU: it computes from host memory
+    kExpertsOnly,  ///< an emulated device: its memory holds experts, everything else is in host memory
+    kWhole,        ///< a GPU: dense weights, KV cache and workspace are in its memory too
+  } device = Device::kHost;
+  uint64_t device_bytes = 0;            ///< that may be taken
+  uint64_t host_bytes = 0;              ///< that may be taken, by everything together
+  std::optional<uint64_t> arena_bytes = {};  ///< --dram: of that, for weights; nullopt: what is left
+};
+
+/// What a run takes in addition to experts.
+struct Needs {
+  uint64_t dense_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t workspace_bytes = 0;  ///< of the largest step, on the device that computes
+  uint64_t process_bytes = 0;    ///< of the host: code, heap, driver
+  uint64_t expert_bytes = 0;     ///< of one, in host memory and on the drive
+  uint64_t slot_bytes = 0;       ///< of one, on the device
+  int64_t experts = 0;           ///< of all layers
+};
+
+struct Part {
+  std::string what;
+  uint64_t bytes = 0;
+};
+
+struct Tier {
+  std::string name;             ///< "device memory", "host memory", "drive"
+  uint64_t capacity_bytes = 0;  ///< 0: not limited
+  std::vector<Part> parts;
+  uint64_t used_bytes() const;
+};
+
+struct Placement {
+  int64_t device_experts = 0;  ///< slots; 0 if the device has no memory of its own
+  int64_t host_experts = 0;    ///< in the arena
+  int64_t experts = 0;
+  uint64_t arena_bytes = 0;
+  std::vector<Tier> tiers;     ///< fastest first
+  /// Whether experts have to be read while it runs.
+  bool needs_drive() const { return host_experts < experts && device_experts < experts; }
+  double device_share() const { return share(device_experts); }
+  double host_share() const { return share(host_experts); }
+
+ private:
+  double share(int64_t held) const {
+    return experts > 0 ? static_cast<double>(held) / static_cast<double>(experts) : 0;
+  }
+};
+
+/// Gives experts what the other parts leave. kExhausted names the memory that is too small, its parts, and the least
+/// that would do.
+Result<Placement> place(const Needs& needs, const Memories& memories);
+
+}  // namespace moestro::planner

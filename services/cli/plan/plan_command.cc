@@ -1,0 +1,155 @@
+#include "services/cli/plan/plan_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/bench/model/model_shape.h"
+#include "services/cli/common/output.h"
+#include "services/cli/plan/plan_report.h"
+#include "services/command_line/command_line.h"
+
+namespace moestro::cli {
+namespace {
+
+using Kind = config::DeviceSpec::Kind;
+
+constexpr const char* kSchedulesToCome[] = {"auto", "expert-pipeline", "cgo"};
+
+Status check_schedule(const std::string& schedule) {
+  if (schedule == "layerwise") return Status::ok();
+  for (const char* name : kSchedulesToCome)
+    if (schedule == name) return unsupported("--schedule " + schedule + ": not there yet; layerwise is");
+  return invalid_argument("--schedule " + schedule + " is unknown; layerwise is there");
+}
+
+Result<std::optional<Hardware>> hardware_of(const PlanOptions& o) {
+  if (o.hardware.empty()) return std::optional<Hardware>();
+  auto hardware = read_hardware(o.hardware, o.device.starts_with("cuda"));
+  if (!hardware.is_ok()) return hardware.status().with_context("--hardware");
+  return std::optional<Hardware>(std::move(*hardware));
+}
+
+Result<std::string> run_plan(const PlanOptions& o) {
+  MOESTRO_RETURN_IF_ERROR(check_schedule(o.schedule));
+  MOESTRO_ASSIGN_OR_RETURN(const std::optional<Hardware> file, hardware_of(o));
+  const Hardware* const hardware = file ? &*file : nullptr;
+  MOESTRO_ASSIGN_OR_RETURN(const PlannedModel model, read_planned_model(o));
+  MOESTRO_ASSIGN_OR_RETURN(const PlannedMemory memory, plan_memory(o, model, hardware));
+  // What does not fit is refused before anything is measured.
+  MOESTRO_ASSIGN_OR_RETURN(const planner::Placement placement, planner::place(memory.needs, memory.memories));
+  MOESTRO_ASSIGN_OR_RETURN(const PlannedRates rates,
+                           plan_rates(o, model, memory, hardware, placement.needs_drive()));
+  planner::PlanInput input{.sizes = model.sizes,
+                           .rates = rates.rates,
+                           .memories = memory.memories,
+                           .needs = memory.needs,
+                           .workload = {o.prompt, o.generate, o.sequences, o.step_tokens},
+                           .prefetch = o.prefetch,
+                           .device_hits = o.hits,
+                           .foreseen = o.foreseen};
+  MOESTRO_ASSIGN_OR_RETURN(const planner::Plan plan, planner::make_plan(input));
+  const PlanReport report{o, model, memory, rates, plan};
+  if (!o.json) return plan_text(report);
+  return plan_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+void add_model_options(command_line::App& plan, PlanOptions& o) {
+  plan.add_option("--model", o.pack, "Pack of the model")->type_name("PACK");
+  plan.add_option("--shape,--config", o.shape,
+                  "Instead of --model: a Hugging Face config.json or its folder, or the name of a shape of `moestro "
+                  "bench model`. Nothing else of the model has to be there")
+      ->type_name("CONFIG.JSON|NAME");
+  plan.add_option("--experts", o.experts,
+                  "Precision of the experts: bf16, bf16-12bit, f16, f32, int8 or int4. Default: the pack's first, or "
+                  "bf16")
+      ->type_name("DTYPE");
+  plan.add_option("--dense", o.dense, "With --shape: precision of all other weights. Default: bf16")
+      ->type_name("DTYPE");
+  plan.add_option("--kv-dtype", o.kv_dtype, "Precision of the KV cache: f32, bf16, f16 or int8")
+      ->capture_default_str()
+      ->type_name("DTYPE");
+}
+
+void add_machine_options(command_line::App& plan, PlanOptions& o) {
+  const char* const group = "Machine";
+  plan.add_option("--device", o.device, "Device to compute on, as for `moestro up`. cuda needs --hardware")
+      ->capture_default_str()
+      ->type_name("DEVICE")
+      ->group(group);
+  plan.add_option("--vram", o.vram, "Device memory to use. Default: all of the card's, or the emulated device's vram")
+      ->type_name("SIZE")
+      ->group(group);
+  plan.add_option("--dram", o.dram, "Host memory for weights, as for `moestro up`. Default: what is left")
+      ->type_name("SIZE")
+      ->group(group);
+  plan.add_option("--hardware", o.hardware,
+                  "Rates and memories from a file as in configs/hardware. Default: this machine's, which are measured "
+                  "in some seconds and kept")
+      ->type_name("FILE.yaml")
+      ->group(group);
+  plan.add_option("--threads", o.threads, "Threads that compute. Default: one per core")
+      ->check(command_line::Range(1, 1024))
+      ->type_name("N")
+      ->group(group);
+  plan.add_flag("--measure", o.measure, "Measure again, although rates of an earlier measurement are there")
+      ->group(group);
+}
+
+void add_workload_options(command_line::App& plan, PlanOptions& o) {
+  const char* const group = "Workload";
+  const auto count = [&](const char* flag, int64_t& variable, int64_t most, const char* help) {
+    plan.add_option(flag, variable, help)
+        ->check(command_line::Range(int64_t{1}, most))
+        ->capture_default_str()
+        ->type_name("N")
+        ->group(group);
+  };
+  count("--prompt", o.prompt, 1 << 24, "Tokens of each prompt");
+  count("--generate", o.generate, 1 << 24, "Tokens that each sequence generates");
+  count("--sequences", o.sequences, 65536, "Sequences that run at once");
+  count("--step-tokens", o.step_tokens, 65536, "Most tokens in one step");
+  plan.add_option("--schedule", o.schedule, "Schedule of a step: layerwise")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->group(group);
+  plan.add_flag("!--no-prefetch", o.prefetch, "Bring no expert before it is needed")->group(group);
+  plan.add_option("--hits", o.hits,
+                  "Measured share of the experts decoding uses that are on the device, as from `moestro top` or "
+                  "`moestro replay`. Default: the resident share")
+      ->check(command_line::Range(0.0, 1.0))
+      ->type_name("SHARE")
+      ->group(group);
+  plan.add_option("--foreseen", o.foreseen,
+                  "Share of the missing experts that are foreseen in time. Default: what even routing makes certain")
+      ->check(command_line::Range(0.0, 1.0))
+      ->type_name("SHARE")
+      ->group(group);
+}
+
+}  // namespace
+
+void add_plan_command(command_line::App& app, CommandResult& result) {
+  command_line::App* plan =
+      app.add_subcommand("plan", "Say whether a model fits, how fast it will be, and what limits it");
+  auto o = std::make_shared<PlanOptions>();
+  add_model_options(*plan, *o);
+  add_machine_options(*plan, *o);
+  add_workload_options(*plan, *o);
+  plan->add_flag("--json", o->json, "Print the result as JSON");
+  plan->footer(
+      "Examples:\n"
+      "  moestro plan --model packs/qwen3 --dram 24GiB\n"
+      "  moestro plan --shape config.json --experts int4 --device cuda --hardware configs/hardware/l4.yaml "
+      "--dram 64GiB");
+  plan->callback([o, &result] {
+    const auto text = run_plan(*o);
+    if (text.is_ok()) return static_cast<void>(std::fputs(text->c_str(), stdout));
+    const Code code = text.status().code();
+    const bool usage = code == Code::kInvalidArgument || code == Code::kUnsupported;
+    fail(result, text.status(), usage ? kExitUsage : kExitFailed);
+  });
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,112 @@
+#include "services/cli/plan/plan_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "services/cli/bench/model/model_shape.h"
+
+namespace moestro::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uintmax_t kConfigBytesMax = 4 << 20;
+
+Result<DType> precision(const char* flag, const std::string& text, DType otherwise) {
+  if (text.empty()) return otherwise;
+  auto parsed = parse_dtype(text);
+  if (!parsed.is_ok()) return parsed.status().with_context(flag);
+  return parsed;
+}
+
+Result<std::string> read_config(const fs::path& path) {
+  std::error_code error;
+  const uintmax_t bytes = fs::file_size(path, error);
+  if (error) return not_found("--shape: cannot read " + path.string() + ": " + error.message());
+  if (bytes > kConfigBytesMax) return invalid_argument("--shape: " + path.string() + " is too large for a config.json");
+  std::ifstream in(path, std::ios::binary);
+  std::string text(bytes, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(bytes));
+  if (!in) return io_error("--shape: cannot read " + path.string());
+  return text;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+Result<PlannedModel> read_shape(const PlanOptions& o, DType kv) {
+  PlannedModel model;
+  std::error_code error;
+  if (const auto named = model_shape(o.shape)) {
+    model.name = o.shape;
+    model.config_json = cli::config_json(*named);
+  } else if (fs::exists(o.shape, error)) {
+    const fs::path path = fs::is_directory(o.shape, error) ? fs::path(o.shape) / "config.json" : fs::path(o.shape);
+    model.name = path.string();
+    MOESTRO_ASSIGN_OR_RETURN(model.config_json, read_config(path));
+  } else {
+    return not_found("--shape " + o.shape + " is neither a file nor one of " + joined(model_shape_names()));
+  }
+  auto description = model::describe_model(model.config_json, "");
+  if (!description.is_ok()) return description.status().with_context("--shape " + o.shape);
+  model.description = std::move(*description);
+  MOESTRO_ASSIGN_OR_RETURN(const DType experts, precision("--experts", o.experts, DType::kBF16));
+  MOESTRO_ASSIGN_OR_RETURN(const DType dense, precision("--dense", o.dense, DType::kBF16));
+  MOESTRO_ASSIGN_OR_RETURN(model.sizes, planner::model_sizes(model.description, {experts, dense, kv}));
+  return model;
+}
+
+Result<DType> experts_of(const store::Manifest& manifest, const std::string& asked) {
+  const std::vector<DType>& held = manifest.expert_precisions;
+  if (held.empty()) return unsupported("this model has no experts");
+  MOESTRO_ASSIGN_OR_RETURN(const DType experts, precision("--experts", asked, held.front()));
+  if (std::ranges::find(held, experts) != held.end()) return experts;
+  std::vector<std::string> names;
+  for (const DType d : held) names.emplace_back(dtype_name(d));
+  return invalid_argument("--experts " + asked + ": this pack has " + joined(names));
+}
+
+/// Of the matrices of attention, which are in every layer.
+DType dense_of(const store::Manifest& manifest) {
+  for (const store::PackedTensor& t : manifest.tensors)
+    if (t.name.ends_with(".attn.q.weight")) return t.dtype;
+  return DType::kBF16;
+}
+
+Result<PlannedModel> read_pack(const PlanOptions& o, DType kv) {
+  PlannedModel model;
+  MOESTRO_ASSIGN_OR_RETURN(model.manifest, store::open_pack(o.pack));
+  const store::Manifest& manifest = *model.manifest;
+  model.name = manifest.model_name, model.config_json = manifest.config_json;
+  if (!o.dense.empty()) return invalid_argument("--dense goes with --shape; a pack has its own dense weights");
+  auto description = model::describe_model(manifest.config_json, manifest.generation_config_json);
+  if (!description.is_ok()) return description.status().with_context(o.pack);
+  model.description = std::move(*description);
+  MOESTRO_ASSIGN_OR_RETURN(const DType experts, experts_of(manifest, o.experts));
+  MOESTRO_ASSIGN_OR_RETURN(model.sizes, planner::model_sizes(model.description, {experts, dense_of(manifest), kv}));
+  model.sizes.dense_bytes = 0;
+  for (const store::Blob& blob : manifest.blobs)
+    if (blob.kind == store::BlobKind::kDense) model.sizes.dense_bytes += blob.length;
+  return model;
+}
+
+}  // namespace
+
+Result<PlannedModel> read_planned_model(const PlanOptions& o) {
+  MOESTRO_ASSIGN_OR_RETURN(const DType kv, precision("--kv-dtype", o.kv_dtype, DType::kF32));
+  if (o.pack.empty() == o.shape.empty())
+    return invalid_argument("give either --model PACK, or --shape with a config.json or the name of a shape");
+  MOESTRO_ASSIGN_OR_RETURN(PlannedModel model, o.pack.empty() ? read_shape(o, kv) : read_pack(o, kv));
+  const int64_t length = o.prompt + o.generate;
+  if (length > model.sizes.max_position)
+    return invalid_argument("--prompt " + std::to_string(o.prompt) + " + --generate " + std::to_string(o.generate) +
+                            " = " + std::to_string(length) + " is more than the model's context of " +
+                            std::to_string(model.sizes.max_position) + " tokens");
+  return model;
+}
+
+}  // namespace moestro::cli

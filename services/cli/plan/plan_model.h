@@ -1,0 +1,24 @@
+#pragma once
+// The model of a plan: from a pack, or from a shape alone.
+
+#include <optional>
+#include <string>
+
+#include "common/planner/model_sizes.h"
+#include "services/cli/plan/plan_options.h"
+#include "store/pack/manifest.h"
+
+namespace moestro::cli {
+
+struct PlannedModel {
+  std::string name;         ///< for people
+  std::string config_json;
+  model::ModelDescription description;
+  planner::ModelSizes sizes;
+  std::optional<store::Manifest> manifest;  ///< absent: a shape
+};
+
+/// kInvalidArgument, kNotFound, kCorrupt and kUnsupported name the flag or the file.
+Result<PlannedModel> read_planned_model(const PlanOptions& options);
+
+}  // namespace moestro::cli

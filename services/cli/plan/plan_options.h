@@ -1,0 +1,21 @@
+#pragma once
+// The flags of `moestro plan`, as given.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace moestro::cli {
+
+struct PlanOptions {
+  std::string pack, shape;         ///< one of them; shape: a name, a config.json or its folder
+  std::string experts, dense;      ///< empty: the pack's first; bf16
+  std::string kv_dtype = "f32";
+  std::string device = "cpu", vram, dram, hardware, schedule = "layerwise";
+  int64_t prompt = 512, generate = 128, sequences = 1, step_tokens = 512;
+  int threads = 0;                 ///< 0: one per core
+  bool prefetch = true, measure = false, json = false;
+  std::optional<double> hits, foreseen;
+};
+
+}  // namespace moestro::cli

@@ -1,0 +1,226 @@
+#include "services/cli/plan/plan_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "common/config/units.h"
+#include "services/cli/common/output.h"
+
+namespace moestro::cli {
+namespace {
+
+using config::readable_size;
+using Json = nlohmann::ordered_json;
+using planner::Lane;
+using planner::Phase;
+using Kind = config::DeviceSpec::Kind;
+
+constexpr Lane kLanes[] = {Lane::kCompute, Lane::kLink, Lane::kDrive};
+
+bool there(const PlanReport& r, Lane lane) {
+  if (lane == Lane::kLink) return r.memory.device.kind != Kind::kCpu;
+  return lane == Lane::kCompute || r.plan.placement.needs_drive();
+}
+
+std::string lane_text(const PlanReport& r, Lane lane) {
+  if (lane == Lane::kCompute) return r.memory.device.kind == Kind::kCuda ? "GPU" : "CPU";
+  return std::string(planner::lane_name(lane));
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds < 0.1) return printed("%.3g ms", 1e3 * seconds);
+  return seconds < 120 ? printed("%.3g s", seconds) : seconds < 7200 ? printed("%.1f min", seconds / 60)
+                                                                    : printed("%.1f h", seconds / 3600);
+}
+
+std::string rate_text(double per_s) { return printed(per_s < 100 ? "%.3g" : "%.0f", per_s); }
+
+std::string dtype_text(DType dtype) { return std::string(dtype_name(dtype)); }
+
+std::string head_text(const PlanReport& r) {
+  const planner::ModelSizes& s = r.model.sizes;
+  const planner::Precisions& p = s.precisions;
+  const PlanOptions& o = r.options;
+  return printed("%.200s: %lld layers of %lld experts (%lld a token)\n", one_line(r.model.name).c_str(),
+                 static_cast<long long>(s.layers.size()), static_cast<long long>(s.experts),
+                 static_cast<long long>(s.top_k)) +
+         "experts " + dtype_text(p.experts) + " (" + readable_size(s.expert_bytes) + " each), dense weights " +
+         dtype_text(p.dense) + ", KV " + dtype_text(p.kv) + " (" +
+         readable_size(static_cast<uint64_t>(s.kv_bytes_per_token())) + " a token)\n" +
+         printed("%s, prompt %lld, generate %lld, schedule layerwise, prefetch %s, device %.200s\n",
+                 counted(static_cast<uint64_t>(o.sequences), "sequence").c_str(), static_cast<long long>(o.prompt),
+                 static_cast<long long>(o.generate), o.prefetch ? "on" : "off", one_line(o.device).c_str());
+}
+
+std::string tiers_text(const PlanReport& r) {
+  std::string text = printed("\n%-14s %10s  %s\n", "memory", "bytes", "what lies there");
+  for (const planner::Tier& tier : r.plan.placement.tiers) {
+    const std::string of = tier.capacity_bytes > 0 ? " of " + readable_size(tier.capacity_bytes) : "";
+    std::string name = tier.name;
+    for (const planner::Part& part : tier.parts) {
+      if (part.bytes == 0 && !part.what.ends_with("experts")) continue;
+      text += printed("%-14s %10s  %s\n", name.c_str(), readable_size(part.bytes).c_str(), part.what.c_str());
+      name.clear();
+    }
+    text += printed("%-14s %10s  in all%s\n", name.c_str(), readable_size(tier.used_bytes()).c_str(), of.c_str());
+  }
+  return text;
+}
+
+std::string bound_text(const PlanReport& r, const planner::StepForecast& f) {
+  std::string text = "bound by the " + lane_text(r, f.bound());
+  if (f.bound() == Lane::kCompute) text += f.reads_bound() ? " (reading weights and cache)" : " (computing)";
+  std::string idle;
+  for (const Lane lane : kLanes)
+    if (there(r, lane))
+      idle += (idle.empty() ? "" : ", ") + lane_text(r, lane) + printed(" %.0f %%", 100 * std::max(0.0, f.idle(lane)));
+  return text + "; idle: " + idle;
+}
+
+std::string phase_text(const PlanReport& r, const char* name, const Phase& phase) {
+  const planner::StepForecast& f = phase.forecast;
+  std::string text = printed("%-8s %8s tokens/s  ", name, rate_text(phase.tokens_per_s()).c_str()) +
+                     seconds_text(f.seconds) + " a step of " + rate_text(phase.step.rows) + "; " +
+                     bound_text(r, f) + "\n";
+  if (f.most_seconds > 1.02 * f.least_seconds) {
+    const auto at = [&](double seconds) { return rate_text(phase.tokens_per_s() * f.seconds / seconds); };
+    text += printed("%-8s %8s tokens/s  %s\n", "", (at(f.most_seconds) + "-" + at(f.least_seconds)).c_str(),
+                    "if no missing expert is foreseen, and if all are");
+  }
+  return text;
+}
+
+std::string change(double to, double from) { return printed("%+.1f %%", from > 0 ? 100 * (to / from - 1) : 0.0); }
+
+std::string what_ifs_text(const PlanReport& r) {
+  std::string text = printed("\n%-28s %10s %10s %10s\n", "with", "prompt", "decode", "all");
+  for (const planner::WhatIf& w : r.plan.what_ifs)
+    text += printed("%-28s %10s %10s %10s\n", w.what.c_str(),
+                    change(w.prompt_tokens_per_s, r.plan.prompt.tokens_per_s()).c_str(),
+                    change(w.decode_tokens_per_s, r.plan.decode.tokens_per_s()).c_str(),
+                    seconds_text(w.seconds).c_str());
+  return text;
+}
+
+Json phase_json(const PlanReport& r, const Phase& phase) {
+  const planner::StepForecast& f = phase.forecast;
+  Json lanes = Json::object();
+  for (const Lane lane : kLanes)
+    if (there(r, lane))
+      lanes[std::string(planner::lane_name(lane))] = {{"busy_s", f.busy(lane)}, {"idle", std::max(0.0, f.idle(lane))}};
+  return {{"tokens", phase.tokens},
+          {"seconds", phase.seconds},
+          {"tokens_per_s", phase.tokens_per_s()},
+          {"step_rows", phase.step.rows},
+          {"context", phase.step.context},
+          {"step_s", f.seconds},
+          {"step_s_if_all_is_foreseen", f.least_seconds},
+          {"step_s_if_nothing_is_foreseen", f.most_seconds},
+          {"bound", planner::lane_name(f.bound())},
+          {"reads_bound", f.reads_bound()},
+          {"lanes", std::move(lanes)},
+          {"attention_s", f.attention_seconds},
+          {"experts_s", f.expert_seconds},
+          {"head_s", f.head_seconds},
+          {"experts_used_per_layer", f.experts_used},
+          {"link_bytes_per_step", f.link_bytes},
+          {"drive_bytes_per_step", f.drive_bytes}};
+}
+
+Json tiers_json(const planner::Placement& placement) {
+  Json tiers = Json::array();
+  for (const planner::Tier& tier : placement.tiers) {
+    Json parts = Json::array();
+    for (const planner::Part& part : tier.parts) parts.push_back({{"what", part.what}, {"bytes", part.bytes}});
+    Json one = {{"name", tier.name}, {"bytes", tier.used_bytes()}, {"capacity_bytes", nullptr}, {"parts", parts}};
+    if (tier.capacity_bytes > 0) one["capacity_bytes"] = tier.capacity_bytes;
+    tiers.push_back(std::move(one));
+  }
+  return tiers;
+}
+
+Json model_json(const PlannedModel& model) {
+  const planner::ModelSizes& s = model.sizes;
+  return {{"name", model.name},
+          {"architecture", model.description.spec.architecture},
+          {"layers", s.layers.size()},
+          {"moe_layers", s.moe_layers},
+          {"experts_per_layer", s.experts},
+          {"top_k", s.top_k},
+          {"experts", dtype_name(s.precisions.experts)},
+          {"dense", dtype_name(s.precisions.dense)},
+          {"kv_dtype", dtype_name(s.precisions.kv)},
+          {"expert_bytes", s.expert_bytes},
+          {"experts_bytes", s.experts_bytes()},
+          {"dense_bytes", s.dense_bytes},
+          {"kv_bytes_per_token", s.kv_bytes_per_token()}};
+}
+
+}  // namespace
+
+std::vector<std::string> plan_assumptions(const PlanReport& r) {
+  std::vector<std::string> all;
+  all.push_back("every expert is as likely as any other; trained routers use fewer at once");
+  all.push_back("a prompt's attention is counted as its operations alone, in steps of " +
+                std::to_string(r.options.step_tokens) + " tokens; all prompts come before decoding");
+  if (r.memory.device.kind != Kind::kCpu)
+    all.push_back(r.options.hits ? "prompts find on the device the resident share of experts, decoding --hits"
+                                 : "the device holds what is used as often as anything else; --hits gives a measured "
+                                   "share");
+  if (r.plan.placement.needs_drive())
+    all.push_back("host memory has its share of any experts, also of those that the device lacks");
+  if (r.options.prefetch && !r.options.foreseen)
+    all.push_back("only what even routing makes certain is foreseen; --foreseen gives a measured share");
+  if (r.memory.device.kind == Kind::kCuda)
+    all.push_back("kernels reach 80 % of the peaks in the hardware file; launches take no time, and no expert is "
+                  "computed on the host");
+  if (r.memory.device.kind == Kind::kEmulated)
+    all.push_back("copies of the emulated link take none of the CPU's memory bandwidth");
+  all.push_back("HTTP, tokenizer, sampling beyond the head, and other processes take no time");
+  return all;
+}
+
+std::string plan_text(const PlanReport& r) {
+  std::string text = head_text(r) + tiers_text(r) + "\n";
+  text += phase_text(r, "prompt", r.plan.prompt) + phase_text(r, "decode", r.plan.decode);
+  text += "all of it in " + seconds_text(r.plan.seconds()) + "\n" + what_ifs_text(r);
+  text += "\nrates: " + r.rates.source + "; host memory: " + r.memory.host + "\nassumed:\n";
+  for (const std::string& line : plan_assumptions(r)) text += "- " + line + "\n";
+  return text;
+}
+
+Json plan_json(const PlanReport& r) {
+  const PlanOptions& o = r.options;
+  const planner::Placement& placement = r.plan.placement;
+  Json json = {{"model", model_json(r.model)},
+               {"schedule", o.schedule},
+               {"prefetch", o.prefetch},
+               {"device", o.device},
+               {"workload",
+                {{"prompt", o.prompt},
+                 {"generate", o.generate},
+                 {"sequences", o.sequences},
+                 {"step_tokens", o.step_tokens}}}};
+  json["placement"] = {{"experts", placement.experts},
+                       {"device_experts", placement.device_experts},
+                       {"host_experts", placement.host_experts},
+                       {"arena_bytes", placement.arena_bytes}};
+  json["tiers"] = tiers_json(placement);
+  json["rates"] = {{"source", r.rates.source}, {"link_bytes_per_s", nullptr}, {"drive_bytes_per_s", nullptr}};
+  if (r.rates.rates.link_bytes_per_s) json["rates"]["link_bytes_per_s"] = *r.rates.rates.link_bytes_per_s;
+  if (r.rates.rates.drive_bytes_per_s) json["rates"]["drive_bytes_per_s"] = *r.rates.rates.drive_bytes_per_s;
+  json["prompt"] = phase_json(r, r.plan.prompt);
+  json["decode"] = phase_json(r, r.plan.decode);
+  json["seconds"] = r.plan.seconds();
+  json["what_ifs"] = Json::array();
+  for (const planner::WhatIf& w : r.plan.what_ifs)
+    json["what_ifs"].push_back({{"what", w.what},
+                                {"prompt_tokens_per_s", w.prompt_tokens_per_s},
+                                {"decode_tokens_per_s", w.decode_tokens_per_s},
+                                {"seconds", w.seconds}});
+  json["assumptions"] = plan_assumptions(r);
+  return json;
+}
+
+}  // namespace moestro::cli

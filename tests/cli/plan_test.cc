@@ -1,0 +1,259 @@
+// `moestro plan`: what it prints and what it refuses, and the rates that it keeps.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/plan/rates_cache.h"
+#include "tests/cli/run_moestro.h"
+#include "tests/cli/temp_dir.h"
+#include "tests/support/places.h"
+
+namespace moestro::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+/// A host that is no one's, so that nothing here depends on the machine.
+constexpr const char* kHost =
+    "host:\n  memory: 200GiB\n  memory_gbps: 100\n  tflops: 2\n  drive_gbps: 5\n"
+    "device:\n  memory: 24GiB\n  memory_gbps: 1000\n  tflops: 100\n  link_gbps: 25\n";
+
+class PlanCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_file(hardware(), kHost);
+    ::setenv("XDG_STATE_HOME", (dir_ / "state").c_str(), 1);
+  }
+  void TearDown() override { ::unsetenv("XDG_STATE_HOME"); }
+
+  std::string hardware() const { return (dir_ / "host.yaml").string(); }
+  Ran plan(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "plan");
+    return run_moestro(arguments);
+  }
+  /// Of Mixtral-8x7B on that host.
+  json planned(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.end(), {"--shape", "mixtral-8x7b", "--hardware", hardware(), "--json"});
+    const Ran ran = plan(std::move(arguments));
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return ran.exit_code == 0 ? json::parse(ran.out) : json();
+  }
+  /// One line on stderr, nothing on stdout.
+  void expect_refused(const std::vector<std::string>& arguments, int exit_code, const std::string& why) const {
+    const Ran ran = plan(arguments);
+    EXPECT_EQ(ran.exit_code, exit_code) << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(why));
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    EXPECT_EQ(ran.out, "");
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(PlanCommand, OfACardThatIsNotHere) {
+  const json plan = planned({"--device", "cuda", "--kv-dtype", "bf16"});
+  EXPECT_EQ(plan["model"]["expert_bytes"], 3 * 4096 * 14336 * 2);
+  EXPECT_EQ(plan["model"]["kv_bytes_per_token"], 2 * 32 * 8 * 128 * 2);
+  EXPECT_EQ(plan["placement"]["host_experts"], 256);
+  EXPECT_GT(plan["placement"]["device_experts"], 40);
+  EXPECT_LT(plan["placement"]["device_experts"], 70) << "24 GiB, less dense weights, cache and workspace";
+  EXPECT_EQ(plan["decode"]["bound"], "link");
+  EXPECT_EQ(plan["tiers"].size(), 3u);
+  const double now = plan["decode"]["tokens_per_s"];
+  ASSERT_EQ(plan["what_ifs"].size(), 4u);
+  EXPECT_EQ(plan["what_ifs"][2]["what"], "a link twice as fast");
+  EXPECT_GT(plan["what_ifs"][2]["decode_tokens_per_s"], 1.5 * now);
+  EXPECT_GT(plan["what_ifs"][0]["decode_tokens_per_s"], now);
+  EXPECT_EQ(plan["what_ifs"][3]["decode_tokens_per_s"], now) << "the drive has nothing to do";
+  // By hand: what is missing of two experts a layer, over the link.
+  const double share = plan["placement"]["device_experts"].get<double>() / 256;
+  const double link = 32 * 2 * (1 - share) * (3.0 * 4096 * 14336 * 2 / 25e9 + 10e-6);
+  EXPECT_NEAR(plan["decode"]["lanes"]["link"]["busy_s"], link, 0.01 * link);
+}
+
+TEST_F(PlanCommand, TextNamesBytesForecastAndWhatWouldHelp) {
+  const Ran ran = plan({"--shape", "mixtral-8x7b", "--hardware", hardware(), "--device", "cuda"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  for (const char* text : {"device memory", "256 of 256 experts", "bound by the link", "1 GiB more device memory",
+                           "assumed:"})
+    EXPECT_THAT(ran.out, HasSubstr(text));
+  EXPECT_EQ(ran.err, "") << "nothing was measured";
+}
+
+TEST_F(PlanCommand, ADriveIsUsedWhereHostMemoryIsTooSmall) {
+  const json plan = planned({"--dram", "48GiB", "--sequences", "64"});
+  EXPECT_LT(plan["placement"]["host_experts"], 256);
+  EXPECT_EQ(plan["decode"]["bound"], "drive");
+  EXPECT_GT(plan["decode"]["drive_bytes_per_step"], 0);
+  EXPECT_EQ(plan["tiers"].size(), 2u);
+  const json small = planned({"--dram", "24GiB", "--sequences", "64"});
+  EXPECT_LT(small["decode"]["tokens_per_s"], plan["decode"]["tokens_per_s"]);
+}
+
+TEST_F(PlanCommand, PrefetchAndHitsCount) {
+  const double even = planned({"--device", "cuda"})["decode"]["tokens_per_s"];
+  EXPECT_GT(planned({"--device", "cuda", "--hits", "0.8"})["decode"]["tokens_per_s"], even);
+  EXPECT_LT(planned({"--device", "cuda", "--no-prefetch"})["decode"]["tokens_per_s"], even);
+  EXPECT_GE(planned({"--device", "cuda", "--foreseen", "1"})["decode"]["tokens_per_s"], even);
+}
+
+TEST_F(PlanCommand, AnEmulatedDeviceHasItsOwnLink) {
+  const json plan = planned({"--device", "emulated:vram=20GiB,link=10GB/s"});
+  EXPECT_EQ(plan["rates"]["link_bytes_per_s"], 10e9);
+  EXPECT_EQ(plan["placement"]["device_experts"], (20ll << 30) / (3ll * 4096 * 14336 * 2));
+}
+
+TEST_F(PlanCommand, WhatCannotFitIsRefusedWithTheLeastThatWould) {
+  const std::vector<std::string> model{"--shape", "mixtral-8x7b", "--hardware", hardware()};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), model.begin(), model.end());
+    return more;
+  };
+  expect_refused(with({"--dram", "3GiB"}), 1, "does not fit: --dram of 3.00 GiB is too small; the least is 3");
+  expect_refused(with({"--device", "cuda", "--vram", "2GiB"}), 1, "device memory of 2.00 GiB is too small");
+  expect_refused(with({"--device", "emulated:vram=100MiB,link=10GB/s"}), 1, "device memory of 100 MiB is too small");
+  expect_refused(with({"--sequences", "65536", "--prompt", "16384"}), 1, "host memory");
+}
+
+TEST_F(PlanCommand, WrongLinesAreRefusedInOneLine) {
+  const std::vector<std::string> model{"--shape", "mixtral-8x7b", "--hardware", hardware()};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), model.begin(), model.end());
+    return more;
+  };
+  expect_refused(with({"--schedule", "expert-pipeline"}), 2, "--schedule expert-pipeline: not there yet");
+  expect_refused(with({"--schedule", "cgo"}), 2, "--schedule cgo: not there yet");
+  expect_refused(with({"--schedule", "fast"}), 2, "--schedule fast is unknown");
+  expect_refused(with({"--dram", "much"}), 2, "--dram: ");
+  expect_refused(with({"--vram", "4GiB"}), 2, "--vram goes with");
+  expect_refused(with({"--vram", "0", "--device", "cuda"}), 2, "more than nothing");
+  expect_refused(with({"--device", "gpu"}), 2, "--device");
+  expect_refused(with({"--experts", "int5"}), 2, "--experts");
+  expect_refused(with({"--kv-dtype", "int4"}), 2, "int4");
+  expect_refused(with({"--prompt", "40000"}), 2, "more than the model's context of 32768 tokens");
+  expect_refused({"--hardware", hardware()}, 2, "--model PACK");
+  expect_refused({"--shape", "mixtral-8x7b", "--device", "cuda"}, 2, "needs --hardware");
+}
+
+TEST_F(PlanCommand, AShapeThatIsNoneIsRefusedByName) {
+  expect_refused({"--shape", "no-such-model", "--hardware", hardware()}, 1, "neither a file nor one of");
+  const auto refused = [&](const std::string& config, const std::string& why) {
+    const fs::path path = dir_ / "config.json";
+    write_file(path, config);
+    const Ran ran = plan({"--shape", path.string(), "--hardware", hardware()});
+    EXPECT_NE(ran.exit_code, 0) << config;
+    EXPECT_THAT(ran.err, AllOf(HasSubstr("--shape"), HasSubstr(why))) << config;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  };
+  refused("", "JSON");
+  refused(R"({"architectures": ["LlamaForCausalLM"]})", "LlamaForCausalLM");
+  refused(R"({"architectures": ["MixtralForCausalLM"], "hidden_size": 4096})", "is missing");
+}
+
+TEST_F(PlanCommand, AFolderOfACheckpointIsEnough) {
+  const fs::path demo = source_dir() / "models" / "demo";
+  const Ran ran = plan({"--shape", demo.string(), "--hardware", hardware(), "--json", "--prompt", "32", "--generate",
+                        "32"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_GT(json::parse(ran.out)["decode"]["tokens_per_s"], 0);
+}
+
+TEST_F(PlanCommand, AHardwareFileWithoutANeededRateIsRefused) {
+  const fs::path file = dir_ / "some.yaml";
+  const auto err = [&](const std::string& yaml, std::vector<std::string> more) {
+    write_file(file, yaml);
+    more.insert(more.end(), {"--shape", "mixtral-8x7b", "--hardware", file.string()});
+    const Ran ran = plan(more);
+    EXPECT_EQ(ran.exit_code, 2) << yaml;
+    return ran.err;
+  };
+  const std::string memory = "host:\n  memory: 200GiB\n";
+  EXPECT_THAT(err(memory, {}), HasSubstr("host.memory_gbps is missing"));
+  EXPECT_THAT(err(memory + "  memory_gbps: 100\n", {}), HasSubstr("host.tflops is missing"));
+  EXPECT_THAT(err(memory + "  memory_gbps: 100\n  tflops: 2\n", {"--dram", "48GiB"}),
+              HasSubstr("host.drive_gbps is missing"));
+  EXPECT_THAT(err(memory, {"--device", "cuda"}), HasSubstr("device.memory is missing"));
+  EXPECT_THAT(err(memory + "  memory_gbps: -1\n", {}), HasSubstr("memory_gbps"));
+  EXPECT_THAT(err("hots:\n  memory: 1GiB\n", {}), HasSubstr("hots"));
+}
+
+TEST_F(PlanCommand, EveryCardThatIsThere) {
+  for (const auto& entry : fs::directory_iterator(source_dir() / "configs/hardware")) {
+    const Ran ran = plan({"--shape", "mixtral-8x7b", "--experts", "int4", "--device", "cuda", "--dram", "80GiB",
+                          "--hardware", entry.path().string()});
+    EXPECT_EQ(ran.exit_code, 0) << entry.path() << ": " << ran.err;
+  }
+}
+
+TEST_F(PlanCommand, MeasuresOnceAndKeepsIt) {
+  const std::vector<std::string> small{"--shape", (source_dir() / "models" / "demo").string(), "--prompt", "16",
+                                       "--generate", "16", "--json"};
+  const Ran first = plan(small);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(json::parse(first.out)["rates"]["source"], "measured on this machine");
+  const Ran second = plan(small);
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(json::parse(second.out)["rates"]["source"].get<std::string>(), HasSubstr("measured earlier"));
+  EXPECT_EQ(json::parse(second.out)["decode"], json::parse(first.out)["decode"]);
+  EXPECT_EQ(second.err, "");
+  for (const auto& entry : fs::directory_iterator(dir_ / "state" / "moestro" / ".rates"))
+    write_file(entry.path(), "{\"version\": 1");
+  const Ran third = plan(small);
+  ASSERT_EQ(third.exit_code, 0) << third.err;
+  EXPECT_EQ(json::parse(third.out)["rates"]["source"], "measured on this machine") << "a damaged file is as none";
+}
+
+TEST_F(PlanCommand, OfAPack) {
+  const fs::path pack = dir_ / "pack";
+  const Ran packed = run_moestro({"pack", (source_dir() / "models" / "demo").string(), "-o", pack.string()});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  const std::vector<std::string> arguments{"--model",    pack.string(), "--hardware", hardware(), "--prompt", "32",
+                                           "--generate", "32",          "--json"};
+  const Ran ran = plan(arguments);
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json of_pack = json::parse(ran.out);
+  const Ran of_shape = plan({"--shape", (source_dir() / "models" / "demo").string(), "--hardware", hardware(),
+                             "--prompt", "32", "--generate", "32", "--json"});
+  ASSERT_EQ(of_shape.exit_code, 0) << of_shape.err;
+  const json shape = json::parse(of_shape.out)["model"];
+  EXPECT_EQ(of_pack["model"]["expert_bytes"], shape["expert_bytes"]);
+  const double dense = of_pack["model"]["dense_bytes"];
+  EXPECT_NEAR(shape["dense_bytes"].get<double>(), dense, 4096.0 * (of_pack["model"]["layers"].get<double>() + 2))
+      << "a pack's blobs end at pages";
+  expect_refused({"--model", pack.string(), "--dense", "int8", "--hardware", hardware()}, 2, "--dense goes with");
+
+  fs::resize_file(pack / "manifest", fs::file_size(pack / "manifest") / 2);
+  expect_refused(arguments, 1, "manifest");
+  expect_refused({"--model", (dir_ / "none").string()}, 1, "none");
+}
+
+TEST(RatesCache, KeepsRatesByTheirKey) {
+  TempDir dir;
+  planner::Rates rates;
+  rates.dense = planner::ProductCurve({{1, 1e-12}, {8, 2e-12}});
+  rates.experts = rates.router = rates.dense;
+  rates.kv_bytes_per_s = 1e10, rates.attention_operations_per_s = 1e11, rates.call_s = 1e-6, rates.float_s = 1e-9;
+  const cli::RatesCache cache(dir.path(), "this");
+  EXPECT_FALSE(cache.read().has_value());
+  ASSERT_TRUE(cache.write(rates).is_ok());
+  const auto read = cache.read();
+  ASSERT_TRUE(read.has_value());
+  EXPECT_DOUBLE_EQ(read->experts.seconds(4, 1), rates.experts.seconds(4, 1));
+  EXPECT_FALSE(read->drive_bytes_per_s.has_value());
+  EXPECT_FALSE(cli::RatesCache(dir.path(), "that").read().has_value());
+  fs::copy_file(cache.file(), cli::RatesCache(dir.path(), "that").file());
+  EXPECT_FALSE(cli::RatesCache(dir.path(), "that").read().has_value()) << "the key in the file decides";
+  write_file(cache.file(), "{}");
+  EXPECT_FALSE(cache.read().has_value());
+}
+
+}  // namespace
+}  // namespace moestro::test

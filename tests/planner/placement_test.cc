@@ -1,0 +1,107 @@
+#include "common/planner/placement.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+namespace moestro::planner {
+namespace {
+
+using testing::HasSubstr;
+using Device = Memories::Device;
+
+constexpr uint64_t kMiB = 1 << 20;
+
+Needs needs() {
+  return {.dense_bytes = 100 * kMiB, .kv_bytes = 50 * kMiB, .workspace_bytes = 20 * kMiB, .process_bytes = 30 * kMiB,
+          .expert_bytes = 10 * kMiB, .slot_bytes = 11 * kMiB, .experts = 40};
+}
+
+TEST(Placement, OnTheHostExpertsGetWhatIsLeft) {
+  const auto placed = place(needs(), {.host_bytes = 305 * kMiB});
+  ASSERT_TRUE(placed.is_ok()) << placed.status().message();
+  EXPECT_EQ(placed->host_experts, 10);
+  EXPECT_EQ(placed->device_experts, 0);
+  EXPECT_EQ(placed->arena_bytes, 200 * kMiB);
+  EXPECT_DOUBLE_EQ(placed->host_share(), 0.25);
+  ASSERT_EQ(placed->tiers.size(), 2u);
+  EXPECT_EQ(placed->tiers[0].used_bytes(), 300 * kMiB);
+  EXPECT_EQ(placed->tiers[1].used_bytes(), 500 * kMiB) << "the drive has all of it";
+}
+
+TEST(Placement, OfAGpu) {
+  const auto placed = place(needs(), {Device::kWhole, 170 * kMiB + 3 * 11 * kMiB, 330 * kMiB, {}});
+  ASSERT_TRUE(placed.is_ok()) << placed.status().message();
+  EXPECT_EQ(placed->device_experts, 3);
+  EXPECT_EQ(placed->host_experts, 20) << "KV cache and workspace are on the device";
+}
+
+TEST(Placement, AnEmulatedDeviceIsHostMemoryToo) {
+  const auto placed = place(needs(), {Device::kExpertsOnly, 55 * kMiB, 355 * kMiB, {}});
+  ASSERT_TRUE(placed.is_ok()) << placed.status().message();
+  EXPECT_EQ(placed->device_experts, 5);
+  EXPECT_EQ(placed->host_experts, 10);
+}
+
+TEST(Placement, AnArenaIsNotExceeded) {
+  const auto placed = place(needs(), {Device::kHost, 0, 10000 * kMiB, 150 * kMiB});
+  ASSERT_TRUE(placed.is_ok()) << placed.status().message();
+  EXPECT_EQ(placed->host_experts, 5);
+}
+
+TEST(Placement, WhatIsTooSmallIsRefusedWithTheLeastThatWouldDo) {
+  struct Case {
+    Memories memories;
+    const char *memory, *least;
+  };
+  const Case cases[] = {
+      {{.host_bytes = 209 * kMiB}, "host memory", "210MiB"},
+      {{Device::kHost, 0, 10000 * kMiB, 109 * kMiB}, "--dram", "110MiB"},
+      {{Device::kWhole, 180 * kMiB, 10000 * kMiB, {}}, "device memory", "181MiB"},
+      {{Device::kExpertsOnly, 10 * kMiB, 10000 * kMiB, {}}, "device memory", "11MiB"},
+  };
+  for (const Case& c : cases) {
+    const auto refused = place(needs(), c.memories);
+    ASSERT_FALSE(refused.is_ok()) << c.memory;
+    EXPECT_EQ(refused.status().code(), Code::kExhausted);
+    EXPECT_THAT(refused.status().message(), HasSubstr(std::string(c.memory) + " of "));
+    EXPECT_THAT(refused.status().message(), HasSubstr("the least is " + std::string(c.least)));
+  }
+}
+
+TEST(Placement, TheLeastThatIsNamedFits) {
+  EXPECT_TRUE(place(needs(), {.host_bytes = 210 * kMiB}).is_ok());
+  EXPECT_TRUE(place(needs(), {Device::kHost, 0, 10000 * kMiB, 110 * kMiB}).is_ok());
+  EXPECT_TRUE(place(needs(), {Device::kWhole, 181 * kMiB, 10000 * kMiB, {}}).is_ok());
+  EXPECT_TRUE(place(needs(), {Device::kExpertsOnly, 11 * kMiB, 10000 * kMiB, {}}).is_ok());
+}
+
+TEST(Placement, AnArenaLargerThanTheHost) {
+  const auto refused = place(needs(), {Device::kHost, 0, 300 * kMiB, 250 * kMiB});
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("at most --dram 200MiB fits"));
+}
+
+TEST(Placement, NothingIsTakenTwiceOrBeyondTheMemory) {
+  std::mt19937_64 random(5);
+  const auto up_to = [&](uint64_t mib) { return random() % (mib * kMiB); };
+  int placed_count = 0;
+  for (int i = 0; i < 5000; ++i) {
+    const Needs n{up_to(200), up_to(200), up_to(50), up_to(50), 1 + up_to(20), 1 + up_to(20),
+                  static_cast<int64_t>(1 + random() % 500)};
+    Memories m{static_cast<Device>(random() % 3), up_to(2000), up_to(4000), {}};
+    if (random() % 2 == 0) m.arena_bytes = up_to(3000);
+    const auto placed = place(n, m);
+    if (!placed.is_ok()) continue;
+    ++placed_count;
+    for (const Tier& tier : placed->tiers)
+      if (tier.capacity_bytes > 0) EXPECT_LE(tier.used_bytes(), tier.capacity_bytes) << tier.name << ", seed 5, " << i;
+    if (m.arena_bytes) EXPECT_LE(placed->arena_bytes, *m.arena_bytes);
+    EXPECT_LE(placed->host_share(), 1);
+    EXPECT_GE(placed->host_experts, 1);
+  }
+  EXPECT_GT(placed_count, 1000);
+}
+
+}  // namespace
+}  // namespace moestro::planner
