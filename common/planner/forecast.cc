@@ -26,6 +26,7 @@ Computing attention(const LayerSizes& layer, const Rates& rates, const Step& ste
   const double operations = step.rows * visible * layer.pair_operations / rates.attention_operations_per_s;
   const double reads = step.prompt ? 0 : step.rows * visible * layer.kv_bytes_per_token / rates.kv_bytes_per_s;
   c.add(std::max(operations, reads), reads);
+  if (!step.prompt) c.add(step.rows * rates.attention_sequence_s, 0);
   c.add(step.rows * layer.row_floats * rates.float_s + kAttentionCalls * rates.call_s, 0);
   c.at_least(rates.floor_s);
   if (layer.sparse) c.product(rates.router, step.rows, layer.router_parameters);
@@ -79,8 +80,9 @@ Bringing bringing(const ModelSizes& sizes, const Rates& rates, const Residency& 
 void add_head(StepForecast& f, const ModelSizes& sizes, const Rates& rates, const Step& step) {
   Computing c;
   c.product(rates.dense, step.logit_rows, sizes.head_parameters);
-  c.add((step.logit_rows * static_cast<double>(sizes.vocab) + step.rows * static_cast<double>(sizes.hidden)) *
-                rates.float_s + kHeadCalls * rates.call_s, 0);
+  const double logits = step.logit_rows * static_cast<double>(sizes.vocab);
+  c.add(logits * rates.logit_s + step.rows * static_cast<double>(sizes.hidden) * rates.float_s, 0);
+  c.add(kHeadCalls * rates.call_s, 0);
   f.head_seconds = c.seconds;
   f.compute_seconds += c.seconds, f.reading_seconds += c.reading;
   f.seconds += c.seconds, f.least_seconds += c.seconds, f.most_seconds += c.seconds;

@@ -12,8 +12,10 @@ struct Rates {
   ProductCurve experts;  ///< whole experts, in theirs
   ProductCurve router;   ///< f32
   double kv_bytes_per_s = 0;              ///< of decoding, which reads the cache once
+  double attention_sequence_s = 0;        ///< of decoding, for each sequence in a layer, in addition
   double attention_operations_per_s = 0;  ///< of prompts, where many queries use what was read
   double float_s = 0;                     ///< of norms and sums, for each number
+  double logit_s = 0;                     ///< of checking logits and choosing the highest, for each logit
   double call_s = 0;                      ///< around each operation, whatever its size
   double floor_s = 0;                     ///< least time of one expert and of one attention (emulated devices)
   std::optional<double> link_bytes_per_s;   ///< host to device; absent: the device computes from host memory

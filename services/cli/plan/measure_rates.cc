@@ -10,6 +10,7 @@
 
 #include "kernels/limits/memory.h"
 #include "kernels/ops.h"
+#include "services/worker/engine/sampler.h"
 #include "store/reader/pack_files.h"
 #include "store/reader/probe.h"
 
@@ -23,7 +24,7 @@ constexpr int64_t kRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 constexpr int64_t kStreamMax = int64_t{1} << 30;
 constexpr double kSecondsEach = 0.04;   ///< of one point, at least, and three runs
 constexpr double kOperationsMax = 4e9;  ///< of one run: a narrower expert stands for a wide one
-constexpr int64_t kDecodes = 16, kDecodeContext = 512, kPromptTokens = 512;
+constexpr int64_t kDecodes = 16, kShortContext = 64, kLongContext = 1024, kPromptTokens = 512;
 
 /// The median time of a run.
 double time_of(const std::function<void()>& run) {
@@ -80,12 +81,18 @@ class RateMeasurement {
     return ProductCurve(std::move(points));
   }
 
-  /// Of a decoding step: bytes of the cache; of a prompt: operations.
+  /// Of a decoding step, by two lengths: each position more, and what is left for each sequence. Of a prompt:
+  /// operations.
   void attention(planner::Rates& rates) {
     const model::AttentionSpec& a = spec_.layers.front().attention;
-    const double decode = attend(kDecodes, 1, kDecodeContext), prompt = attend(1, kPromptTokens, kPromptTokens);
-    const planner::LayerSizes& layer = model_.sizes.layers.front();
-    rates.kv_bytes_per_s = static_cast<double>(kDecodes * kDecodeContext) * layer.kv_bytes_per_token / decode;
+    const double brief = attend(kDecodes, 1, kShortContext), longer = attend(kDecodes, 1, kLongContext),
+                 prompt = attend(1, kPromptTokens, kPromptTokens);
+    const double bytes_each = static_cast<double>(kDecodes) * model_.sizes.layers.front().kv_bytes_per_token;
+    // Noise may make the short one take as long as the long one; then all of the time is that of the positions.
+    const double position = longer > brief ? (longer - brief) / static_cast<double>(kLongContext - kShortContext)
+                                           : longer / static_cast<double>(kLongContext);
+    rates.kv_bytes_per_s = bytes_each / position;
+    rates.attention_sequence_s = std::max(0.0, brief - position * static_cast<double>(kShortContext)) / kDecodes;
     const double pairs = 0.5 * static_cast<double>(kPromptTokens * (kPromptTokens + 1));
     rates.attention_operations_per_s = pairs * 4 * static_cast<double>(a.heads * a.head_dim) / prompt;
   }
@@ -99,6 +106,15 @@ class RateMeasurement {
     };
     const double one = norm(1), many = norm(kMany);
     rates.call_s = one;
+    room(spec_.vocab, 0);
+    engine::Sampler sampler(ops_);
+    const std::span<const float> logits(x_.data(), static_cast<size_t>(spec_.vocab));
+    TokenId chosen = 0;
+    const double sample = time_of([&] {
+      if (engine::Sampler::all_finite(logits)) chosen += sampler.sample(logits, Sampling{}, 0);
+    });
+    asm volatile("" : : "r"(chosen));
+    rates.logit_s = sample / static_cast<double>(spec_.vocab);
     rates.float_s = std::max(0.0, many - one) / static_cast<double>((kMany - 1) * spec_.hidden);
   }
 
@@ -179,7 +195,7 @@ Result<planner::Rates> measure_rates(const PlannedModel& model, int threads, con
   rates.router = measurement.matrices(DType::kF32, spec.moe().experts);
   progress(4, 6, "attention");
   measurement.attention(rates);
-  progress(5, 6, "norms");
+  progress(5, 6, "norms and sampling");
   measurement.around_products(rates);
   return rates;
 }

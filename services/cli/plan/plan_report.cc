@@ -177,7 +177,7 @@ std::vector<std::string> plan_assumptions(const PlanReport& r) {
                   "computed on the host");
   if (r.memory.device.kind == Kind::kEmulated)
     all.push_back("copies of the emulated link take none of the CPU's memory bandwidth");
-  all.push_back("HTTP, tokenizer, sampling beyond the head, and other processes take no time");
+  all.push_back("HTTP, tokenizer, sampling other than greedy, and other processes take no time");
   return all;
 }
 

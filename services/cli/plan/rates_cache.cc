@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using planner::ProductCurve;
 
-constexpr int kVersion = 1;  ///< raise it with what is measured, or how
+constexpr int kVersion = 2;  ///< raise it with what is measured, or how
 constexpr uintmax_t kFileBytesMax = 1 << 20;
 
 json curve_json(const ProductCurve& curve) {
@@ -49,8 +49,12 @@ std::optional<planner::Rates> rates_of(const json& file) {
   if (!dense || !experts || !router) return std::nullopt;
   planner::Rates rates;
   rates.dense = *dense, rates.experts = *experts, rates.router = *router;
-  rates.kv_bytes_per_s = file["kv_bytes_per_s"], rates.attention_operations_per_s = file["attention_operations_per_s"];
-  rates.call_s = file["call_s"], rates.float_s = positive(part("float_s")) ? part("float_s").get<double>() : 0;
+  rates.kv_bytes_per_s = file["kv_bytes_per_s"];
+  rates.attention_operations_per_s = file["attention_operations_per_s"];
+  rates.call_s = file["call_s"];
+  const auto or_zero = [&](const char* name) { return positive(part(name)) ? part(name).get<double>() : 0.0; };
+  rates.logit_s = or_zero("logit_s"), rates.float_s = or_zero("float_s");
+  rates.attention_sequence_s = or_zero("attention_sequence_s");
   if (positive(part("drive_bytes_per_s"))) rates.drive_bytes_per_s = part("drive_bytes_per_s").get<double>();
   return rates;
 }
@@ -85,8 +89,10 @@ Status RatesCache::write(const planner::Rates& rates) const {
                {"experts", curve_json(rates.experts)},
                {"router", curve_json(rates.router)},
                {"kv_bytes_per_s", rates.kv_bytes_per_s},
-               {"attention_operations_per_s", rates.attention_operations_per_s},
+               {"attention_sequence_s", rates.attention_sequence_s},
+              {"attention_operations_per_s", rates.attention_operations_per_s},
                {"float_s", rates.float_s},
+              {"logit_s", rates.logit_s},
                {"call_s", rates.call_s}};
   if (rates.drive_bytes_per_s) file["drive_bytes_per_s"] = *rates.drive_bytes_per_s;
   // Whole or not at all, whatever else writes it at the same time.
