@@ -50,7 +50,7 @@ Result<Plan> plan_once(const PlanInput& in) {
   MOESTRO_ASSIGN_OR_RETURN(plan.placement, place(in.needs, in.memories));
   const Residency scan = residency(in, plan.placement);
   Residency at = scan;
-  if (at.device_memory && in.device_hits) at.device_share = *in.device_hits;
+  if (in.device_hits && scan.device_share < 1) at.device_share = *in.device_hits;  // nothing misses if all is there
   if (plan.placement.needs_drive() && !in.rates.drive_bytes_per_s)
     return invalid_argument("the drive's rate is missing: host memory holds " +
                             std::to_string(plan.placement.host_experts) + " of " +

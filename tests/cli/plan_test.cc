@@ -111,6 +111,15 @@ TEST_F(PlanCommand, AnEmulatedDeviceHasItsOwnLink) {
   EXPECT_EQ(plan["placement"]["device_experts"], (20ll << 30) / (3ll * 4096 * 14336 * 2));
 }
 
+TEST_F(PlanCommand, DramIsEnoughWhereAFileHasNoHostMemory) {
+  const fs::path file = dir_ / "rates.yaml";
+  write_file(file, "host:\n  memory_gbps: 100\n  tflops: 2\n");
+  const Ran ran = plan({"--shape", "mixtral-8x7b", "--hardware", file.string(), "--dram", "900GiB", "--device",
+                        "emulated:vram=20GiB,link=10GB/s", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(json::parse(ran.out)["placement"]["host_experts"], 256);
+}
+
 TEST_F(PlanCommand, WhatCannotFitIsRefusedWithTheLeastThatWould) {
   const std::vector<std::string> model{"--shape", "mixtral-8x7b", "--hardware", hardware()};
   const auto with = [&](std::vector<std::string> more) {

@@ -68,6 +68,17 @@ TEST(Plan, MeasuredHitsCountForDecoding) {
   EXPECT_DOUBLE_EQ(measured->prompt.tokens_per_s(), even->prompt.tokens_per_s());
 }
 
+TEST(Plan, HitsMeanNothingWhereTheDeviceHoldsAll) {
+  PlanInput in = input(Memories::Device::kWhole, 120, 16);
+  in.rates.drive_bytes_per_s.reset();
+  const auto all = make_plan(in);
+  in.device_hits = 0.5;
+  const auto with_hits = make_plan(in);
+  ASSERT_TRUE(all.is_ok() && with_hits.is_ok());
+  EXPECT_LT(all->placement.host_experts, 256);
+  EXPECT_DOUBLE_EQ(with_hits->decode.seconds, all->decode.seconds);
+}
+
 TEST(Plan, ADriveOfUnknownSpeedIsRefusedOnlyIfItIsNeeded) {
   PlanInput in = input(Memories::Device::kHost, 0, 128);
   in.rates.drive_bytes_per_s.reset();

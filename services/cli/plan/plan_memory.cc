@@ -81,6 +81,7 @@ void place_host(const PlanOptions& o, const Hardware* hardware, PlannedMemory& m
     memory.host = "--dram, and the rest in addition";
     const planner::Needs& n = memory.needs;
     m.host_bytes = *m.arena_bytes + n.kv_bytes + n.workspace_bytes + n.process_bytes;
+    if (m.device == planner::Memories::Device::kExpertsOnly) m.host_bytes += m.device_bytes;
   } else {
     memory.host = "this machine";
     m.host_bytes = kept(machine::read_host_memory().left().bytes);
