@@ -19,6 +19,9 @@ inline constexpr int32_t kScanLayersAhead = 2;
 inline constexpr double kEarly = 1.5;
 /// A quarter of the room is what a scan may hold ahead of its demands.
 inline constexpr uint64_t kScanShare = 4;
+/// Prefetches to a device whose host memory is leased ahead of their copies: the link must not run dry while a layer is
+/// computed.
+inline constexpr int32_t kSourcesAhead = 16;
 /// Experts carried over which the waste is measured.
 inline constexpr double kWasteWindow = 512;
 

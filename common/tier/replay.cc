@@ -1,11 +1,12 @@
 #include "common/tier/replay.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 #include "common/lanes/step_driver.h"
 #include "common/tier/forecast_need.h"
-#include "common/tier/virtual_link.h"
+#include "common/tier/replay_memory.h"
 
 namespace moestro::tier {
 namespace {
@@ -46,24 +47,31 @@ lanes::ModelShape shape_of(const Routes& routes) {
   return {.layers = std::vector<lanes::LayerShape>(static_cast<size_t>(routes.layers), {.sparse = true})};
 }
 
-/// Runs steps as a worker does, over lanes without hardware: computing and waiting move a clock, and a virtual link
-/// carries experts meanwhile.
+/// Runs steps as a worker does, over lanes without hardware: computing and waiting move a clock, and its memories are
+/// filled meanwhile.
 class VirtualDevice final : public lanes::TaskRunner {
  public:
+  /// With a policy: a device with slots. `host` is the host memory below it, or null if that has everything. Without: a
+  /// CPU, which takes experts from `host`.
   VirtualDevice(const Routes& routes, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy,
-                const Foresight& foresight)
+                const Foresight& foresight, ReplayHost* host)
       : routes_(routes),
         setup_(setup),
         foresight_(foresight),
         predictor_(foresight.predictor),
-        tier_(options(), std::move(policy)),
-        link_(tier_, setup.times.link_bytes_per_s, setup.times.link_latency),
+        host_(host),
         forecast_(routes.layers, routes.experts),
-        need_(int64_t{setup.slots} >= int64_t{routes.layers} * routes.experts && setup.keep),
         schedule_(lanes::make_layerwise_schedule(shape_of(routes))),
         machine_(*schedule_),
         driver_(clock_) {
-    tier_.sources_always_ready();
+    if (policy) device_ = std::make_unique<DeviceMemory>(options(), std::move(policy), setup.times, host);
+    if (device_) stages_.emplace_back(*device_);
+    if (host != nullptr && setup.prefetch) {
+      host_stage_ = std::make_unique<HostStage>(*host, routes, device_.get());
+      stages_.emplace_back(*host_stage_);
+    }
+    if (!device_) cpu_ = std::make_unique<HostMemory>(*host, keys());
+    source_ = device_ ? static_cast<ReplaySource*>(device_.get()) : cpu_.get();
     report_.layer_uses.resize(static_cast<size_t>(routes.layers)),
         report_.layer_hits.resize(static_cast<size_t>(routes.layers));
     by_request_.resize(routes.requests.size());
@@ -74,7 +82,8 @@ class VirtualDevice final : public lanes::TaskRunner {
     std::vector<size_t> order;
     for (const ReplayStep& s : steps) {
       for (const size_t i : s.began) {
-        tier_.sequence_began(++running);
+        ++running;
+        for (const Stage& stage : stages_) stage.memory->sequence_began(running);
         order.push_back(static_cast<size_t>(s.sequences[i].sequence - 1));
       }
       step(s);
@@ -85,14 +94,14 @@ class VirtualDevice final : public lanes::TaskRunner {
       const auto [uses, hits] = by_request_[request];
       if (uses > 0) report_.request_hit_rate.push_back(static_cast<double>(hits) / static_cast<double>(uses));
     }
-    report_.counters = tier_.counters();
+    report_.counters = brought();
     return report_;
   }
 
   Status start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) override {
     for (const lanes::TaskId id : tasks) {
       const lanes::Task task = machine_[id];  // a copy: a router adds to the tasks
-      if (lane == lanes::Lane::kStoreRead && !tier_.slot_of(key_of(task))) {
+      if (lane == lanes::Lane::kStoreRead && !take(task)) {
         reads_.push_back(id);
         continue;
       }
@@ -102,35 +111,68 @@ class VirtualDevice final : public lanes::TaskRunner {
     return Status::ok();
   }
 
-  /// One that has arrived, the first that was asked for; the link's next one, if none has.
+  /// What a layer foresees must not be read before what it lacks.
+  Status flush() override {
+    source_->request_missing(steps_, layer_);
+    look_ahead();
+    return Status::ok();
+  }
+
+  /// One that has arrived, the first that was asked for; the next one to arrive, if none has.
   Status wait_any(std::vector<lanes::TaskId>& ended) override {
+    const Nanos begin = now();
     while (true) {
-      const auto there = std::ranges::find_if(
-          reads_, [this](lanes::TaskId id) { return tier_.slot_of(key_of(machine_[id])).has_value(); });
+      source_->look(now());
+      const auto there =
+          std::ranges::find_if(reads_, [this](lanes::TaskId id) { return source_->arrived(key_of(machine_[id])); });
       if (there != reads_.end()) {
+        if (source_->from_drive(key_of(machine_[*there]))) drive_stall_ += now() - begin;
         ended.push_back(*there);
         reads_.erase(there);
         return Status::ok();
       }
-      const auto arrived = link_.finish();
-      MOESTRO_CHECK(arrived.has_value(), "a layer waits for an idle link");
-      if (*arrived > now()) clock_.advance(*arrived - now());
+      const auto next = source_->next_event();
+      MOESTRO_CHECK(next.has_value(), "a layer waits for what nothing brings");
+      if (*next > now()) clock_.advance(*next - now());
+      source_->advance(now());
     }
   }
 
  private:
+  /// A memory that is filled ahead, and whether what is lately missing there is worth forecasts.
+  struct Stage {
+    explicit Stage(ReplayStage& of) : memory(&of), need(of.fits_all()) {}
+    bool wants_forecasts() const { return need.need() == Need::kForecasts; }
+    ReplayStage* memory;
+    ForecastNeed need;
+  };
+
   Nanos now() const { return clock_.now(); }
   Key key_of(const lanes::Task& task) const { return static_cast<Key>(task.layer * routes_.experts + task.expert); }
+  size_t keys() const { return static_cast<size_t>(routes_.layers) * static_cast<size_t>(routes_.experts); }
   TierOptions options() const {
     TierOptions o{routes_.layers, routes_.experts, setup_.slots, setup_.expert_bytes, setup_.chunk_bytes};
     o.link_bytes_per_s = setup_.times.link_bytes_per_s, o.link_latency = setup_.times.link_latency;
     o.prefetch = setup_.prefetch, o.keep = setup_.keep, o.how = setup_.how;
     return o;
   }
-  /// The device is busy for so long; the link goes on.
+  HostCounters host_counters() const { return host_ != nullptr ? host_->counters() : HostCounters{}; }
+  /// What the memory that experts are computed from did.
+  TierCounters brought() const {
+    if (device_) return device_->tier().counters();
+    const HostCounters host = host_counters();
+    TierCounters c;
+    c.hits = host.hits, c.late = host.late, c.misses = host.misses - host.late, c.evictions = host.evictions;
+    c.prefetched = host.prefetched, c.prefetched_used = host.prefetched_used;
+    c.prefetched_wasted = host.prefetched_wasted, c.wasted_bytes = host.wasted_bytes;
+    c.dropped_prefetches = host.dropped, c.moved_bytes = host.read_bytes, c.link_busy = host.drive_busy;
+    return c;
+  }
+
+  /// The device is busy for so long; its memories go on being filled.
   void pass(Nanos took) {
     clock_.advance(took);
-    link_.advance(now());
+    source_->advance(now());
   }
   void compute(const lanes::Task& task) {
     const ReplayTimes& times = setup_.times;
@@ -139,58 +181,80 @@ class VirtualDevice final : public lanes::TaskRunner {
         return pass(times.attention + times.attention_token * (static_cast<int64_t>(step_->tokens.size()) - 1));
       case lanes::TaskKind::kRouter: return route(task.layer);
       case lanes::TaskKind::kExpert:
+        look_ahead();
         pass(times.expert + times.expert_token * (task.rows - 1));
-        tier_.released(now(), key_of(task));
-        return link_.poke(now());
+        return source_->released(now(), key_of(task));
+      case lanes::TaskKind::kCombine: return look_ahead();
       case lanes::TaskKind::kHead: return pass(times.step);
       default: return;  // its time is in those of the others
     }
   }
-  void foresee(int32_t layer) {
-    if (predictor_ == nullptr || need_.need() != Need::kForecasts) return;
+  bool take(const lanes::Task& task) {
+    const auto wanted = std::ranges::find(wanted_, key_of(task), &DeviceTier::Wanted::key);
+    const Found found = source_->take(*wanted);
+    count(found, task.layer);
+    return found == Found::kHit;
+  }
+  void forecast(int32_t layer) {
+    if (!told_ || std::ranges::none_of(stages_, &Stage::wants_forecasts)) return;
     predictor_->forecast(layer, forecast_);
-    tier_.foresee(now(), layer, forecast_);
-    need_.useful();  // as a device says: what is not likely enough for a copy still says what to keep
-    link_.poke(now());
+    for (Stage& stage : stages_)
+      if (stage.wants_forecasts() && stage.memory->forecast(now(), layer, forecast_)) stage.need.useful();
+  }
+  /// Once everything that the layer lacks has been requested.
+  void look_ahead() {
+    if (std::exchange(forecast_due_, false)) forecast(layer_);
   }
 
   void step(const ReplayStep& s) {
     step_ = &s;
-    const TierCounters before = tier_.counters();
+    ++steps_;
+    const TierCounters before = brought();
+    const HostCounters host_before = host_counters();
+    drive_stall_ = {};
     if (s.scan) note_held();
-    tier_.begin_step(now(), s.scan);
-    const Need need = predictor_ != nullptr ? need_.begin_step(before.moved_bytes) : Need::kNothing;
-    if (need != Need::kNothing) predictor_->begin_iteration(s.sequences);
-    if (need != Need::kForecasts) tier_.unforeseen();
-    foresee(-1);
-    link_.poke(now());
+    else if (after_prompt_ > 0) --after_prompt_, counts_after_ = true;
+    else counts_after_ = false;
+    told_ = false;
+    for (Stage& stage : stages_) {
+      const uint64_t count = stage.memory->begin_step(now(), s.scan);
+      const Need need = predictor_ != nullptr ? stage.need.begin_step(count) : Need::kNothing;
+      told_ = told_ || need != Need::kNothing;
+      if (need != Need::kForecasts) stage.memory->unforeseen(now());
+    }
+    if (told_) predictor_->begin_iteration(s.sequences);
+    forecast(-1);
     machine_.begin({.tokens = static_cast<int64_t>(s.tokens.size()), .logit_rows = 1});
     const auto totals = driver_.run(machine_, *this, nullptr);
     MOESTRO_CHECK(totals.is_ok(), "a device without hardware does not fail");
-    if (need != Need::kNothing) predictor_->end_iteration();
-    count_step(s, *totals, before);
+    if (told_) predictor_->end_iteration();
+    count_step(s, *totals, before, host_before);
   }
 
-  void count_step(const ReplayStep& s, const lanes::ExecutionTotals& totals, const TierCounters& before) {
-    const TierCounters after = tier_.counters();
+  void count_step(const ReplayStep& s, const lanes::ExecutionTotals& totals, const TierCounters& before,
+                  const HostCounters& host_before) {
+    const TierCounters after = brought();
+    const HostCounters host = host_counters() - host_before;
     if (s.scan) {
       ++report_.prompt_steps, report_.prompt_tokens += s.tokens.size();
       report_.prompt_time += totals.elapsed, report_.prompt_stall += totals.stalled;
       report_.prompt_moved_bytes += after.moved_bytes - before.moved_bytes;
-      report_.prompt_held += held_.size(), after_prompt_ = ReplayReport::kAfterPrompt;
-      for (const Key key : held_) report_.prompt_kept += tier_.slot_of(key).has_value();
-    } else {
-      ++report_.steps, report_.tokens += s.tokens.size();
-      report_.time += totals.elapsed, report_.stall += totals.stalled;
-      report_.moved_bytes += after.moved_bytes - before.moved_bytes,
-          report_.wasted_bytes += after.wasted_bytes - before.wasted_bytes;
+      report_.prompt_host += host;
+      report_.prompt_held += held_.size();
+      for (const Key key : held_) report_.prompt_kept += source_->holds(key);
+      after_prompt_ = ReplayReport::kAfterPrompt;
+      return;
     }
+    ++report_.steps, report_.tokens += s.tokens.size();
+    report_.time += totals.elapsed, report_.stall += totals.stalled, report_.drive_stall += drive_stall_;
+    report_.moved_bytes += after.moved_bytes - before.moved_bytes;
+    report_.wasted_bytes += after.wasted_bytes - before.wasted_bytes;
+    report_.host += host;
   }
-
   void note_held() {
     held_.clear();
-    for (Key key = 0; key < static_cast<Key>(routes_.layers * routes_.experts); ++key)
-      if (tier_.slot_of(key)) held_.push_back(key);
+    for (Key key = 0; key < keys(); ++key)
+      if (source_->holds(key)) held_.push_back(key);
   }
 
   void route(int32_t l) {
@@ -201,16 +265,13 @@ class VirtualDevice final : public lanes::TaskRunner {
       wanted_.push_back({static_cast<Key>(l * routes_.experts + use.expert), weight(s, use)});
       routed_.push_back({use.expert, use.tokens});
     }
-    found_.resize(wanted_.size());
-    tier_.routed(now(), l, wanted_, found_);
-    count(s, l);
-    link_.poke(now());
-    if (std::ranges::any_of(found_, [](Found f) { return f != Found::kHit; })) need_.missed();
-    if (predictor_ != nullptr && need_.need() != Need::kNothing) {
+    for (Stage& stage : stages_)
+      if (!stage.memory->routed(now(), l, wanted_)) stage.need.missed();
+    if (told_) {
       choices_.of(routes_, s, l);
       predictor_->routed(l, choices_.routes());
     }
-    foresee(l);
+    layer_ = l, forecast_due_ = true;
     machine_.routed(l, routed_);
   }
   /// A prompt's chunk counts as one token, shared out over the experts it went to. A step that decodes uses an expert
@@ -218,42 +279,46 @@ class VirtualDevice final : public lanes::TaskRunner {
   float weight(const ReplayStep& s, const StepUse& use) const {
     return s.scan ? static_cast<float>(use.tokens) / static_cast<float>(s.tokens.size()) : 1.0F;
   }
-  void count(const ReplayStep& s, int32_t l) {
+  void count(Found found, int32_t l) {
+    const ReplayStep& s = *step_;
     if (s.scan) {
-      report_.prompt_uses += found_.size();
+      ++report_.prompt_uses;
       return;
     }
-    if (l == 0 && after_prompt_ > 0) --after_prompt_, counts_after_ = true;
-    else if (l == 0) counts_after_ = false;
-    for (size_t i = 0; i < found_.size(); ++i) {
-      const bool hit = found_[i] == Found::kHit;
-      ++report_.uses, report_.hits += hit, report_.late += found_[i] == Found::kLate;
-      report_.after_uses += counts_after_, report_.after_hits += counts_after_ && hit;
-      ++report_.layer_uses[static_cast<size_t>(l)], report_.layer_hits[static_cast<size_t>(l)] += hit;
-      if (s.sequences.size() != 1) continue;
-      auto& [uses, hits] = by_request_[static_cast<size_t>(s.sequences[0].sequence - 1)];
-      ++uses, hits += hit;
-    }
+    const bool hit = found == Found::kHit;
+    ++report_.uses, report_.hits += hit, report_.late += found == Found::kLate;
+    report_.after_uses += counts_after_, report_.after_hits += counts_after_ && hit;
+    ++report_.layer_uses[static_cast<size_t>(l)], report_.layer_hits[static_cast<size_t>(l)] += hit;
+    if (s.sequences.size() != 1) return;
+    auto& [uses, hits] = by_request_[static_cast<size_t>(s.sequences[0].sequence - 1)];
+    ++uses, hits += hit;
   }
 
   const Routes& routes_;
   const ReplaySetup& setup_;
   const Foresight& foresight_;
   prediction::Predictor* predictor_;
-  DeviceTier tier_;
-  VirtualLink link_;
+  ReplayHost* const host_;
+  std::unique_ptr<DeviceMemory> device_;   ///< null: a CPU
+  std::unique_ptr<HostStage> host_stage_;  ///< null: nothing is read ahead
+  std::unique_ptr<HostMemory> cpu_;
+  ReplaySource* source_ = nullptr;         ///< device_ or cpu_
+  std::vector<Stage> stages_;
   prediction::Forecast forecast_;
-  ForecastNeed need_;
   std::unique_ptr<lanes::Schedule> schedule_;
   lanes::StepMachine machine_;
   ManualClock clock_;
   lanes::StepDriver driver_;
   ReplayReport report_;
   const ReplayStep* step_ = nullptr;
+  uint64_t steps_ = 0;
+  bool told_ = false;            ///< the predictor has been told of this step
+  int32_t layer_ = 0;            ///< that was routed last
+  bool forecast_due_ = false;    ///< its
+  Nanos drive_stall_{0};         ///< of this step
   Choices choices_;
   std::vector<StepUse> uses_;
   std::vector<DeviceTier::Wanted> wanted_;
-  std::vector<Found> found_;
   std::vector<lanes::RoutedExpert> routed_;
   std::vector<lanes::TaskId> reads_;  ///< not arrived, in the order in which they were asked for
   std::vector<Key> held_;      ///< before a step of prompts
@@ -283,8 +348,14 @@ void train(const Routes& routes, std::span<const size_t> requests, const Foresig
 }
 
 ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
-                    std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight) {
-  VirtualDevice device(routes, setup, std::move(policy), foresight);
+                    std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight, ReplayHost* host) {
+  VirtualDevice device(routes, setup, std::move(policy), foresight, host);
+  return device.run(plan_steps(routes, requests, setup.batch, setup.chunk));
+}
+
+ReplayReport replay_on_cpu(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
+                           const Foresight& foresight, ReplayHost& host) {
+  VirtualDevice device(routes, setup, nullptr, foresight, &host);
   return device.run(plan_steps(routes, requests, setup.batch, setup.chunk));
 }
 

@@ -5,6 +5,8 @@
 // The device computes one thing at a time: a layer's attention, its router, then its experts: first those that are
 // present, then the others as they arrive. Meanwhile the link carries one chunk at a time. If no expert of the layer is
 // present, the device stalls.
+//
+// Host memory has every expert, or is a tier of its own that a drive fills (ReplayHost). A CPU has no other tier.
 
 #include <functional>
 #include <memory>
@@ -14,6 +16,7 @@
 
 #include "common/prediction/predictor.h"
 #include "common/tier/device_tier.h"
+#include "common/tier/replay_host.h"
 #include "common/tier/routes.h"
 
 namespace moestro::tier {
@@ -47,15 +50,17 @@ struct ReplayReport {
   uint64_t steps = 0, tokens = 0;
   uint64_t uses = 0, hits = 0, late = 0;
   Nanos time{0}, stall{0};
-  uint64_t moved_bytes = 0, wasted_bytes = 0;
+  Nanos drive_stall{0};  ///< of the stall: what was waited for had to be read from the drive
+  uint64_t moved_bytes = 0, wasted_bytes = 0;  ///< by the link; on a CPU by the drive
   uint64_t prompt_steps = 0, prompt_tokens = 0;
   Nanos prompt_time{0}, prompt_stall{0};
   uint64_t prompt_moved_bytes = 0;
+  HostCounters host, prompt_host;  ///< of decoding steps, and of prompts; nothing without a ReplayHost
   uint64_t prompt_uses = 0;  ///< experts that a step of prompts used at a layer, each once for all of its tokens
   uint64_t prompt_held = 0, prompt_kept = 0;  ///< experts in slots before each such step, and how many of those were
                                               ///< there after it
   uint64_t after_uses = 0, after_hits = 0;    ///< of the decoding steps next after one, kAfterPrompt at most
-  TierCounters counters;             ///< of all steps
+  TierCounters counters;             ///< of all steps; on a CPU, what host memory did
   std::vector<uint64_t> layer_uses, layer_hits;
   std::vector<double> request_hit_rate;  ///< of each request, in the order in which they began
 
@@ -105,8 +110,13 @@ struct Foresight {
 /// Shows the requests to the predictor without a device, so that it learns before others are judged.
 void train(const Routes& routes, std::span<const size_t> requests, const Foresight& foresight);
 
+/// `host`: host memory that a drive fills; null: it has every expert.
 ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
-                    std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight);
+                    std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight,
+                    ReplayHost* host = nullptr);
+/// A CPU computes experts where they lie in host memory. Slots and the link of `setup` have no meaning.
+ReplayReport replay_on_cpu(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
+                           const Foresight& foresight, ReplayHost& host);
 
 /// Belady's oracle on demand: fewest misses without prefetch. A layer's experts are used at once, those present first.
 ReplayReport replay_belady(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup);

@@ -73,7 +73,7 @@ TEST_F(HostOutlookTest, AnOutlookHasTheMostUrgentAndNoMore) {
   outlook_->begin_step(PlanId(1), false);
   for (int32_t layer = 0; layer < 4; ++layer) std::ranges::fill(forecast_.row(layer), 0.5F);
   outlook_->forecast(-1, forecast_);
-  ASSERT_EQ(told().experts.size(), HostOutlook::kExpertsMax);
+  ASSERT_EQ(told().experts.size(), tier::OutlookMaker::kExpertsMax);
   for (const store::Foreseen& f : told().experts) EXPECT_LT(f.blob, blob(2, 0)) << "two nearer layers fill it";
 }
 

@@ -1,13 +1,14 @@
-// What reading ahead is worth, on a virtual clock: one worker computes layer after layer, one drive reads chunk by
-// chunk, and the machine decides. Prints a table of stalls and bytes.
+// What reading ahead is worth, on a virtual clock (store/replay): one worker computes layer after layer, one drive
+// reads chunk by chunk, and the machine decides. Prints a table of stalls and bytes.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <random>
 
 #include "common/policy/make_policy.h"
-#include "tests/store/fake_shared_state.h"
+#include "store/replay/virtual_store.h"
 
 namespace moestro::store {
 namespace {
@@ -74,21 +75,20 @@ struct Foreseer {
 
 class Box {
  public:
-  Box(const std::string& policy, double resident, double read_per_compute)
-      : chunk_time_(static_cast<int64_t>(static_cast<double>(kCompute.count()) * read_per_compute / kChunks)) {
-    std::vector<MachineBlob> blobs(kLayers * kPerLayer, {false, kBlob});
-    shared_.resize(blobs.size());
-    StoreMachine::Options options;
-    options.arena_bytes = static_cast<uint64_t>(resident * kLayers * kPerLayer) * kBlob;
-    options.loading_bytes_max = 2 * kBlob;
-    machine_ = std::move(*StoreMachine::create(options, blobs, *policy::make_policy(policy, blobs.size()), shared_));
-    EXPECT_TRUE(machine_->attach(0, kBlob, "w"));
+  Box(const std::string& policy, double resident, double read_per_compute) {
+    VirtualStoreOptions options;
+    options.experts = kLayers * kPerLayer;
+    options.experts_held = static_cast<uint32_t>(resident * options.experts);
+    options.expert_bytes = kBlob, options.chunk_bytes = kChunk, options.loading_bytes_max = 2 * kBlob;
+    options.drive.bytes_per_s = 1e9 * kBlob / (read_per_compute * static_cast<double>(kCompute.count()));
+    store_ = std::move(*VirtualStore::create(options, *policy::make_policy(policy, options.experts)));
   }
 
   Result run(const Routes& routes, const Foreseer& foreseer) {
     Nanos computed{0};
+    uint64_t bytes_before = 0;
     for (uint32_t step = 0; step < kSteps; ++step) {
-      if (step == kWarmSteps) stalled_ = computed = Nanos{0}, chunks_ = 0;
+      if (step == kWarmSteps) stalled_ = computed = Nanos{0}, bytes_before = store_->counters().read_bytes;
       for (uint32_t layer = 0; layer < kLayers; ++layer) {
         pass(kAttention);
         const Nanos took = now_ - routed_;
@@ -99,117 +99,53 @@ class Box {
         computed += kAttention + kCompute * static_cast<int64_t>(experts.size());
       }
     }
-    return {static_cast<double>(stalled_.count()) / static_cast<double>(computed.count()), chunks_ * kChunk};
+    return {static_cast<double>(stalled_.count()) / static_cast<double>(computed.count()),
+            store_->counters().read_bytes - bytes_before};
   }
-  const StoreMachine& machine() const { return *machine_; }
 
  private:
-  struct Load {
-    Action action;
-    uint32_t chunks = 0;
-    bool demand = false, cancelled = false;
-  };
-
   void use(uint32_t layer, const std::vector<uint32_t>& experts, const Foreseer& foreseer, uint32_t step) {
-    std::vector<uint32_t> present, absent;
+    std::vector<tier::Key> present, absent;
     for (const uint32_t expert : experts) {
-      const uint32_t entry = layer * kPerLayer + expert;
-      (shared_.state(entry) == Residency::kResident ? present : absent).push_back(entry);
-      shared_.pins[0].insert(entry);
-      shared_.use(0, entry);
+      const tier::Key key = layer * kPerLayer + expert;
+      (store_->try_pin(key, 1) == tier::Found::kHit ? present : absent).push_back(key);
     }
-    machine_->look_around();
-    waiting_ = std::set(absent.begin(), absent.end());
-    if (!absent.empty()) perform(machine_->fetch(0, {step, layer}, absent));
+    if (!absent.empty()) store_->fetch(absent, step, static_cast<int32_t>(layer));
     if (foreseer.routes != nullptr) foresee(layer, step, foreseer);
-    for (const uint32_t entry : present) compute(entry);
+    for (const tier::Key key : present) compute(key);
     for (size_t left = absent.size(); left > 0; --left) {
       const Nanos before = now_;
-      while (arrived_.empty()) drive_next(Nanos::max());
+      std::optional<tier::Key> key;
+      while (!(key = store_->take_arrival())) {
+        const auto next = store_->next_event();
+        ASSERT_TRUE(next) << "nothing will ever happen";
+        store_->advance(now_ = std::max(now_, *next));
+      }
       stalled_ += now_ - before;
-      const uint32_t entry = arrived_.front();
-      arrived_.erase(arrived_.begin());
-      compute(entry);
+      compute(*key);
     }
   }
 
-  void compute(uint32_t entry) {
+  void compute(tier::Key key) {
     pass(kCompute);
-    shared_.pins[0].erase(entry);
+    store_->unpin(key);
   }
 
   /// The next pass of every layer.
   void foresee(uint32_t layer, uint32_t step, const Foreseer& foreseer) {
-    std::vector<ForeseenEntry> experts;
+    std::vector<tier::ForeseenKey> experts;
     for (uint32_t ahead = 1; ahead <= kLayers; ++ahead) {
       const uint32_t target = (layer + ahead) % kLayers;
       for (const uint32_t expert : (*foreseer.routes)[step + (target > layer ? 0 : 1)][target])
         experts.push_back({target * kPerLayer + expert, foreseer.probability, per_layer_ * ahead});
     }
-    perform(machine_->foresee(0, {experts, false, foreseer.leads}));
+    store_->foresee(experts, false, foreseer.leads);
   }
 
-  void pass(Nanos time) {
-    const Nanos until = now_ + time;
-    while (now_ < until) drive_next(until);
-  }
+  void pass(Nanos time) { store_->advance(now_ += time); }
 
-  /// The next thing that happens, at `until` at the latest.
-  void drive_next(Nanos until) {
-    if (reading_ == nullptr) choose();
-    Nanos next = reading_ != nullptr ? std::min(until, chunk_ends_) : until;
-    const auto look = machine_->look_again();
-    if (look) next = std::min(next, std::max(*look, now_));
-    ASSERT_NE(next, Nanos::max()) << "nothing will ever happen";
-    now_ = next;
-    machine_->at(now_);
-    if (look && *look <= now_) perform(machine_->poll());
-    if (reading_ == nullptr || now_ < chunk_ends_) return;
-    ++chunks_, ++reading_->chunks;
-    end_if_done(*std::exchange(reading_, nullptr));
-  }
-
-  /// Demands first, in their order.
-  void choose() {
-    for (const bool cancelled : {true, false})
-      for (const auto& load : loads_)
-        if (cancelled && load->cancelled) return end_if_done(*load), choose();
-    const auto first = std::ranges::find_if(loads_, [](const auto& load) { return load->demand; });
-    if (loads_.empty()) return;
-    reading_ = first != loads_.end() ? first->get() : loads_.front().get();
-    chunk_ends_ = now_ + chunk_time_;
-  }
-
-  void end_if_done(const Load& load) {
-    if (load.chunks < kChunks && !load.cancelled) return;
-    const Load done = load;
-    std::erase_if(loads_, [&](const auto& other) { return other->action.load == done.action.load; });
-    const Status status = done.chunks < kChunks ? cancelled("") : Status::ok();
-    perform(machine_->read_done(done.action.entry, done.action.load, status, {done.action.entry + 1, 1}));
-  }
-
-  void perform(const Actions& actions) {
-    for (const Action& action : actions) {
-      if (action.kind == Action::Kind::kRead)
-        loads_.push_back(std::make_unique<Load>(Load{action, 0, action.read_class == ReadClass::kDemand}));
-      for (const auto& load : loads_) {
-        if (load->action.load != action.load) continue;
-        load->demand |= action.kind == Action::Kind::kPromote;
-        load->cancelled |= action.kind == Action::Kind::kCancel && !load->demand;
-      }
-      if (action.kind == Action::Kind::kNotify && waiting_.erase(action.entry) > 0) arrived_.push_back(action.entry);
-    }
-  }
-
-  const Nanos chunk_time_;
-  FakeSharedState shared_;
-  std::unique_ptr<StoreMachine> machine_;
-  Nanos now_{0}, routed_{0}, per_layer_{0}, stalled_{0}, chunk_ends_{0};
-  uint64_t chunks_ = 0;
-  std::vector<std::unique_ptr<Load>> loads_;
-  Load* reading_ = nullptr;
-  std::set<uint32_t> waiting_;
-  std::vector<uint32_t> arrived_;
+  std::unique_ptr<VirtualStore> store_;
+  Nanos now_{0}, routed_{0}, per_layer_{0}, stalled_{0};
 };
 
 void compare(const char* name, const Routes& routes, bool forecasts_lead) {

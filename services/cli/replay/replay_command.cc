@@ -35,11 +35,13 @@ Result<tier::Routes> read_all(const std::vector<std::string>& traces) {
 Result<ReplayRow> run_row(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what) {
   ReplayRow row;
   row.cache = what.cache, row.predict = what.predict, row.setup = what.setup;
+  row.host = what.host, row.cpu = what.cpu;
   row.share = static_cast<double>(what.setup.slots) / (static_cast<double>(routes.layers) * routes.experts);
   row.link_ratio = copy_ratio_of(what.setup);
   MOESTRO_ASSIGN_OR_RETURN(row.report, run_case(routes, split, what));
   ReplayCase on_demand = what;
   on_demand.cache = "lru", on_demand.predict = "none";
+  if (on_demand.host) on_demand.host->cache = "lru";
   MOESTRO_ASSIGN_OR_RETURN(row.on_demand, run_case(routes, split, on_demand));
   row.belady = tier::replay_belady(routes, split.judged, what.setup);
   row.clairvoyant = tier::clairvoyant(routes, split.judged, what.setup);
@@ -57,7 +59,9 @@ Result<std::vector<ReplayRow>> run_rows(const ReplayOptions& o) {
       for (const double ratio : kRatios) {
         cases.push_back(what);
         cases.back().setup = with_copy_ratio(what.setup, ratio);
-        cases.back().setup.slots = std::max(1, static_cast<int32_t>(share * routes.layers * routes.experts + 0.5));
+        const auto experts = static_cast<int32_t>(share * routes.layers * routes.experts + 0.5);
+        cases.back().setup.slots = std::max(what.cpu ? routes.top_k : 1, experts);
+        if (what.cpu) set_host_from_setup(cases.back());
       }
   }
   std::vector<ReplayRow> rows;
@@ -74,8 +78,9 @@ void add_options(command_line::App& app, ReplayOptions& o) {
                  "one model are "
                  "replayed one after the other")
       ->required();
-  app.add_option("--slots", o.slots, "Experts that the device holds, or their share of all experts, such as 25%")
-      ->capture_default_str()
+  app.add_option("--slots", o.slots,
+                 "Experts that the device holds, or their share of all experts. Default: 25%, or with --drive no "
+                 "device: the CPU computes experts from host memory")
       ->type_name("N|N%");
   app.add_option("--vram", o.vram, "Instead of --slots: device memory for experts. Nine tenths of it are used")
       ->type_name("SIZE");
@@ -108,6 +113,17 @@ void add_options(command_line::App& app, ReplayOptions& o) {
   app.add_option("--expert-ms", o.expert_ms, "Milliseconds to compute one expert, and one layer's attention")
       ->check(command_line::Range(0.001, 1000.0))
       ->capture_default_str();
+  app.add_option("--drive", o.drive,
+                 "Drive that experts are read from into host memory, such as 2GiB/s,latency=100us. Needs --host and "
+                 "--expert-bytes")
+      ->type_name("RATE[,latency=T]");
+  app.add_option("--host", o.host,
+                 "With --drive: host memory for experts, or the share of all experts that it holds, such as 50%. "
+                 "Without --drive it holds all")
+      ->type_name("SIZE|N%");
+  app.add_option("--host-cache", o.host_cache,
+                 "With --drive: cache policy of host memory: interval, lfru, lfu, lru or random. Default: interval")
+      ->type_name("POLICY");
   app.add_option("--split", o.split,
                  "Share of the requests that predictors and policies learn from. The others are measured")
       ->check(command_line::Range(0.0, 0.9))
@@ -119,7 +135,7 @@ void add_options(command_line::App& app, ReplayOptions& o) {
       ->check(command_line::Range(int64_t{1}, int64_t{65535}))
       ->capture_default_str();
   app.add_flag("!--no-keep", o.keep, "Drop each expert as soon as it has been computed. Slots are only buffers");
-  app.add_flag("!--no-prefetch", o.prefetch, "Copy nothing before it is needed");
+  app.add_flag("!--no-prefetch", o.prefetch, "Copy and read nothing before it is needed");
   app.add_option(
          "--restart", o.restart,
          "Treat each measured request as the first after a restart. The device is empty, and the predictors know "
@@ -127,7 +143,8 @@ void add_options(command_line::App& app, ReplayOptions& o) {
       ->check(command_line::IsMember({"checkpoint", "nothing"}));
   app.add_flag(
       "--sweep", o.sweep,
-      "Print a table: 10, 25 and 50 % of the experts, and copies that take 0.5 to 4 times as long as computing");
+      "Print a table: 10, 25 and 50 % of the experts, and copies that take 0.5 to 4 times as long as computing. With "
+      "--drive: of host memory and reads, for a CPU only");
   app.add_flag("--json", o.json, "Print the results as JSON");
   const char* const group = "Limits of prefetching";
   app.add_option("--floor", o.how.floor, "Least probability for a prefetch")
@@ -170,7 +187,8 @@ void add_replay_command(command_line::App& app, CommandResult& result) {
   replay->footer(
       "Example:\n"
       "  moestro up --model PACK --trace routes.jsonl      # then send requests, and stop it with Ctrl-C\n"
-      "  moestro replay routes.jsonl --slots 25% --predict auto");
+      "  moestro replay routes.jsonl --slots 25% --predict auto\n"
+      "  moestro replay routes.jsonl --expert-bytes 16MiB --drive 2GiB/s,latency=100us --host 50%      # a CPU");
   replay->callback([o, &result] {
     const auto rows = run_rows(*o);
     if (!rows.is_ok()) return fail(result, rows.status());

@@ -7,6 +7,7 @@
 #include "common/config/units.h"
 #include "common/policy/make_policy.h"
 #include "services/cli/replay/hardware.h"
+#include "services/cli/replay/host_options.h"
 
 namespace moestro::cli {
 namespace {
@@ -31,24 +32,63 @@ Status check_names(const ReplayOptions& o) {
   return policy::make_device_policy(o.cache, {1, 1}).status().with_context("--cache");
 }
 
+/// The slots of a device, or what stands for them on a CPU.
+Status read_room(const ReplayOptions& o, const tier::Routes& routes, ReplayCase& what) {
+  tier::ReplaySetup& s = what.setup;
+  if (what.cpu) {
+    MOESTRO_RETURN_IF_ERROR(check_no_device_flags(o));
+    what.cache = what.host->cache, s.slots = what.host->experts;
+    s.times.link_bytes_per_s = what.host->drive_bytes_per_s, s.times.link_latency = what.host->drive_latency;
+    return Status::ok();
+  }
+  if (what.host && o.sweep)
+    return invalid_argument("--sweep has one memory and one link: leave out --drive and --host, or --slots and --vram");
+  if (what.host && what.cache == "belady")
+    return invalid_argument("--cache belady knows one memory: leave out --drive and --host, or choose another policy");
+  const int64_t experts = int64_t{routes.layers} * routes.experts;
+  MOESTRO_ASSIGN_OR_RETURN(s.slots, parse_slots(o.slots.empty() ? kSlots : o.slots, experts));
+  if (o.vram.empty()) return Status::ok();
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t vram, size_of("--vram", o.vram, 0));
+  const auto fit = static_cast<int64_t>(kUsable * static_cast<double>(vram) / static_cast<double>(s.expert_bytes));
+  if (fit < 1)
+    return invalid_argument("--vram " + o.vram + ": not one expert of " + config::readable_size(s.expert_bytes) +
+                            " fits in it");
+  s.slots = static_cast<int32_t>(std::min(fit, experts));
+  return Status::ok();
+}
+
 }  // namespace
 
+std::optional<double> parse_percent(std::string_view text) {
+  double number = 0;
+  const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc() && at + 1 == text.data() + text.size() && *at == '%';
+  if (!whole || !(number > 0) || number > 100) return std::nullopt;
+  return number / 100;
+}
+
 Result<int32_t> parse_slots(const std::string& text, int64_t experts) {
+  if (const auto share = parse_percent(text))
+    return static_cast<int32_t>(std::max(1.0, std::round(*share * static_cast<double>(experts))));
   double number = 0;
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, number);
-  const bool share = error == std::errc() && at + 1 == end && *at == '%';
-  if (error != std::errc() || (at != end && !share) || !(number > 0) || (share && number > 100) || number > 1e9)
+  if (error != std::errc() || at != end || !(number > 0) || number > 1e9)
     return invalid_argument("--slots " + text + ": a number of experts, or a share of them as in 25%");
-  if (!share && number != std::floor(number))
+  if (number != std::floor(number))
     return invalid_argument("--slots " + text + ": a whole number of experts, or a share of them as in 25%");
-  const double slots = share ? std::max(1.0, std::round(number / 100 * static_cast<double>(experts))) : number;
-  return static_cast<int32_t>(std::min(slots, static_cast<double>(experts)));
+  return static_cast<int32_t>(std::min(number, static_cast<double>(experts)));
+}
+
+void set_host_from_setup(ReplayCase& what) {
+  what.host->experts = what.setup.slots;
+  what.host->drive_bytes_per_s = what.setup.times.link_bytes_per_s;
+  what.host->drive_latency = what.setup.times.link_latency;
 }
 
 Result<ReplayCase> read_case(const ReplayOptions& o, const tier::Routes& routes) {
   MOESTRO_RETURN_IF_ERROR(check_names(o));
-  ReplayCase what{o.cache, o.predict, {}};
+  ReplayCase what{.cache = o.cache, .predict = o.predict};
   if (!o.restart.empty())
     what.start = o.restart == "nothing" ? ReplayCase::Start::kNothing : ReplayCase::Start::kCheckpoint;
   tier::ReplaySetup& s = what.setup;
@@ -70,16 +110,9 @@ Result<ReplayCase> read_case(const ReplayOptions& o, const tier::Routes& routes)
     s.times.link_bytes_per_s = static_cast<double>(rate);
   }
   s.chunk_bytes = std::max(kChunkBytes, (s.expert_bytes + kChunksMax - 1) / kChunksMax);
-  const int64_t experts = int64_t{routes.layers} * routes.experts;
-  MOESTRO_ASSIGN_OR_RETURN(s.slots, parse_slots(o.slots, experts));
-  if (!o.vram.empty()) {
-    MOESTRO_ASSIGN_OR_RETURN(const uint64_t vram, size_of("--vram", o.vram, 0));
-    const auto fit = static_cast<int64_t>(kUsable * static_cast<double>(vram) / static_cast<double>(s.expert_bytes));
-    if (fit < 1)
-      return invalid_argument("--vram " + o.vram + ": not one expert of " + config::readable_size(s.expert_bytes) +
-                              " fits in it");
-    s.slots = static_cast<int32_t>(std::min(fit, experts));
-  }
+  MOESTRO_ASSIGN_OR_RETURN(what.host, read_host(o, routes, s.expert_bytes));
+  what.cpu = what.host && o.slots.empty() && o.vram.empty();
+  MOESTRO_RETURN_IF_ERROR(read_room(o, routes, what));
   s.batch = static_cast<int32_t>(o.batch), s.chunk = static_cast<int32_t>(o.chunk);
   s.keep = o.keep, s.prefetch = o.prefetch, s.how = o.how;
   return what;

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "services/cli/replay/replay_run.h"
@@ -11,7 +12,9 @@ namespace moestro::cli {
 
 struct ReplayOptions {
   std::vector<std::string> traces;
-  std::string slots = "25%";
+  std::string slots;         ///< empty, and no vram: kSlots, or with a drive no device at all
+  std::string drive, host;   ///< empty: host memory has every expert
+  std::string host_cache;    ///< empty: a store's default
   std::string vram, expert_bytes, attention_bytes, hardware, link;
   std::string cache = "auto", predict = "auto";
   double copy_ratio = 1;     ///< time of one copy / time of one expert, if no hardware is named
@@ -24,11 +27,20 @@ struct ReplayOptions {
   bool sweep = false, json = false;
 };
 
+inline constexpr const char* kSlots = "25%";  ///< of a device, if nothing else is said
+
 /// Slots of `text`: "32" or "25%" of the experts. kInvalidArgument.
 Result<int32_t> parse_slots(const std::string& text, int64_t experts);
 
+/// "25%" as 0.25; nullopt: it is not a percentage above 0 and at most 100.
+std::optional<double> parse_percent(std::string_view text);
+
 /// The setting from flags and hardware. kInvalidArgument names the flag.
 Result<ReplayCase> read_case(const ReplayOptions& options, const tier::Routes& routes);
+
+/// What a replay without a device is compared with takes slots and link for host memory and drive (ReplayCase::cpu).
+/// After a change of them: sets the host from them.
+void set_host_from_setup(ReplayCase& what);
 
 /// `setup` with a link on which copying one expert takes `ratio` times as long as computing it.
 tier::ReplaySetup with_copy_ratio(tier::ReplaySetup setup, double ratio);

@@ -13,6 +13,7 @@ double copies(const tier::ReplayReport& r, const tier::ReplaySetup& setup) {
   return static_cast<double>(r.prompt_moved_bytes) / static_cast<double>(setup.expert_bytes);
 }
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+unsigned long long number(uint64_t count) { return count; }  // as printf wants it
 double ms(Nanos time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
 template <typename... Args>
@@ -20,6 +21,58 @@ std::string printed(const char* format, Args... args) {
   char text[512];
   std::snprintf(text, sizeof text, format, args...);
   return text;
+}
+
+/// Of decoding steps, for a replay with a drive. A stall is of the tier that what was waited for had to come from.
+nlohmann::json tiers_json(const ReplayRow& row) {
+  const tier::ReplayReport& r = row.report;
+  nlohmann::json tiers = nlohmann::json::object();
+  if (!row.cpu)
+    tiers["device"] = {{"hits", r.hits},
+                       {"late", r.late},
+                       {"misses", r.uses - r.hits - r.late},
+                       {"moved_bytes", r.moved_bytes},
+                       {"prefetched_wasted_bytes", r.wasted_bytes}};
+  const tier::HostCounters& h = r.host;
+  const double tokens = static_cast<double>(std::max<uint64_t>(1, r.tokens));
+  tiers["dram"] = {{"experts", row.host->experts},
+                   {"cache", row.host->cache},
+                   {"hits", h.hits},
+                   {"late", h.late},
+                   {"misses", h.misses - h.late},
+                   {"hit_rate", ratio(static_cast<double>(h.hits), static_cast<double>(h.uses()))},
+                   {"prefetched", h.prefetched},
+                   {"prefetched_used", h.prefetched_used},
+                   {"prefetched_wasted", h.prefetched_wasted},
+                   {"prefetched_wasted_bytes", h.wasted_bytes},
+                   {"evictions", h.evictions},
+                   {"stall_ms_per_token", ms(r.stall - r.drive_stall) / tokens}};
+  tiers["nvme"] = {{"reads", h.reads},
+                   {"read_bytes", h.read_bytes},
+                   {"busy_ms", ms(h.drive_busy)},
+                   {"prompt_read_bytes", r.prompt_host.read_bytes},
+                   {"stall_ms_per_token", ms(r.drive_stall) / tokens}};
+  return tiers;
+}
+
+/// What host memory and the drive did, and which of them was waited for.
+std::string host_text(const ReplayRow& row) {
+  const tier::ReplayReport& r = row.report;
+  const tier::HostCounters& h = r.host;
+  const double uses = static_cast<double>(std::max<uint64_t>(1, h.uses()));
+  const uint64_t tokens = std::max<uint64_t>(1, r.tokens);
+  std::string text = printed(
+      "\n  host memory (%d experts, %s): %.1f %% hits, %.1f %% late; %llu prefetched, %llu of them used; %s wasted; "
+      "%llu evictions\n",
+      row.host->experts, row.host->cache.c_str(), 100 * static_cast<double>(h.hits) / uses,
+      100 * static_cast<double>(h.late) / uses, number(h.prefetched), number(h.prefetched_used),
+      config::readable_size(h.wasted_bytes).c_str(), number(h.evictions));
+  text += printed("  drive: %s read a token, %.0f %% of the time busy",
+                  config::readable_size(h.read_bytes / tokens).c_str(), 100 * ratio(ms(h.drive_busy), ms(r.time)));
+  if (row.cpu) return text + "\n";
+  return text + printed("; stall a token: %.3f ms for the drive, %.3f ms for the link\n",
+                        ms(r.drive_stall) / static_cast<double>(tokens),
+                        ms(r.stall - r.drive_stall) / static_cast<double>(tokens));
 }
 
 }  // namespace
@@ -46,7 +99,7 @@ nlohmann::json row_json(const ReplayRow& row) {
   nlohmann::json layers = nlohmann::json::array();
   for (size_t l = 0; l < r.layer_uses.size(); ++l)
     layers.push_back(ratio(static_cast<double>(r.layer_hits[l]), static_cast<double>(r.layer_uses[l])));
-  return {
+  nlohmann::json json{
       {"cache", row.cache},
       {"predict", row.predict},
       {"slots", row.setup.slots},
@@ -102,15 +155,19 @@ nlohmann::json row_json(const ReplayRow& row) {
       {"speed_up", row.speed_up()},
       {"speed_up_best", row.speed_up_best()},
       {"bytes_ratio", row.bytes_ratio()}};
+  if (row.host) json["tiers"] = tiers_json(row);
+  return json;
 }
 
 std::string row_text(const ReplayRow& row) {
   const tier::ReplayReport& r = row.report;
   const auto size = [](uint64_t bytes) { return config::readable_size(bytes); };
-  std::string text =
-      printed("%s + %s, %d slots (%.0f %% of the experts), one copy takes %.2f x one expert's computing\n\n",
-              row.cache.c_str(), row.predict.c_str(), row.setup.slots, 100 * row.share, row.link_ratio);
-  text += "                       hits   late   stall/token    time/token  moved/token   wasted\n";
+  std::string text = printed(
+      row.cpu ? "%s + %s, host memory for %d experts (%.0f %% of all), one read takes %.2f x one expert's computing\n\n"
+              : "%s + %s, %d slots (%.0f %% of the experts), one copy takes %.2f x one expert's computing\n\n",
+      row.cache.c_str(), row.predict.c_str(), row.setup.slots, 100 * row.share, row.link_ratio);
+  text += printed("                       hits   late   stall/token    time/token  %5s/token   wasted\n",
+                  row.cpu ? "read" : "moved");
   const auto line = [&](const char* name, const tier::ReplayReport& of) {
     const uint64_t tokens = std::max<uint64_t>(1, of.tokens);
     text += printed(
@@ -121,21 +178,24 @@ std::string row_text(const ReplayRow& row) {
   };
   line("this", r);
   line("on demand, lru", row.on_demand);
-  line("on demand, belady", row.belady);
-  line("clairvoyant", row.clairvoyant.report);
+  const bool two_tiers = row.host && !row.cpu;
+  if (!two_tiers) line("on demand, belady", row.belady);
+  line(two_tiers ? "clairvoyant*" : "clairvoyant", row.clairvoyant.report);
+  if (two_tiers) text += "  * as if host memory had every expert\n";
+  if (row.host) text += host_text(row);
   text +=
       printed("\n  %llu tokens decoded, %llu of prompts; %llu prefetched, %llu of them used, %llu dropped on the way\n",
-              static_cast<unsigned long long>(r.tokens), static_cast<unsigned long long>(r.prompt_tokens),
-              static_cast<unsigned long long>(r.counters.prefetched),
-              static_cast<unsigned long long>(r.counters.prefetched_used),
-              static_cast<unsigned long long>(r.counters.dropped_prefetches));
+              number(r.tokens), number(r.prompt_tokens),
+              number(r.counters.prefetched),
+              number(r.counters.prefetched_used),
+              number(r.counters.dropped_prefetches));
   if (r.prompt_steps > 0)
     text += printed(
-        "  prompts: %llu steps used %llu experts of a layer and copied %.0f, %.2f each; %.0f %% of what lay in slots "
+        "  prompts: %llu steps used %llu experts of a layer and %s %.0f, %.2f each; %.0f %% of what lay in %s "
         "stayed there; hit rate of the %d decoding steps after one %.1f %%\n",
-        static_cast<unsigned long long>(r.prompt_steps), static_cast<unsigned long long>(r.prompt_uses),
-        copies(r, row.setup), ratio(copies(r, row.setup), static_cast<double>(r.prompt_uses)),
-        100 * r.prompt_kept_share(), tier::ReplayReport::kAfterPrompt, 100 * r.after_hit_rate());
+        number(r.prompt_steps), number(r.prompt_uses), row.cpu ? "read" : "copied", copies(r, row.setup),
+        ratio(copies(r, row.setup), static_cast<double>(r.prompt_uses)), 100 * r.prompt_kept_share(),
+        row.cpu ? "host memory" : "slots", tier::ReplayReport::kAfterPrompt, 100 * r.after_hit_rate());
   text += printed("  speed-up over on demand + lru: %.2f of %.2f possible; gap in stall closed: %.0f %%\n",
                   row.speed_up(), row.speed_up_best(), 100 * row.gap_closed());
   return text;

@@ -2,6 +2,7 @@
 // Replays as text and JSON.
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,12 @@ namespace moestro::cli {
 struct ReplayRow {
   std::string cache, predict;
   tier::ReplaySetup setup;
+  std::optional<HostCase> host;  ///< as in ReplayCase
+  bool cpu = false;
   double share = 0;       ///< slots of all experts
   double link_ratio = 0;  ///< time of copying one expert / time of computing it
   tier::ReplayReport report, on_demand, belady;  ///< on demand with LRU
-  tier::Clairvoyant clairvoyant;
+  tier::Clairvoyant clairvoyant;  ///< belady and this one: of a device with a drive, as if host memory had all
 
   /// Share of the stall of on demand with LRU that is left, and share of the gap to the clairvoyant's that is closed.
   double stall_left() const;

@@ -6,6 +6,7 @@
 #include "common/policy/make_policy.h"
 #include "common/policy/weighted_policy.h"
 #include "common/prediction/make_predictor.h"
+#include "store/replay/virtual_store.h"
 
 namespace moestro::cli {
 namespace {
@@ -74,7 +75,8 @@ Result<std::unique_ptr<prediction::Predictor>> predictor_of(const tier::Routes& 
 
 void add(tier::ReplayReport& sum, const tier::ReplayReport& r) {
   sum.steps += r.steps, sum.tokens += r.tokens, sum.uses += r.uses, sum.hits += r.hits, sum.late += r.late,
-      sum.time += r.time, sum.stall += r.stall;
+      sum.time += r.time, sum.stall += r.stall, sum.drive_stall += r.drive_stall;
+  sum.host += r.host, sum.prompt_host += r.prompt_host;
   sum.moved_bytes += r.moved_bytes, sum.wasted_bytes += r.wasted_bytes;
   sum.prompt_steps += r.prompt_steps, sum.prompt_tokens += r.prompt_tokens, sum.prompt_time += r.prompt_time,
       sum.prompt_stall += r.prompt_stall;
@@ -83,6 +85,31 @@ void add(tier::ReplayReport& sum, const tier::ReplayReport& r) {
   for (size_t l = 0; l < r.layer_uses.size(); ++l)
     sum.layer_uses[l] += r.layer_uses[l], sum.layer_hits[l] += r.layer_hits[l];
   sum.request_hit_rate.insert(sum.request_hit_rate.end(), r.request_hit_rate.begin(), r.request_hit_rate.end());
+}
+
+/// The host memory of one run: empty.
+Result<std::unique_ptr<store::VirtualStore>> make_host(const tier::Routes& routes, const HostCase& host,
+                                                       const tier::ReplaySetup& setup) {
+  store::VirtualStoreOptions options;
+  options.experts = static_cast<uint32_t>(routes.layers) * static_cast<uint32_t>(routes.experts);
+  options.experts_held = static_cast<uint32_t>(host.experts);
+  options.expert_bytes = setup.expert_bytes, options.chunk_bytes = setup.chunk_bytes;
+  options.drive = {host.drive_bytes_per_s, host.drive_latency};
+  options.ahead_floor = setup.how.floor, options.ahead_waste_max = setup.how.waste_max;
+  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy::make_policy(host.cache, options.experts));
+  return store::VirtualStore::create(options, std::move(policy));
+}
+
+Result<tier::ReplayReport> replay_case(const tier::Routes& routes, const ReplaySplit& split,
+                                       std::span<const size_t> requests, const ReplayCase& what,
+                                       const tier::Foresight& foresight) {
+  std::unique_ptr<store::VirtualStore> host;
+  if (what.host) {
+    MOESTRO_ASSIGN_OR_RETURN(host, make_host(routes, *what.host, what.setup));
+  }
+  if (what.cpu) return tier::replay_on_cpu(routes, requests, what.setup, foresight, *host);
+  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy_of(routes, split, what));
+  return tier::replay(routes, requests, what.setup, std::move(policy), foresight, host.get());
 }
 
 /// Each judged request as the first after a restart. Two things last: the weights, which are a setting, and the
@@ -94,12 +121,13 @@ Result<tier::ReplayReport> run_restarts(const tier::Routes& routes, const Replay
     for (const size_t request : split.learned) history.add(counts_of(routes, routes.requests[request], shape));
   tier::ReplayReport sum;
   for (const size_t request : split.judged) {
-    MOESTRO_ASSIGN_OR_RETURN(auto policy, policy_of(routes, split, what));
     std::unique_ptr<prediction::Predictor> predictor;
     if (what.predict != "none") {
       MOESTRO_ASSIGN_OR_RETURN(predictor, predictor_of(routes, what.predict, history.view()));
     }
-    add(sum, tier::replay(routes, std::span(&request, 1), what.setup, std::move(policy), {predictor.get(), {}}));
+    MOESTRO_ASSIGN_OR_RETURN(const auto one,
+                             replay_case(routes, split, std::span(&request, 1), what, {predictor.get(), {}}));
+    add(sum, one);
   }
   return sum;
 }
@@ -109,7 +137,6 @@ Result<tier::ReplayReport> run_restarts(const tier::Routes& routes, const Replay
 Result<tier::ReplayReport> run_case(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what) {
   if (what.cache == "belady") return tier::replay_belady(routes, split.judged, what.setup);
   if (what.start != ReplayCase::Start::kOnce && what.predict != "perfect") return run_restarts(routes, split, what);
-  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy_of(routes, split, what));
   tier::Foresight foresight;
   std::unique_ptr<prediction::Predictor> predictor;
   const activation::EamcShape shape{routes.layers, routes.experts, routes.top_k};
@@ -123,7 +150,7 @@ Result<tier::ReplayReport> run_case(const tier::Routes& routes, const ReplaySpli
     foresight.ended = [&](size_t request) { history.add(counts_of(routes, routes.requests[request], shape)); };
     tier::train(routes, split.learned, foresight);
   }
-  return tier::replay(routes, split.judged, what.setup, std::move(policy), foresight);
+  return replay_case(routes, split, split.judged, what, foresight);
 }
 
 }  // namespace moestro::cli

@@ -2,6 +2,7 @@
 // The runs of `moestro replay`: a trace with one setting of a device, or a table of settings.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,21 @@
 
 namespace moestro::cli {
 
+/// Host memory that holds a part of the experts, and the drive that fills it.
+struct HostCase {
+  std::string cache = "interval";  ///< as store.policy
+  int32_t experts = 0;             ///< that host memory holds
+  double drive_bytes_per_s = 0;
+  Nanos drive_latency{0};          ///< of each read
+};
+
 /// One setting. `cache` is a device policy or "belady", `predict` a predictor or "perfect".
 struct ReplayCase {
   std::string cache = "auto", predict = "auto";
   tier::ReplaySetup setup;
+  std::optional<HostCase> host;  ///< nullopt: host memory has every expert
+  bool cpu = false;  ///< no device: experts are computed from host memory. `setup` has the host's experts as slots and
+                     ///< the drive as the link, for what is compared with
   enum class Start : uint8_t {
     kOnce,        ///< the requests one after another, after those that are learned from
     kCheckpoint,  ///< each alone, as the first after a restart: the device is empty, and only the history is left of

@@ -12,9 +12,6 @@
 namespace moestro::device {
 namespace {
 
-/// Prefetches whose host memory is leased ahead of their copies: the link must not run dry while the engine computes a
-/// layer.
-constexpr int32_t kPrefetchSources = 16;
 /// How often a wait for the link looks at host memory too, while something has to come from the drive.
 constexpr Nanos kHostLook{100'000};
 constexpr Nanos kLongWait{50'000'000};
@@ -248,9 +245,9 @@ void DeviceExperts::drop_sources_nobody_needs() {
 }
 
 Status DeviceExperts::find_sources() {
-  if (host_fetches_ > 0 || with_source_.size() >= 4 * kPrefetchSources) drop_sources_nobody_needs();
+  if (host_fetches_ > 0 || with_source_.size() >= 4 * tier::kSourcesAhead) drop_sources_nobody_needs();
   found_.clear();
-  tier_.sources_wanted(host_fetches_ > 0 ? 0 : kPrefetchSources, found_);
+  tier_.sources_wanted(host_fetches_ > 0 ? 0 : tier::kSourcesAhead, found_);
   for (const tier::Key key : found_) {
     Expert& e = experts_[key];
     if (e.host || e.host_asked || !e.failure.is_ok()) continue;
