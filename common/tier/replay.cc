@@ -6,7 +6,7 @@
 #include "common/check.h"
 #include "common/lanes/step_driver.h"
 #include "common/tier/forecast_need.h"
-#include "common/tier/replay_memory.h"
+#include "common/tier/replay_tally.h"
 
 namespace moestro::tier {
 namespace {
@@ -59,7 +59,6 @@ class VirtualDevice final : public lanes::TaskRunner {
         setup_(setup),
         foresight_(foresight),
         predictor_(foresight.predictor),
-        host_(host),
         forecast_(routes.layers, routes.experts),
         schedule_(lanes::make_layerwise_schedule(shape_of(routes))),
         machine_(*schedule_),
@@ -70,32 +69,25 @@ class VirtualDevice final : public lanes::TaskRunner {
       host_stage_ = std::make_unique<HostStage>(*host, routes, device_.get());
       stages_.emplace_back(*host_stage_);
     }
-    if (!device_) cpu_ = std::make_unique<HostMemory>(*host, keys());
+    if (!device_)
+      cpu_ = std::make_unique<HostMemory>(*host, static_cast<size_t>(routes.layers * routes.experts));
     source_ = device_ ? static_cast<ReplaySource*>(device_.get()) : cpu_.get();
-    report_.layer_uses.resize(static_cast<size_t>(routes.layers)),
-        report_.layer_hits.resize(static_cast<size_t>(routes.layers));
-    by_request_.resize(routes.requests.size());
+    tally_.emplace(routes, *source_, device_.get(), host);
   }
 
   ReplayReport run(std::span<const ReplayStep> steps) {
     int32_t running = 0;
-    std::vector<size_t> order;
     for (const ReplayStep& s : steps) {
       for (const size_t i : s.began) {
         ++running;
         for (const Stage& stage : stages_) stage.memory->sequence_began(running);
-        order.push_back(static_cast<size_t>(s.sequences[i].sequence - 1));
+        tally_->request_began(static_cast<size_t>(s.sequences[i].sequence - 1));
       }
       step(s);
       running -= static_cast<int32_t>(s.ended.size());
       for (const size_t i : s.ended) end_request(foresight_, s.sequences[i].sequence);
     }
-    for (const size_t request : order) {
-      const auto [uses, hits] = by_request_[request];
-      if (uses > 0) report_.request_hit_rate.push_back(static_cast<double>(hits) / static_cast<double>(uses));
-    }
-    report_.counters = brought();
-    return report_;
+    return tally_->report();
   }
 
   Status start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) override {
@@ -126,7 +118,7 @@ class VirtualDevice final : public lanes::TaskRunner {
       const auto there =
           std::ranges::find_if(reads_, [this](lanes::TaskId id) { return source_->arrived(key_of(machine_[id])); });
       if (there != reads_.end()) {
-        if (source_->from_drive(key_of(machine_[*there]))) drive_stall_ += now() - begin;
+        tally_->waited(now() - begin, source_->from_drive(key_of(machine_[*there])));
         ended.push_back(*there);
         reads_.erase(there);
         return Status::ok();
@@ -149,26 +141,12 @@ class VirtualDevice final : public lanes::TaskRunner {
 
   Nanos now() const { return clock_.now(); }
   Key key_of(const lanes::Task& task) const { return static_cast<Key>(task.layer * routes_.experts + task.expert); }
-  size_t keys() const { return static_cast<size_t>(routes_.layers) * static_cast<size_t>(routes_.experts); }
   TierOptions options() const {
     TierOptions o{routes_.layers, routes_.experts, setup_.slots, setup_.expert_bytes, setup_.chunk_bytes};
     o.link_bytes_per_s = setup_.times.link_bytes_per_s, o.link_latency = setup_.times.link_latency;
     o.prefetch = setup_.prefetch, o.keep = setup_.keep, o.how = setup_.how;
     return o;
   }
-  HostCounters host_counters() const { return host_ != nullptr ? host_->counters() : HostCounters{}; }
-  /// What the memory that experts are computed from did.
-  TierCounters brought() const {
-    if (device_) return device_->tier().counters();
-    const HostCounters host = host_counters();
-    TierCounters c;
-    c.hits = host.hits, c.late = host.late, c.misses = host.misses - host.late, c.evictions = host.evictions;
-    c.prefetched = host.prefetched, c.prefetched_used = host.prefetched_used;
-    c.prefetched_wasted = host.prefetched_wasted, c.wasted_bytes = host.wasted_bytes;
-    c.dropped_prefetches = host.dropped, c.moved_bytes = host.read_bytes, c.link_busy = host.drive_busy;
-    return c;
-  }
-
   /// The device is busy for so long; its memories go on being filled.
   void pass(Nanos took) {
     clock_.advance(took);
@@ -192,7 +170,7 @@ class VirtualDevice final : public lanes::TaskRunner {
   bool take(const lanes::Task& task) {
     const auto wanted = std::ranges::find(wanted_, key_of(task), &DeviceTier::Wanted::key);
     const Found found = source_->take(*wanted);
-    count(found, task.layer);
+    tally_->used(task.layer, found);
     return found == Found::kHit;
   }
   void forecast(int32_t layer) {
@@ -209,12 +187,7 @@ class VirtualDevice final : public lanes::TaskRunner {
   void step(const ReplayStep& s) {
     step_ = &s;
     ++steps_;
-    const TierCounters before = brought();
-    const HostCounters host_before = host_counters();
-    drive_stall_ = {};
-    if (s.scan) note_held();
-    else if (after_prompt_ > 0) --after_prompt_, counts_after_ = true;
-    else counts_after_ = false;
+    tally_->begin_step(s);
     told_ = false;
     for (Stage& stage : stages_) {
       const uint64_t count = stage.memory->begin_step(now(), s.scan);
@@ -228,33 +201,7 @@ class VirtualDevice final : public lanes::TaskRunner {
     const auto totals = driver_.run(machine_, *this, nullptr);
     MOESTRO_CHECK(totals.is_ok(), "a device without hardware does not fail");
     if (told_) predictor_->end_iteration();
-    count_step(s, *totals, before, host_before);
-  }
-
-  void count_step(const ReplayStep& s, const lanes::ExecutionTotals& totals, const TierCounters& before,
-                  const HostCounters& host_before) {
-    const TierCounters after = brought();
-    const HostCounters host = host_counters() - host_before;
-    if (s.scan) {
-      ++report_.prompt_steps, report_.prompt_tokens += s.tokens.size();
-      report_.prompt_time += totals.elapsed, report_.prompt_stall += totals.stalled;
-      report_.prompt_moved_bytes += after.moved_bytes - before.moved_bytes;
-      report_.prompt_host += host;
-      report_.prompt_held += held_.size();
-      for (const Key key : held_) report_.prompt_kept += source_->holds(key);
-      after_prompt_ = ReplayReport::kAfterPrompt;
-      return;
-    }
-    ++report_.steps, report_.tokens += s.tokens.size();
-    report_.time += totals.elapsed, report_.stall += totals.stalled, report_.drive_stall += drive_stall_;
-    report_.moved_bytes += after.moved_bytes - before.moved_bytes;
-    report_.wasted_bytes += after.wasted_bytes - before.wasted_bytes;
-    report_.host += host;
-  }
-  void note_held() {
-    held_.clear();
-    for (Key key = 0; key < keys(); ++key)
-      if (source_->holds(key)) held_.push_back(key);
+    tally_->end_step(totals->elapsed, totals->stalled);
   }
 
   void route(int32_t l) {
@@ -279,26 +226,11 @@ class VirtualDevice final : public lanes::TaskRunner {
   float weight(const ReplayStep& s, const StepUse& use) const {
     return s.scan ? static_cast<float>(use.tokens) / static_cast<float>(s.tokens.size()) : 1.0F;
   }
-  void count(Found found, int32_t l) {
-    const ReplayStep& s = *step_;
-    if (s.scan) {
-      ++report_.prompt_uses;
-      return;
-    }
-    const bool hit = found == Found::kHit;
-    ++report_.uses, report_.hits += hit, report_.late += found == Found::kLate;
-    report_.after_uses += counts_after_, report_.after_hits += counts_after_ && hit;
-    ++report_.layer_uses[static_cast<size_t>(l)], report_.layer_hits[static_cast<size_t>(l)] += hit;
-    if (s.sequences.size() != 1) return;
-    auto& [uses, hits] = by_request_[static_cast<size_t>(s.sequences[0].sequence - 1)];
-    ++uses, hits += hit;
-  }
 
   const Routes& routes_;
   const ReplaySetup& setup_;
   const Foresight& foresight_;
   prediction::Predictor* predictor_;
-  ReplayHost* const host_;
   std::unique_ptr<DeviceMemory> device_;   ///< null: a CPU
   std::unique_ptr<HostStage> host_stage_;  ///< null: nothing is read ahead
   std::unique_ptr<HostMemory> cpu_;
@@ -309,22 +241,17 @@ class VirtualDevice final : public lanes::TaskRunner {
   lanes::StepMachine machine_;
   ManualClock clock_;
   lanes::StepDriver driver_;
-  ReplayReport report_;
+  std::optional<ReplayTally> tally_;
   const ReplayStep* step_ = nullptr;
   uint64_t steps_ = 0;
-  bool told_ = false;            ///< the predictor has been told of this step
-  int32_t layer_ = 0;            ///< that was routed last
-  bool forecast_due_ = false;    ///< its
-  Nanos drive_stall_{0};         ///< of this step
+  bool told_ = false;          ///< the predictor has been told of this step
+  int32_t layer_ = 0;          ///< that was routed last
+  bool forecast_due_ = false;  ///< of that layer
   Choices choices_;
   std::vector<StepUse> uses_;
   std::vector<DeviceTier::Wanted> wanted_;
   std::vector<lanes::RoutedExpert> routed_;
   std::vector<lanes::TaskId> reads_;  ///< not arrived, in the order in which they were asked for
-  std::vector<Key> held_;      ///< before a step of prompts
-  int after_prompt_ = 0;       ///< decoding steps that still come next after one
-  bool counts_after_ = false;  ///< this is such a step
-  std::vector<std::pair<uint64_t, uint64_t>> by_request_;
 };
 
 }  // namespace

@@ -98,6 +98,115 @@ TEST(Replay, RefusesByName) {
   EXPECT_EQ(run_moestro({"replay"}).exit_code, 2);
 }
 
+TEST(Replay, ACpuWithADrive) {
+  const Ran ran = run_moestro({"replay", trace(), "--expert-bytes", "4MiB", "--drive", "1GiB/s,latency=100us", "--host",
+                               "25%", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json row = json::parse(ran.out);
+  EXPECT_EQ(row["cache"], "interval");
+  EXPECT_EQ(row["slots"], 8);
+  EXPECT_EQ(row["uses"], 4 * 32 * 4);
+  EXPECT_NEAR(row["link_ratio"], 4.0 / 1.024 + 0.1, 1e-3);
+  EXPECT_FALSE(row["tiers"].contains("device"));
+  const json &dram = row["tiers"]["dram"], &nvme = row["tiers"]["nvme"];
+  EXPECT_EQ(dram["experts"], 8);
+  EXPECT_EQ(dram["hits"], row["hits"]);
+  EXPECT_EQ(dram["hits"].get<int>() + dram["late"].get<int>() + dram["misses"].get<int>(), row["uses"]);
+  EXPECT_EQ(dram["stall_ms_per_token"], 0);
+  EXPECT_NEAR(nvme["stall_ms_per_token"], row["stall_ms_per_token"], 1e-9);
+  EXPECT_EQ(nvme["read_bytes"], row["moved_bytes"]);
+  EXPECT_GT(row["hit_rate"], row["on_demand_lru"]["hit_rate"]);
+  EXPECT_LE(row["clairvoyant"]["time_ms_per_token"], row["time_ms_per_token"]);
+  EXPECT_LE(row["time_ms_per_token"], row["on_demand_lru"]["time_ms_per_token"]);
+}
+
+TEST(Replay, ADeviceAboveADrive) {
+  const std::vector<std::string> arguments{"replay",  trace(),      "--expert-bytes", "4MiB",   "--slots", "4",
+                                           "--drive", "1GiB/s", "--host", "48MiB", "--host-cache", "lfru"};
+  const Ran text = run_moestro(arguments);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("host memory (12 experts, lfru)"));
+  EXPECT_THAT(text.out, HasSubstr("* as if host memory had every expert"));
+  auto with_json = arguments;
+  with_json.push_back("--json");
+  const json tiers = json::parse(run_moestro(with_json).out)["tiers"];
+  const json &device = tiers["device"], &dram = tiers["dram"], &nvme = tiers["nvme"];
+  EXPECT_EQ(device["hits"].get<int>() + device["late"].get<int>() + device["misses"].get<int>(), 4 * 32 * 4);
+  EXPECT_EQ(dram["experts"], 12);
+  EXPECT_GT(dram["hits"], 0);
+  EXPECT_GT(nvme["read_bytes"], 0);
+  EXPECT_GT(nvme["stall_ms_per_token"], 0);
+  EXPECT_EQ(run_moestro(with_json).out, run_moestro(with_json).out) << "the same each time";
+}
+
+TEST(Replay, WithoutADriveThereIsOneTier) {
+  EXPECT_FALSE(json::parse(run_moestro({"replay", trace(), "--json"}).out).contains("tiers"));
+}
+
+TEST(Replay, SweepOfADrive) {
+  const Ran text = run_moestro({"replay", trace(), "--expert-bytes", "4MiB", "--drive", "1GiB/s", "--host", "50%",
+                                "--sweep", "--predict", "none", "--json"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  const json rows = json::parse(text.out);
+  ASSERT_EQ(rows.size(), 12u);
+  EXPECT_EQ(rows[0]["tiers"]["dram"]["experts"], 3);
+  EXPECT_NEAR(rows[0]["link_ratio"], 0.5, 1e-6);
+  EXPECT_EQ(rows[11]["tiers"]["dram"]["experts"], 16);
+  EXPECT_NEAR(rows[11]["link_ratio"], 4, 1e-6);
+}
+
+TEST(Replay, RefusesADriveByName) {
+  const auto err = [](std::vector<std::string> more, const std::string& bytes = "4MiB") {
+    std::vector<std::string> all{"replay", trace()};
+    if (!bytes.empty()) all.insert(all.end(), {"--expert-bytes", bytes});
+    all.insert(all.end(), more.begin(), more.end());
+    const Ran ran = run_moestro(all);
+    EXPECT_EQ(ran.exit_code, 1) << ran.out;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    return ran.err;
+  };
+  EXPECT_THAT(err({"--drive", "0", "--host", "50%"}), HasSubstr("--drive 0: a drive of 0 bytes a second"));
+  EXPECT_THAT(err({"--drive", "fast", "--host", "50%"}), HasSubstr("'fast' is not a rate"));
+  EXPECT_THAT(err({"--drive", "-2GiB/s", "--host", "50%"}), HasSubstr("is not a rate"));
+  EXPECT_THAT(err({"--drive", "10", "--host", "50%"}), HasSubstr("more than an hour"));
+  EXPECT_THAT(err({"--drive", "2GiB/s,latency=slow", "--host", "50%"}), HasSubstr("'slow' is not a duration"));
+  EXPECT_THAT(err({"--drive", "2GiB/s,latency=100", "--host", "50%"}), HasSubstr("'100' is not a duration"));
+  EXPECT_THAT(err({"--drive", "2GiB/s,depth=4", "--host", "50%"}), HasSubstr("'depth=4' is not latency=T"));
+  EXPECT_THAT(err({"--drive", "2GiB/s,", "--host", "50%"}), HasSubstr("'' is not latency=T"));
+  EXPECT_THAT(err({"--drive", "2GiB/s"}), HasSubstr("--drive has no effect while host memory has every expert"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "100%"}), HasSubstr("room for all 32 experts"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "1GiB"}), HasSubstr("room for all 32 experts"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "1MiB"}), HasSubstr("give it at least 4.00 MiB"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "1%"}), HasSubstr("room for 0 experts"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "120%"}), HasSubstr("--host 120%: a share"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "-5%"}), HasSubstr("--host -5%: a share"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "much"}), HasSubstr("--host much: 'much'"));
+  EXPECT_THAT(err({"--host", "50%"}), HasSubstr("--host 50% needs --drive"));
+  EXPECT_THAT(err({"--host-cache", "lru"}), HasSubstr("--host-cache lru needs --drive"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "50%", "--host-cache", "auto"}),
+              HasSubstr("--host-cache: no cache policy is called 'auto'"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "50%"}, ""), HasSubstr("--drive needs --expert-bytes"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "50%"}, "2TiB"), HasSubstr("at most 1TiB"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "50%", "--slots", "4", "--sweep"}),
+              HasSubstr("--sweep has one memory"));
+  EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "50%", "--slots", "4", "--cache", "belady"}),
+              HasSubstr("--cache belady knows one memory"));
+}
+
+TEST(Replay, RefusesFlagsOfADeviceForACpu) {
+  for (const std::vector<std::string>& flag :
+       std::vector<std::vector<std::string>>{{"--cache", "lru"}, {"--link", "4GB"}, {"--copy-ratio", "2"},
+                                             {"--no-keep"}, {"--horizon", "2"}, {"--choices", "3"},
+                                             {"--no-proximity"}, {"--no-budget"}, {"--no-guard"},
+                                             {"--no-patience"}, {"--no-calibrate"}}) {
+    std::vector<std::string> all{"replay", trace(), "--expert-bytes", "4MiB", "--drive", "1GiB/s", "--host", "50%"};
+    all.insert(all.end(), flag.begin(), flag.end());
+    const Ran ran = run_moestro(all);
+    EXPECT_EQ(ran.exit_code, 1) << flag[0];
+    EXPECT_THAT(ran.err, HasSubstr(flag[0] + " is of a device: give it --slots or --vram"));
+  }
+}
+
 TEST(Replay, EveryHardwareFileIsWhole) {
   size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(source_dir() / "configs/hardware")) {

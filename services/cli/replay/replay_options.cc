@@ -88,7 +88,8 @@ void set_host_from_setup(ReplayCase& what) {
 
 Result<ReplayCase> read_case(const ReplayOptions& o, const tier::Routes& routes) {
   MOESTRO_RETURN_IF_ERROR(check_names(o));
-  ReplayCase what{.cache = o.cache, .predict = o.predict};
+  ReplayCase what;
+  what.cache = o.cache, what.predict = o.predict;
   if (!o.restart.empty())
     what.start = o.restart == "nothing" ? ReplayCase::Start::kNothing : ReplayCase::Start::kCheckpoint;
   tier::ReplaySetup& s = what.setup;

@@ -23,7 +23,14 @@ std::string printed(const char* format, Args... args) {
   return text;
 }
 
-/// Of decoding steps, for a replay with a drive. A stall is of the tier that what was waited for had to come from.
+/// What host memory did in all steps, prompts too.
+tier::HostCounters host_in_all(const tier::ReplayReport& report) {
+  tier::HostCounters all = report.host;
+  return all += report.prompt_host;
+}
+
+/// Of decoding steps; prefetched experts and evictions of all steps. A stall is of the tier that what was waited for
+/// had to come from.
 nlohmann::json tiers_json(const ReplayRow& row) {
   const tier::ReplayReport& r = row.report;
   nlohmann::json tiers = nlohmann::json::object();
@@ -33,7 +40,7 @@ nlohmann::json tiers_json(const ReplayRow& row) {
                        {"misses", r.uses - r.hits - r.late},
                        {"moved_bytes", r.moved_bytes},
                        {"prefetched_wasted_bytes", r.wasted_bytes}};
-  const tier::HostCounters& h = r.host;
+  const tier::HostCounters &h = r.host, all = host_in_all(r);
   const double tokens = static_cast<double>(std::max<uint64_t>(1, r.tokens));
   tiers["dram"] = {{"experts", row.host->experts},
                    {"cache", row.host->cache},
@@ -41,11 +48,11 @@ nlohmann::json tiers_json(const ReplayRow& row) {
                    {"late", h.late},
                    {"misses", h.misses - h.late},
                    {"hit_rate", ratio(static_cast<double>(h.hits), static_cast<double>(h.uses()))},
-                   {"prefetched", h.prefetched},
-                   {"prefetched_used", h.prefetched_used},
-                   {"prefetched_wasted", h.prefetched_wasted},
+                   {"prefetched", all.prefetched},
+                   {"prefetched_used", all.prefetched_used},
+                   {"prefetched_wasted", all.prefetched_wasted},
                    {"prefetched_wasted_bytes", h.wasted_bytes},
-                   {"evictions", h.evictions},
+                   {"evictions", all.evictions},
                    {"stall_ms_per_token", ms(r.stall - r.drive_stall) / tokens}};
   tiers["nvme"] = {{"reads", h.reads},
                    {"read_bytes", h.read_bytes},
@@ -55,24 +62,29 @@ nlohmann::json tiers_json(const ReplayRow& row) {
   return tiers;
 }
 
-/// What host memory and the drive did, and which of them was waited for.
+/// What host memory and the drive did, and which of them was waited for. A CPU has no other memory, so its rows and
+/// totals say the rest.
 std::string host_text(const ReplayRow& row) {
   const tier::ReplayReport& r = row.report;
-  const tier::HostCounters& h = r.host;
-  const double uses = static_cast<double>(std::max<uint64_t>(1, h.uses()));
-  const uint64_t tokens = std::max<uint64_t>(1, r.tokens);
-  std::string text = printed(
-      "\n  host memory (%d experts, %s): %.1f %% hits, %.1f %% late; %llu prefetched, %llu of them used; %s wasted; "
-      "%llu evictions\n",
-      row.host->experts, row.host->cache.c_str(), 100 * static_cast<double>(h.hits) / uses,
-      100 * static_cast<double>(h.late) / uses, number(h.prefetched), number(h.prefetched_used),
-      config::readable_size(h.wasted_bytes).c_str(), number(h.evictions));
-  text += printed("  drive: %s read a token, %.0f %% of the time busy",
-                  config::readable_size(h.read_bytes / tokens).c_str(), 100 * ratio(ms(h.drive_busy), ms(r.time)));
-  if (row.cpu) return text + "\n";
-  return text + printed("; stall a token: %.3f ms for the drive, %.3f ms for the link\n",
-                        ms(r.drive_stall) / static_cast<double>(tokens),
-                        ms(r.stall - r.drive_stall) / static_cast<double>(tokens));
+  const tier::HostCounters &h = r.host, all = host_in_all(r);
+  const double tokens = static_cast<double>(std::max<uint64_t>(1, r.tokens));
+  std::string text;
+  if (!row.cpu) {
+    const double uses = static_cast<double>(std::max<uint64_t>(1, h.uses()));
+    text += printed("\n  host memory (%d experts, %s): %.1f %% hits, %.1f %% late; %llu prefetched, %llu of them "
+                    "used; ",
+                    row.host->experts, row.host->cache.c_str(), 100 * static_cast<double>(h.hits) / uses,
+                    100 * static_cast<double>(h.late) / uses, number(all.prefetched), number(all.prefetched_used));
+    text += printed("%llu evicted; %.1f %% of the bytes wasted\n", number(all.evictions),
+                    100 * ratio(static_cast<double>(h.wasted_bytes), static_cast<double>(h.read_bytes)));
+    text += printed("  stall/token: %.3f ms for the drive, %.3f ms for the link; ", ms(r.drive_stall) / tokens,
+                    ms(r.stall - r.drive_stall) / tokens);
+  } else {
+    text += printed("\n  %llu evicted; ", number(all.evictions));
+  }
+  return text + printed("the drive read %s a token and was busy for %.0f %% of the time\n",
+                        config::readable_size(h.read_bytes / std::max<uint64_t>(1, r.tokens)).c_str(),
+                        100 * ratio(ms(h.drive_busy), ms(r.time)));
 }
 
 }  // namespace
@@ -182,9 +194,9 @@ std::string row_text(const ReplayRow& row) {
   if (!two_tiers) line("on demand, belady", row.belady);
   line(two_tiers ? "clairvoyant*" : "clairvoyant", row.clairvoyant.report);
   if (two_tiers) text += "  * as if host memory had every expert\n";
-  if (row.host) text += host_text(row);
+  text += row.host ? host_text(row) : "\n";
   text +=
-      printed("\n  %llu tokens decoded, %llu of prompts; %llu prefetched, %llu of them used, %llu dropped on the way\n",
+      printed("  %llu tokens decoded, %llu of prompts; %llu prefetched, %llu of them used, %llu dropped on the way\n",
               number(r.tokens), number(r.prompt_tokens),
               number(r.counters.prefetched),
               number(r.counters.prefetched_used),
@@ -196,8 +208,8 @@ std::string row_text(const ReplayRow& row) {
         number(r.prompt_steps), number(r.prompt_uses), row.cpu ? "read" : "copied", copies(r, row.setup),
         ratio(copies(r, row.setup), static_cast<double>(r.prompt_uses)), 100 * r.prompt_kept_share(),
         row.cpu ? "host memory" : "slots", tier::ReplayReport::kAfterPrompt, 100 * r.after_hit_rate());
-  text += printed("  speed-up over on demand + lru: %.2f of %.2f possible; gap in stall closed: %.0f %%\n",
-                  row.speed_up(), row.speed_up_best(), 100 * row.gap_closed());
+  text += printed("  speed-up over on demand + lru: %.2f of %.2f possible%s; gap in stall closed: %.0f %%\n",
+                  row.speed_up(), row.speed_up_best(), two_tiers ? " without a drive" : "", 100 * row.gap_closed());
   return text;
 }
 
