@@ -144,10 +144,13 @@ TEST(Replay, WithoutADriveThereIsOneTier) {
 }
 
 TEST(Replay, SweepOfADrive) {
-  const Ran text = run_moestro({"replay", trace(), "--expert-bytes", "4MiB", "--drive", "1GiB/s", "--host", "50%",
-                                "--sweep", "--predict", "none", "--json"});
-  ASSERT_EQ(text.exit_code, 0) << text.err;
-  const json rows = json::parse(text.out);
+  std::vector<std::string> arguments{"replay", trace(), "--expert-bytes", "4MiB", "--drive", "1GiB/s", "--host", "50%",
+                                     "--sweep", "--predict", "none"};
+  EXPECT_THAT(run_moestro(arguments).out, HasSubstr("| in memory | read / compute |"));
+  arguments.push_back("--json");
+  const Ran ran = run_moestro(arguments);
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json rows = json::parse(ran.out);
   ASSERT_EQ(rows.size(), 12u);
   EXPECT_EQ(rows[0]["tiers"]["dram"]["experts"], 3);
   EXPECT_NEAR(rows[0]["link_ratio"], 0.5, 1e-6);

@@ -214,10 +214,12 @@ std::string row_text(const ReplayRow& row) {
 }
 
 std::string table_text(const std::vector<ReplayRow>& rows) {
-  std::string text =
-      "| slots | copy / compute | hit rate | lru | belady | clairvoyant | stall, of lru's | gap closed | bytes, of "
-      "lru's | wasted | speed-up | possible |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  const bool cpu = !rows.empty() && rows.front().cpu;
+  std::string text = printed(
+      "| %s | %s / compute | hit rate | lru | belady | clairvoyant | stall, of lru's | gap closed | bytes, of lru's | "
+      "wasted | speed-up | possible |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+      cpu ? "in memory" : "slots", cpu ? "read" : "copy");
   for (const ReplayRow& row : rows)
     text += printed(
         "| %.0f %% | %.1f | %.1f | %.1f | %.1f | %.1f | %.0f %% | %.0f %% | %.2f | %.1f %% | %.2f | %.2f |\n",
