@@ -47,13 +47,17 @@ void OutlookMaker::foresee(Nanos now, int32_t layer, const prediction::Forecast&
   candidates_.clear(), outlook_.clear();
   if (scan_) choose_scanned(layer, held);
   else choose(layer, forecast, held);
-  // Before the first layer its time begins now.
-  const Nanos since_router = layer >= 0 && layer == at_ ? now - pace_.last() : Nanos{0};
+  const Nanos next = until_next_router(now, layer);
   for (const Candidate& c : candidates_) {
     told_[c.key] = 1;
-    outlook_.push_back(
-        {c.key, c.probability, std::max(Nanos{0}, pace_.per_layer(scan_) * c.ahead - since_router)});
+    outlook_.push_back({c.key, c.probability, std::max(Nanos{0}, next + pace_.per_layer(scan_) * (c.ahead - 1))});
   }
+}
+
+/// Less than 0: it takes longer than usual.
+Nanos OutlookMaker::until_next_router(Nanos now, int32_t layer) {
+  if (layer < 0) return pace_.began(now), pace_.until_first(scan_);
+  return pace_.per_layer(scan_) - (layer == at_ ? now - pace_.last() : Nanos{0});
 }
 
 void OutlookMaker::choose(int32_t layer, const prediction::Forecast& forecast, std::span<const uint8_t> held) {

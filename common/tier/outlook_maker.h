@@ -52,6 +52,7 @@ class OutlookMaker {
     int32_t ahead = 0;  ///< layers until its router
     float probability = 0, priority = 0;
   };
+  Nanos until_next_router(Nanos now, int32_t layer);
   void choose(int32_t layer, const prediction::Forecast& forecast, std::span<const uint8_t> held);
   void choose_scanned(int32_t layer, std::span<const uint8_t> held);
 

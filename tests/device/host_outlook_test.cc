@@ -99,6 +99,23 @@ TEST_F(HostOutlookTest, SomethingIsDueWhenItsRouterHasProbablyRun) {
   EXPECT_EQ(told().experts[0].due, Nanos{0}) << "late, and not before now";
 }
 
+/// The experts of the last layer ran before the step began.
+TEST_F(HostOutlookTest, TheFirstRouterOfAStepIsNearerThanALayer) {
+  open();
+  forecast_.row(0)[0] = forecast_.row(1)[0] = 0.9F;
+  for (uint64_t step = 1; step <= 2; ++step) {
+    outlook_->begin_step(PlanId(step), false);
+    outlook_->forecast(-1, forecast_);
+    clock_.advance(milliseconds(2));
+    for (uint32_t layer = 0; layer < 4; ++layer, clock_.advance(milliseconds(10))) routed(layer, {0});
+    clock_.advance(milliseconds(300));  // until the next step
+  }
+  outlook_->begin_step(PlanId(3), false);
+  outlook_->forecast(-1, forecast_);
+  EXPECT_EQ(told().experts[0].due, milliseconds(2));
+  EXPECT_EQ(told().experts[1].due, milliseconds(12));
+}
+
 TEST_F(HostOutlookTest, WhatWasForeseenForAPassAndIsMissingThereWasForeseenTooLate) {
   open();
   const auto cause = [&](tier::Key key) { return outlook_->why_late(key).cause; };
