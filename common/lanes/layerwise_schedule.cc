@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "common/check.h"
@@ -13,11 +14,14 @@ class LayerwiseSchedule final : public Schedule {
   }
 
   void begin(const StepShape& step, TaskGraph& graph) override {
+    const MicroBatchShape whole{step.tokens, step.context};
+    if (step.micro_batches.empty()) micro_batches_.assign(1, whole);
+    else micro_batches_.assign(step.micro_batches.begin(), step.micro_batches.end());
+    chosen_.clear();
+    routed_ = 0;
     const auto tokens = static_cast<double>(step.tokens);
-    const auto context = static_cast<double>(step.context);
     TaskId last = graph.add({.kind = TaskKind::kEmbed, .cost = {0, tokens * model_.embed_bytes_per_token}});
-    for (size_t i = 0; i < model_.layers.size(); ++i)
-      last = add_layer(static_cast<int32_t>(i), tokens, context, last, graph);
+    for (size_t i = 0; i < model_.layers.size(); ++i) last = add_layer(static_cast<int32_t>(i), tokens, last, graph);
     if (step.logit_rows > 0 || step.summed > 0) {
       const Cost head{2 * static_cast<double>(step.logit_rows) * model_.head_parameters,
                       step.logit_rows > 0 ? model_.head_weight_bytes : 0};
@@ -25,15 +29,22 @@ class LayerwiseSchedule final : public Schedule {
     }
   }
 
-  void expand(int32_t layer, std::span<const RoutedExpert> routed, std::span<const Place> places,
+  void expand(int32_t layer, int32_t, std::span<const RoutedExpert> routed, std::span<const Place> places,
               TaskGraph& graph) override {
     const TaskId combine = combine_of(layer);
-    if (places.empty()) expand_each(layer, routed, combine, graph);
-    else expand_together(layer, routed, places, combine, graph);
+    if (!places.empty()) {
+      MOESTRO_CHECK(micro_batches_.size() == 1, "experts that run together are of one micro-batch");
+      expand_together(layer, routed, places, combine, graph);
+    } else {
+      for (const RoutedExpert& r : routed) choose(r);
+      if (++routed_ < micro_batches_.size()) return;
+      expand_each(layer, combine, graph);
+    }
     graph.release(combine);
   }
 
   TaskId assume(int32_t layer, TaskGraph& graph) override {
+    MOESTRO_CHECK(micro_batches_.size() == 1, "what is assumed of a layer is assumed of all its rows");
     const TaskId combine = combine_of(layer);
     const TaskId experts = graph.add({.kind = TaskKind::kLayerExperts, .layer = layer, .assumed = true},
                                      std::array{router_[static_cast<size_t>(layer)]});
@@ -66,12 +77,21 @@ class LayerwiseSchedule final : public Schedule {
     return combine;
   }
 
+  /// Micro-batches share experts: each is read once, and runs once for the rows of all.
+  void choose(const RoutedExpert& routed) {
+    const auto at = std::ranges::lower_bound(chosen_, routed.expert, {}, &RoutedExpert::expert);
+    if (at != chosen_.end() && at->expert == routed.expert) at->rows += routed.rows;
+    else chosen_.insert(at, routed);
+  }
+
   /// All reads come before the products: what is missing is under way while the experts that are present run.
-  void expand_each(int32_t layer, std::span<const RoutedExpert> routed, TaskId combine, TaskGraph& graph) {
+  void expand_each(int32_t layer, TaskId combine, TaskGraph& graph) {
     const TaskId first_read = graph.size();
-    for (const RoutedExpert& r : routed) add_read(layer, r, graph);
-    for (size_t i = 0; i < routed.size(); ++i)
-      add_expert(layer, routed[i], Lane::kCompute, std::array{first_read + static_cast<TaskId>(i)}, combine, graph);
+    for (const RoutedExpert& r : chosen_) add_read(layer, r, graph);
+    for (size_t i = 0; i < chosen_.size(); ++i)
+      add_expert(layer, chosen_[i], Lane::kCompute, std::array{first_read + static_cast<TaskId>(i)}, combine, graph);
+    chosen_.clear();
+    routed_ = 0;
   }
 
   TaskId add_read(int32_t layer, const RoutedExpert& routed, TaskGraph& graph) {
@@ -105,30 +125,53 @@ class LayerwiseSchedule final : public Schedule {
             .cost = {2 * static_cast<double>(rows) * shape.expert_parameters, experts * shape.expert_bytes}};
   }
 
-  TaskId add_layer(int32_t layer, double tokens, double context, TaskId last, TaskGraph& graph) {
+  /// Attention of each micro-batch, with its router. Fills front_ with the last task of each.
+  void add_front(int32_t layer, TaskId last, TaskGraph& graph) {
     const LayerShape& shape = model_.layers[static_cast<size_t>(layer)];
-    const Cost attention{2 * tokens * shape.attention_parameters,
-                         shape.attention_weight_bytes + context * shape.kv_bytes_per_token};
-    last = graph.add({.kind = TaskKind::kAttention, .layer = layer, .cost = attention}, std::array{last});
+    front_.clear();
+    for (const MicroBatchShape& rows : micro_batches_) {
+      const auto micro_batch = static_cast<int32_t>(front_.size());
+      const auto task = [&](TaskKind kind, const Cost& cost) {
+        return Task{.kind = kind, .layer = layer, .micro_batch = micro_batch, .cost = cost};
+      };
+      const auto tokens = static_cast<double>(rows.tokens), context = static_cast<double>(rows.context);
+      TaskId end = graph.add(task(TaskKind::kAttention, {2 * tokens * shape.attention_parameters,
+                                                         shape.attention_weight_bytes +
+                                                             context * shape.kv_bytes_per_token}),
+                             std::array{last});
+      if (shape.sparse)
+        end = graph.add(
+            task(TaskKind::kRouter, {2 * tokens * shape.router_parameters, shape.router_weight_bytes}),
+            std::array{end});
+      front_.push_back(end);
+    }
+  }
+
+  TaskId add_layer(int32_t layer, double tokens, TaskId last, TaskGraph& graph) {
+    const LayerShape& shape = model_.layers[static_cast<size_t>(layer)];
+    add_front(layer, last, graph);
     combine_[static_cast<size_t>(layer)] = -1;
     if (!shape.sparse) {
       const Cost mlp{2 * tokens * shape.dense_parameters, shape.dense_weight_bytes};
-      return graph.add({.kind = TaskKind::kDenseMlp, .layer = layer, .cost = mlp}, std::array{last});
+      return graph.add({.kind = TaskKind::kDenseMlp, .layer = layer, .cost = mlp}, front_);
     }
-    const Cost router{2 * tokens * shape.router_parameters, shape.router_weight_bytes};
-    const TaskId routed = graph.add({.kind = TaskKind::kRouter, .layer = layer, .cost = router}, std::array{last});
-    last = routed;
+    router_[static_cast<size_t>(layer)] = front_.back();
     if (shape.shared_parameters > 0) {
       const Cost shared{2 * tokens * shape.shared_parameters, shape.shared_weight_bytes};
-      last = graph.add({.kind = TaskKind::kSharedExpert, .layer = layer, .cost = shared}, std::array{last});
+      const Task task{.kind = TaskKind::kSharedExpert, .layer = layer, .cost = shared};
+      const TaskId added = graph.add(task, front_);
+      front_.assign(1, added);
     }
-    router_[static_cast<size_t>(layer)] = routed;
-    const TaskId combine = graph.add_held({.kind = TaskKind::kCombine, .layer = layer}, std::array{last});
+    const TaskId combine = graph.add_held({.kind = TaskKind::kCombine, .layer = layer}, front_);
     return combine_[static_cast<size_t>(layer)] = combine;
   }
 
   ModelShape model_;
-  std::vector<TaskId> combine_, router_;  ///< of each layer in the graph at hand
+  std::vector<MicroBatchShape> micro_batches_;  ///< of the step
+  std::vector<TaskId> combine_, router_;        ///< of each layer in the graph at hand
+  std::vector<TaskId> front_;                   ///< scratch
+  std::vector<RoutedExpert> chosen_;            ///< by the layer's routers so far, ascending
+  size_t routed_ = 0;                           ///< of the layer's routers
 };
 
 }  // namespace

@@ -26,12 +26,19 @@ struct ModelShape {
   double head_parameters = 0, head_weight_bytes = 0;
 };
 
+/// Rows of a step that go through a layer's attention and router together.
+struct MicroBatchShape {
+  int64_t tokens = 0;   ///< rows
+  int64_t context = 0;  ///< sum over rows of the positions they attend to
+};
+
 /// The size of one step.
 struct StepShape {
   int64_t tokens = 0;         ///< rows of the batch
   int64_t context = 0;        ///< sum over rows of the positions they attend to
   int64_t logit_rows = 0;     ///< rows that need logits
   int64_t summed = 0;         ///< sequences whose final hidden states are summed up: the head runs for them too
+  std::span<const MicroBatchShape> micro_batches = {};  ///< empty: all rows are one
 };
 
 /// An expert that a layer's tokens were routed to.
@@ -52,10 +59,10 @@ class Schedule {
   virtual ~Schedule() = default;
   /// Adds the tasks that are known before the step runs to an empty graph.
   virtual void begin(const StepShape& step, TaskGraph& graph) = 0;
-  /// The router of `layer` has chosen: adds the reads and products of `routed`. `places`: one for each, or empty if
-  /// that is found out as they are read.
-  virtual void expand(int32_t layer, std::span<const RoutedExpert> routed, std::span<const Place> places,
-                      TaskGraph& graph) = 0;
+  /// The router of `layer` has chosen for a micro-batch: adds the reads and products of `routed`. `places`: one for
+  /// each, or empty if that is found out as they are read.
+  virtual void expand(int32_t layer, int32_t micro_batch, std::span<const RoutedExpert> routed,
+                      std::span<const Place> places, TaskGraph& graph) = 0;
   /// Adds all experts of `layer` as one task, before its router's choice is known. If they are not all there, expand()
   /// follows and the task is void.
   virtual TaskId assume(int32_t layer, TaskGraph& graph) = 0;
@@ -64,7 +71,8 @@ class Schedule {
 };
 
 /// Layer after layer for the whole batch, each expert once: the experts of a layer are read as soon as its router has
-/// run, and run in the order in which they become present.
+/// run, and run in the order in which they become present. Of several micro-batches, attention and router of one follow
+/// those of the other; everything else is computed for the rows of all.
 std::unique_ptr<Schedule> make_layerwise_schedule(ModelShape model);
 
 }  // namespace moestro::lanes

@@ -10,6 +10,7 @@ void StepMachine::begin(const StepShape& step) {
   graph_.clear();
   assumed_.clear();
   last_router_.reset();
+  cut_ = step.micro_batches.size() > 1;
   schedule_.begin(step, graph_);
 }
 
@@ -19,7 +20,8 @@ std::span<const TaskId> StepMachine::start(Lane lane) {
   while (const auto task = graph_.start(lane)) {
     started_.push_back(*task);
     if (kind == LaneKind::kOneByOne) break;
-    if (kind == LaneKind::kQueue && graph_[*task].kind == TaskKind::kRouter) last_router_ = graph_[*task].layer;
+    if (kind == LaneKind::kQueue && !cut_ && graph_[*task].kind == TaskKind::kRouter)
+      last_router_ = graph_[*task].layer;
   }
   return started_;
 }
@@ -40,13 +42,14 @@ void StepMachine::holds(int32_t layer) {
   if (last_router_ == layer) last_router_.reset();
 }
 
-void StepMachine::routed(int32_t layer, std::span<const RoutedExpert> experts, std::span<const Place> places) {
+void StepMachine::routed(int32_t layer, int32_t micro_batch, std::span<const RoutedExpert> experts,
+                         std::span<const Place> places) {
   if (last_router_ == layer) last_router_.reset();
-  if (assumed_.empty()) return schedule_.expand(layer, experts, places, graph_);
+  if (assumed_.empty()) return schedule_.expand(layer, micro_batch, experts, places, graph_);
   MOESTRO_CHECK(assumed_.front().layer == layer, "routers choose in the order of their layers");
   last_router_.reset();
   graph_.take_back_after(assumed_.front().task);
-  schedule_.expand(layer, experts, places, graph_);
+  schedule_.expand(layer, micro_batch, experts, places, graph_);
   for (const Assumed& wrong : assumed_) {
     if (wrong.layer != layer) schedule_.retract(wrong.layer, graph_);
     graph_.drop(wrong.task);

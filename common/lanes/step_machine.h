@@ -30,15 +30,17 @@ class StepMachine {
   /// next call.
   std::span<const TaskId> start(Lane lane);
   /// The layer whose experts may be assumed to be there: its router has been queued, and nothing is queued behind it.
+  /// None in a step of several micro-batches.
   std::optional<int32_t> assumable() const;
 
   // Events.
 
   /// A task that was started has ended. On a queue, so have those started before it.
   void ended(TaskId task) { graph_.end(task); }
-  /// The router of `layer` has chosen; its end is reported by ended(), after this. An assumption about the layer was
-  /// wrong. `places`: as Schedule::expand.
-  void routed(int32_t layer, std::span<const RoutedExpert> experts, std::span<const Place> places = {});
+  /// The router of `layer` has chosen for a micro-batch; its end is reported by ended(), after this. An assumption
+  /// about the layer was wrong. `places`: as Schedule::expand.
+  void routed(int32_t layer, int32_t micro_batch, std::span<const RoutedExpert> experts,
+              std::span<const Place> places = {});
   /// The layer's experts will all be there: they are queued as one task.
   void assume(int32_t layer);
   /// The router of `layer` has chosen, and the assumption was right.
@@ -62,6 +64,7 @@ class StepMachine {
   std::vector<TaskId> started_;   ///< by the last start()
   std::vector<Assumed> assumed_;
   std::optional<int32_t> last_router_;  ///< layer of the router that was queued last, if its choice is unknown
+  bool cut_ = false;                    ///< the step has several micro-batches
 };
 
 }  // namespace moestro::lanes

@@ -55,12 +55,16 @@ struct Cost {
 
 using TaskId = int32_t;
 
+/// Task::micro_batch: all rows of the step.
+inline constexpr int32_t kAllMicroBatches = -1;
+
 struct Task {
   Lane lane = Lane::kCompute;
   TaskKind kind = TaskKind::kEmbed;
   int32_t layer = -1;   ///< index in the model; -1: the model's ends
   int32_t expert = -1;  ///< expert reads and experts
   int32_t rows = 0;     ///< of an expert
+  int32_t micro_batch = kAllMicroBatches;  ///< whose rows it computes
   bool assumed = false; ///< kLayerExperts, before the router's choice is known: all of them
   Cost cost = {};
 };

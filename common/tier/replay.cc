@@ -219,7 +219,7 @@ class VirtualDevice final : public lanes::TaskRunner {
       predictor_->routed(l, choices_.routes());
     }
     layer_ = l, forecast_due_ = true;
-    machine_.routed(l, routed_);
+    machine_.routed(l, 0, routed_);
   }
   /// A prompt's chunk counts as one token, shared out over the experts it went to. A step that decodes uses an expert
   /// once, however many of its tokens went there (as engine::ExpertWatch has it).

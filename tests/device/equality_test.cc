@@ -115,6 +115,17 @@ TEST_F(EqualityTest, ASequenceThatBeginsBehindBlocksOfAnother) {
   }
 }
 
+TEST_F(EqualityTest, MicroBatchesInTurn) {
+  for (const std::string& predictor : prediction::predictor_names())
+    for (const int32_t slots : {1, 5}) {
+      DeviceBenchOptions options{.slots = slots, .predictor = predictor, .late_host = slots == 5};
+      options.engine.engine.micro_batches = engine::MicroBatches::kInTurn;
+      options.engine.micro_batch = 1;
+      DeviceBench device(fixture_, options);
+      ASSERT_TRUE(same(resident_, score(device.bench(), prompts_))) << predictor << ", " << slots << " slots";
+    }
+}
+
 TEST_F(EqualityTest, ALinkSlowerThanTheDevice) {
   DeviceBench device(fixture_, {.slots = 3,
                                 .predictor = "next-layer-all",

@@ -13,19 +13,20 @@ namespace {
 
 /// "expert: token/rank ..." of all that have rows, then "dropped: ...".
 std::string routed(ExpertDispatch& d, std::span<const int32_t> ids, int64_t top_k,
-                   std::span<const uint8_t> left_out = {}) {
+                   std::span<const uint8_t> left_out = {}, uint32_t layer = 0) {
+  const LayerPart part{MoeLayerId(layer)};
   std::string text;
   const auto append = [&](std::span<const kernels::RoutedRow> rows) {
     for (const auto& r : rows) text += " " + std::to_string(r.token) + "/" + std::to_string(r.rank);
   };
-  for (const lanes::RoutedExpert& e : d.route(MoeLayerId(0), ids, top_k, left_out)) {
-    EXPECT_EQ(d.rows(e.expert).size(), static_cast<size_t>(e.rows));
+  for (const lanes::RoutedExpert& e : d.route(part, ids, top_k, left_out)) {
+    EXPECT_EQ(d.rows(part, e.expert).size(), static_cast<size_t>(e.rows));
     text += std::to_string(e.expert) + ":";
-    append(d.rows(e.expert));
+    append(d.rows(part, e.expert));
     text += "; ";
   }
   text += "dropped:";
-  append(d.dropped());
+  append(d.dropped(part));
   return text;
 }
 
@@ -64,7 +65,7 @@ TEST_F(CapacityTest, TheFirstTokensKeepTheirPlace) {
   const std::vector<int32_t> ids{1, 0, 1, 2, 1, 0, 1, 2};
   EXPECT_EQ(routed(d, ids, 2), "0: 0/1 2/1; 1: 0/0 1/0; 2: 1/1 3/1; dropped: 2/0 3/0");
   EXPECT_EQ(d.over_capacity(), 2u);
-  routed(d, ids, 2);
+  routed(d, ids, 2, {}, 1);
   EXPECT_EQ(d.over_capacity(), 4u) << "over the layers of a step";
   d.begin_step(PlanId(2));
   EXPECT_EQ(d.over_capacity(), 0u);
@@ -80,7 +81,7 @@ TEST_F(CapacityTest, TokensThatAreLeftOutTakeNoPlace) {
   EXPECT_EQ(routed(some, ids, 2, left_out), "0: 2/1; 1: 1/0 2/0; 2: 1/1 3/1; dropped: 0/0 0/1 3/0");
   EXPECT_EQ(some.over_capacity(), 1u);
   const std::vector<uint8_t> none{1, 1, 1, 1};
-  EXPECT_EQ(routed(all, ids, 2, none), "dropped: 0/0 0/1 1/0 1/1 2/0 2/1 3/0 3/1");
+  EXPECT_EQ(routed(all, ids, 2, none, 1), "dropped: 0/0 0/1 1/0 1/1 2/0 2/1 3/0 3/1");
 }
 
 TEST_F(CapacityTest, InTheEngine) {

@@ -63,7 +63,7 @@ const fs::path& packed(const Fixture& fixture, DType experts, DType dense) {
   return it->second;
 }
 
-Bench::Bench(const Fixture& fixture, BenchOptions options, const Wrap& wrap) {
+Bench::Bench(const Fixture& fixture, BenchOptions options, const Wrap& wrap) : micro_batch_(options.micro_batch) {
   ops_ = options.make_ops
              ? options.make_ops()
              : kernels::make_cpu_ops(
@@ -116,11 +116,14 @@ Status Bench::run(StepOutcome& out) {
   const bool goes_on = std::any_of(plan_.tokens.begin(), plan_.tokens.end(),
                                    [](const PlanToken& t) { return t.id == kSampledByParent; });
   plan_.parent = PlanId(goes_on ? plan_.id.value - 1 : 0);
+  if (plan_.micro_batches.empty() && micro_batch_ > 0)
+    for (uint32_t i = 0; i < plan_.sequences.size(); i += micro_batch_) plan_.micro_batches.push_back(i);
   const Status status = engine_->step(plan_, out);
   device_work_.host_experts += out.device.host_experts, device_work_.host_rows += out.device.host_rows,
       device_work_.rewinds += out.device.rewinds;
   plan_.sequences.clear();
   plan_.tokens.clear();
+  plan_.micro_batches.clear();
   plan_.released.clear();
   plan_.kv_copies.clear();
   return status;

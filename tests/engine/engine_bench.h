@@ -58,6 +58,7 @@ struct BenchOptions {
   /// Null: the CPU's, over the operations. `source`: what the engine leases from.
   std::function<Backend(kernels::Ops& ops, store::BlobSource& source)> make_backend = {};
   const Clock* clock = nullptr;  ///< null: the machine's
+  uint32_t micro_batch = 0;      ///< sequences of a micro-batch, where a plan does not say; 0: all
 };
 
 /// An engine with its own source and operations; `wrap` may put a test double around the source.
@@ -105,6 +106,7 @@ class Bench {
   std::unique_ptr<Engine> engine_;
   StepPlan plan_;
   DeviceWork device_work_;
+  const uint32_t micro_batch_;
   uint64_t next_plan_ = 1;
   uint64_t next_sequence_ = 1000;
   std::map<uint64_t, int64_t> lengths_;

@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "common/check.h"
 #include "store/blob_source.h"
 
 namespace moestro::engine::testing {
@@ -42,6 +43,10 @@ class LateSource final : public store::BlobSource {
   }
   Result<store::Lease> next_arrival(std::chrono::milliseconds) override {
     failed_.reset();
+    if (lost_after_ && (*lost_after_)-- == 0) {
+      lost_after_.reset();
+      return io_error("the store is gone");
+    }
     waited_holding_ = std::max(waited_holding_, experts_held());
     if (wanted_.empty()) return unavailable("nothing was asked for");
     if (++looks_ % 3 == 1) return unavailable("not yet");
@@ -66,8 +71,18 @@ class LateSource final : public store::BlobSource {
   void find_wrong(uint32_t blob) { ++finds_[blob]; }
   /// It cannot be read; none: everything can.
   void break_blob(std::optional<uint32_t> blob) { options_.broken_blob = blob; }
+  /// After so many more calls of next_arrival, one finds the store gone.
+  void lose_after(int calls) { lost_after_ = calls; }
+  bool was_lost() const { return !lost_after_; }
   /// The most expert leases that were held while waiting.
   size_t waited_holding() const { return waited_holding_; }
+  size_t experts_held() const {
+    size_t n = 0;
+    for (const Copy& c : held_) n += !is_dense(c.blob);
+    return n;
+  }
+  /// Fetches that have not arrived.
+  size_t outstanding() const { return wanted_.size(); }
 
  private:
   struct Copy {
@@ -75,11 +90,6 @@ class LateSource final : public store::BlobSource {
     std::vector<std::byte> bytes;
   };
   bool is_dense(uint32_t blob) const { return manifest().blobs[blob].kind == store::BlobKind::kDense; }
-  size_t experts_held() const {
-    size_t n = 0;
-    for (const Copy& c : held_) n += !is_dense(c.blob);
-    return n;
-  }
   store::Lease hold(uint32_t blob) {
     uint32_t content = blob;
     if (options_.swapped && blob == options_.swapped->first) content = options_.swapped->second;
@@ -87,6 +97,7 @@ class LateSource final : public store::BlobSource {
     const store::Lease inner = std::move(*inner_->try_pin(content));
     if (is_dense(blob) && !options_.edit)  // where they lie, for good
       return store::Lease(this, blob, inner.data(), inner.length(), finds(blob));
+    MOESTRO_CHECK(std::ranges::find(held_, blob, &Copy::blob) == held_.end(), "at most one lease per blob");
     Copy& copy = held_.emplace_back(Copy{blob, {inner.data(), inner.data() + inner.length()}});
     if (options_.edit) options_.edit(blob, copy.bytes);
     store::Lease lease(this, blob, copy.bytes.data(), copy.bytes.size(), finds(blob));
@@ -109,6 +120,7 @@ class LateSource final : public store::BlobSource {
   std::deque<std::vector<std::byte>> graveyard_;  ///< released memory stays mapped for a while, poisoned
   std::vector<uint32_t> wanted_;
   std::optional<uint32_t> failed_;
+  std::optional<int> lost_after_;
   std::map<uint32_t, uint32_t> finds_;
   Counters counters_;
   size_t waited_holding_ = 0;

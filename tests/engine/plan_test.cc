@@ -50,6 +50,21 @@ TEST_F(PlanTest, WrongTokensAndPositions) {
   expect_refused("no tokens");
 }
 
+TEST_F(PlanTest, WrongMicroBatches) {
+  bench_.add(1, {ids_[0]}), bench_.add(2, {ids_[1]});
+  bench_.plan().micro_batches = {0, 3};
+  expect_plan_refused("micro-batches are not its sequences in their order");
+  bench_.add(3, {ids_[0]}), bench_.add(4, {ids_[1]});
+  bench_.plan().micro_batches = {1, 0};
+  expect_plan_refused("micro-batches are not its sequences in their order");
+  bench_.add(5, {ids_[0]});
+  bench_.plan().micro_batches.assign(kMicroBatchesMax + 1, 0);
+  expect_plan_refused("has 65 micro-batches, at most 64");
+  bench_.add(6, {ids_[0]});
+  bench_.plan().micro_batches = {0, 0, 1};  // empty ones are nothing
+  ASSERT_TRUE(bench_.run().is_ok());
+}
+
 TEST_F(PlanTest, WrongBlocks) {
   bench_.add(1, ids_).blocks = {1u << 30};
   expect_refused("KV block");

@@ -58,6 +58,7 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_EQ(p.model, "m");
   EXPECT_EQ(p.released, (std::vector<ReleasedSequence>{{SequenceId(3), 17}}));
   ASSERT_EQ(p.sequences.size(), 2u) << "micro-batches lie one after another";
+  EXPECT_EQ(p.micro_batches, (std::vector<uint32_t>{0, 1}));
   const engine::PlanSequence& s = p.sequences[0];
   EXPECT_EQ(s.id, SequenceId(12));
   EXPECT_EQ(s.blocks_first, 1u);

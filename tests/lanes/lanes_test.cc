@@ -79,7 +79,7 @@ class FakeRunner final : public TaskRunner {
     if (task.kind == TaskKind::kCombine) EXPECT_EQ(to_compute_, 0) << "rows are summed when all experts have run";
     if (task.kind == TaskKind::kRouter) {
       to_compute_ = static_cast<int>(routed_.size());
-      machine_.routed(task.layer, routed_);
+      machine_.routed(task.layer, task.micro_batch, routed_);
     }
     if (fail_at == id) return internal_error("on purpose");
     return Status::ok();
@@ -122,6 +122,34 @@ TEST(LayerwiseSchedule, HiddenStatesNeedTheHeadAndNoneOfItsWeights) {
   EXPECT_EQ(states.kind, TaskKind::kHead);
   EXPECT_EQ(states.cost.bytes, 0);
   EXPECT_EQ(states.cost.flops, 0);
+}
+
+TEST(LayerwiseSchedule, MicroBatchesTakeTurnsAndShareExperts) {
+  const auto schedule = make_layerwise_schedule({.layers = {{.sparse = true, .kv_bytes_per_token = 10}}});
+  StepMachine machine(*schedule);
+  const std::vector<MicroBatchShape> micro_batches{{2, 12}, {3, 30}};
+  machine.begin({.tokens = 5, .context = 42, .micro_batches = micro_batches});
+  const std::vector<RoutedExpert> chosen[] = {{{1, 2}, {4, 2}}, {{0, 1}, {4, 3}}};
+  std::vector<std::string> order;
+  double context_bytes = 0;
+  while (!machine.all_ended()) {
+    for (const Lane lane : {Lane::kStoreRead, Lane::kCompute}) {
+      const auto started = machine.start(lane);
+      for (const TaskId id : std::vector<TaskId>(started.begin(), started.end())) {
+        const Task task = machine[id];
+        order.push_back(std::string(task_name(task.kind)));
+        if (task.micro_batch != kAllMicroBatches) order.back() += " of " + std::to_string(task.micro_batch);
+        if (task.expert >= 0) order.back() += " " + std::to_string(task.expert) + " x" + std::to_string(task.rows);
+        if (task.kind == TaskKind::kAttention) context_bytes += task.cost.bytes;
+        if (task.kind == TaskKind::kRouter) machine.routed(0, task.micro_batch, chosen[task.micro_batch]);
+        machine.ended(id);
+      }
+    }
+  }
+  EXPECT_EQ(order, (std::vector<std::string>{"embed", "attention of 0", "router of 0", "attention of 1", "router of 1",
+                                             "read expert 0 x1", "read expert 1 x2", "read expert 4 x5", "expert 0 x1",
+                                             "expert 1 x2", "expert 4 x5", "combine"}));
+  EXPECT_EQ(context_bytes, 420);
 }
 
 TEST(StepDriver, RunsWhatIsPresentFirstAndTheRestAsItArrives) {

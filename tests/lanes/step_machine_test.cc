@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <deque>
-#include <map>
 #include <random>
 
 namespace moestro::lanes {
@@ -99,8 +98,10 @@ class Numbers {
   static uint64_t part(int32_t layer, int32_t expert, uint64_t input) {
     return mix(mix(input, static_cast<uint64_t>(layer)), static_cast<uint64_t>(expert) + 77);
   }
-  uint64_t reference(const ModelShape& shape) const {
-    uint64_t state = seed_;
+  /// What the rows of a micro-batch enter with.
+  uint64_t begin(size_t micro_batch) const { return seed_ + 31 * micro_batch; }
+  uint64_t reference(const ModelShape& shape, size_t micro_batch) const {
+    uint64_t state = begin(micro_batch);
     for (size_t l = 0; l < shape.layers.size(); ++l) {
       const auto layer = static_cast<int32_t>(l);
       state = mix(state, 1000 + l);
@@ -120,7 +121,8 @@ class Numbers {
 };
 
 /// A device with a queue, a link and a host, all of random speed. It computes what it is given, in order; the host
-/// learns of a router's choice late, and expects all experts of a layer to be there as often as `hope` says.
+/// learns of a router's choice late, and expects all experts of a layer to be there as often as `hope` says. Every
+/// third step has several micro-batches, which choose on their own and share experts.
 class Simulation {
  public:
   Simulation(uint32_t seed, const LaneKinds& lanes)
@@ -130,20 +132,20 @@ class Simulation {
         schedule_(make_layerwise_schedule(shape_)),
         machine_(*schedule_, lanes),
         stream_(lanes[0] == LaneKind::kQueue),
-        hope_(random_() % 4) {
+        hope_(random_() % 4),
+        micro_batches_(seed % 3 == 0 ? 2 + random_() % 3 : 1) {
     for (uint32_t& part : resident_) part = static_cast<uint32_t>(random_());
-    device_.resize(shape_.layers.size() + 1);
+    device_.resize(shape_.layers.size() + 1, std::vector<LayerState>(micro_batches_.size()));
   }
 
   void run() {
-    machine_.begin({.tokens = 1, .logit_rows = 1});
+    begin();
     const uint64_t fails_at = random_() % 8 == 0 ? random_() % 40 : UINT64_MAX;
     for (uint64_t event = 0; !machine_.all_ended(); ++event) {
       ASSERT_LT(event, 10'000u) << "a step does not end";
       if (event == fails_at) {  // the step fails amid everything, and the next one begins
-        machine_.begin({.tokens = 1, .logit_rows = 1});
-        queue_.clear(), reads_.clear(), routed_.clear();
-        ended_on_device_ = -1;
+        begin();
+        queue_.clear(), reads_.clear();
       }
       while (start_all()) {
       }
@@ -156,7 +158,8 @@ class Simulation {
       if (!reads_.empty() && (queue_.empty() || random_() % 2 == 0)) end_a_read();
       else end_a_task();
     }
-    EXPECT_EQ(device_.back().state, numbers_.reference(shape_));
+    for (size_t b = 0; b < micro_batches_.size(); ++b)
+      EXPECT_EQ(device_.back()[b].state, numbers_.reference(shape_, b)) << "micro-batch " << b;
   }
   int voided = 0, held = 0;
 
@@ -166,6 +169,10 @@ class Simulation {
     uint64_t input = 0, sum = 0;
     std::vector<bool> computed = std::vector<bool>(8);
   };
+
+  void begin() {
+    machine_.begin({.tokens = std::ssize(micro_batches_), .logit_rows = 1, .micro_batches = micro_batches_});
+  }
 
   bool start_all() {
     bool any = false;
@@ -203,11 +210,14 @@ class Simulation {
   }
 
   void routed(TaskId id, const Task& task) {
-    const auto layer = static_cast<size_t>(task.layer);
-    const auto choice = numbers_.chosen(task.layer, device_[layer].input);
+    const auto layer = static_cast<size_t>(task.layer), b = static_cast<size_t>(task.micro_batch);
+    const auto choice = numbers_.chosen(task.layer, device_[layer][b].input);
     const auto there = [&](const RoutedExpert& r) { return (resident_[layer % 8] >> r.expert & 1) != 0; };
     const bool all = std::ranges::all_of(choice, there);
-    if (machine_.assumptions() > 0 && all) {
+    if (micro_batches_.size() > 1) {
+      ASSERT_EQ(machine_.assumptions(), 0);
+      machine_.routed(task.layer, task.micro_batch, choice);
+    } else if (machine_.assumptions() > 0 && all) {
       ++held;
       machine_.holds(task.layer);
     } else {
@@ -215,48 +225,54 @@ class Simulation {
       if (machine_.assumptions() > 0) {
         // What the device does of what is void is overwritten.
         queue_.clear();
-        LayerState& l = device_[layer];
+        LayerState& l = device_[layer][b];
         l.sum = shape_.layers[layer].shared_parameters > 0 ? Numbers::mix(l.input, 3) : 0;
         l.computed.assign(8, false);
       }
       std::vector<Place> places;
       for (const RoutedExpert& r : choice)
         places.push_back(there(r) ? Place::kHere : random_() % 4 == 0 ? Place::kHost : Place::kArrives);
-      routed_[task.layer] = choice;
-      machine_.routed(task.layer, choice, places);
+      machine_.routed(task.layer, task.micro_batch, choice, places);
     }
     machine_.ended(id);
   }
 
+  /// A task computes the rows of its micro-batch, or of all.
   void compute(const Task& task) {
+    const bool all = task.micro_batch == kAllMicroBatches;
+    const bool by_micro_batch = task.kind == TaskKind::kAttention || task.kind == TaskKind::kRouter;
+    EXPECT_NE(all, by_micro_batch) << task_name(task.kind);
+    for (size_t b = 0; b < micro_batches_.size(); ++b)
+      if (all || b == static_cast<size_t>(task.micro_batch)) compute(task, b);
+  }
+  void compute(const Task& task, size_t b) {
     const size_t layer = task.layer < 0 ? 0 : static_cast<size_t>(task.layer);
-    LayerState& l = device_[layer];
+    LayerState& l = device_[layer][b];
     switch (task.kind) {
-      case TaskKind::kEmbed: device_[0].state = embed(); break;
+      case TaskKind::kEmbed: l.state = numbers_.begin(b); break;
       case TaskKind::kAttention:
         l.input = Numbers::mix(l.state, 1000 + layer), l.sum = 0;
         l.computed.assign(8, false);
         break;
-      case TaskKind::kDenseMlp: device_[layer + 1].state = Numbers::mix(l.input, 5000 + layer); break;
+      case TaskKind::kDenseMlp: device_[layer + 1][b].state = Numbers::mix(l.input, 5000 + layer); break;
       case TaskKind::kSharedExpert: l.sum += Numbers::mix(l.input, 3); break;
       case TaskKind::kRouter:
-        if (stream_) break;
-        routed_[task.layer] = numbers_.chosen(task.layer, l.input);
-        machine_.routed(task.layer, routed_[task.layer]);
+        if (!stream_) machine_.routed(task.layer, task.micro_batch, numbers_.chosen(task.layer, l.input));
         break;
       case TaskKind::kLayerExperts:
         for (const RoutedExpert& r : numbers_.chosen(task.layer, l.input))
-          if ((resident_[layer % 8] >> r.expert & 1) != 0) add(task.layer, r.expert);
+          if ((resident_[layer % 8] >> r.expert & 1) != 0) add(l, task.layer, r.expert);
         break;
-      case TaskKind::kExpert: add(task.layer, task.expert); break;
-      case TaskKind::kCombine: device_[layer + 1].state = Numbers::mix(l.input, l.sum); break;
+      case TaskKind::kExpert:
+        for (const RoutedExpert& r : numbers_.chosen(task.layer, l.input))
+          if (r.expert == task.expert) add(l, task.layer, r.expert);
+        break;
+      case TaskKind::kCombine: device_[layer + 1][b].state = Numbers::mix(l.input, l.sum); break;
       case TaskKind::kExpertRead:
       case TaskKind::kHead: break;
     }
   }
-  uint64_t embed() const { return seed_of_; }
-  void add(int32_t layer, int32_t expert) {
-    LayerState& l = device_[static_cast<size_t>(layer)];
+  void add(LayerState& l, int32_t layer, int32_t expert) {
     EXPECT_FALSE(l.computed[static_cast<size_t>(expert)]) << "an expert is computed twice";
     l.computed[static_cast<size_t>(expert)] = true;
     l.sum += Numbers::part(layer, expert, l.input);
@@ -269,15 +285,11 @@ class Simulation {
   StepMachine machine_;
   const bool stream_;
   const uint32_t hope_;  ///< of 4
+  const std::vector<MicroBatchShape> micro_batches_;
   std::array<uint32_t, 8> resident_{};
-  std::vector<LayerState> device_;
+  std::vector<std::vector<LayerState>> device_;  ///< by layer and micro-batch
   std::deque<TaskId> queue_;
   std::vector<TaskId> reads_;
-  std::map<int32_t, std::vector<RoutedExpert>> routed_;
-  TaskId ended_on_device_ = -1;
-
- public:
-  uint64_t seed_of_ = 0;
 };
 
 TEST(StepMachine, EveryOrderOfEventsComputesTheSame) {
@@ -286,7 +298,6 @@ TEST(StepMachine, EveryOrderOfEventsComputesTheSame) {
     SCOPED_TRACE(seed);
     for (const LaneKinds& lanes : {kThreadComputes, kStreamComputes}) {
       Simulation simulation(seed, lanes);
-      simulation.seed_of_ = seed;
       simulation.run();
       if (::testing::Test::HasFailure()) return;
       voided += simulation.voided, held += simulation.held;

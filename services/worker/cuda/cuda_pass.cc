@@ -26,6 +26,8 @@ bool sees_alike(const engine::KvCache& cache, size_t layers) {
 
 engine::Backend cuda_backend(const CudaParts& cuda) {
   return {cuda.ops, cuda.memory, [cuda](const engine::PassParts& parts) -> Result<std::unique_ptr<engine::Pass>> {
+            if (parts.options.micro_batches != engine::MicroBatches::kTogether)
+              return unsupported("micro-batches in turn on a CUDA device; it computes all rows of a layer together");
             auto pass = std::make_unique<CudaPass>(parts, cuda);
             MOESTRO_RETURN_IF_ERROR(pass->status().with_context("buffers of a step on the device (--step-tokens)"));
             return Result<std::unique_ptr<engine::Pass>>(std::move(pass));
@@ -151,7 +153,7 @@ void CudaPass::begin(const engine::StepPlan& plan, const engine::StepBatch& batc
   routers_.clear();
   reads_ = 0;
   guard_.begin(batch, failed);
-  p_.experts.begin_step(plan.id, batch.row_share);
+  p_.experts.begin_step(plan.id, batch.micro_batches, batch.row_share);
   if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
   marks_.begin_step();
   memory_.fill(device_notes_, 0xff, static_cast<int64_t>(notes_count() * sizeof(int32_t)));
@@ -193,9 +195,10 @@ Status CudaPass::take_routes(size_t layer) {
   if (queue_.error == 0) queue_.note("wait_event", queue_.functions.wait_event(layers_[layer].routed));
   MOESTRO_RETURN_IF_ERROR(ops_.status());
   const std::span<const int32_t> ids(ids_.data() + first_choice(layer), static_cast<size_t>(rows_ * top_k_));
-  routed_ = p_.experts.route(moe_layer(layer), ids, top_k_, guard_.left_out());
+  at_ = {moe_layer(layer)};
+  routed_ = p_.experts.route(at_, ids, top_k_, guard_.left_out());
   if (watch_ == nullptr) return Status::ok();
-  watch_->routed(moe_layer(layer), ids, routed_, p_.experts.uses());
+  watch_->routed(moe_layer(layer), ids, routed_, p_.experts.uses(at_.layer));
   if (const int32_t guessed = asked_ahead_ > 0 ? lookahead_->asked(moe_layer(layer), asked_ahead_) : 0; guessed > 0)
     watch_->guessed(moe_layer(layer), guessed, {guesses_of(layer), static_cast<size_t>(rows_ * guessed * experts_)});
   watch_->foresee(moe_layer(layer));
@@ -205,7 +208,7 @@ Status CudaPass::take_routes(size_t layer) {
 bool CudaPass::lease(size_t layer) {
   missing_.clear();
   for (const lanes::RoutedExpert& r : routed_) {
-    if (p_.experts.acquire(r.expert, r.expert)) marks_.uses(static_cast<int32_t>(layer), r.expert);
+    if (p_.experts.acquire(r.expert, at_.layer, r.expert)) marks_.uses(static_cast<int32_t>(layer), r.expert);
     else missing_.push_back(r);
   }
   return missing_.empty();
@@ -233,16 +236,16 @@ void CudaPass::rewind(size_t layer) {
 
 /// Where each expert of a layer that was not queued ahead is computed.
 Status CudaPass::find_places(size_t layer) {
-  clear_rows(p_.experts.dropped());
+  clear_rows(p_.experts.dropped(at_));
   places_.assign(routed_.size(), lanes::Place::kHere);
   std::span<const lanes::RoutedExpert> on_host;
-  if (host_experts_) on_host = host_experts_->choose(missing_, math_.h(), rows_);
+  if (host_experts_) on_host = host_experts_->choose(at_, missing_, math_.h(), rows_);
   for (size_t i = 0; i < routed_.size(); ++i) {
-    if (p_.experts.data(routed_[i].expert) != nullptr) continue;
+    if (p_.experts.data(at_.layer, routed_[i].expert) != nullptr) continue;
     const bool here = std::ranges::find(on_host, routed_[i].expert, &lanes::RoutedExpert::expert) != on_host.end();
     places_[i] = here ? lanes::Place::kHost : lanes::Place::kArrives;
   }
-  machine_.routed(static_cast<int32_t>(layer), routed_, places_);
+  machine_.routed(static_cast<int32_t>(layer), at_.micro_batch, routed_, places_);
   return ops_.status();
 }
 
@@ -261,11 +264,10 @@ Status CudaPass::take_choice(lanes::TaskId router) {
 }
 
 Status CudaPass::take_arrival(std::vector<lanes::TaskId>& ended) {
-  MOESTRO_ASSIGN_OR_RETURN(const engine::ExpertDispatch::Arrival arrival, p_.experts.wait());
-  const int32_t expert = arrival.read;
-  if (!arrival.status.is_ok()) {
-    fail_users(expert, arrival.status);
-    clear_rows(p_.experts.rows(expert));
+  MOESTRO_ASSIGN_OR_RETURN(const int32_t expert, p_.experts.wait());
+  if (p_.experts.data(at_.layer, expert) == nullptr) {
+    fail_users(expert, p_.experts.failure(at_.layer, expert));
+    clear_rows(p_.experts.rows(at_, expert));
   }
   --reads_;
   ended.push_back(read_of_[static_cast<size_t>(expert)]);
@@ -302,11 +304,11 @@ Status CudaPass::let_go() {
 
 /// What was queued with it stays queued; the sequences that it was for have failed if it was wrong.
 void CudaPass::release(int32_t expert) {
-  if (const Status used = p_.experts.release(expert); !used.is_ok()) fail_users(expert, used);
+  if (const Status used = p_.experts.release(at_, expert); !used.is_ok()) fail_users(expert, used);
 }
 
 void CudaPass::fail_users(int32_t expert, const Status& why) {
-  for (const kernels::RoutedRow& r : p_.experts.rows(expert))
+  for (const kernels::RoutedRow& r : p_.experts.rows(at_, expert))
     guard_.fail(batch_->sequence_of[static_cast<size_t>(r.token)], why);
 }
 

@@ -79,7 +79,7 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   int64_t first_choice(size_t layer) const { return layers_[layer].moe * rows_ * top_k_; }
   uint64_t notes_count() const { return layers_.size() * static_cast<uint64_t>(rows_); }
   float* guesses_of(size_t layer) const { return guesses_->data() + layers_[layer].moe % 2 * guesses_max_; }
-  uint64_t address(int32_t expert) const { return reinterpret_cast<uint64_t>(p_.experts.data(expert)); }
+  uint64_t address(int32_t expert) const { return reinterpret_cast<uint64_t>(p_.experts.data(at_.layer, expert)); }
 
   void begin(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed);
   void begin_graphs();
@@ -176,7 +176,8 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   std::vector<lanes::TaskId> read_of_;        ///< by expert: the task that waits for it
   size_t reads_ = 0;                          ///< that have not ended
   lanes::TaskId last_queued_ = -1;
-  std::span<const lanes::RoutedExpert> routed_;  ///< of the layer whose choice was read last
+  engine::LayerPart at_;                         ///< whose choice was read last
+  std::span<const lanes::RoutedExpert> routed_;  ///< by it
   std::vector<lanes::Place> places_;             ///< of those
   bool as_graphs_ = false;                    ///< its segments may be graphs
   StepShape shape_;

@@ -65,13 +65,14 @@ Status CudaPass::queue_one(const lanes::Task& task) {
   if (task.kind != TaskKind::kHead) marks_.begin(task.kind, task.layer, task.expert);
   switch (task.kind) {
     case TaskKind::kEmbed: math_.embed(stream(0)); break;
-    case TaskKind::kAttention: math_.attention(layer, stream(layer)); break;
+    case TaskKind::kAttention: math_.attention(layer, batch_->micro_batches.front(), stream(layer)); break;
     case TaskKind::kDenseMlp:
       math_.dense_mlp(layer, stream(layer));
       look_at(layer, stream(layer));
       break;
     case TaskKind::kRouter:
-      math_.router(layer, device_ids_ + first_choice(layer), device_weights_ + first_choice(layer));
+      math_.router(layer, batch_->micro_batches.front().rows, device_ids_ + first_choice(layer),
+                   device_weights_ + first_choice(layer));
       if (asked_ahead_ > 0) guess(layer);
       send_routes(layer);
       break;
@@ -152,12 +153,14 @@ Status CudaPass::layer_experts(const lanes::Task& task) {
 }
 
 void CudaPass::compute_one(int32_t expert) {
-  if (const std::byte* blob = p_.experts.data(expert))
-    ops_.expert_ffn(p_.layout, blob, math_.h(), p_.experts.rows(expert), top_k_, expert_rows_);
+  if (const std::byte* blob = p_.experts.data(at_.layer, expert))
+    ops_.expert_ffn(p_.layout, blob, math_.h(), p_.experts.rows(at_, expert), top_k_,
+                    expert_rows_);
 }
 
 Status CudaPass::compute_arrived(int32_t expert) {
-  if (p_.experts.data(expert) == nullptr) return Status::ok();  // it could not be had, and its sequences have failed
+  // It could not be had, and its sequences have failed.
+  if (p_.experts.data(at_.layer, expert) == nullptr) return Status::ok();
   compute_one(expert);
   told_ = true;
   MOESTRO_RETURN_IF_ERROR(slots_.launched());

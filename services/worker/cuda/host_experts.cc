@@ -61,8 +61,10 @@ HostExperts::~HostExperts() {
     if (event != nullptr) (void)f.end_event(event);
 }
 
-std::span<const lanes::RoutedExpert> HostExperts::choose(std::span<const lanes::RoutedExpert> missing, const float* h,
+std::span<const lanes::RoutedExpert> HostExperts::choose(engine::LayerPart at,
+                                                         std::span<const lanes::RoutedExpert> missing, const float* h,
                                                          int64_t rows) {
+  at_ = at;
   chosen_.clear();
   const Nanos copy = slots_.copy_time();
   if (missing.empty() || rows > kRowsMax || copy.count() == 0) return {};
@@ -73,12 +75,12 @@ std::span<const lanes::RoutedExpert> HostExperts::choose(std::span<const lanes::
   chosen_.resize(experts_for_cpu(on_cpu_, copy));
   leases_.clear();
   std::erase_if(chosen_, [this](const lanes::RoutedExpert& r) {
-    auto lease = slots_.lease_host(experts_.blob(r.expert));
+    auto lease = slots_.lease_host(experts_.blob(at_.layer, r.expert));
     if (lease) leases_.push_back(std::move(*lease));
     return !lease;
   });
   if (!chosen_.empty() && !copy_input(h, rows)) chosen_.clear(), leases_.clear();
-  for (const lanes::RoutedExpert& r : chosen_) experts_.withdraw(r.expert);
+  for (const lanes::RoutedExpert& r : chosen_) experts_.withdraw(at_.layer, r.expert);
   return chosen_;
 }
 
@@ -103,11 +105,12 @@ size_t HostExperts::compute(float* expert_rows) {
 }
 
 size_t HostExperts::compute_one(int32_t expert, const store::Lease& lease, float* expert_rows) {
-  const auto rows = experts_.rows(expert);
+  const auto rows = experts_.rows(at_, expert);
   const Nanos from = clock_.now();
   cpu_.expert_ffn(layout_, lease.data(), h_.data(), rows, top_k_, rows_.data());
   cost_.add(static_cast<int32_t>(rows.size()), clock_.now() - from);
-  if (Status used = experts_.check(expert, lease); !used.is_ok()) spoiled_.push_back({expert, std::move(used)});
+  if (Status used = experts_.check(at_.layer, expert, lease); !used.is_ok())
+    spoiled_.push_back({expert, std::move(used)});
   for (const kernels::RoutedRow& r : rows) {
     const int64_t at = (r.token * top_k_ + r.rank) * layout_.hidden();
     memory_.copy_in(expert_rows + at, rows_.data() + at, layout_.hidden() * kFloatBytes);

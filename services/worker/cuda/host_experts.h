@@ -45,8 +45,8 @@ class HostExperts {
   /// Chooses among missing experts, acquired but not requested, those that will be computed here: their weights are
   /// leased in host memory, and the device no longer needs them. Their input, h [rows, hidden], is being copied to the
   /// host in parallel with later work.
-  std::span<const lanes::RoutedExpert> choose(std::span<const lanes::RoutedExpert> missing, const float* h,
-                                              int64_t rows);
+  std::span<const lanes::RoutedExpert> choose(engine::LayerPart at, std::span<const lanes::RoutedExpert> missing,
+                                              const float* h, int64_t rows);
   /// Computes what was chosen, and queues its rows into expert_rows [rows, top_k, hidden]. Returns how many they were.
   size_t compute(float* expert_rows);
   struct Spoiled {
@@ -73,6 +73,7 @@ class HostExperts {
   HostCost cost_;
   kernels::cuda::Pinned<float> h_;
   std::vector<float> rows_;               ///< what the CPU makes, as [rows, top_k, hidden]
+  engine::LayerPart at_;                  ///< of what was chosen last
   std::vector<lanes::RoutedExpert> chosen_;
   std::vector<store::Lease> leases_;      ///< of those
   std::vector<Spoiled> spoiled_;

@@ -178,7 +178,11 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
   batch.clear();
   batch.rows_of.resize(plan.sequences.size());
   failed.assign(plan.sequences.size(), Status::ok());
-  for (uint32_t i = 0; i < plan.sequences.size(); ++i) failed[i] = admit(plan, i);
+  const bool in_turn = options.micro_batches == MicroBatches::kInTurn;
+  for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
+    if (in_turn && std::ranges::binary_search(plan.micro_batches, i)) batch.begin_micro_batch();
+    failed[i] = admit(plan, i);
+  }
   return Status::ok();
 }
 

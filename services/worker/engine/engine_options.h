@@ -16,6 +16,12 @@ struct VisiblePositions {
   int64_t window = 0;  ///< 0: all positions
 };
 
+/// How the micro-batches of a plan go through a layer.
+enum class MicroBatches : uint8_t {
+  kTogether,  ///< as one
+  kInTurn,    ///< attention and router of one after the other's; then everything else for all rows, each expert once
+};
+
 struct EngineOptions {
   std::string model;            ///< id as served; a plan for another model is refused
   int64_t kv_tokens = 8192;     ///< capacity of the KV cache, rounded up to whole blocks
@@ -31,6 +37,7 @@ struct EngineOptions {
   VisiblePositions visible = {};  ///< with a window, contexts may be longer than the model's and than the cache
   Nanos compute_floor{0};  ///< the least time of one expert and of one attention; an emulated device waits for the rest
                            ///< of it
+  MicroBatches micro_batches = MicroBatches::kTogether;
   bool poison_kv = false;       ///< tests: the empty cache is NaN
 };
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "common/check.h"
 
 namespace moestro::engine {
 namespace {
@@ -10,6 +13,8 @@ constexpr std::chrono::milliseconds kArrivalWait{1000};
 // Five minutes without a single arrival: the store lives but cannot deliver (a full arena that nobody frees, a hung
 // drive).
 constexpr int kArrivalWaitsMax = 300;
+/// Of a step that says nothing of its micro-batches: all rows.
+constexpr MicroBatch kWholeStep[1] = {};
 
 }  // namespace
 
@@ -17,21 +22,15 @@ Result<ExpertDispatch> ExpertDispatch::create(store::BlobSource& source, int64_t
                                               DType precision) {
   ExpertDispatch d(source, experts);
   const store::Manifest& manifest = source.manifest();
-  d.expert_of_.assign(manifest.blobs.size(), -1);
+  d.key_of_.assign(manifest.blobs.size(), -1);
   for (uint32_t l = 0; l < moe_layers; ++l)
     for (uint32_t e = 0; e < experts; ++e) {
       MOESTRO_ASSIGN_OR_RETURN(const uint32_t blob, manifest.expert_blob(MoeLayerId(l), ExpertId(e), precision));
+      d.key_of_[blob] = static_cast<int64_t>(d.blob_of_.size());
       d.blob_of_.push_back(blob);
-      d.expert_of_[blob] = static_cast<int32_t>(e);
     }
-  const auto n = static_cast<size_t>(experts);
-  d.first_row_.resize(n + 1);
-  d.cursor_.resize(n);
-  d.use_.resize(n);
-  d.leases_.resize(n);
-  d.read_of_.assign(n, -1);
-  d.routed_.reserve(n);
-  d.missing_.reserve(n);
+  for (RoutedLayer& layer : d.layers_) layer = RoutedLayer(experts);
+  d.missing_.reserve(kLayersOpenMax * static_cast<size_t>(experts));
   return d;
 }
 
@@ -39,72 +38,99 @@ int64_t ExpertDispatch::capacity(double factor, int64_t tokens, int64_t top_k, i
   return static_cast<int64_t>(std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
 }
 
-std::span<const lanes::RoutedExpert> ExpertDispatch::route(MoeLayerId layer, std::span<const int32_t> ids,
-                                                           int64_t top_k, std::span<const uint8_t> left_out) {
-  layer_ = layer;
-  const auto is_left_out = [&](size_t choice) {
-    return !left_out.empty() && left_out[choice / static_cast<size_t>(top_k)] != 0;
-  };
-  const int64_t tokens = static_cast<int64_t>(ids.size()) / top_k;
-  const int64_t most =
-      capacity_factor_ ? std::min(tokens, capacity(*capacity_factor_, tokens, top_k, experts_)) : tokens;
-  std::fill(first_row_.begin(), first_row_.end(), 0);
-  std::fill(use_.begin(), use_.end(), 0.0F);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (is_left_out(i)) continue;
-    ++first_row_[static_cast<size_t>(ids[i]) + 1];
-    use_[static_cast<size_t>(ids[i])] += row_share_.empty() ? 1.0F : row_share_[i / static_cast<size_t>(top_k)];
-  }
-  routed_.clear();
-  for (size_t e = 0; e < static_cast<size_t>(experts_); ++e) {
-    const int32_t n = std::min(first_row_[e + 1], static_cast<int32_t>(most));
-    over_capacity_ += static_cast<uint64_t>(first_row_[e + 1] - n);
-    if (n > 0) routed_.push_back({static_cast<int32_t>(e), n});
-    first_row_[e + 1] = first_row_[e] + n;
-    cursor_[e] = first_row_[e];
-  }
-  rows_.resize(ids.size());
-  dropped_.clear();
-  dropped_.reserve(rows_.capacity());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const auto choice = static_cast<int64_t>(i);
-    const kernels::RoutedRow row{static_cast<int32_t>(choice / top_k), static_cast<int32_t>(choice % top_k)};
-    const auto e = static_cast<size_t>(ids[i]);
-    if (is_left_out(i) || cursor_[e] == first_row_[e + 1]) dropped_.push_back(row);
-    else rows_[static_cast<size_t>(cursor_[e]++)] = row;
-  }
-  return routed_;
+void ExpertDispatch::begin_step(PlanId plan, std::span<const MicroBatch> micro_batches,
+                                std::span<const float> row_share) {
+  plan_ = plan;
+  micro_batches_ = micro_batches.empty() ? std::span<const MicroBatch>(kWholeStep) : micro_batches;
+  row_share_ = row_share;
+  over_capacity_ = 0;
+  for (RoutedLayer& layer : layers_) layer.close();
 }
 
-std::span<const kernels::RoutedRow> ExpertDispatch::rows(int32_t expert) const {
-  const auto e = static_cast<size_t>(expert);
-  return std::span(rows_).subspan(static_cast<size_t>(first_row_[e]),
-                                  static_cast<size_t>(first_row_[e + 1] - first_row_[e]));
+// --- open layers ---
+
+const RoutedLayer* ExpertDispatch::open(MoeLayerId layer) const {
+  for (const RoutedLayer& open : layers_)
+    if (open.is_open() && open.layer() == layer) return &open;
+  return nullptr;
 }
 
-bool ExpertDispatch::acquire(lanes::TaskId read, int32_t expert) {
-  const uint32_t blob = blob_of(expert);
-  if (auto lease = source_->try_pin(blob, store::UseWeight::of(use_[static_cast<size_t>(expert)]))) {
-    leases_[static_cast<size_t>(expert)] = std::move(*lease);
+RoutedLayer* ExpertDispatch::open(MoeLayerId layer) {
+  return const_cast<RoutedLayer*>(std::as_const(*this).open(layer));
+}
+
+const RoutedLayer& ExpertDispatch::find(MoeLayerId layer) const {
+  const RoutedLayer* const found = open(layer);
+  MOESTRO_CHECK(found != nullptr, "a layer is asked about after one of its routers has run");
+  return *found;
+}
+
+RoutedLayer& ExpertDispatch::find(MoeLayerId layer) {
+  return const_cast<RoutedLayer&>(std::as_const(*this).find(layer));
+}
+
+/// The earliest layer gives way: its rows have been summed.
+RoutedLayer& ExpertDispatch::obtain(MoeLayerId layer) {
+  if (RoutedLayer* const found = open(layer)) return *found;
+  RoutedLayer& earliest = *std::ranges::min_element(
+      layers_, {}, [](const RoutedLayer& l) { return l.is_open() ? int64_t{l.layer().value} : -1; });
+  earliest.begin(layer, micro_batches_.size());
+  return earliest;
+}
+
+std::span<const lanes::RoutedExpert> ExpertDispatch::route(LayerPart part, std::span<const int32_t> ids, int64_t top_k,
+                                                           std::span<const uint8_t> left_out) {
+  const MicroBatch& first = micro_batches_[static_cast<size_t>(part.micro_batch)];
+  const MicroBatch& last = micro_batches_.back();
+  const int64_t rows = last.rows.count == 0 ? static_cast<int64_t>(ids.size()) / top_k
+                                            : static_cast<int64_t>(last.rows.first) + last.rows.count;
+  RoutedLayer& layer = obtain(part.layer);
+  over_capacity_ += layer.route(
+      part.micro_batch,
+      {.ids = ids,
+       .top_k = top_k,
+       .first_row = first.rows.first,
+       .left_out = left_out,
+       .row_share = row_share_,
+       .most = capacity_factor_ ? std::min(rows, capacity(*capacity_factor_, rows, top_k, experts_)) : rows});
+  return layer.rows(part.micro_batch).experts;
+}
+
+// --- leases ---
+
+bool ExpertDispatch::acquire(lanes::TaskId read, MoeLayerId at, int32_t expert) {
+  RoutedLayer& layer = find(at);
+  if (layer.held(expert).lease) return true;
+  const uint32_t blob = this->blob(at, expert);
+  if (auto lease = source_->try_pin(blob, store::UseWeight::of(layer.uses()[static_cast<size_t>(expert)]))) {
+    layer.hold(expert, std::move(*lease));
     return true;
   }
-  read_of_[static_cast<size_t>(expert)] = read;
+  layer.read(expert, read);
   missing_.push_back(blob);
   return false;
 }
 
-void ExpertDispatch::withdraw(int32_t expert) {
-  std::erase(missing_, blob_of(expert));
-  read_of_[static_cast<size_t>(expert)] = -1;
+void ExpertDispatch::withdraw(MoeLayerId at, int32_t expert) {
+  std::erase(missing_, blob(at, expert));
+  find(at).end_read(expert);
 }
 
+/// One request per layer: a source orders reads by layer.
 Status ExpertDispatch::request_missing() {
-  const Status status = source_->fetch(missing_, {plan_, layer_});
+  const auto layer_of = [this](uint32_t blob) { return key_of_[blob] / experts_; };
+  Status status;
+  for (auto first = missing_.begin(); first != missing_.end() && status.is_ok();) {
+    const int64_t layer = layer_of(*first);
+    const auto last = std::find_if(first, missing_.end(), [&](uint32_t blob) { return layer_of(blob) != layer; });
+    status = source_->fetch({first, last}, {plan_, MoeLayerId(static_cast<uint32_t>(layer))});
+    first = last;
+  }
   missing_.clear();
   return status;
 }
 
-Result<ExpertDispatch::Arrival> ExpertDispatch::wait() {
+Result<lanes::TaskId> ExpertDispatch::wait() {
   for (int waits = 0;;) {
     Result<store::Lease> arrival = source_->next_arrival(kArrivalWait);
     uint32_t blob = 0;
@@ -122,35 +148,43 @@ Result<ExpertDispatch::Arrival> ExpertDispatch::wait() {
       if (!failed) return status;
       blob = *failed;
     }
-    const int32_t expert = blob < expert_of_.size() ? expert_of_[blob] : -1;
+    const int64_t key = blob < key_of_.size() ? key_of_[blob] : -1;
+    if (key < 0) continue;
     // A read that was withdrawn may still arrive; its lease ends here.
-    if (expert < 0 || read_of_[static_cast<size_t>(expert)] < 0 || blob != blob_of(expert)) continue;
-    if (arrival.is_ok()) leases_[static_cast<size_t>(expert)] = std::move(*arrival);
-    return Arrival{std::exchange(read_of_[static_cast<size_t>(expert)], -1), std::move(status)};
+    RoutedLayer* const layer = open(MoeLayerId(static_cast<uint32_t>(key / experts_)));
+    if (layer == nullptr) continue;
+    const auto expert = static_cast<int32_t>(key % experts_);
+    const lanes::TaskId read = layer->end_read(expert);
+    if (read < 0) continue;
+    if (arrival.is_ok()) layer->hold(expert, std::move(*arrival));
+    else layer->fail(expert, status);
+    return read;
   }
 }
 
-const std::byte* ExpertDispatch::data(int32_t expert) const {
-  const store::Lease& lease = leases_[static_cast<size_t>(expert)];
+const std::byte* ExpertDispatch::data(MoeLayerId layer, int32_t expert) const {
+  const store::Lease& lease = find(layer).held(expert).lease;
   return lease ? lease.data() : nullptr;
 }
 
-Status ExpertDispatch::release(int32_t expert) {
-  store::Lease lease = std::move(leases_[static_cast<size_t>(expert)]);
-  return lease ? check(expert, lease) : Status::ok();
+Status ExpertDispatch::release(LayerPart part, int32_t expert) {
+  RoutedLayer& layer = find(part.layer);
+  const store::Lease& held = layer.held(expert).lease;
+  const Status used = held ? check(part.layer, expert, held) : Status::ok();
+  layer.release(part.micro_batch, expert).release();
+  return used;
 }
 
-Status ExpertDispatch::check(int32_t expert, const store::Lease& lease) const {
+Status ExpertDispatch::check(MoeLayerId layer, int32_t expert, const store::Lease& lease) const {
   if (lease.is_right()) return Status::ok();
-  return corrupt("expert " + std::to_string(expert) + " of MoE layer " + std::to_string(layer_.value) +
+  return corrupt("expert " + std::to_string(expert) + " of MoE layer " + std::to_string(layer.value) +
                  " was found wrong in memory while it was in use, and what was computed with it is dropped: ask again");
 }
 
 void ExpertDispatch::abandon() {
   source_->cancel_fetches();
   missing_.clear();
-  for (store::Lease& lease : leases_) lease.release();
-  std::fill(read_of_.begin(), read_of_.end(), -1);
+  for (RoutedLayer& layer : layers_) layer.abandon();
 }
 
 }  // namespace moestro::engine

@@ -30,7 +30,7 @@ void Forward::begin(PlanId plan, const StepBatch& batch, std::vector<Status>& fa
   guard_.begin(batch, failed);
   rows_ = batch.rows();
   math_.begin(batch);
-  p_.experts.begin_step(plan, batch.row_share);
+  p_.experts.begin_step(plan, batch.micro_batches, batch.row_share);
 }
 
 void Forward::set_watch(ExpertWatch* watch) {
@@ -46,23 +46,15 @@ void Forward::abandon() {
   if (watch_ != nullptr) watch_->abandon();
 }
 
-int32_t* Forward::layer_routes(size_t layer) {
-  return route_ids_.data() + static_cast<int64_t>(spec().layers[layer].moe_index->value) * rows_ * top_k_;
-}
-
-float* Forward::layer_weights(size_t layer) {
-  return route_weights_.data() + static_cast<int64_t>(spec().layers[layer].moe_index->value) * rows_ * top_k_;
-}
-
 Status Forward::compute(const lanes::Task& task) {
   const auto layer = static_cast<size_t>(task.layer);
   switch (task.kind) {
     case TaskKind::kEmbed: math_.embed(x_.data()); break;
-    case TaskKind::kAttention: floor_.run([&] { math_.attention(layer, x_.data()); }); break;
-    case TaskKind::kRouter: route(layer); break;
+    case TaskKind::kAttention: floor_.run([&] { math_.attention(layer, micro_batch(task), x_.data()); }); break;
+    case TaskKind::kRouter: route(task); break;
     case TaskKind::kDenseMlp: dense_mlp(layer); break;
     case TaskKind::kSharedExpert: math_.shared_expert(layer); break;
-    case TaskKind::kExpert: expert(task.expert); break;
+    case TaskKind::kExpert: expert(task); break;
     case TaskKind::kCombine: combine(layer); break;
     case TaskKind::kExpertRead:
     case TaskKind::kLayerExperts:
@@ -72,20 +64,24 @@ Status Forward::compute(const lanes::Task& task) {
   return Status::ok();
 }
 
-void Forward::route(size_t layer) {
-  int32_t* ids = layer_routes(layer);
-  math_.router(layer, ids, layer_weights(layer));
-  const std::span<const int32_t> chosen(ids, static_cast<size_t>(rows_ * top_k_));
-  if (poison_) std::fill(expert_rows_.begin(), expert_rows_.end(), std::numeric_limits<float>::quiet_NaN());
-  const auto routed = p_.experts.route(*spec().layers[layer].moe_index, chosen, top_k_, guard_.left_out());
-  clear_rows(p_.experts.dropped());
-  if (watch_ != nullptr) tell_watch(*spec().layers[layer].moe_index, chosen, routed);
-  p_.machine.routed(static_cast<int32_t>(layer), routed);
+void Forward::route(const lanes::Task& task) {
+  const LayerPart part = part_of(task);
+  const TokenRange rows = micro_batch(task).rows;
+  const int64_t first = rows.first * top_k_, count = rows.count * top_k_;
+  int32_t* const ids = routes_of(part.layer) + first;
+  math_.router(static_cast<size_t>(task.layer), rows, ids, weights_of(part.layer) + first);
+  if (poison_)
+    std::fill_n(expert_rows_.begin() + first * hidden_, count * hidden_, std::numeric_limits<float>::quiet_NaN());
+  const auto routed = p_.experts.route(part, {ids, static_cast<size_t>(count)}, top_k_, guard_.left_out());
+  clear_rows(p_.experts.dropped(part));
+  if (watch_ != nullptr && p_.experts.is_routed(part.layer)) tell_watch(part.layer);
+  p_.machine.routed(task.layer, task.micro_batch, routed);
 }
 
-void Forward::tell_watch(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> routed) {
+void Forward::tell_watch(MoeLayerId layer) {
   // First what is wanted now, so that its copies run while the next routers are asked.
-  watch_->routed(layer, ids, routed, p_.experts.uses());
+  watch_->routed(layer, {routes_of(layer), static_cast<size_t>(rows_ * top_k_)},
+                 p_.experts.routed({layer, lanes::kAllMicroBatches}), p_.experts.uses(layer));
   if (lookahead_) {
     const GateLookahead::Answer answer = lookahead_->ask(layer, watch_->gate_lookahead(), x_.data(), rows_);
     if (answer.layers > 0) watch_->guessed(layer, answer.layers, {answer.logits, static_cast<size_t>(answer.count)});
@@ -97,7 +93,7 @@ Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, st
   for (const lanes::TaskId id : tasks) {
     const lanes::Task task = p_.machine[id];  // a copy: a router adds to the tasks
     if (lane == lanes::Lane::kStoreRead) {
-      if (p_.experts.acquire(id, task.expert)) ended.push_back(id);
+      if (p_.experts.acquire(id, part_of(task).layer, task.expert)) ended.push_back(id);
       continue;
     }
     MOESTRO_RETURN_IF_ERROR(compute(task));
@@ -107,9 +103,8 @@ Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, st
 }
 
 Status Forward::wait_any(std::vector<lanes::TaskId>& ended) {
-  MOESTRO_ASSIGN_OR_RETURN(const ExpertDispatch::Arrival arrival, p_.experts.wait());
-  if (!arrival.status.is_ok()) fail_users(p_.machine[arrival.read].expert, arrival.status);
-  ended.push_back(arrival.read);
+  MOESTRO_ASSIGN_OR_RETURN(const lanes::TaskId read, p_.experts.wait());
+  ended.push_back(read);
   return Status::ok();
 }
 
@@ -124,8 +119,8 @@ Status Forward::flush() {
   return requested;
 }
 
-void Forward::fail_users(int32_t expert, const Status& why) {
-  for (const kernels::RoutedRow& r : p_.experts.rows(expert))
+void Forward::fail_users(LayerPart part, int32_t expert, const Status& why) {
+  for (const kernels::RoutedRow& r : p_.experts.rows(part, expert))
     guard_.fail(batch_->sequence_of[static_cast<size_t>(r.token)], why);
 }
 
@@ -134,22 +129,25 @@ void Forward::clear_rows(std::span<const kernels::RoutedRow> rows) {
     std::fill_n(expert_rows_.data() + (r.token * top_k_ + r.rank) * hidden_, hidden_, 0.0f);
 }
 
-void Forward::expert(int32_t expert) {
+void Forward::expert(const lanes::Task& task) {
   forecast();
-  const auto rows = p_.experts.rows(expert);
-  if (const std::byte* blob = p_.experts.data(expert)) {
+  const LayerPart part = part_of(task);
+  const auto rows = p_.experts.rows(part, task.expert);
+  if (const std::byte* blob = p_.experts.data(part.layer, task.expert)) {
     floor_.run([&] { ops().expert_ffn(p_.layout, blob, math_.h(), rows, top_k_, expert_rows_.data()); });
-    const Status used = p_.experts.release(expert);
+    const Status used = p_.experts.release(part, task.expert);
     if (used.is_ok()) return;
-    fail_users(expert, used);
+    fail_users(part, task.expert, used);
+  } else {
+    fail_users(part, task.expert, p_.experts.failure(part.layer, task.expert));
   }
-  // It could not be had: its sequences have failed, and their rows must not carry what an earlier layer left here.
+  // The failed sequences' rows must not carry what an earlier layer left here.
   clear_rows(rows);
 }
 
 void Forward::combine(size_t layer) {
   forecast();
-  ops().combine(expert_rows_.data(), layer_weights(layer), rows_, top_k_, hidden_, x_.data());
+  ops().combine(expert_rows_.data(), weights_of(*spec().layers[layer].moe_index), rows_, top_k_, hidden_, x_.data());
   if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, x_.data());
   guard_.check(layer, x_.data());
 }

@@ -76,16 +76,23 @@ class Forward final : public lanes::TaskRunner {
   Status compute(const lanes::Task& task);
 
  private:
-  void route(size_t layer);
+  void route(const lanes::Task& task);
   void forecast();
-  void tell_watch(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> routed);
-  void expert(int32_t expert);
+  void tell_watch(MoeLayerId layer);
+  void expert(const lanes::Task& task);
   void dense_mlp(size_t layer);
   void combine(size_t layer);
-  int32_t* layer_routes(size_t layer);
-  float* layer_weights(size_t layer);
+  LayerPart part_of(const lanes::Task& task) const {
+    return {*spec().layers[static_cast<size_t>(task.layer)].moe_index, task.micro_batch};
+  }
+  const MicroBatch& micro_batch(const lanes::Task& task) const {
+    return batch_->micro_batches[static_cast<size_t>(task.micro_batch)];
+  }
+  /// Of the layer's choices and their weights, the first row's.
+  int32_t* routes_of(MoeLayerId layer) { return route_ids_.data() + layer.value * rows_ * top_k_; }
+  float* weights_of(MoeLayerId layer) { return route_weights_.data() + layer.value * rows_ * top_k_; }
   void clear_rows(std::span<const kernels::RoutedRow> rows);
-  void fail_users(int32_t expert, const Status& why);
+  void fail_users(LayerPart part, int32_t expert, const Status& why);
 
   const model::ModelSpec& spec() const { return p_.math.spec; }
   kernels::Ops& ops() { return p_.math.ops; }

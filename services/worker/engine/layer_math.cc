@@ -65,61 +65,75 @@ void LayerMath::send_sink_rotation(const kernels::AttentionShape& shape) {
 
 void LayerMath::embed(float* x) { p_.ops.gather_rows(p_.weights.embed(), batch_->ids, x); }
 
-void LayerMath::norm(const float* x, const float* weight) {
-  p_.ops.rms_norm(x, rows_, hidden_, weight, static_cast<float>(p_.spec.norm_eps), h_);
+void LayerMath::norm(const float* x, const float* weight, TokenRange rows) {
+  const int64_t at = rows.first * hidden_;
+  p_.ops.rms_norm(x + at, rows.count, hidden_, weight, static_cast<float>(p_.spec.norm_eps), h_ + at);
 }
 
-void LayerMath::norm_after_attention(size_t layer, const float* x) { norm(x, p_.weights.layer(layer).post_norm); }
+void LayerMath::norm_after_attention(size_t layer, const float* x) {
+  norm(x, p_.weights.layer(layer).post_norm, all_rows());
+}
 
-void LayerMath::project_qkv(const AttentionSpec& a, const LayerWeights& w) {
+void LayerMath::project_qkv(const AttentionSpec& a, const LayerWeights& w, TokenRange rows) {
   const auto eps = static_cast<float>(p_.spec.norm_eps);
-  p_.ops.matmul(h_, rows_, w.q, w.q_bias, q_);
-  p_.ops.matmul(h_, rows_, w.k, w.k_bias, k_);
-  p_.ops.matmul(h_, rows_, w.v, w.v_bias, v_);
+  const int64_t n = rows.count, q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
+  const float* const h = h_ + rows.first * hidden_;
+  float *const q = q_ + rows.first * q_width, *const k = k_ + rows.first * kv_width,
+               *const v = v_ + rows.first * kv_width;
+  p_.ops.matmul(h, n, w.q, w.q_bias, q);
+  p_.ops.matmul(h, n, w.k, w.k_bias, k);
+  p_.ops.matmul(h, n, w.v, w.v_bias, v);
   if (a.qk_norm == AttentionSpec::QkNorm::kPerHead) {
-    p_.ops.rms_norm(q_, rows_ * a.heads, a.head_dim, w.q_norm, eps, q_);
-    p_.ops.rms_norm(k_, rows_ * a.kv_heads, a.head_dim, w.k_norm, eps, k_);
+    p_.ops.rms_norm(q, n * a.heads, a.head_dim, w.q_norm, eps, q);
+    p_.ops.rms_norm(k, n * a.kv_heads, a.head_dim, w.k_norm, eps, k);
   } else if (a.qk_norm == AttentionSpec::QkNorm::kFullWidth) {
-    p_.ops.rms_norm(q_, rows_, a.heads * a.head_dim, w.q_norm, eps, q_);
-    p_.ops.rms_norm(k_, rows_, a.kv_heads * a.head_dim, w.k_norm, eps, k_);
+    p_.ops.rms_norm(q, n, q_width, w.q_norm, eps, q);
+    p_.ops.rms_norm(k, n, kv_width, w.k_norm, eps, k);
   }
   if (a.clip_qkv) {
     const auto limit = static_cast<float>(*a.clip_qkv);
-    p_.ops.clamp(q_, rows_ * a.heads * a.head_dim, limit);
-    p_.ops.clamp(k_, rows_ * a.kv_heads * a.head_dim, limit);
-    p_.ops.clamp(v_, rows_ * a.kv_heads * a.head_dim, limit);
+    p_.ops.clamp(q, n * q_width, limit);
+    p_.ops.clamp(k, n * kv_width, limit);
+    p_.ops.clamp(v, n * kv_width, limit);
   }
 }
 
-const float* LayerMath::rotate_for_sinks(size_t layer) {
+const float* LayerMath::rotate_for_sinks(size_t layer, TokenRange rows) {
   const kernels::AttentionShape& shape = p_.cache.shape(layer);
   if (shape.sinks == 0 || !shape.has_gap(batch_->furthest)) return nullptr;
   send_sink_rotation(shape);
-  p_.memory.copy(sink_q_, q_, rows_ * shape.heads * shape.head_dim * static_cast<int64_t>(sizeof(float)));
-  p_.ops.rope(sink_q_, rows_, shape.heads, shape.head_dim, p_.spec.rope.rotary_dim, sink_cos_, sink_sin_);
+  const int64_t rotary = p_.spec.rope.rotary_dim, angles = rows.first * rotary / 2;
+  const int64_t width = shape.heads * shape.head_dim, at = rows.first * width;
+  p_.memory.copy(sink_q_ + at, q_ + at, rows.count * width * static_cast<int64_t>(sizeof(float)));
+  p_.ops.rope(sink_q_ + at, rows.count, shape.heads, shape.head_dim, rotary, sink_cos_ + angles, sink_sin_ + angles);
   return sink_q_;
 }
 
-void LayerMath::attention(size_t layer, float* x) {
+void LayerMath::attention(size_t layer, const MicroBatch& of, float* x) {
   const AttentionSpec& a = p_.spec.layers[layer].attention;
   const LayerWeights& w = p_.weights.layer(layer);
-  const int64_t rotary = p_.spec.rope.rotary_dim;
-  norm(x, w.input_norm);
-  project_qkv(a, w);
-  const float* sink_q = rotate_for_sinks(layer);
-  p_.ops.rope(q_, rows_, a.heads, a.head_dim, rotary, cos_, sin_);
-  p_.ops.rope(k_, rows_, a.kv_heads, a.head_dim, rotary, cos_, sin_);
-  p_.ops.kv_write(p_.cache.shape(layer), batch_->attention, k_, v_, p_.cache.layer(layer));
-  p_.ops.attention(p_.cache.shape(layer), batch_->attention, q_, sink_q, p_.cache.layer(layer), attended_);
-  p_.ops.matmul(attended_, rows_, w.o, w.o_bias, out_);
-  p_.ops.add_scaled(out_, nullptr, rows_, hidden_, x);
-  norm(x, w.post_norm);
+  const kernels::AttentionShape& shape = p_.cache.shape(layer);
+  const auto [first, n] = of.rows;
+  const int64_t rotary = p_.spec.rope.rotary_dim, angles = first * rotary / 2;
+  const int64_t q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim, at = first * hidden_;
+  const auto sequences = std::span(batch_->attention).subspan(of.sequences.first, of.sequences.count);
+  norm(x, w.input_norm, of.rows);
+  project_qkv(a, w, of.rows);
+  const float* sink_q = rotate_for_sinks(layer, of.rows);
+  p_.ops.rope(q_ + first * q_width, n, a.heads, a.head_dim, rotary, cos_ + angles, sin_ + angles);
+  p_.ops.rope(k_ + first * kv_width, n, a.kv_heads, a.head_dim, rotary, cos_ + angles, sin_ + angles);
+  p_.ops.kv_write(shape, sequences, k_, v_, p_.cache.layer(layer));
+  p_.ops.attention(shape, sequences, q_, sink_q, p_.cache.layer(layer), attended_);
+  p_.ops.matmul(attended_ + first * q_width, n, w.o, w.o_bias, out_ + at);
+  p_.ops.add_scaled(out_ + at, nullptr, n, hidden_, x + at);
+  norm(x, w.post_norm, of.rows);
 }
 
-void LayerMath::router(size_t layer, int32_t* ids, float* weights) {
+void LayerMath::router(size_t layer, TokenRange rows, int32_t* ids, float* weights) {
   const model::MoeSpec& moe = p_.spec.layers[layer].moe;
-  p_.ops.matmul(h_, rows_, p_.weights.layer(layer).router, nullptr, router_logits_, kernels::Activations::kExact);
-  p_.ops.router_top_k(router_logits_, rows_,
+  p_.ops.matmul(h_ + rows.first * hidden_, rows.count, p_.weights.layer(layer).router, nullptr, router_logits_,
+                kernels::Activations::kExact);
+  p_.ops.router_top_k(router_logits_, rows.count,
                       {.experts = moe.experts, .top_k = moe.top_k, .normalise = moe.normalise_top_k}, ids, weights);
 }
 

@@ -33,13 +33,14 @@ class LayerMath {
   // x: the residual stream, [rows, hidden].
 
   void embed(float* x);
-  /// x += attention(norm(x)). h() is then the input of the layer's experts or MLP.
-  void attention(size_t layer, float* x);
+  /// x += attention(norm(x)) for the rows of a micro-batch. Their rows of h() are then the input of the layer's experts
+  /// or MLP.
+  void attention(size_t layer, const MicroBatch& of, float* x);
   /// Computes h() again from the stream after attention().
   void norm_after_attention(size_t layer, const float* x);
   const float* h() const { return h_; }
-  /// The choices of a sparse layer: [rows, top_k].
-  void router(size_t layer, int32_t* ids, float* weights);
+  /// The choices of a sparse layer for these rows: [rows.count, top_k].
+  void router(size_t layer, TokenRange rows, int32_t* ids, float* weights);
   void dense_mlp(size_t layer, float* x);
   /// Computed from h(), and kept until it is added.
   void shared_expert(size_t layer);
@@ -49,11 +50,12 @@ class LayerMath {
   /// Sends the rotation of queries for the sinks' keys in layers with this window, once for all layers with the same
   /// window.
   void send_sink_rotation(const kernels::AttentionShape& shape);
-  void project_qkv(const model::AttentionSpec& spec, const LayerWeights& w);
-  /// The queries rotated for the sinks' keys, from q_ before it is rotated; null if no row has a gap.
-  const float* rotate_for_sinks(size_t layer);
+  void project_qkv(const model::AttentionSpec& spec, const LayerWeights& w, TokenRange rows);
+  /// The queries rotated for the sinks' keys, from q_ before it is rotated; null if no row of the step has a gap.
+  const float* rotate_for_sinks(size_t layer, TokenRange rows);
   void run_mlp(const MlpWeights& w, float* out);
-  void norm(const float* x, const float* weight);
+  void norm(const float* x, const float* weight, TokenRange rows);
+  TokenRange all_rows() const { return {0, static_cast<uint32_t>(rows_)}; }
 
   Parts p_;
   int64_t hidden_, rows_ = 0;

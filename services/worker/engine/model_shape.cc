@@ -11,7 +11,7 @@ double bytes(const kernels::Weight& w) { return static_cast<double>(dense_bytes(
 
 lanes::StepShape step_shape(const StepBatch& batch) {
   return {batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size()),
-          static_cast<int64_t>(batch.summed_rows.size())};
+          static_cast<int64_t>(batch.summed_rows.size()), batch.micro_batch_shapes};
 }
 
 lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts,

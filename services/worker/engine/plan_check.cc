@@ -77,6 +77,12 @@ Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<
   if (static_cast<int64_t>(plan.sequences.size()) > limits.step_sequences_max)
     return exhausted(name + " has " + std::to_string(plan.sequences.size()) + " sequences, at most " +
                      std::to_string(limits.step_sequences_max));
+  if (plan.micro_batches.size() > kMicroBatchesMax)
+    return exhausted(name + " has " + std::to_string(plan.micro_batches.size()) + " micro-batches, at most " +
+                     std::to_string(kMicroBatchesMax));
+  if (!std::ranges::is_sorted(plan.micro_batches) ||
+      (!plan.micro_batches.empty() && plan.micro_batches.back() > plan.sequences.size()))
+    return invalid_argument(name + ": its micro-batches are not its sequences in their order");
   for (size_t i = 0; i < plan.sequences.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (plan.sequences[i].id == plan.sequences[j].id)

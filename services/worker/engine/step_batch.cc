@@ -1,6 +1,7 @@
 #include "services/worker/engine/step_batch.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace moestro::engine {
 
@@ -12,6 +13,9 @@ void StepBatch::clear() {
   rows_of.clear();
   history_of.clear();
   attention.clear();
+  micro_batches.clear();
+  micro_batch_shapes.clear();
+  cuts_ = true;
   logit_rows.clear();
   summed_rows.clear();
   cos.clear();
@@ -28,6 +32,13 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
   history_of.resize(rows_of.size());
   history_of[index] = &state.history;
   rows_of[index] = {static_cast<uint32_t>(first_row), range.count};
+  if (std::exchange(cuts_, false)) {
+    micro_batches.push_back({{static_cast<uint32_t>(first_row), 0}, {static_cast<uint32_t>(attention.size()), 0}});
+    micro_batch_shapes.emplace_back();
+  }
+  micro_batches.back().rows.count += range.count;
+  ++micro_batches.back().sequences.count;
+  const int64_t context_before = context;
   attention.push_back(
       {.first_token = first_row, .tokens = range.count, .first_position = first_position, .blocks = state.blocks});
   if (sequence.state_sum_from >= 0) {
@@ -53,6 +64,8 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
                             .score = score,
                             .target = score ? sequence.score_targets[i] : -1});
   }
+  micro_batch_shapes.back().tokens += range.count;
+  micro_batch_shapes.back().context += context - context_before;
 }
 
 }  // namespace moestro::engine

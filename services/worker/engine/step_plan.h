@@ -14,6 +14,7 @@
 namespace moestro::engine {
 
 inline constexpr int32_t kLogprobsMax = 128;  ///< best tokens listed per position
+inline constexpr size_t kMicroBatchesMax = 64;  ///< of a plan
 
 struct PlanToken {
   uint32_t sequence = 0;  ///< index in StepPlan::sequences
@@ -54,6 +55,7 @@ struct StepPlan {
   std::string model;
   std::vector<PlanSequence> sequences;
   std::vector<PlanToken> tokens;
+  std::vector<uint32_t> micro_batches;  ///< the first sequence of each, ascending; empty: all sequences are one
   std::vector<KvCopy> kv_copies;
   std::vector<ReleasedSequence> released;
 };

@@ -83,6 +83,7 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
 
 Status read_micro_batch(const wire::MicroBatch& m, StepPlan& plan) {
   const auto first_sequence = static_cast<uint32_t>(plan.sequences.size());
+  plan.micro_batches.push_back(first_sequence);
   const uint32_t count = m.sequences() == nullptr ? 0 : m.sequences()->size();
   for (uint32_t i = 0; i < count; ++i) {
     MOESTRO_ASSIGN_OR_RETURN(auto sequence, read_sequence(*m.sequences()->Get(i)));
