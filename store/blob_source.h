@@ -82,6 +82,19 @@ struct WantedBy {
   MoeLayerId moe_layer;
 };
 
+/// An expert that rows of a layer were routed to.
+struct Need {
+  uint32_t blob = 0;
+  float weight = 1;  ///< as UseWeight: the sum of those rows' shares, at most 1
+};
+
+/// What a step needs of a MoE layer, as its routers say.
+struct LayerNeeds {
+  MoeLayerId moe_layer;
+  std::span<const Need> experts;
+  bool complete = true;  ///< all routers of the layer have run: the step needs nothing else of it
+};
+
 /// The new rank of the prefetches of one MoE layer.
 struct PrefetchRank {
   static constexpr uint32_t kDrop = UINT32_MAX;
@@ -113,6 +126,11 @@ class BlobSource {
   /// The memory that contains all resident blobs, for a device that reads it directly; empty: there is no single range.
   virtual std::span<const std::byte> memory() const { return {}; }
 
+  /// The step needs these experts. Each is told once, before try_pin() and fetch(), and is needed until its lease ends,
+  /// its fetch fails, or fetches are cancelled. The layer's last call is `complete`, if only with no experts. A source
+  /// that fills a memory of its own begins at once.
+  virtual void need(const LayerNeeds& /*needs*/) {}
+
   /// Pins `blob` if it is resident, without a message or system call. Empty if it is not; a later fetch of it then
   /// counts with the same weight.
   virtual std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) = 0;
@@ -134,7 +152,8 @@ class BlobSource {
   /// The blob of next_arrival's last error; empty if the error concerned the whole source.
   virtual std::optional<uint32_t> failed_blob() const { return std::nullopt; }
 
-  /// Withdraws every fetch that has not arrived yet (a failed or cancelled step).
+  /// Withdraws every fetch that has not arrived yet, and every need (a failed or cancelled step). Leases that still
+  /// exist end later.
   virtual void cancel_fetches() = 0;
 
   /// Requests blobs to be read ahead. Nothing is pinned and nothing arrives: try_pin finds them later, or a fetch

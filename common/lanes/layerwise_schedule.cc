@@ -36,7 +36,7 @@ class LayerwiseSchedule final : public Schedule {
       MOESTRO_CHECK(micro_batches_.size() == 1, "experts that run together are of one micro-batch");
       expand_together(layer, routed, places, combine, graph);
     } else {
-      for (const RoutedExpert& r : routed) choose(r);
+      for (const RoutedExpert& r : routed) choose(layer, r, graph);
       if (++routed_ < micro_batches_.size()) return;
       expand_each(layer, combine, graph);
     }
@@ -56,6 +56,11 @@ class LayerwiseSchedule final : public Schedule {
   void retract(int32_t layer, TaskGraph& graph) override { graph.hold(combine_of(layer)); }
 
  private:
+  struct Chosen {
+    RoutedExpert is;
+    TaskId read = -1;
+  };
+
   void expand_together(int32_t layer, std::span<const RoutedExpert> routed, std::span<const Place> places,
                        TaskId combine, TaskGraph& graph) {
     int32_t here = 0, rows = 0;
@@ -77,19 +82,16 @@ class LayerwiseSchedule final : public Schedule {
     return combine;
   }
 
-  /// Micro-batches share experts: each is read once, and runs once for the rows of all.
-  void choose(const RoutedExpert& routed) {
-    const auto at = std::ranges::lower_bound(chosen_, routed.expert, {}, &RoutedExpert::expert);
-    if (at != chosen_.end() && at->expert == routed.expert) at->rows += routed.rows;
-    else chosen_.insert(at, routed);
+  /// Micro-batches share experts: the first that chooses one has it read.
+  void choose(int32_t layer, const RoutedExpert& routed, TaskGraph& graph) {
+    const auto at = std::ranges::lower_bound(chosen_, routed.expert, {}, [](const Chosen& c) { return c.is.expert; });
+    if (at != chosen_.end() && at->is.expert == routed.expert) at->is.rows += routed.rows;
+    else chosen_.insert(at, {routed, add_read(layer, routed, graph)});
   }
 
   /// All reads come before the products: what is missing is under way while the experts that are present run.
   void expand_each(int32_t layer, TaskId combine, TaskGraph& graph) {
-    const TaskId first_read = graph.size();
-    for (const RoutedExpert& r : chosen_) add_read(layer, r, graph);
-    for (size_t i = 0; i < chosen_.size(); ++i)
-      add_expert(layer, chosen_[i], Lane::kCompute, std::array{first_read + static_cast<TaskId>(i)}, combine, graph);
+    for (const Chosen& c : chosen_) add_expert(layer, c.is, Lane::kCompute, std::array{c.read}, combine, graph);
     chosen_.clear();
     routed_ = 0;
   }
@@ -170,7 +172,7 @@ class LayerwiseSchedule final : public Schedule {
   std::vector<MicroBatchShape> micro_batches_;  ///< of the step
   std::vector<TaskId> combine_, router_;        ///< of each layer in the graph at hand
   std::vector<TaskId> front_;                   ///< scratch
-  std::vector<RoutedExpert> chosen_;            ///< by the layer's routers so far, ascending
+  std::vector<Chosen> chosen_;                  ///< by the layer's routers so far, ascending
   size_t routed_ = 0;                           ///< of the layer's routers
 };
 

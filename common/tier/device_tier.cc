@@ -55,7 +55,8 @@ DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePo
   const auto keys = static_cast<size_t>(given.layers) * static_cast<size_t>(given.experts);
   entries.resize(keys);
   by_layer.resize(static_cast<size_t>(given.layers));
-  used.resize(static_cast<size_t>(given.experts));
+  used.resize(keys);
+  held_layers.resize(static_cast<size_t>(given.layers));
   slots.resize(static_cast<size_t>(given.slots));
   for (Slot slot = static_cast<Slot>(slots.size()); slot-- > 0;) free.push_back(slot);
   candidates.reserve(keys);
@@ -114,7 +115,7 @@ void DeviceTier::Impl::pass_by(int32_t layer) {
   const Key first = static_cast<Key>(layer * options.experts);
   for (Key key = first; key < first + static_cast<Key>(options.experts); ++key) {
     Entry& entry = entries[key];
-    if (used[key - first] != 0) continue;
+    if (used[key] != 0) continue;
     entry.foreseen_at = kNever;
     if (!std::exchange(entry.standing, false)) continue;
     if (entry.state == State::kCopying) drop(key, true);
@@ -187,29 +188,42 @@ DeviceTier::~DeviceTier() = default;
 void DeviceTier::begin_step(Nanos now, bool scan) {
   Impl& t = *impl_;
   if (t.scan != scan) t.forget_forecast();
-  t.scan = scan, t.at = t.held_layer = -1;
+  t.scan = scan, t.at = -1;
+  std::ranges::fill(t.held_layers, uint8_t{0});
   if (scan) t.plan_scan(now);
 }
 
 void DeviceTier::sequence_began(int32_t sequences) { impl_->policy->sequence_began(sequences); }
 
-void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found) {
+void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found,
+                        bool complete) {
   Impl& t = *impl_;
   MOESTRO_CHECK(layer >= 0 && layer < t.options.layers && found.size() == wanted.size(), "a router of no layer");
-  t.pace.routed(now, t.at < 0 ? 0 : layer - t.at, t.scan);
-  t.at = layer;
-  if (t.held_layer == layer) t.held_layer = -1;
+  if (complete) {
+    t.pace.routed(now, t.at < 0 ? 0 : layer - t.at, t.scan);
+    t.at = layer;
+    t.held_layers[static_cast<size_t>(layer)] = 0;
+  }
   t.policy->at_layer(layer);
-  std::ranges::fill(t.used, uint8_t{0});
   for (const Wanted& w : wanted) {
     MOESTRO_CHECK(w.key < t.entries.size() && t.layer_of(w.key) == layer, "an expert of another layer");
-    t.used[w.key - static_cast<Key>(layer * t.options.experts)] = 1;
+    t.used[w.key] = 1;
     ++t.entries[w.key].needed;
   }
-  t.pass_by(layer);
+  if (complete) t.pass_by(layer);
   for (size_t i = 0; i < wanted.size(); ++i) found[i] = t.found(now, wanted[i].key, rounded(wanted[i].weight));
-  if (t.scan) return t.plan_scan(now);
-  t.forecast.routed(layer, t.used);
+  if (!complete) return;
+  const auto experts = static_cast<size_t>(t.options.experts);
+  const auto used = std::span(t.used).subspan(static_cast<size_t>(layer) * experts, experts);
+  if (t.scan) t.plan_scan(now);
+  else t.forecast.routed(layer, used);
+  std::ranges::fill(used, uint8_t{0});
+}
+
+void DeviceTier::leased(Key key) {
+  Impl::Entry& entry = impl_->entries[key];
+  MOESTRO_CHECK(entry.needed > 0 && entry.state == Impl::State::kWhole, "what is leased is needed, and there");
+  entry.leased = true;
 }
 
 void DeviceTier::foresee(Nanos now, int32_t layer, const prediction::Forecast& forecast) {
@@ -232,6 +246,7 @@ void DeviceTier::released(Nanos, Key key) {
   Impl& t = *impl_;
   Impl::Entry& entry = t.entries[key];
   if (entry.needed == 0 || --entry.needed > 0) return;
+  entry.leased = false;
   if (entry.state == Impl::State::kWhole) {
     if (!t.options.keep) t.evict(key);
     return;
@@ -246,13 +261,13 @@ void DeviceTier::spoiled(Nanos, Key key) {
 
 void DeviceTier::abandon(Nanos) {
   Impl& t = *impl_;
-  t.held_layer = -1;
-  for (Impl::Entry& entry : t.entries) entry.needed = 0;
+  for (std::vector<uint8_t>* flags : {&t.held_layers, &t.used}) std::ranges::fill(*flags, uint8_t{0});
+  for (Impl::Entry& entry : t.entries) entry.needed = 0, entry.leased = false;
   for (const Key key : t.demands) t.drop(key, false);
   t.demands.clear();
 }
 
-void DeviceTier::hold(int32_t layer) { impl_->held_layer = layer; }
+void DeviceTier::hold(int32_t layer) { impl_->held_layers[static_cast<size_t>(layer)] = 1; }
 
 std::optional<Slot> DeviceTier::slot_of(Key key) const {
   const Impl::Entry& entry = impl_->entries[key];

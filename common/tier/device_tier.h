@@ -125,10 +125,14 @@ class DeviceTier {
     Key key = 0;
     float weight = 1;  ///< as policy::Use::weight
   };
-  /// The router of `layer` has chosen these keys, each listed once. They are needed until released() has been called as
-  /// often as routed() named them. Missing experts overtake every prefetch: first those with the least left to copy,
-  /// then in the given order. `found`: one per key. Forecasts for `layer` that were not chosen are now false.
-  void routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found);
+  /// Routers of `layer` have chosen these keys, each listed once. They are needed until released() has been called as
+  /// often as routed() named them. Missing experts overtake every prefetch: first those of the earliest layer, of those
+  /// the ones with the least left to copy, then in the given order. `found`: one per key. `complete`: all micro-batches
+  /// of the step have been routed, and forecasts for `layer` that none of them chose are now false. Several layers may
+  /// be open at once: what a later one needs gives way to what an earlier one needs, unless it is leased.
+  void routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found, bool complete = true);
+  /// The device computes with a needed key that is whole: it stays until released().
+  void leased(Key key);
   /// Why the last routed() that chose this key did not find it whole.
   LateCause late_cause(Key key) const;
   /// What is likely next, seen from `layer` (-1: before the first). Replaces the previous forecast.
@@ -142,8 +146,8 @@ class DeviceTier {
   /// The step has failed: nothing is needed any more, queued demands are dropped.
   void abandon(Nanos now);
 
-  /// Complete experts of `layer` stay until its router has run, or the step has ended or failed, because kernels queued
-  /// ahead of the router have their addresses. One layer at a time.
+  /// Complete experts of `layer` stay until its routers have run, or the step has ended or failed, because kernels
+  /// queued ahead of them have their addresses.
   void hold(int32_t layer);
   /// The slot of a key that is whole.
   std::optional<Slot> slot_of(Key key) const;

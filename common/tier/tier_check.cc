@@ -32,6 +32,8 @@ std::string DeviceTier::Impl::check() const {
       return wrong("a whole key that lacks something:", key);
     if (entry.standing && !entry.ahead) return wrong("a prediction that stands for no prefetch:", key);
     if (entry.doomed && !is_on_link(key)) return wrong("a doomed copy that is not on the link:", key);
+    if (entry.leased && (entry.needed == 0 || entry.state != State::kWhole))
+      return wrong("a leased key that is not there, or not needed:", key);
     if (entry.ahead && entry.needed > 0) return wrong("a prefetch that somebody waits for:", key);
   }
   if (held != copying + wholes) return "a slot is held by a key without a copy";

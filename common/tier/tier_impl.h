@@ -23,6 +23,7 @@ struct DeviceTier::Impl {
     bool scanned = false;  ///< brought by a scan, and not used by a decoding step
     bool no_room = false;  ///< of a foreseen key: it found no slot, or lost the one that it had
     LateCause late = LateCause::kNotForeseen;  ///< late_cause()
+    bool leased = false;   ///< needed, and computed with
     uint16_t needed = 0;   ///< routed() less released()
     Slot slot = 0;
     uint64_t order = 0;    ///< of demands
@@ -43,7 +44,7 @@ struct DeviceTier::Impl {
   int32_t distance(int32_t layer) const { return layer > at ? layer - at : layer - at + options.layers; }
   LayerCounters& layer_counters(Key key) { return by_layer[static_cast<size_t>(layer_of(key))]; }
   /// A layer computes with it, or may do so soon.
-  bool stays(Key key) const { return entries[key].needed > 0 || layer_of(key) == held_layer; }
+  bool stays(Key key) const { return entries[key].needed > 0 || held_layers[static_cast<size_t>(layer_of(key))] != 0; }
   uint64_t missing(const Entry& entry) const { return options.expert_bytes - entry.sent; }
   uint64_t ungiven(const Entry& entry) const { return options.expert_bytes - entry.given; }
   bool is_on_link(Key key) const { return std::ranges::find(on_link, key, &Chunk::key) != on_link.end(); }
@@ -79,6 +80,7 @@ struct DeviceTier::Impl {
   std::optional<Key> scan_victim();
   std::optional<Key> standing_victim() const;
   std::optional<Key> unfinished_victim() const;
+  void take_from_later(int32_t layer);
   void evict(Key key);
   void take_slot(Key key);
   double passes_until(Key key, float probability) const;
@@ -102,10 +104,10 @@ struct DeviceTier::Impl {
   std::vector<Candidate> candidates;    ///< by priority, the highest first
   std::vector<double> due;              ///< [distance]: bytes that are probably to be brought for layers until there;
                                         ///< empty: not counted yet
-  std::vector<uint8_t> used;            ///< [experts] of the layer that was routed last
+  std::vector<uint8_t> used;            ///< [key]: chosen by a router of a layer whose routers have not all run
+  std::vector<uint8_t> held_layers;     ///< [layer]: hold()
   std::vector<Chunk> on_link;           ///< in the order in which they were given
   int32_t at = -1;                      ///< the layer that was routed last
-  int32_t held_layer = -1;              ///< hold()
   bool scan = false;
   bool always_ready = false;
   bool calls_for_some = false;          ///< some foreseen_at are set

@@ -16,10 +16,11 @@ std::optional<Chunk> DeviceTier::Impl::chunk_of(Key key, bool is_demand) {
   return on_link.back();
 }
 
-/// Of the demands that the link has not wholly been given the one that lacks least: its layer can go on with it
-/// soonest, and all of them take equally long.
+/// Of the demands that the link has not wholly been given, of the earliest layer: the one that lacks least. Its layer
+/// can go on with it soonest, and all of them take equally long.
 std::optional<Key> DeviceTier::Impl::next_demand() {
   std::ranges::sort(demands, [this](Key a, Key b) {
+    if (layer_of(a) != layer_of(b)) return layer_of(a) < layer_of(b);
     const Entry &one = entries[a], &other = entries[b];
     return ungiven(one) != ungiven(other) ? ungiven(one) < ungiven(other) : one.order < other.order;
   });

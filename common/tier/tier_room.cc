@@ -89,8 +89,9 @@ void DeviceTier::Impl::take_slot(Key key) {
   copies.push_back(key);
 }
 
-/// A slot for what a layer waits for: a free one, or of what is not needed, or of a prefetch, whole or not; last, of a
-/// demand whose source is gone, for that one cannot go on. None: all hold what is being computed with.
+/// A slot for what a layer waits for: a free one, or of what is not needed, or of a prefetch, whole or not; then of a
+/// demand whose source is gone, for that one cannot go on; last, of what a later layer needs. None: all hold what is
+/// being computed with, or is needed before it.
 bool DeviceTier::Impl::room_for_demand(Key key) {
   if (entries[key].state == State::kCopying) return true;
   if (free.empty()) {
@@ -99,6 +100,7 @@ bool DeviceTier::Impl::room_for_demand(Key key) {
     if (!out) out = standing_victim();
     if (out) evict(*out);
     else if (const auto begun = unfinished_victim()) drop(*begun, false), entries[*begun].no_room = true;
+    else take_from_later(layer_of(key));
   }
   if (free.empty()) return false;
   take_slot(key);
@@ -112,6 +114,22 @@ std::optional<Key> DeviceTier::Impl::standing_victim() const {
     if (!out || passes_until(*key, worth(*key)) > passes_until(*out, worth(*out))) out = key;
   }
   return out;
+}
+
+/// Of two layers that are open the earlier one has to end first. The latest layer's expert goes, and is demanded anew.
+void DeviceTier::Impl::take_from_later(int32_t layer) {
+  std::optional<Key> out;
+  for (const auto& key : slots) {
+    if (!key || layer_of(*key) <= layer || entries[*key].leased || is_on_link(*key)) continue;
+    if (held_layers[static_cast<size_t>(layer_of(*key))] == 0 && (!out || *key > *out)) out = key;
+  }
+  if (!out) return;
+  if (entries[*out].state == State::kCopying) {
+    drop(*out, false);
+  } else {
+    evict(*out);
+    demand(*out);
+  }
 }
 
 std::optional<Key> DeviceTier::Impl::unfinished_victim() const {

@@ -60,7 +60,6 @@ class CudaExpertsDriver {
     MOESTRO_RETURN_IF_ERROR(lease(0, leases));
     MOESTRO_RETURN_IF_ERROR(read(leases));
     experts_->cancel_fetches();
-    experts_->abandon();
     return Status::ok();
   }
   /// Finishes the compute stream's work and returns how many uses read something other than their expert.
@@ -80,14 +79,14 @@ class CudaExpertsDriver {
 
   /// The experts that a layer names, leased.
   Status lease(uint32_t layer, std::vector<store::Lease>& leases) {
-    std::vector<tier::DeviceTier::Wanted> wanted;
+    std::vector<store::Need> needs;
     for (uint32_t e = 0; e < options_.experts; ++e)
-      if (random_() % 4 == 0 && wanted.size() < options_.slots / 2) wanted.push_back({layer * options_.experts + e});
-    experts_->routed(MoeLayerId(layer), wanted);
+      if (random_() % 4 == 0 && needs.size() < options_.slots / 2) needs.push_back({layer * options_.experts + e});
+    experts_->need({MoeLayerId(layer), needs});
     std::vector<uint32_t> missing;
-    for (const auto& w : wanted) {
-      if (auto hit = experts_->try_pin(w.key)) leases.push_back(std::move(*hit));
-      else missing.push_back(w.key);
+    for (const store::Need& n : needs) {
+      if (auto hit = experts_->try_pin(n.blob)) leases.push_back(std::move(*hit));
+      else missing.push_back(n.blob);
     }
     if (missing.empty()) return Status::ok();
     MOESTRO_RETURN_IF_ERROR(experts_->fetch(missing, {plan_, MoeLayerId(layer)}));

@@ -72,7 +72,7 @@ TEST(CudaExperts, LetGoOfInTheMiddleWaitsForWhatIsUnderWayFirst) {
   ASSERT_TRUE(driver.make(cuda).is_ok());
   DeviceExperts& experts = driver.experts();
   experts.begin_step(PlanId(1), false);
-  experts.routed(MoeLayerId(0), std::vector<tier::DeviceTier::Wanted>{{0}, {1}});
+  experts.need({MoeLayerId(0), std::vector<store::Need>{{0}, {1}}});
   EXPECT_EQ(driver.host().leased(), 2);
   int released = 0;
   driver.host().on_release = [&] {
@@ -109,14 +109,13 @@ TEST(CudaExperts, HostMemoryOfWhatIsUnderWayIsKeptWhenTheRestIsGivenBack) {
   EXPECT_EQ(driver.host().leased(), 4);
   driver.host().set_late(100);
   for (int i = 0; i < 2; ++i)
-    experts.routed(MoeLayerId(0),
-                   std::vector<tier::DeviceTier::Wanted>{{0}});  // has to be fetched: nothing may be held idle
+    experts.need({MoeLayerId(0), std::vector<store::Need>{{0}}});  // has to be fetched: nothing may be held idle
   EXPECT_EQ(driver.host().leased(), 2) << "of the two under way";
   gate_open = true;
   EXPECT_TRUE(experts.fetch(std::vector<uint32_t>{0}, {PlanId(1), MoeLayerId(0)}).is_ok());
   EXPECT_TRUE(experts.next_arrival(std::chrono::seconds(60)).is_ok());
   driver.host().set_late(0);
-  experts.routed(MoeLayerId(1), std::vector<tier::DeviceTier::Wanted>{{8}, {9}});
+  experts.need({MoeLayerId(1), std::vector<store::Need>{{8}, {9}}});
   for (const uint32_t blob : {8u, 9u}) {
     std::vector<store::Lease> leases;
     leases.push_back(*experts.try_pin(blob));

@@ -286,8 +286,8 @@ TEST_F(HostOutlookTest, WhatTheDeviceHoldsIsNotForeseen) {
   ASSERT_TRUE(device) << device.status().message();
   open(kLayers, kExperts, device->get());
   (*device)->begin_step(PlanId(1), false);
-  const tier::DeviceTier::Wanted wanted{0, 1};
-  (*device)->routed(MoeLayerId(0), {&wanted, 1});
+  const store::Need need{host.expert(0, 0)};
+  (*device)->need({MoeLayerId(0), {&need, 1}});
   ASSERT_TRUE((*device)->fetch(std::vector<uint32_t>{host.expert(0, 0)}, {PlanId(1), MoeLayerId(0)}));
   ASSERT_TRUE((*device)->next_arrival(milliseconds(5000)));
   forecast_.row(0)[0] = forecast_.row(0)[1] = 0.9F;

@@ -32,13 +32,14 @@ class LostStore : public store::KillableStore {
   }
   /// The router of layer 0 has named `keys`; none of them is there.
   void ask_for(std::vector<tier::Key> keys) {
-    std::vector<tier::DeviceTier::Wanted> wanted;
+    std::vector<store::Need> needs;
     std::vector<uint32_t> blobs;
     for (const tier::Key key : keys) {
-      wanted.push_back({key});
       blobs.push_back(*pack_.manifest.expert_blob(MoeLayerId(0), ExpertId(key), precision()));
+      needs.push_back({blobs.back()});
     }
-    EXPECT_FALSE(experts_->routed(MoeLayerId(0), wanted));
+    experts_->need({MoeLayerId(0), needs});
+    EXPECT_FALSE(experts_->routed(MoeLayerId(0), {})) << "some are missing";
     for (const uint32_t blob : blobs) EXPECT_FALSE(experts_->try_pin(blob));
     ASSERT_TRUE(experts_->fetch(blobs, {PlanId(1), MoeLayerId(0)}));
   }
@@ -82,7 +83,6 @@ TEST_F(LostStore, AStoreThatNeverComesBackFailsWhatNeedsItByName) {
     EXPECT_THAT(failed.status().message(), HasSubstr("no store has come back at " + endpoint() + " for 200 ms"));
   }
   experts_->cancel_fetches();
-  experts_->abandon();
   store = start_store(6, "second.log");
   experts_->begin_step(PlanId(2), false);
   ask_for({1, 2});

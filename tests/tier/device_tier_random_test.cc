@@ -56,8 +56,11 @@ class Device {
           tier_->abandon(now_), check();
           break;
         }
-        pass(layer);
+        std::vector<Open> open{opened(layer)};
+        if (layer + 1 < options_.layers && chance(0.3)) open.push_back(opened(++layer));
+        const bool done = pass(open);
         if (::testing::Test::HasFatalFailure()) return;
+        if (!done) break;
       }
       if (chance(0.5)) take_figures();
     }
@@ -139,42 +142,75 @@ class Device {
     }
   }
 
-  void pass(int layer) {
-    std::vector<DeviceTier::Wanted> wanted;
+  /// A layer whose routers choose for one micro-batch after another. None names what another has named.
+  struct Open {
+    int layer = 0;
+    std::vector<std::vector<DeviceTier::Wanted>> chosen;  ///< by micro-batch
+    size_t routed = 0;
+    std::set<Key> left;  ///< named, and not computed with
+    bool is_routed() const { return routed == chosen.size(); }
+    bool has_ended() const { return is_routed() && left.empty(); }
+  };
+  Open opened(int layer) {
+    Open open{.layer = layer, .chosen = {}, .left = {}};
+    open.chosen.resize(chance(0.5) ? 1 : static_cast<size_t>(below(3) + 1));
     for (int e = 0; e < options_.experts; ++e)
-      if (chance(0.3)) wanted.push_back({static_cast<Key>(layer * options_.experts + e), chance(0.5) ? 1.0F : 0.1F});
-    std::shuffle(wanted.begin(), wanted.end(), random_);
+      if (chance(0.3))
+        open.chosen[static_cast<size_t>(below(static_cast<int>(open.chosen.size())))].push_back(
+            {static_cast<Key>(layer * options_.experts + e), chance(0.5) ? 1.0F : 0.1F});
+    for (auto& wanted : open.chosen) std::shuffle(wanted.begin(), wanted.end(), random_);
+    return open;
+  }
+  void route_next(Open& open) {
+    const auto& wanted = open.chosen[open.routed++];
     std::vector<Found> found(wanted.size());
-    failed_.clear();
-    tier_->routed(now_, layer, wanted, found), check();
+    tier_->routed(now_, open.layer, wanted, found, open.is_routed()), check();
     looked_for_ += wanted.size();
-    LayerCounters& routed = routed_[static_cast<size_t>(layer)];
+    LayerCounters& routed = routed_[static_cast<size_t>(open.layer)];
     for (const Found f : found) ++(f == Found::kHit ? routed.hits : f == Found::kLate ? routed.late : routed.misses);
-    std::set<Key> left;
     for (size_t i = 0; i < wanted.size(); ++i) {
-      left.insert(wanted[i].key);
+      open.left.insert(wanted[i].key);
       ASSERT_EQ(found[i] == Found::kHit, tier_->slot_of(wanted[i].key).has_value());
     }
-    if (chance(0.8)) foresee(layer);
-    for (int turns = 0; !left.empty() || !computing_.empty(); ++turns) {
-      ASSERT_LT(turns, 100000) << "nothing moves";
-      sources(), link();
-      if (::testing::Test::HasFatalFailure()) return;
-      compute(left);
-    }
+    if (open.is_routed() && chance(0.8)) foresee(open.layer);
   }
-  void compute(std::set<Key>& left) {
+
+  /// One layer, or two that are open at once: the second one's experts are computed with when the first has ended, and
+  /// it opens when one of the first one's routers has run. False: the step was given up.
+  bool pass(std::vector<Open>& open) {
+    failed_.clear();
+    const auto ended = [](const Open& o) { return o.has_ended(); };
+    const int fails_at = chance(0.05) ? below(60) : -1;
+    for (int turns = 0; !std::ranges::all_of(open, ended) || !computing_.empty(); ++turns) {
+      EXPECT_LT(turns, 100000) << "nothing moves";
+      if (turns == 100000 || ::testing::Test::HasFatalFailure()) return false;
+      if (turns == fails_at) {
+        tier_->abandon(now_), check();
+        computing_.clear();
+        return false;
+      }
+      Open& next = open[open.front().routed == 0 ? 0 : static_cast<size_t>(below(static_cast<int>(open.size())))];
+      if (!next.is_routed()) route_next(next);
+      sources(), link();
+      const auto first = std::ranges::find_if_not(open, ended);
+      compute(first == open.end() ? nullptr : &*first);
+    }
+    return true;
+  }
+  /// With what is there of the first layer that has not ended.
+  void compute(Open* open) {
     if (!computing_.empty() && chance(0.5)) {
       const auto done = computing_.begin();
       ASSERT_EQ(tier_->slot_of(done->first), done->second);
       tier_->released(now_, done->first), check();
       computing_.erase(done);
     }
-    for (auto it = left.begin(); it != left.end();) {
+    if (open == nullptr) return;
+    for (auto it = open->left.begin(); it != open->left.end();) {
       const auto slot = tier_->slot_of(*it);
-      if (slot) computing_.emplace(*it, *slot);
+      if (slot) tier_->leased(*it), computing_.emplace(*it, *slot);
       else if (failed_.count(*it) > 0) tier_->released(now_, *it), check();
-      it = slot || failed_.count(*it) > 0 ? left.erase(it) : std::next(it);
+      it = slot || failed_.count(*it) > 0 ? open->left.erase(it) : std::next(it);
     }
   }
 

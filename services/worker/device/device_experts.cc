@@ -124,23 +124,25 @@ void DeviceExperts::sequence_began(int32_t running) {
   tier_.sequence_began(running);
 }
 
-bool DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) {
-  how_found_.resize(wanted.size());
+void DeviceExperts::need(const store::LayerNeeds& needs) {
+  needed_.clear();
+  for (const store::Need& n : needs.experts) needed_.push_back({key_of_[n.blob], n.weight});
+  how_found_.resize(needed_.size());
   bool wake = false;
   {
     const std::lock_guard lock(link_->mutex());
     let_ended_go();  // what is wanted again needs a source again
-    for (const auto& w : wanted) {
+    for (const auto& w : needed_) {
       Expert& e = experts_[w.key];
       e.needed = true, e.from_drive = e.host_asked;
     }
-    tier_.routed(clock_.now(), static_cast<int32_t>(layer.value), wanted, how_found_);
+    tier_.routed(clock_.now(), static_cast<int32_t>(needs.moe_layer.value), needed_, how_found_, needs.complete);
     (void)find_sources();  // a source that refuses says so again to who waits, in next_arrival()
     wake = link_awake();
   }
   if (wake) link_->wake();
-  recent_.routed(wanted, how_found_);
-  return std::ranges::all_of(how_found_, [](tier::Found f) { return f == tier::Found::kHit; });
+  if (!needed_.empty()) recent_.routed(needed_, how_found_);
+  all_there_ = all_there_ && std::ranges::all_of(how_found_, [](tier::Found f) { return f == tier::Found::kHit; });
 }
 
 bool DeviceExperts::forecast(int32_t layer, const prediction::Forecast& forecast) {
@@ -164,14 +166,6 @@ void DeviceExperts::unforeseen() {
   const std::lock_guard lock(link_->mutex());
   foreseen_ = false;
   tier_.unforeseen();
-}
-
-void DeviceExperts::abandon() {
-  (void)link_->launched();  // what the step had queued may read any slot
-  const std::lock_guard lock(link_->mutex());
-  for (tier::Slot slot = 0; slot < static_cast<tier::Slot>(slots()); ++slot) link_->released(slot);
-  for (Expert& e : experts_) e.needed = false, e.failure = Status::ok();
-  tier_.abandon(clock_.now());
 }
 
 Status DeviceExperts::check() const {
@@ -301,6 +295,7 @@ Status DeviceExperts::take_host_arrival() {
 std::optional<store::Lease> DeviceExperts::lease_slot(tier::Key key) {
   const auto slot = tier_.slot_of(key);
   if (!slot) return std::nullopt;
+  tier_.leased(key);
   return store::Lease(this, experts_[key].blob, slots_.slot(*slot), slots_.slot_bytes(), experts_[key].finds);
 }
 
@@ -358,7 +353,7 @@ std::optional<store::Lease> DeviceExperts::try_pin(uint32_t blob, store::UseWeig
   const tier::Key key = key_of_[blob];
   if (key == kDense) return host_.try_pin(blob, weight);
   const std::lock_guard lock(link_->mutex());
-  MOESTRO_CHECK(experts_[key].needed, "an expert of a device is asked for after its layer was routed");
+  MOESTRO_CHECK(experts_[key].needed, "an expert of a device is asked for after it was needed");
   if (!link_->failure().is_ok()) return std::nullopt;  // fetch() says why
   return lease_slot(key);
 }
@@ -423,11 +418,15 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
 }
 
 void DeviceExperts::cancel_fetches() {
+  (void)link_->launched();  // what the step had queued may read any slot
   const std::lock_guard lock(link_->mutex());
   wanted_.clear();
+  all_there_ = true;
   host_.cancel_fetches();
   host_fetches_ = 0;
-  for (Expert& e : experts_) e.host_asked = false, e.failure = Status::ok();
+  for (tier::Slot slot = 0; slot < static_cast<tier::Slot>(slots()); ++slot) link_->released(slot);
+  for (Expert& e : experts_) e.needed = e.host_asked = false, e.failure = Status::ok();
+  tier_.abandon(clock_.now());
 }
 
 store::BlobSource::Counters DeviceExperts::counters() const {

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/config/device_spec.h"
@@ -60,7 +61,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   /// What it has done since the previous call.
   void take_figures(tier::TierFigures& out);
 
-  // What a step needs, reported before the engine asks for single blobs.
+  // What a step does and will need.
 
   int32_t layers() const override { return tier_options_.layers; }
   int32_t experts() const override { return tier_options_.experts; }
@@ -68,11 +69,13 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   /// Returns the bytes that the link has carried so far.
   uint64_t begin_step(PlanId plan, bool scan) override;
   void sequence_began(int32_t running) override;
-  bool routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) override;
+  /// Whether everything that need() has named since the last call was there.
+  bool routed(MoeLayerId /*layer*/, std::span<const tier::DeviceTier::Wanted> /*wanted*/) override {
+    return std::exchange(all_there_, true);
+  }
   /// Always true: what is not likely enough for a copy still says what to keep.
   bool forecast(int32_t layer, const prediction::Forecast& forecast) override;
   void unforeseen() override;
-  void abandon() override;
   /// By key, 1: it is whole in a slot, so host memory is not asked for it. `out`: [layers * experts]
   void mark_held(std::span<uint8_t> out) const;
 
@@ -99,6 +102,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   // The BlobSource of the engine.
 
   const store::Manifest& manifest() const override { return host_.manifest(); }
+  void need(const store::LayerNeeds& needs) override;
   std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight weight = {}) override;
   Status fetch(std::span<const uint32_t> blobs, store::WantedBy why) override;
   Result<store::Lease> next_arrival(std::chrono::milliseconds timeout) override;
@@ -113,10 +117,10 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   static constexpr tier::Key kDense = UINT32_MAX;
   struct Expert {
     uint32_t blob = 0;
-    bool needed = false;        ///< routed() named it, and it has not been unpinned
+    bool needed = false;        ///< need() named it, and it has not been unpinned
     bool host_asked = false;    ///< the host's source has been asked for it
     Nanos host_asked_at{0};
-    bool from_drive = false;    ///< since routed() named it last, the host's source has been asked for it
+    bool from_drive = false;    ///< since need() named it last, the host's source has been asked for it
     uint32_t copies = 0;        ///< that have ended
     uint32_t finds = 0;         ///< of the host's bytes, when they were last leased for a copy
     PlanId host_prefetched;     ///< the last plan for which it was asked to prefetch it
@@ -147,6 +151,8 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   std::vector<Expert> experts_;          ///< by key
   std::vector<tier::Key> with_source_;   ///< keys that lease host memory
   std::vector<tier::Key> wanted_;        ///< requested by fetch() and not arrived
+  bool all_there_ = true;                ///< what need() has named since routed()
+  std::vector<tier::DeviceTier::Wanted> needed_;  ///< scratch
   std::vector<tier::Key> found_;         ///< scratch
   std::vector<tier::Found> how_found_;   ///< scratch
   std::vector<Copied> ended_, copied_;

@@ -27,15 +27,16 @@ class ExpertTier {
   virtual uint64_t begin_step(PlanId plan, bool scan) = 0;
   /// A new sequence; `running`: the number of sequences, including it.
   virtual void sequence_began(int32_t /*running*/) {}
-  /// The experts of `layer` that the step needs now, each once. False if one was missing: of this layer, or, where that
-  /// is known only afterwards, of those since the previous call.
+  /// The experts of `layer` that the step's routers have chosen, each once. The source of the engine has been told of
+  /// them. False if one was missing: of this layer, or, where that is known only afterwards, of those since the
+  /// previous call.
   virtual bool routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) = 0;
   /// What is likely next; `layer` -1: before the first. Returns whether anything is likely enough to be acted on.
   virtual bool forecast(int32_t layer, const prediction::Forecast& forecast) = 0;
   /// There are no forecasts for now.
   virtual void unforeseen() = 0;
-  /// The step has failed.
-  virtual void abandon() = 0;
+  /// The step has failed. What it needed, the source of the engine has been told (BlobSource::cancel_fetches).
+  virtual void abandon() {}
 
   // For the timeline.
 

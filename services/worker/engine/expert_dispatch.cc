@@ -30,6 +30,7 @@ Result<ExpertDispatch> ExpertDispatch::create(store::BlobSource& source, int64_t
       d.blob_of_.push_back(blob);
     }
   for (RoutedLayer& layer : d.layers_) layer = RoutedLayer(experts);
+  d.needs_.reserve(static_cast<size_t>(experts));
   d.missing_.reserve(kLayersOpenMax * static_cast<size_t>(experts));
   return d;
 }
@@ -93,7 +94,18 @@ std::span<const lanes::RoutedExpert> ExpertDispatch::route(LayerPart part, std::
        .left_out = left_out,
        .row_share = row_share_,
        .most = capacity_factor_ ? std::min(rows, capacity(*capacity_factor_, rows, top_k, experts_)) : rows});
-  return layer.rows(part.micro_batch).experts;
+  const auto& routed = layer.rows(part.micro_batch).experts;
+  tell_needs(layer, routed);
+  return routed;
+}
+
+void ExpertDispatch::tell_needs(const RoutedLayer& layer, std::span<const lanes::RoutedExpert> routed) {
+  needs_.clear();
+  for (const lanes::RoutedExpert& r : routed)
+    if (layer.held(r.expert).users == 1)  // no other micro-batch needs it now
+      needs_.push_back(
+          {blob(layer.layer(), r.expert), std::min(1.0F, layer.uses()[static_cast<size_t>(r.expert)])});
+  source_->need({layer.layer(), needs_, layer.is_routed()});
 }
 
 // --- leases ---

@@ -40,9 +40,10 @@ class ExpertDispatch {
   /// Choices of this step that were dropped because their expert was full.
   uint64_t over_capacity() const { return over_capacity_; }
 
-  /// Sorts the choices of a router, ids [rows of the micro-batch, top_k], by expert. The result holds every expert that
-  /// has rows, by id. Tokens whose `left_out` (one per row of the step; empty: none) is not 0 have no rows. Each
-  /// micro-batch is routed once per layer. No expert gets more rows than the capacity.
+  /// Sorts the choices of a router, ids [rows of the micro-batch, top_k], by expert, and tells the source what is
+  /// needed that no other micro-batch needs already. The result holds every expert that has rows, by id. Tokens whose
+  /// `left_out` (one per row of the step; empty: none) is not 0 have no rows. Each micro-batch is routed once per
+  /// layer. No expert gets more rows than the capacity.
   std::span<const lanes::RoutedExpert> route(LayerPart part, std::span<const int32_t> ids, int64_t top_k,
                                              std::span<const uint8_t> left_out = {});
 
@@ -91,6 +92,7 @@ class ExpertDispatch {
   RoutedLayer& find(MoeLayerId layer);
   const RoutedRows& rows_of(LayerPart part) const { return find(part.layer).rows(part.micro_batch); }
   RoutedLayer& obtain(MoeLayerId layer);
+  void tell_needs(const RoutedLayer& layer, std::span<const lanes::RoutedExpert> routed);
 
   store::BlobSource* source_;
   int64_t experts_;
@@ -103,6 +105,7 @@ class ExpertDispatch {
   std::span<const float> row_share_;
   std::array<RoutedLayer, kLayersOpenMax> layers_;
   std::vector<uint32_t> missing_;
+  std::vector<store::Need> needs_;  ///< scratch
 };
 
 }  // namespace moestro::engine

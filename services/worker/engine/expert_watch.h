@@ -1,5 +1,6 @@
 #pragma once
 // The interface for prefetching: gets the routes of a step as they happen, and can move experts before they are needed.
+// What a step needs now is told to the source of the experts (store::BlobSource::need), not here.
 
 #include <cstdint>
 #include <span>
@@ -28,8 +29,8 @@ class ExpertWatch {
     (void)sequence, (void)tokens, (void)counts;
   }
   virtual void begin_step(PlanId plan, std::span<const WatchedSequence> sequences) = 0;
-  /// The router of `layer` has run, and none of its experts has been requested yet. ids: [rows, top_k]. `uses`: by
-  /// expert, the sum of its rows' shares (store::UseWeight).
+  /// The routers of `layer` have run, for all micro-batches, and the source knows what is needed. ids: [rows, top_k].
+  /// `uses`: by expert, the sum of its rows' shares (store::UseWeight).
   virtual void routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
                       std::span<const float> uses) = 0;
   /// How many of the next routers to ask for their choice on this layer's input; 0: none.

@@ -79,7 +79,6 @@ void Forward::route(const lanes::Task& task) {
 }
 
 void Forward::tell_watch(MoeLayerId layer) {
-  // First what is wanted now, so that its copies run while the next routers are asked.
   watch_->routed(layer, {routes_of(layer), static_cast<size_t>(rows_ * top_k_)},
                  p_.experts.routed({layer, lanes::kAllMicroBatches}), p_.experts.uses(layer));
   if (lookahead_) {
