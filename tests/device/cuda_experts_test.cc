@@ -145,7 +145,6 @@ void expect_fall(const FailingFunction& function, int calls) {
     while (leases.empty() && driver.lease(1, leases).is_ok()) {}
     EXPECT_TRUE(leases.empty()) << "nothing is leased on a device that is gone";
     driver.experts().cancel_fetches();
-    driver.experts().abandon();
   } else if (!made.is_ok()) {
     EXPECT_THAT(made.code(), AnyOf(Code::kUnavailable, Code::kExhausted));
     EXPECT_THAT(made.message(), HasSubstr("the device cuda:0: " + std::string(function.name) + ": an emulated error"));

@@ -50,29 +50,21 @@ void ExpertDispatch::begin_step(PlanId plan, std::span<const MicroBatch> micro_b
 
 // --- open layers ---
 
-const RoutedLayer* ExpertDispatch::open(MoeLayerId layer) const {
-  for (const RoutedLayer& open : layers_)
-    if (open.is_open() && open.layer() == layer) return &open;
-  return nullptr;
+std::optional<size_t> ExpertDispatch::index_of(MoeLayerId layer) const {
+  for (size_t i = 0; i < layers_.size(); ++i)
+    if (layers_[i].is_open() && layers_[i].layer() == layer) return i;
+  return std::nullopt;
 }
 
-RoutedLayer* ExpertDispatch::open(MoeLayerId layer) {
-  return const_cast<RoutedLayer*>(std::as_const(*this).open(layer));
-}
-
-const RoutedLayer& ExpertDispatch::find(MoeLayerId layer) const {
-  const RoutedLayer* const found = open(layer);
-  MOESTRO_CHECK(found != nullptr, "a layer is asked about after one of its routers has run");
-  return *found;
-}
-
-RoutedLayer& ExpertDispatch::find(MoeLayerId layer) {
-  return const_cast<RoutedLayer&>(std::as_const(*this).find(layer));
+size_t ExpertDispatch::open(MoeLayerId layer) const {
+  const std::optional<size_t> index = index_of(layer);
+  MOESTRO_CHECK(index.has_value(), "a layer is asked about after one of its routers has run");
+  return *index;
 }
 
 /// The earliest layer gives way: its rows have been summed.
 RoutedLayer& ExpertDispatch::obtain(MoeLayerId layer) {
-  if (RoutedLayer* const found = open(layer)) return *found;
+  if (const auto index = index_of(layer)) return layers_[*index];
   RoutedLayer& earliest = *std::ranges::min_element(
       layers_, {}, [](const RoutedLayer& l) { return l.is_open() ? int64_t{l.layer().value} : -1; });
   earliest.begin(layer, micro_batches_.size());
@@ -163,13 +155,14 @@ Result<lanes::TaskId> ExpertDispatch::wait() {
     const int64_t key = blob < key_of_.size() ? key_of_[blob] : -1;
     if (key < 0) continue;
     // A read that was withdrawn may still arrive; its lease ends here.
-    RoutedLayer* const layer = open(MoeLayerId(static_cast<uint32_t>(key / experts_)));
-    if (layer == nullptr) continue;
+    const auto index = index_of(MoeLayerId(static_cast<uint32_t>(key / experts_)));
+    if (!index) continue;
+    RoutedLayer& layer = layers_[*index];
     const auto expert = static_cast<int32_t>(key % experts_);
-    const lanes::TaskId read = layer->end_read(expert);
+    const lanes::TaskId read = layer.end_read(expert);
     if (read < 0) continue;
-    if (arrival.is_ok()) layer->hold(expert, std::move(*arrival));
-    else layer->fail(expert, status);
+    if (arrival.is_ok()) layer.hold(expert, std::move(*arrival));
+    else layer.fail(expert, status);
     return read;
   }
 }

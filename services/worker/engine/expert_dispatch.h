@@ -86,10 +86,11 @@ class ExpertDispatch {
   size_t key_of(MoeLayerId layer, int32_t expert) const {
     return static_cast<size_t>(layer.value) * static_cast<size_t>(experts_) + static_cast<size_t>(expert);
   }
-  RoutedLayer* open(MoeLayerId layer);
-  const RoutedLayer* open(MoeLayerId layer) const;
-  const RoutedLayer& find(MoeLayerId layer) const;
-  RoutedLayer& find(MoeLayerId layer);
+  std::optional<size_t> index_of(MoeLayerId layer) const;
+  /// The layer is open.
+  size_t open(MoeLayerId layer) const;
+  const RoutedLayer& find(MoeLayerId layer) const { return layers_[open(layer)]; }
+  RoutedLayer& find(MoeLayerId layer) { return layers_[open(layer)]; }
   const RoutedRows& rows_of(LayerPart part) const { return find(part.layer).rows(part.micro_batch); }
   RoutedLayer& obtain(MoeLayerId layer);
   void tell_needs(const RoutedLayer& layer, std::span<const lanes::RoutedExpert> routed);
