@@ -67,6 +67,7 @@ TEST(CudaExperts, LetGoOfInTheMiddleWaitsForWhatIsUnderWayFirst) {
     return emulated::functions().wait_stream(stream);
   };
   stream_was_waited_for = false;
+  int released = 0;
   CudaExpertsDriver driver(emulated::functions(), {.late_host = 0, .late_copies = kOnlyByWaiting},
                            emulated::make_streams_late);
   ASSERT_TRUE(driver.make(cuda).is_ok());
@@ -74,7 +75,6 @@ TEST(CudaExperts, LetGoOfInTheMiddleWaitsForWhatIsUnderWayFirst) {
   experts.begin_step(PlanId(1), false);
   experts.need({MoeLayerId(0), std::vector<store::Need>{{0}, {1}}});
   EXPECT_EQ(driver.host().leased(), 2);
-  int released = 0;
   driver.host().on_release = [&] {
     EXPECT_TRUE(stream_was_waited_for);
     ++released;

@@ -2,6 +2,7 @@
 // A socket that plays the orchestrator for one worker.
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -28,9 +29,10 @@ class PlayedOrchestrator {
   const std::string& endpoint() const { return endpoint_; }
   net::RouterSocket& router() { return router_; }
 
-  /// The next message of this kind; its bytes live until the next call. Null: none comes.
+  /// The next message of this kind; its bytes live until the next call. Null: none comes for a minute.
   const wire::WorkerMessage* next(wire::WorkerBody type) {
-    for (int looks = 0; looks < 500; ++looks) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (std::chrono::steady_clock::now() < end) {
       auto incoming = router_.receive();
       if (!incoming.is_ok()) return nullptr;
       if (!incoming->has_value()) {

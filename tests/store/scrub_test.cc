@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <optional>
 
 #include "common/shm/mapped_file.h"
 #include "store/client/status_client.h"
@@ -56,13 +57,16 @@ class ReadingTest : public ::testing::TestWithParam<IoKind> {
     const auto byte = static_cast<char>(pack.contents[blob][200] ^ std::byte{0x5a});
     ASSERT_TRUE(stream.put(byte).flush());
   }
-  Gate gate_;  // outlives the store, whose readers it holds back
+  // These outlive the store: what it serves, and what holds its readers back.
+  std::optional<SmallPack> pack_;
+  std::optional<testing::MemoryDirectory> other_drive_;
+  Gate gate_;
   std::unique_ptr<RunningStore> store_;
   std::unique_ptr<StoreClient> client_;
 };
 
 TEST_P(ReadingTest, FlippedByteOfAResidentIsFoundAndReadAgain) {
-  const SmallPack pack;
+  const SmallPack& pack = pack_.emplace();
   StoreOptions options = store_options(pack, pack.dram(16));
   options.scrub_bytes_per_s = 1ULL << 30;
   start(options);
@@ -89,7 +93,7 @@ TEST_P(ReadingTest, FlippedByteOfAResidentIsFoundAndReadAgain) {
 
 /// While it is being read again, which a closed gate makes last, nobody gets it; and who asks gets the right bytes.
 TEST_P(ReadingTest, WhatIsKnownToBeWrongIsLeasedToNobody) {
-  const SmallPack pack;
+  const SmallPack& pack = pack_.emplace();
   StoreOptions options = store_options(pack, pack.dram(16));
   options.scrub_bytes_per_s = 1ULL << 30;
   options.wrap_reader = [this](auto inner) { return std::make_unique<GatedReader>(std::move(inner), gate_); };
@@ -118,7 +122,7 @@ TEST_P(ReadingTest, WhatIsKnownToBeWrongIsLeasedToNobody) {
 
 /// Its file is damaged as well: it is refused by name, and its place stays its own until the last lease is gone.
 TEST_P(ReadingTest, WhatIsWrongInMemoryAndOnDiskIsRefused) {
-  const SmallPack pack;
+  const SmallPack& pack = pack_.emplace();
   StoreOptions options = store_options(pack, pack.dram(16));
   options.scrub_bytes_per_s = 1ULL << 30;
   start(options);
@@ -138,7 +142,7 @@ TEST_P(ReadingTest, WhatIsWrongInMemoryAndOnDiskIsRefused) {
 }
 
 TEST_P(ReadingTest, FlippedByteOfDenseWeightsIsMadeGoodWhereTheyLie) {
-  const SmallPack pack;
+  const SmallPack& pack = pack_.emplace();
   StoreOptions options = store_options(pack, pack.dram(4));
   options.scrub_bytes_per_s = 1ULL << 30;
   start(options);
@@ -153,7 +157,7 @@ TEST_P(ReadingTest, FlippedByteOfDenseWeightsIsMadeGoodWhereTheyLie) {
 }
 
 TEST_P(ReadingTest, DenseWeightsThatCannotBeReadAgainAreKnownToTheirWorkers) {
-  const SmallPack pack;
+  const SmallPack& pack = pack_.emplace();
   StoreOptions options = store_options(pack, pack.dram(4));
   options.scrub_bytes_per_s = 1ULL << 30;
   start(options);
@@ -173,7 +177,8 @@ TEST_P(ReadingTest, DenseWeightsThatCannotBeReadAgainAreKnownToTheirWorkers) {
 
 /// Another store, which began later and has a rate, says when there was time enough.
 TEST_P(ReadingTest, WithoutARateNothingIsScrubbed) {
-  const SmallPack pack, other;
+  const SmallPack other;
+  const SmallPack& pack = pack_.emplace();
   start(store_options(pack, pack.dram(16)));
   fetch(pack, pack.experts_list);
   StoreOptions options = store_options(other, other.dram(16));
@@ -187,8 +192,8 @@ TEST_P(ReadingTest, WithoutARateNothingIsScrubbed) {
 }
 
 TEST_P(ReadingTest, PackOnTwoDrivesIsReadByTwoThreads) {
-  SmallPack pack(testing::CheckpointOptions{.hidden = 256, .ffn = 512, .experts = 8});
-  const testing::MemoryDirectory other(pack.dir / "other");
+  const SmallPack& pack = pack_.emplace(testing::CheckpointOptions{.hidden = 256, .ffn = 512, .experts = 8});
+  const testing::MemoryDirectory& other = other_drive_.emplace(pack.dir / "other");
   if (!other.in_memory()) GTEST_SKIP() << "no second file system at hand";
   PackOptions spread;
   spread.spread = {{other.path(), 1}};
@@ -217,7 +222,7 @@ TEST_P(ReadingTest, VanishedDriveIsSaidAtStart) {
 }
 
 TEST_P(ReadingTest, DrivesAreMeasuredAtStartUnlessTheAnswerIsGiven) {
-  const SmallPack pack(testing::CheckpointOptions{.hidden = 512, .ffn = 1024, .experts = 8});
+  const SmallPack& pack = pack_.emplace(testing::CheckpointOptions{.hidden = 512, .ffn = 1024, .experts = 8});
   StoreOptions options = store_options(pack, (96ULL << 20));
   options.probe_bytes_min = 1 << 20;
   options.dram_bytes.reset();
@@ -237,7 +242,7 @@ TEST_P(ReadingTest, DrivesAreMeasuredAtStartUnlessTheAnswerIsGiven) {
 }
 
 TEST_P(ReadingTest, InjectedFaultsAreMadeGood) {
-  const SmallPack pack;
+  const SmallPack& pack = pack_.emplace();
   StoreOptions options = store_options(pack, pack.dram(3));
   options.read_faults = FaultPlan{20, 10, 20, 20, 20, 100, 20, 9};
   start(options);

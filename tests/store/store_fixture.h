@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "store/server/store_server.h"
 #include "tests/store/small_pack.h"
@@ -19,7 +20,8 @@ class RunningStore {
   explicit RunningStore(StoreOptions options) {
     std::promise<Status> started;
     auto result = started.get_future();
-    thread_ = std::thread([this, options, &started] {  // its sockets belong to this thread
+    // Its sockets belong to this thread; the promise too, which may still be at it when its value is already here.
+    thread_ = std::thread([this, options, started = std::move(started)]() mutable {
       auto server = StoreServer::start(options, stop_);
       if (server) endpoint_ = (*server)->endpoint();
       started.set_value(server ? Status::ok() : server.status());

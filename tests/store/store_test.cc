@@ -199,8 +199,7 @@ TEST_P(StoreTest, DetachedSlotIsFreeAgain) {
     EXPECT_EQ(third.status().code(), Code::kExhausted);
     EXPECT_THAT(third.status().message(), HasSubstr("raise --dram or run fewer workers"));
     a->reset(), b->reset();
-    for (int wait = 0; wait < 200 && !query_store(store.endpoint(), kLong)->workers.empty(); ++wait)
-      std::this_thread::sleep_for(milliseconds(5));
+    while (!query_store(store.endpoint(), kLong)->workers.empty()) std::this_thread::yield();
   }
 }
 
