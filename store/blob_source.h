@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "common/clock.h"
 #include "common/ids.h"
@@ -76,7 +75,7 @@ class UseWeight {
   uint8_t sixteenths_ = kWhole;
 };
 
-/// Why a blob is wanted. Reads of one class are ordered by plan, then by layer.
+/// Why a blob is wanted. A worker's fetches are read in the order of their plans, then of their layers.
 struct WantedBy {
   PlanId plan;
   MoeLayerId moe_layer;
@@ -95,14 +94,6 @@ struct LayerNeeds {
   bool complete = true;  ///< all routers of the layer have run: the step needs nothing else of it
 };
 
-/// The new rank of the prefetches of one MoE layer.
-struct PrefetchRank {
-  static constexpr uint32_t kDrop = UINT32_MAX;
-  MoeLayerId moe_layer;
-  uint32_t rank =
-      0;  ///< lower is sooner, within its plan (initially the layer's number); kDrop: not wanted any more
-};
-
 /// An expert that will probably be used.
 struct Foreseen {
   uint32_t blob = 0;
@@ -114,7 +105,7 @@ struct Foreseen {
 struct Outlook {
   static constexpr size_t kExpertsMax = 1024;  ///< more are left out, from the end
   std::span<const Foreseen> experts{};  ///< the most urgent first, resident ones too
-  bool scan = false;   ///< a prompt passes by: what it brings is not used again soon
+  bool scan = false;   ///< they pass by in this order, and are not used again soon: a prompt's, or a device is filled
   bool leads = false;  ///< forecasts have lately been nearer to the truth than how often each expert is used
 };
 
@@ -156,21 +147,9 @@ class BlobSource {
   /// exist end later.
   virtual void cancel_fetches() = 0;
 
-  /// Requests blobs to be read ahead. Nothing is pinned and nothing arrives: try_pin finds them later, or a fetch
-  /// raises the priority of the rest of the read. A source that has everything does nothing.
-  virtual Status prefetch(std::span<const uint32_t> /*blobs*/, WantedBy /*why*/) { return Status::ok(); }
-  /// Reorders or drops prefetches for plans up to `plan_max`, for many layers in one message.
-  virtual Status steer_prefetches(PlanId /*plan_max*/, std::span<const PrefetchRank> /*layers*/) {
-    return Status::ok();
-  }
-  Status drop_prefetches(PlanId plan_max, std::span<const MoeLayerId> layers) {
-    std::vector<PrefetchRank> ranks;
-    for (const MoeLayerId layer : layers) ranks.push_back({layer, PrefetchRank::kDrop});
-    return steer_prefetches(plan_max, ranks);
-  }
-
-  /// Replaces what this worker foresaw before. Experts are read ahead and kept by it; nothing is pinned and nothing
-  /// arrives, as with prefetch(). A source that has everything does nothing.
+  /// Replaces what this worker foresaw before. Experts are read ahead and kept by it. Nothing is pinned and nothing
+  /// arrives: try_pin finds them later, or a fetch raises the priority of the rest of the read. A source that has
+  /// everything does nothing.
   virtual Status foresee(const Outlook& /*outlook*/) { return Status::ok(); }
 
   struct Counters {

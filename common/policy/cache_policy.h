@@ -34,12 +34,10 @@ struct Verdict {
 };
 using Judge = std::function<Verdict(uint32_t key)>;
 
-/// Which groups a victim may come from, and what the room is for.
+/// Where a victim may come from.
 struct Wanted {
-  std::span<const uint32_t> groups;  ///< where a victim may come from
+  std::span<const uint32_t> groups;
   double now = 0;
-  /// For a prefetch: no entry is evicted that is hotter than this key would be. nullopt: a demand, which must get room.
-  std::optional<uint32_t> prefetch{};
 };
 
 /// Keys and groups are small numbers (indices of a table). A policy remembers how often a key was used while it is not

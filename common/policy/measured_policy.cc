@@ -79,7 +79,7 @@ void MeasuredPolicy::pass(Shadow& shadow, uint32_t key, const Use& use) {
   if (shadow.in[key] != 0) return shadow.policy->used(key, use);
   if (!use.scan) shadow.misses += 1;
   if (shadow.held >= shadow_slots_) {
-    const auto out = shadow.policy->victim({{&kGroup, 1}, use.time, {}}, [&](uint32_t other) -> Verdict {
+    const auto out = shadow.policy->victim({{&kGroup, 1}, use.time}, [&](uint32_t other) -> Verdict {
       return {last_visit_[other] == visit_ ? Verdict::Kind::kSpared : Verdict::Kind::kTake, {}};
     });
     if (!out) return;  // a layer that uses more than there are slots

@@ -111,29 +111,18 @@ const Ranking::Item* RankedPolicy::coldest(std::span<const uint32_t> groups) con
   return first;
 }
 
-std::optional<double> RankedPolicy::rank_limit(const Wanted& wanted) const {
-  if (!wanted.prefetch) return std::nullopt;
-  State itself = *wanted.prefetch < states_.size() ? states_[*wanted.prefetch] : State{};
-  itself.key = *wanted.prefetch;
-  apply(itself, {wanted.now, 1}, true);
-  return itself.rank;
-}
-
 std::optional<uint32_t> RankedPolicy::victim(const Wanted& wanted, const Judge& judge) {
-  bool guarded = false;
-  auto found = search(wanted, judge, guarded);
-  if (!found && !guarded && unpark(wanted.groups)) found = search(wanted, judge, guarded);
+  auto found = search(wanted.groups, judge);
+  if (!found && unpark(wanted.groups)) found = search(wanted.groups, judge);
   for (const uint32_t key : spared_) sort_in(key);
   spared_.clear();
   return found;
 }
 
-std::optional<uint32_t> RankedPolicy::search(const Wanted& wanted, const Judge& judge, bool& guarded) {
-  const std::optional<double> limit = rank_limit(wanted);
+std::optional<uint32_t> RankedPolicy::search(std::span<const uint32_t> groups, const Judge& judge) {
   std::vector<uint32_t> sample;
   size_t corrections = 2 * place_.size() + looks_max_;  // a key in constant use has news each time it is asked about
-  while (const Ranking::Item* first = coldest(wanted.groups)) {
-    if (limit && first->rank >= *limit) return guarded = true, std::nullopt;
+  while (const Ranking::Item* first = coldest(groups)) {
     const uint32_t key = first->key;
     const Verdict verdict = judge(key);
     switch (verdict.kind) {
@@ -148,19 +137,17 @@ std::optional<uint32_t> RankedPolicy::search(const Wanted& wanted, const Judge& 
         used(key, verdict.use);
         sample.push_back(key);
         if (sample.size() < looks_max_) break;
-        if (const auto found = take_from(sample, limit, judge)) return found;
+        if (const auto found = take_from(sample, judge)) return found;
     }
   }
   return std::nullopt;
 }
 
 /// The coldest of those whose rank was just put right.
-std::optional<uint32_t> RankedPolicy::take_from(std::vector<uint32_t>& sample, std::optional<double> limit,
-                                                const Judge& judge) {
+std::optional<uint32_t> RankedPolicy::take_from(std::vector<uint32_t>& sample, const Judge& judge) {
   std::ranges::sort(sample, {}, [this](uint32_t key) { return states_[key].shown; });
   for (const uint32_t key : sample) {
     if (!has(key) || states_[key].parked || place_[key] == Ranking::kNowhere) continue;
-    if (limit && states_[key].shown >= *limit) break;
     if (judge(key).kind == Verdict::Kind::kTake) return key;
   }
   sample.clear();

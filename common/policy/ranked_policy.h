@@ -70,9 +70,8 @@ class RankedPolicy : public CachePolicy {
   void park(uint32_t key);
   bool unpark(std::span<const uint32_t> groups);
   const Ranking::Item* coldest(std::span<const uint32_t> groups) const;
-  std::optional<double> rank_limit(const Wanted& wanted) const;
-  std::optional<uint32_t> search(const Wanted& wanted, const Judge& judge, bool& guarded);
-  std::optional<uint32_t> take_from(std::vector<uint32_t>& sample, std::optional<double> limit, const Judge& judge);
+  std::optional<uint32_t> search(std::span<const uint32_t> groups, const Judge& judge);
+  std::optional<uint32_t> take_from(std::vector<uint32_t>& sample, const Judge& judge);
 
   uint32_t looks_max_ = kLooksMax;
   std::vector<State> states_;

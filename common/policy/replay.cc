@@ -26,7 +26,7 @@ ReplayScore replay(std::span<const ReplayUse> uses, CachePolicy& policy, size_t 
       policy.used(use.key, {time, use.weight, use.weight < 1});
     } else {
       if (held == slots) {
-        const auto victim = policy.victim({{&group, 1}, time, {}}, take);
+        const auto victim = policy.victim({{&group, 1}, time}, take);
         MOESTRO_CHECK(victim.has_value() && in[*victim], "a full cache whose policy has no victim");
         policy.removed(*victim);
         in[*victim] = false, --held;

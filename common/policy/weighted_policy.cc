@@ -68,11 +68,9 @@ std::optional<uint32_t> WeightedPolicy::victim(const Wanted& wanted, const Judge
   for (const uint32_t key : members_)
     if (std::ranges::find(wanted.groups, states_[key].group) != wanted.groups.end())
       order_.emplace_back(worth(key), key);
-  const double limit = wanted.prefetch && *wanted.prefetch < states_.size() ? worth(*wanted.prefetch) + options_.recency
-                                                                            : std::numeric_limits<double>::infinity();
   std::ranges::make_heap(order_, std::greater<>{});
   size_t corrections = 2 * members_.size() + 1;  // a key in constant use has news each time it is asked about
-  while (!order_.empty() && order_.front().first < limit) {
+  while (!order_.empty()) {
     const uint32_t key = order_.front().second;
     std::ranges::pop_heap(order_, std::greater<>{});
     order_.pop_back();

@@ -38,7 +38,7 @@ std::optional<Key> DeviceTier::Impl::victim() {
   const size_t choices = !forecast.leads() || scan ? 1
                          : options.how.choices > 0 ? static_cast<size_t>(options.how.choices)
                                                    : std::max<size_t>(1, entries.size() / kChoicesShare);
-  policy->victim({{&kGroup, 1}, time, {}}, [&](uint32_t key) -> policy::Verdict {
+  policy->victim({{&kGroup, 1}, time}, [&](uint32_t key) -> policy::Verdict {
     using Kind = policy::Verdict::Kind;
     if (stays(key) || entries[key].standing) return {Kind::kSpared};
     looked_at.push_back(key);

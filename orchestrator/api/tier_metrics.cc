@@ -65,13 +65,14 @@ void add_tiers(MetricText& text, const std::string& model, const ControlSnapshot
                 "Experts, and in memory other blobs, that were wanted while they were still being loaded into a tier.",
                 d.late, &S::joined);
   tiers.counter("moestro_tier_prefetched_total",
-                "Of memory, what was asked for ahead of its use and was not there; of devices, what was brought ahead.",
-                d.prefetched, &S::prefetches);
+                "Of memory, reads ahead that were begun; of devices, experts that were brought ahead.", d.prefetched,
+                &S::prefetches);
   tiers.counter("moestro_tier_prefetched_used_total", "Of them, used after they were there.", d.prefetched_used,
                 &S::prefetches_used);
   tiers.counter("moestro_tier_prefetched_wasted_total", "Of them, evicted unused.", d.prefetched_wasted,
                 &S::prefetches_wasted);
-  tiers.counter("moestro_tier_prefetched_wasted_bytes_total", "Bytes that were brought ahead and evicted unused.",
+  tiers.counter("moestro_tier_prefetched_wasted_bytes_total",
+                "Bytes that were brought ahead for nothing: evicted unused, or cancelled on their way.",
                 c.device.wasted_bytes, &S::prefetch_wasted_bytes);
   tiers.counter("moestro_tier_evictions_total", "Experts that gave way in a tier.", d.evictions, &S::evictions);
   const uint64_t packs = store ? pack_bytes(*store) : 0;
@@ -82,7 +83,7 @@ void add_tiers(MetricText& text, const std::string& model, const ControlSnapshot
               &S::resident_bytes, &packs);
   if (store) {
     text.counter("moestro_tier_prefetched_dropped_total",
-                 "What was asked for ahead and taken back before it was there, or had no room.")
+                 "Reads ahead that were cancelled: no longer foreseen, or a demand needed their room.")
         .sample(of(store->prefetches_dropped), tiers.in_dram());
     text.counter("moestro_tier_read_bytes_total", "Bytes read from a tier.")
         .sample(of(store->bytes_read), tiers.on_nvme());

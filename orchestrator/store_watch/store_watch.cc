@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 constexpr milliseconds kEvery{1000}, kWithin{2000}, kLook{100};
-constexpr uint32_t kProtocol = 1;
+constexpr uint32_t kProtocol = 2;
 
 net::Bytes question() {
   flatbuffers::FlatBufferBuilder b;

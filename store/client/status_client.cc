@@ -15,11 +15,9 @@ StoreReadingReport read_reading(const wire::StoreReading& r) {
     for (const auto* d : *r.drives())
       report.drives.push_back({text(d->path()), text(d->reader()), d->chunk_bytes(), d->depth(), d->bytes_per_s(),
                                d->bytes_read(), d->retries(), d->registered()});
-  report.prefetches = r.prefetches(), report.prefetch_loads = r.prefetch_loads(),
-  report.prefetches_used = r.prefetches_used();
+  report.prefetches = r.prefetches(), report.prefetches_used = r.prefetches_used();
   report.prefetches_late = r.prefetches_late(), report.prefetches_wasted = r.prefetches_wasted();
   report.prefetch_wasted_bytes = r.prefetch_wasted_bytes(), report.prefetches_dropped = r.prefetches_dropped();
-  report.prefetches_refused = r.prefetches_refused();
   report.foreseen_below_floor = r.foreseen_below_floor(), report.foreseen_over_budget = r.foreseen_over_budget();
   report.foreseen_early = r.foreseen_early(), report.foreseen_guarded = r.foreseen_guarded();
   for (size_t c = 0; c < report.queued.size(); ++c) {

@@ -21,13 +21,12 @@ struct StoreDriveReport {
 };
 struct StoreReadingReport {
   std::vector<StoreDriveReport> drives;
-  uint64_t prefetches = 0;       ///< blobs that workers asked to prefetch and that were not resident
-  uint64_t prefetch_loads = 0;   ///< of them, reads that began as a prefetch
-  uint64_t prefetches_used = 0;  ///< of these, used after they had arrived
+  uint64_t prefetches = 0;       ///< reads ahead that were begun
+  uint64_t prefetches_used = 0;  ///< of them, used after they had arrived
   uint64_t prefetches_late = 0;  ///< demanded while they were being read
-  uint64_t prefetches_wasted = 0, prefetch_wasted_bytes = 0;  ///< evicted before they were used
-  uint64_t prefetches_dropped = 0;  ///< withdrawn before they arrived, or without room
-  uint64_t prefetches_refused = 0;  ///< of the latter, because everything that could be evicted was hotter
+  uint64_t prefetches_wasted = 0;      ///< evicted before they were used
+  uint64_t prefetch_wasted_bytes = 0;  ///< of them, and of reads that were cancelled
+  uint64_t prefetches_dropped = 0;  ///< cancelled: no longer foreseen, or a demand needed their room
   // Foreseen blobs that were not resident and not read ahead, each counted once an outlook.
   uint64_t foreseen_below_floor = 0;  ///< not likely enough
   uint64_t foreseen_over_budget = 0;  ///< the drive would not have brought it in time
@@ -35,7 +34,8 @@ struct StoreReadingReport {
   uint64_t foreseen_guarded = 0;      ///< everything else is used sooner, or pinned
   uint64_t scrubbed_bytes = 0, scrub_mismatches = 0;
   std::array<uint32_t, 3> queued{}, loading{};  ///< blobs that wait to be read, and that are being read: demand,
-                                                ///< prefetch, scrub
+                                                ///< prefetch (waiting: foreseen ones that wait only for the drives),
+                                                ///< scrub
   uint64_t hits = 0, misses = 0;                ///< of all workers so far
 };
 

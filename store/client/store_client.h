@@ -37,8 +37,6 @@ class StoreClient final : public BlobSource {
   std::optional<uint32_t> failed_blob() const override { return failed_blob_; }
   uint32_t finds(uint32_t blob) const override;
   void cancel_fetches() override;
-  Status prefetch(std::span<const uint32_t> blobs, WantedBy why) override;
-  Status steer_prefetches(PlanId plan_max, std::span<const PrefetchRank> layers) override;
   Status foresee(const Outlook& outlook) override;
   Counters counters() const override { return counters_; }
 

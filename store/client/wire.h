@@ -8,7 +8,7 @@
 
 namespace moestro::store {
 
-inline constexpr uint32_t kClientProtocol = 1;
+inline constexpr uint32_t kClientProtocol = 2;
 
 template <typename T>
 net::Bytes encode(flatbuffers::FlatBufferBuilder& b, wire::StoreBody kind, flatbuffers::Offset<T> body) {

@@ -1,6 +1,6 @@
 #pragma once
 // What the drives can bring until a given time, for the budget and the patience of reads ahead. Their rate is measured:
-// bytes of complete reads, by the time in which anything was being read.
+// bytes of reads that have ended, by the time in which anything was being read.
 
 #include <cstdint>
 #include <optional>
@@ -15,9 +15,8 @@ class DrivePace {
   /// `reading`: something was being read since the last call.
   void at(Nanos now, bool reading);
   Nanos now() const { return now_; }
+  /// A read has ended, complete or not.
   void carried(uint64_t bytes);
-  /// A read ended early: how many bytes it carried is not known.
-  void broke_off() { busy_ = {}; }
   /// 0: not known yet.
   double bytes_per_s() const { return pace_.bytes_per_s(); }
 

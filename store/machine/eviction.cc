@@ -1,9 +1,9 @@
 // Who goes, so that something else can come (placement.h says where things lie).
 //
 // A blob that finds no free place takes that of the coldest one of its own length, or of everything in a segment of
-// another length: whichever is worth less, a byte. Only a demand changes what a segment is for; a prefetch takes what
-// is free, or what is colder than itself. When nothing of its own length can go, a demand takes whatever segment can be
-// emptied.
+// another length: whichever is worth less, a byte. Only a demand changes what a segment is for; a read ahead takes what
+// is free, or what victims.cc lets it have. When nothing of its own length can go, a demand takes whatever segment can
+// be emptied.
 
 #include <algorithm>
 #include <limits>
@@ -34,8 +34,8 @@ std::optional<uint64_t> StoreMachine::place(uint32_t index) {
   return placement_.place(entries_[index].blob.dense, entries_[index].blob.length, index);
 }
 
-/// None if too much is pinned, or kept for others, or hotter than what is to be read ahead. What the store itself reads
-/// takes only what is free.
+/// None if too much is pinned, or kept for others, or used sooner than what is to be read ahead. What the store itself
+/// reads takes only what is free.
 std::optional<uint64_t> StoreMachine::make_room(const RoomFor& what, Actions& actions) {
   Shares::Eviction why{.wanting = owners_of(what.entry)};
   for (const bool shared_too : {false, true}) {
@@ -53,8 +53,7 @@ std::optional<uint64_t> StoreMachine::make_room(const RoomFor& what, Actions& ac
 bool StoreMachine::evict_for(const RoomFor& what, const Shares::Eviction& why, Actions& actions) {
   const uint32_t index = what.entry;
   const bool demand = what.read_class == ReadClass::kDemand;
-  policy::Wanted wanted{all_groups_, watch_.now(), {}};
-  if (!demand && what.wish == nullptr) wanted.prefetch = index;
+  policy::Wanted wanted{all_groups_, watch_.now()};
   if (why.over != 0) return evict_one(wanted, what, why, actions);  // of any length: it is the sum that counts
   const MachineBlob& blob = entries_[index].blob;
   if (!blob.dense) {
@@ -78,9 +77,9 @@ void StoreMachine::evicted(uint32_t index, Actions& actions) {
   ++counters_.evictions;
 }
 
-/// What evict_one() would take, were it not for the guard of prefetches. It stays.
+/// What the policy alone would evict. It stays.
 std::optional<uint32_t> StoreMachine::coldest(std::span<const uint32_t> groups, const Shares::Eviction& why) {
-  return policy_->victim({groups, watch_.now(), {}}, [this, &why](uint32_t index) -> policy::Verdict {
+  return policy_->victim({groups, watch_.now()}, [this, &why](uint32_t index) -> policy::Verdict {
     const Entry& entry = entries_[index];
     if (!shares_.may_evict(entry.charged, entry.blob.length, why)) return {Kind::kSpared, {}};
     if (const auto use = news_of(index)) return {Kind::kUsed, *use};
@@ -173,7 +172,7 @@ bool StoreMachine::may_go(std::span<const SegmentAllocator::Occupant> there, con
 bool StoreMachine::press_together(uint32_t index, const Shares::Eviction& why, Actions& actions) {
   if (!shares_.any_guarantee() || !placement_.segments().has_others(entries_[index].blob.length)) return false;
   if (empty_segments(index, why, kAnyHeat, Sparing::kRoomElsewhere, actions)) return true;
-  return evict_one({all_groups_, watch_.now(), {}}, {index, ReadClass::kDemand}, why, actions);
+  return evict_one({all_groups_, watch_.now()}, {index, ReadClass::kDemand}, why, actions);
 }
 
 void StoreMachine::give_back(uint32_t index, Actions& actions) {

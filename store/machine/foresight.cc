@@ -1,6 +1,6 @@
-// What is read ahead because workers foresee it (outlooks.h). Nothing is read ahead while a demand waits: schedule()
-// asks for the next one only when no worker waits for anything that could be begun. Limits keep reads ahead from doing
-// harm (common/tier/prefetch_rules.h has their figures):
+// What is read ahead because workers foresee it (outlooks.h), and what becomes of it. Nothing is read ahead while a
+// demand waits: schedule() asks for the next one only when no worker waits for anything that could be begun. Limits
+// keep reads ahead from doing harm (common/tier/prefetch_rules.h has their figures):
 //
 //   floor     only what is likely enough; the floor rises while too many of the bytes read are wasted
 //   budget    only what the drives can bring before it is due, behind demands and what is due earlier
@@ -47,7 +47,6 @@ void StoreMachine::merge_outlooks(Actions& actions) {
     const Entry& entry = entries_[index];
     return entry.used && !entry.blob.dense ? std::optional(index) : std::nullopt;
   });
-  std::vector<uint32_t> unwanted;
   std::erase_if(ahead_, [&](uint32_t index) {
     Entry& entry = entries_[index];
     if (entry.state == Residency::kResident) look_at(index);
@@ -55,11 +54,9 @@ void StoreMachine::merge_outlooks(Actions& actions) {
     if (stands(index)) return entry.due = outlooks_.find(index)->due, false;
     entry.ahead = false;
     if (entry.state != Residency::kLoading) policy_->ruled_out(index);
-    else if (!queue_.wanted(index)) unwanted.push_back(index);
+    else if (!queue_.wanted(index)) give_up(index, actions);
     return true;
   });
-  counters_.prefetches_dropped += unwanted.size();
-  give_up(unwanted, actions);
 }
 
 /// Whether what was read ahead is still to be used: it is foreseen, for no later pass than before.
@@ -80,15 +77,47 @@ void StoreMachine::no_longer_ahead(uint32_t index) {
 
 /// A demand waits for room, and reads ahead hold some.
 void StoreMachine::give_up_ahead(Actions& actions) {
-  std::vector<uint32_t> unwanted;
   for (const uint32_t index : reading_ahead_) {
     Entry& entry = entries_[index];
     if (entry.state != Residency::kLoading || !entry.ahead || queue_.wanted(index)) continue;
     entry.ahead = false;
-    unwanted.push_back(index);
+    give_up(index, actions);
   }
-  counters_.prefetches_dropped += unwanted.size();
-  give_up(unwanted, actions);
+}
+
+/// What is being read ahead ends at its next chunk.
+void StoreMachine::give_up(uint32_t index, Actions& actions) {
+  ++counters_.prefetches_dropped;
+  actions.push_back({.kind = Action::Kind::kCancel, .entry = index, .load = entries_[index].load});
+}
+
+/// The loader has left the load of `index` off. What it has carried was for nothing. If a worker wants the blob by now,
+/// it is read again.
+Actions StoreMachine::given_up(uint32_t index, uint64_t carried) {
+  Actions actions;
+  Entry& entry = entries_[index];
+  prefetched_.broke_off(carried);
+  if (!entry.scanned) waste_.moved(carried), waste_.wasted(carried);
+  no_longer_loading(entry);
+  entry.tried.clear();
+  leave_place(index, actions);
+  set_state(index, Residency::kAbsent);
+  queue_.queue_again(index);
+  if (sweep_again_) sweep(actions);
+  schedule(actions);
+  return actions;
+}
+
+/// A load that is demanded now counts, and is read, as one.
+void StoreMachine::promote(uint32_t index, Actions& actions) {
+  Entry& entry = entries_[index];
+  if (entry.read_class == ReadClass::kDemand) return;
+  counters_.prefetches_late += entry.read_class == ReadClass::kPrefetch;
+  no_longer_ahead(index);
+  no_longer_loading(entry);
+  entry.read_class = ReadClass::kDemand;
+  ++loading_[0], loading_bytes_[0] += entry.blob.length;
+  actions.push_back({.kind = Action::Kind::kPromote, .entry = index, .load = entry.load});
 }
 
 /// Begins at most one read ahead. False: there is no more to be done now.
@@ -176,6 +205,19 @@ bool StoreMachine::scan_is_full(uint64_t length) const {
 std::optional<uint64_t> StoreMachine::free_room(uint32_t index) {
   const bool within_share = shares_.over_maximum(owners_of(index), entries_[index].blob.length) == 0;
   return within_share ? place(index) : std::nullopt;
+}
+
+const PrefetchLedger::Counters& StoreMachine::prefetch_counters() {
+  prefetched_.settle([this](uint32_t index) { return shared_.uses(index).sixteenths; });
+  return prefetched_.counters();
+}
+
+/// Reads ahead that only wait for the drives: not for their time, or for room.
+size_t StoreMachine::ahead_to_read() const {
+  return static_cast<size_t>(std::ranges::count_if(outlooks_.wishes(), [this](const Wish& wish) {
+    return entries_[wish.entry].state == Residency::kAbsent && (wish.scan || wish.probability >= waste_.floor()) &&
+           !wish.over_budget && !wish.early && !wish.guarded;
+  }));
 }
 
 std::string StoreMachine::inconsistency() const {

@@ -1,5 +1,5 @@
 #pragma once
-// What became of prefetched blobs: used, or evicted unused.
+// What became of blobs that were read ahead: used, or evicted unused.
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +11,8 @@ class PrefetchLedger {
  public:
   struct Counters {
     uint64_t used = 0;  ///< used at least once after they arrived
-    uint64_t wasted = 0, wasted_bytes = 0;  ///< evicted before any use
+    uint64_t wasted = 0;        ///< evicted before any use
+    uint64_t wasted_bytes = 0;  ///< of them, and of reads that were cancelled
     uint64_t unused = 0;  ///< resident, and not used yet
   };
 
@@ -19,6 +20,8 @@ class PrefetchLedger {
   void landed(uint32_t entry, uint64_t length, uint32_t uses) { open_[entry] = {length, uses}; }
   /// Returns the bytes that were wasted: 0, or those of the entry.
   uint64_t evicted(uint32_t entry, uint32_t uses);
+  /// A read ahead was cancelled after so many bytes.
+  void broke_off(uint64_t bytes) { counters_.wasted_bytes += bytes; }
   /// Counts those that have been used by now. A worker's hit sends no message, so its count shows it afterwards.
   void settle(const std::function<uint32_t(uint32_t entry)>& uses);
   const Counters& counters() const { return counters_; }

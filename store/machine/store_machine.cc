@@ -97,7 +97,7 @@ void StoreMachine::place_dense() {
 Actions StoreMachine::gone(uint32_t slot) {
   Actions actions;
   outlooks_.remove(slot);
-  give_up(queue_.forget(slot), actions);
+  queue_.forget(slot);
   workers_[slot].reset();
   watch_.rebase();  // its words are gone
   share_out();
@@ -107,9 +107,18 @@ Actions StoreMachine::gone(uint32_t slot) {
 
 Actions StoreMachine::cancel(uint32_t slot) {
   Actions actions;
-  give_up(queue_.withdraw_demands(slot), actions);
+  queue_.forget(slot);
   schedule(actions);
   return actions;
+}
+
+size_t StoreMachine::queued(ReadClass read_class) const {
+  switch (read_class) {
+    case ReadClass::kDemand: return queue_.queued_demands();
+    case ReadClass::kPrefetch: return ahead_to_read();
+    case ReadClass::kScrub: break;
+  }
+  return queue_.queued() - queue_.queued_demands();
 }
 
 Actions StoreMachine::poll() {
@@ -143,7 +152,7 @@ Actions StoreMachine::fetch(uint32_t slot, ReadQueue::Why why, const std::vector
       case Residency::kLoading: {
         const bool absent = entry.state == Residency::kAbsent;
         const bool joins = !absent || queue_.demanded(index);
-        if (!queue_.want(slot, index, why, ReadClass::kDemand, absent)) break;  // asked again
+        if (!queue_.want(slot, index, why, absent)) break;  // asked again
         ++counters_.fetches;
         counters_.joined += joins;
         if (entry.state == Residency::kAdopted) actions.push_back(check_of(index));
@@ -155,13 +164,13 @@ Actions StoreMachine::fetch(uint32_t slot, ReadQueue::Why why, const std::vector
   return actions;
 }
 
-Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& status, const ContentHash& content) {
+Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& status, const ContentHash& content,
+                                uint64_t carried) {
   Actions actions;
   Entry& entry = entries_[index];
   if (entry.state != Residency::kLoading || entry.load != load) return actions;
-  if (status.is_ok()) pace_.carried(entry.blob.length);
-  else pace_.broke_off();
-  if (status.code() == Code::kCancelled) return given_up(index);
+  pace_.carried(status.is_ok() ? entry.blob.length : carried);
+  if (status.code() == Code::kCancelled) return given_up(index, carried);
   const ContentKey key{content, entry.blob.length, entry.blob.format};
   Status verdict = status;
   if (status.is_ok() && contents_.contradicts(index, key))
@@ -201,8 +210,7 @@ void StoreMachine::landed(uint32_t index, const ContentHash& content) {
 
 void StoreMachine::tell(uint32_t index, Code outcome, Actions& actions) {
   for (const uint32_t slot : queue_.ended(index))
-    if (slot != kStoreSlot)
-      actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = outcome});
+    actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = outcome});
 }
 
 void StoreMachine::no_longer_loading(const Entry& entry) {
@@ -254,20 +262,15 @@ void StoreMachine::schedule(Actions& actions) {
   AheadTurn turn;
   while (true) {
     const std::optional<ReadQueue::Next> next = queue_.next();
-    const bool wanted = next && next->read_class != ReadClass::kScrub;
-    if (!wanted && next_ahead(turn, actions)) continue;
+    const bool demanded = next && next->read_class == ReadClass::kDemand;
+    if (!demanded && next_ahead(turn, actions)) continue;
     if (!next) return;
     Entry& entry = entries_[next->entry];
     if (!may_begin(entry.blob, next->read_class)) return;
     if (!entry.placed) {
       const std::optional<uint64_t> offset = make_room({next->entry, next->read_class}, actions);
-      if (!offset &&
-          next->read_class != ReadClass::kDemand) {  // all there is is in use, or hotter: nobody waits for this one
-        const std::array<uint32_t, 1> own{group_of(entry.blob.length)};
-        const bool refused = coldest(own, {.wanting = owners_of(next->entry)}).has_value();
+      if (!offset && !demanded) {  // nobody waits for what the store reads for itself
         queue_.ended(next->entry);
-        if (next->read_class == ReadClass::kPrefetch)
-          ++counters_.prefetches_dropped, counters_.prefetches_refused += refused;
         continue;
       }
       if (!offset) {
@@ -288,9 +291,7 @@ void StoreMachine::begin(uint32_t index, ReadClass read_class, Actions& actions)
   MOESTRO_CHECK(entry.used && source, "a read of what no pack has");
   queue_.taken(index);
   entry.read_class = read_class;
-  entry.given_up = false;
   ++loading_[static_cast<size_t>(read_class)], ++counters_.loads;
-  counters_.prefetch_loads += read_class == ReadClass::kPrefetch;
   loading_bytes_[static_cast<size_t>(read_class)] += entry.blob.length;
   charge(index);
   shared_.set_place(index, entry.offset, content_of(index));

@@ -82,12 +82,9 @@ class StoreMachine {
   struct Counters {
     uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bad_blobs = 0;
     uint64_t reads_elsewhere = 0;  ///< reads that failed and were repeated from another pack with the same content
-    uint64_t prefetches = 0;          ///< blobs that a worker asked to prefetch and that were not resident, and blobs
-                                      ///< read ahead because a worker foresaw them
-    uint64_t prefetch_loads = 0;      ///< of them, reads begun as a prefetch
-    uint64_t prefetches_late = 0;     ///< of these, demanded before they were complete
-    uint64_t prefetches_dropped = 0;  ///< withdrawn by their worker before they were complete, or without room
-    uint64_t prefetches_refused = 0;  ///< of the latter, because everything that could be evicted was hotter
+    uint64_t prefetches = 0;          ///< reads ahead that were begun
+    uint64_t prefetches_late = 0;     ///< of them, demanded before they were complete
+    uint64_t prefetches_dropped = 0;  ///< of them, cancelled: no longer foreseen, or a demand needed their room
     // Foreseen blobs that were not resident and not read ahead, each counted once an outlook.
     uint64_t below_floor = 0;         ///< not likely enough
     uint64_t over_budget = 0;         ///< the drive would not have brought it in time
@@ -151,22 +148,21 @@ class StoreMachine {
   /// A worker attaches for these entries. Those whose content is already in the store, from another pack, become
   /// aliases and are not read again.
   Actions share_known(uint32_t first, uint32_t count);
-  /// Withdraws the demands of a worker; its prefetches stay.
+  /// Withdraws the demands of a worker; its outlook stays.
   Actions cancel(uint32_t slot);
-  /// Prefetched blobs are not announced and not pinned.
-  Actions prefetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& entries);
   /// The time of the events that follow, from any monotonic clock. Reads ahead have a budget and patience only where
   /// this is called.
   void at(Nanos now);
-  /// Replaces what the worker foresaw before (store/machine/foresight.cc).
+  /// Replaces what the worker foresaw before (store/machine/foresight.cc). What is read ahead is not announced and not
+  /// pinned.
   Actions foresee(uint32_t slot, const SlotOutlook& outlook);
   /// When a read ahead that waits will be due: call poll() then. nullopt: none waits.
   std::optional<Nanos> look_again() const { return look_again_; }
   /// The probability below which nothing is read ahead now.
   float ahead_floor() const { return waste_.floor(); }
-  /// Prefetches of a worker for plans up to `plan_max`: other ranks, or dropped, by MoE layer.
-  Actions steer(uint32_t slot, uint64_t plan_max, std::span<const LayerRank> layers);
-  Actions read_done(uint32_t entry, uint64_t load, const Status& status, const ContentHash& content);
+  /// `carried`: bytes that the drives have read for it, if it failed or was cancelled.
+  Actions read_done(uint32_t entry, uint64_t load, const Status& status, const ContentHash& content,
+                    uint64_t carried = 0);
   /// Assigns these blobs to the free entries [first, first + blobs.size()). kExhausted, with the numbers, if their
   /// dense weights would leave no room for the experts of the attached workers.
   Status add_entries(uint32_t first, const std::vector<MachineBlob>& blobs);
@@ -194,7 +190,7 @@ class StoreMachine {
   /// True if a blob waits for room that only unpinning can make. Workers unpin without a message.
   bool blocked() const { return blocked_; }
   const Counters& counters() const { return counters_; }
-  /// What became of prefetched blobs. Reads the workers' words first, because a hit sends no message.
+  /// What became of blobs read ahead. Reads the workers' words first, because a hit sends no message.
   const PrefetchLedger::Counters& prefetch_counters();
   uint64_t used_bytes() const { return placement_.used_bytes(); }
   uint64_t segment_bytes() const { return placement_.segments().segment_bytes(); }
@@ -212,8 +208,10 @@ class StoreMachine {
   size_t aliases() const { return contents_.aliases(); }
   const Status& failure(uint32_t entry) const { return entries_[entry].failure; }
   std::string_view policy() const { return policy_->name(); }
+  /// Wanted blobs that wait to be read.
   size_t queued() const { return queue_.queued(); }
-  size_t queued(ReadClass read_class) const { return queue_.queued(read_class); }
+  /// The same by class; kPrefetch: foreseen blobs that wait only for the drives.
+  size_t queued(ReadClass read_class) const;
   size_t loading(ReadClass read_class) const { return loading_[static_cast<size_t>(read_class)]; }
   size_t loading() const { return loading_[0] + loading_[1] + loading_[2]; }
   size_t unchecked() const { return unchecked_; }  ///< entries that are kAdopted
@@ -238,7 +236,6 @@ class StoreMachine {
     uint32_t source = 0;  ///< the holder that the current load reads from, or the last one
     std::vector<uint32_t> tried;  ///< holders from which the current load could not be read
     ReadClass read_class = ReadClass::kDemand;  ///< of the load
-    bool given_up = false;                      ///< the load was cancelled because it was no longer wanted
     bool ahead = false;    ///< read ahead, or being read ahead, by foresight; not used since, and still foreseen
     bool scanned = false;  ///< read ahead for a scan, and used by no whole token since
     Nanos due{0};          ///< while `ahead`: of its wish
@@ -257,9 +254,10 @@ class StoreMachine {
   void leave_held_places(Actions& actions);
   ContentHash content_of(uint32_t index) const;
   void promote(uint32_t index, Actions& actions);
-  Actions given_up(uint32_t index);
+  Actions given_up(uint32_t index, uint64_t carried);
   void no_longer_loading(const Entry& entry);
-  void give_up(const std::vector<uint32_t>& unwanted, Actions& actions);
+  void give_up(uint32_t index, Actions& actions);
+  size_t ahead_to_read() const;
   /// What room is made for.
   struct RoomFor {
     uint32_t entry = 0;

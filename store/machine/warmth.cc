@@ -51,7 +51,7 @@ Actions StoreMachine::warm(const std::vector<uint32_t>& wanted) {
   for (const uint32_t asked : wanted) {
     const uint32_t index = contents_.resolve(asked);
     if (entries_[index].used && !entries_[index].going && entries_[index].state == Residency::kAbsent)
-      queue_.want(kStoreSlot, index, {}, ReadClass::kScrub, true);
+      queue_.want(kStoreSlot, index, {}, true);
   }
   schedule(actions);
   return actions;

@@ -71,8 +71,10 @@ void BlobLoader::part_ended(DriveOutcome& part, std::vector<LoadOutcome>& outcom
     cancel(part.load);  // the other drives need not go on
   }
   for (const DriveSlice& slice : part.slices) load.hashes[slice.index] = slice.hash;
+  load.carried += part.carried;
   if (--load.drives_left > 0) return;
-  outcomes.push_back({part.load, load.failure, load.failure.is_ok() ? content_of(load.hashes) : ContentHash{}});
+  outcomes.push_back(
+      {part.load, load.failure, load.failure.is_ok() ? content_of(load.hashes) : ContentHash{}, load.carried});
   loads_.erase(found);
 }
 

@@ -50,6 +50,7 @@ class BlobLoader {
     size_t drives_left = 0;
     std::vector<SliceHash> hashes;  ///< of the slices that have arrived
     Status failure;  ///< the first one
+    uint64_t carried = 0;  ///< by the drives that have ended
   };
   explicit BlobLoader(std::vector<uint32_t> drive_of_file) : drive_of_file_(std::move(drive_of_file)) {}
   void part_ended(DriveOutcome& part, std::vector<LoadOutcome>& outcomes);

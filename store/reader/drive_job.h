@@ -42,6 +42,7 @@ struct DriveJob {
   size_t slices_left = 0;       ///< not verified yet
   uint32_t in_flight = 0;   ///< reads
   uint32_t unverified = 0;  ///< reads that have arrived
+  uint64_t carried = 0;     ///< bytes that the drive has read
   Status failure;  ///< the first one; the job ends when none of its reads is in flight
 
   bool has_reads() const { return !again.empty() || next_read < reads.size(); }

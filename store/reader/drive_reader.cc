@@ -133,6 +133,8 @@ void DriveReader::complete(const ReadResult& result, TimePoint now) {
   free_flights_.push_back(tag);
   --job.in_flight;
   if (job.read_class == ReadClass::kDemand) --demanded_in_flight_;
+  if (result.result > 0)
+    counters_.bytes_read += static_cast<uint64_t>(result.result), job.carried += static_cast<uint64_t>(result.result);
   if (!job.failure.is_ok()) return end_if_done(job);
   const bool no_room = result.result == -EAGAIN || result.result == -ENOMEM;
   if ((no_room || result.result == -EINTR) && ++read.refusals < kRefusalsMax) {
@@ -143,7 +145,6 @@ void DriveReader::complete(const ReadResult& result, TimePoint now) {
     return failed(
         job, read,
         io_error("cannot read " + where(read.file, read.offset, read.length), static_cast<int>(-result.result)));
-  counters_.bytes_read += static_cast<uint64_t>(result.result);
   const uint64_t there = read.done + static_cast<uint64_t>(result.result);
   if (there >= read.length) {
     ++job.unverified;
@@ -215,7 +216,7 @@ void DriveReader::end_if_done(DriveJob& job) {
   } else if (job.slices_left > 0) {
     return;
   }
-  ended_.push_back({job.load, job.failure, std::move(job.slices)});
+  ended_.push_back({job.load, job.failure, std::move(job.slices), job.carried});
   jobs_.erase(job.load);
 }
 

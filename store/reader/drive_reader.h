@@ -38,6 +38,7 @@ struct DriveOutcome {
   uint64_t load = 0;
   Status status;  ///< names file and offset
   std::vector<DriveSlice> slices;  ///< with their hashes, if all is well
+  uint64_t carried = 0;  ///< bytes that the drive has read for it, also if it failed or was cancelled
 };
 
 struct DriveCounters {

@@ -31,6 +31,7 @@ struct LoadOutcome {
   uint64_t load = 0;
   Status status;          ///< names file and offset; kCorrupt or kIo, or kCancelled
   ContentHash content;    ///< of the bytes that were read; not known if the load failed
+  uint64_t carried = 0;   ///< bytes that the drives have read for it, also if it failed or was cancelled
 };
 
 }  // namespace moestro::store

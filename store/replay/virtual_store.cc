@@ -112,7 +112,7 @@ tier::HostCounters VirtualStore::counters() {
   const PrefetchLedger::Counters& ahead = machine_->prefetch_counters();
   all.prefetched = ahead.used + ahead.wasted + ahead.unused;
   all.prefetched_used = ahead.used, all.prefetched_wasted = ahead.wasted;
-  all.wasted_bytes += ahead.wasted_bytes;
+  all.wasted_bytes = ahead.wasted_bytes;
   all.evictions = machine_->counters().evictions;
   all.read_bytes = drive_.bytes(), all.drive_busy = drive_.busy();
   return all;
@@ -144,10 +144,10 @@ void VirtualStore::advance(Nanos now) {
 
 Actions VirtualStore::ended(const VirtualDrive::Ended& read) {
   ++counters_.reads;
-  if (!read.whole) ++counters_.dropped, counters_.wasted_bytes += read.bytes;
+  if (!read.whole) ++counters_.dropped;
   const ContentHash content{read.entry + 1, 1};  // no two experts are equal
   return machine_->read_done(read.entry, read.load, read.whole ? Status::ok() : cancelled("nobody wants it any more"),
-                             content);
+                             content, read.bytes);
 }
 
 void VirtualStore::perform(Actions actions) {

@@ -16,27 +16,16 @@ net::Bytes finish(flatbuffers::FlatBufferBuilder& b, wire::StoreBody kind, flatb
 }
 
 template <typename To, typename From>
-To fetch_request(const From& body) {
-  To request;
-  request.slot = body.slot(), request.incarnation = body.incarnation();
-  request.plan = body.plan(), request.moe_layer = body.moe_layer();
-  if (body.blobs() != nullptr) request.blobs.assign(body.blobs()->begin(), body.blobs()->end());
-  return request;
-}
-
-template <typename To, typename From>
 To session_of(const From& body) {
   To request;
   request.slot = body.slot(), request.incarnation = body.incarnation();
   return request;
 }
 
-SteerRequest steer_request(const wire::SteerPrefetches& body) {
-  SteerRequest request = session_of<SteerRequest>(body);
-  request.plan_max = body.plan_max();
-  if (body.layers() != nullptr)
-    for (const wire::PrefetchRank* layer : *body.layers())
-      request.layers.push_back({layer->moe_layer(), layer->rank()});
+FetchRequest fetch_request(const wire::FetchBlobs& body) {
+  auto request = session_of<FetchRequest>(body);
+  request.plan = body.plan(), request.moe_layer = body.moe_layer();
+  if (body.blobs() != nullptr) request.blobs.assign(body.blobs()->begin(), body.blobs()->end());
   return request;
 }
 
@@ -62,14 +51,20 @@ flatbuffers::Offset<wire::StoreReading> write_reading(flatbuffers::FlatBufferBui
   for (const DriveFigures& d : f.drives)
     drives.push_back(wire::CreateStoreDriveStatusDirect(b, d.path.c_str(), d.reader.c_str(), d.chunk_bytes, d.depth,
                                                         d.bytes_per_s, d.bytes_read, d.retries, d.registered));
-  return wire::CreateStoreReadingDirect(b, &drives, f.prefetches, f.prefetch_loads, f.prefetches_used,
-                                        f.prefetches_late, f.prefetches_wasted, f.prefetch_wasted_bytes,
-                                        f.prefetches_dropped, f.scrubbed_bytes, f.scrub_mismatches, &f.queued,
-                                        &f.loading, f.hits, f.misses, f.prefetches_refused, f.foreseen_below_floor,
-                                        f.foreseen_over_budget, f.foreseen_early, f.foreseen_guarded);
+  return wire::CreateStoreReadingDirect(b, &drives, f.prefetches, f.prefetches_used, f.prefetches_late,
+                                        f.prefetches_wasted, f.prefetch_wasted_bytes, f.prefetches_dropped,
+                                        f.scrubbed_bytes, f.scrub_mismatches, &f.queued, &f.loading, f.hits, f.misses,
+                                        f.foreseen_below_floor, f.foreseen_over_budget, f.foreseen_early,
+                                        f.foreseen_guarded);
 }
 
 }  // namespace
+
+Status check_protocol(const std::string& what, uint32_t spoken) {
+  if (spoken == kStoreProtocol) return Status::ok();
+  return unsupported(what + " in store protocol " + std::to_string(spoken) + ", this store speaks " +
+                     std::to_string(kStoreProtocol) + ": run both from one build");
+}
 
 Result<Request> parse_request(std::span<const std::byte> bytes) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
@@ -88,12 +83,10 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
     case wire::StoreBody::ConfirmAttach: return Request{session_of<ConfirmRequest>(*message->body_as_ConfirmAttach())};
     case wire::StoreBody::DetachStore: return Request{session_of<DetachRequest>(*message->body_as_DetachStore())};
     case wire::StoreBody::CancelFetches: return Request{session_of<CancelRequest>(*message->body_as_CancelFetches())};
-    case wire::StoreBody::FetchBlobs: return Request{fetch_request<FetchRequest>(*message->body_as_FetchBlobs())};
-    case wire::StoreBody::PrefetchBlobs:
-      return Request{fetch_request<PrefetchRequest>(*message->body_as_PrefetchBlobs())};
-    case wire::StoreBody::SteerPrefetches: return Request{steer_request(*message->body_as_SteerPrefetches())};
+    case wire::StoreBody::FetchBlobs: return Request{fetch_request(*message->body_as_FetchBlobs())};
     case wire::StoreBody::Foresee: return foresee_request(*message->body_as_Foresee());
-    case wire::StoreBody::StoreStatusRequest: return Request{StatusRequest{}};
+    case wire::StoreBody::StoreStatusRequest:
+      return Request{StatusRequest{message->body_as_StoreStatusRequest()->protocol()}};
     case wire::StoreBody::ChangePacks: {
       const auto* body = message->body_as_ChangePacks();
       if (body->change() > wire::PackChange::MAX)

@@ -11,12 +11,11 @@
 #include "common/net/zmq_socket.h"
 #include "common/status.h"
 #include "store/machine/outlooks.h"
-#include "store/machine/read_queue.h"
 #include "store/server/warm_load.h"
 
 namespace moestro::store {
 
-inline constexpr uint32_t kStoreProtocol = 1;
+inline constexpr uint32_t kStoreProtocol = 2;
 
 struct AttachRequest {
   uint32_t protocol = 0, shared_version = 0;
@@ -35,16 +34,13 @@ struct FetchRequest : Session {
   uint32_t moe_layer = 0;
   std::vector<uint32_t> blobs;
 };
-struct PrefetchRequest : FetchRequest {};
-struct SteerRequest : Session {
-  uint64_t plan_max = 0;
-  std::vector<LayerRank> layers;
-};
 struct ForeseeRequest : Session {
   bool scan = false, leads = false;
   std::vector<ForeseenEntry> blobs;  ///< named by their number in the pack; at most Outlook::kExpertsMax
 };
-struct StatusRequest {};
+struct StatusRequest {
+  uint32_t protocol = 0;
+};
 struct ChangePacksRequest {
   enum class Kind : uint8_t { kAdd = 0, kRemove = 1, kReplace = 2 };
   uint32_t protocol = 0;
@@ -52,7 +48,10 @@ struct ChangePacksRequest {
   std::string name, pack, key;
 };
 using Request = std::variant<AttachRequest, ConfirmRequest, DetachRequest, FetchRequest, CancelRequest, StatusRequest,
-                             ChangePacksRequest, PrefetchRequest, SteerRequest, ForeseeRequest>;
+                             ChangePacksRequest, ForeseeRequest>;
+
+/// kUnsupported if the client speaks another protocol. `what`: its request, for the message.
+Status check_protocol(const std::string& what, uint32_t spoken);
 
 /// Accepts any bytes. kCorrupt: not a store message; kInvalidArgument: not a message that a store answers.
 Result<Request> parse_request(std::span<const std::byte> bytes);
@@ -93,9 +92,8 @@ struct DriveFigures {
 };
 struct ReadingFigures {
   std::vector<DriveFigures> drives;
-  uint64_t prefetches = 0, prefetch_loads = 0, prefetches_used = 0, prefetches_late = 0, prefetches_wasted = 0,
-           prefetch_wasted_bytes = 0;
-  uint64_t prefetches_dropped = 0, scrubbed_bytes = 0, scrub_mismatches = 0, prefetches_refused = 0;
+  uint64_t prefetches = 0, prefetches_used = 0, prefetches_late = 0, prefetches_wasted = 0, prefetch_wasted_bytes = 0;
+  uint64_t prefetches_dropped = 0, scrubbed_bytes = 0, scrub_mismatches = 0;
   uint64_t foreseen_below_floor = 0, foreseen_over_budget = 0, foreseen_early = 0, foreseen_guarded = 0;
   std::vector<uint32_t> queued, loading;  ///< by class
   uint64_t hits = 0, misses = 0;

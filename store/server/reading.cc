@@ -23,17 +23,6 @@ std::optional<std::vector<uint32_t>> StoreServer::entries_of(const Worker& worke
   return entries;
 }
 
-void StoreServer::answer(const std::string& peer, const PrefetchRequest& request) {
-  const Worker* worker = holder(peer, request);
-  if (worker == nullptr) return;
-  if (const auto entries = entries_of(*worker, request))
-    perform(machine_->prefetch(request.slot, {request.plan, request.moe_layer}, *entries));
-}
-
-void StoreServer::answer(const std::string& peer, const SteerRequest& request) {
-  if (holder(peer, request) != nullptr) perform(machine_->steer(request.slot, request.plan_max, request.layers));
-}
-
 void StoreServer::answer(const std::string& peer, const ForeseeRequest& request) {
   const Worker* worker = holder(peer, request);
   if (worker == nullptr) return;
@@ -59,9 +48,7 @@ ReadingFigures StoreServer::reading_figures() const {
                         thread.registered().is_ok()});
   }
   const StoreMachine::Counters& c = machine_->counters();
-  f.prefetches = c.prefetches, f.prefetch_loads = c.prefetch_loads;
-  f.prefetches_late = c.prefetches_late, f.prefetches_dropped = c.prefetches_dropped,
-  f.prefetches_refused = c.prefetches_refused;
+  f.prefetches = c.prefetches, f.prefetches_late = c.prefetches_late, f.prefetches_dropped = c.prefetches_dropped;
   f.foreseen_below_floor = c.below_floor, f.foreseen_over_budget = c.over_budget;
   f.foreseen_early = c.early, f.foreseen_guarded = c.guarded;
   const PrefetchLedger::Counters& ended = machine_->prefetch_counters();

@@ -30,10 +30,8 @@ std::string plural(uint64_t n, const char* what) { return std::to_string(n) + " 
 
 void StoreServer::answer(const std::string& peer, const ChangePacksRequest& request) {
   using Kind = ChangePacksRequest::Kind;
-  if (request.protocol != kStoreProtocol)
-    return refuse(peer,
-                  unsupported("a change of packs in store protocol " + std::to_string(request.protocol) +
-                              ", this store speaks " + std::to_string(kStoreProtocol) + ": run both from one build"));
+  if (const Status spoken = check_protocol("a change of packs", request.protocol); !spoken)
+    return refuse(peer, spoken);
   if (change_key_.empty())
     return refuse(peer, unavailable("this store could not write its key at start, so nobody can change what it serves: "
                                     "make room in " + options_.run_dir.string() + " and start it again"));

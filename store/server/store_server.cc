@@ -166,7 +166,11 @@ void StoreServer::answer(const std::string& peer, const CancelRequest& request) 
   if (holder(peer, request) != nullptr) perform(machine_->cancel(request.slot));
 }
 
-void StoreServer::answer(const std::string& peer, const StatusRequest&) { reply(peer, build_status(figures())); }
+void StoreServer::answer(const std::string& peer, const StatusRequest& request) {
+  if (const Status spoken = check_protocol("a request for the status", request.protocol); !spoken)
+    return refuse(peer, spoken);
+  reply(peer, build_status(figures()));
+}
 
 void StoreServer::pump_reads() {
   std::vector<LoadOutcome> outcomes;
@@ -175,7 +179,7 @@ void StoreServer::pump_reads() {
     const auto [entry, source, file] = under_way_.extract(outcome.load).mapped();
     const Status status =
         outcome.status.is_ok() ? outcome.status : outcome.status.with_context(catalogue_.describe(source));
-    const Actions actions = machine_->read_done(entry, outcome.load, status, outcome.content);
+    const Actions actions = machine_->read_done(entry, outcome.load, status, outcome.content, outcome.carried);
     if (machine_->state(entry) == Residency::kBad)
       log::error("{}; requests that need it will fail", machine_->failure(entry).message());
     else if (!status.is_ok() && status.code() != Code::kCancelled)

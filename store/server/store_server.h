@@ -116,8 +116,6 @@ class StoreServer {
   void close_files(uint32_t first, uint32_t count);
   void release_unused_packs();
   uint32_t workers_of(uint32_t pack) const;
-  void answer(const std::string& peer, const PrefetchRequest& request);
-  void answer(const std::string& peer, const SteerRequest& request);
   void answer(const std::string& peer, const ForeseeRequest& request);
   void refuse(const std::string& peer, const Status& why);
   void reply(const std::string& peer, const net::Bytes& body);

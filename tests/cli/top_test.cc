@@ -64,7 +64,8 @@ TEST(TopPage, SaysAllOfItIn80Columns) {
   EXPECT_THAT(page, Contains(AllOf(HasSubstr("qwen (going)"), HasSubstr("0 of 64"))));
   EXPECT_THAT(page, Contains(AllOf(HasSubstr("worker-0"), HasSubstr("90.0"), HasSubstr("80.0 MiB"))));
   EXPECT_THAT(page, Contains(AllOf(HasSubstr("/packs"), HasSubstr("200 MiB/s"), HasSubstr("1.95 GiB/s"))));
-  EXPECT_THAT(page, Contains(HasSubstr("12 prefetches: 9 used, 2 late, 1 wasted (21.0 MiB), 0 dropped")));
+  EXPECT_THAT(page, Contains(HasSubstr("12 prefetches: 9 used, 2 late, 1 wasted, 0 dropped;")));
+  EXPECT_THAT(page, Contains(HasSubstr("21.0 MiB read for nothing")));
   EXPECT_THAT(page, Contains(HasSubstr("100 MiB compared again, 1 changed")));
   EXPECT_THAT(page, Contains(HasSubstr("128 blobs (300 MiB) in 0.2 s; 12 to check, 0 damaged")));
   EXPECT_THAT(page, Contains(HasSubstr("5 messages")));

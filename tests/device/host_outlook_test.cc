@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
+#include "kernels/cuda/emulated/functions.h"
 #include "tests/device/recording_source.h"
 
 namespace moestro::device::testing {
@@ -16,8 +20,16 @@ using ::testing::IsEmpty;
 
 constexpr int32_t kLayers = 4, kExperts = 8;
 
+/// Copies to the emulated GPU end only while it is open.
+std::atomic<bool> copies_end{true};
+
 class HostOutlookTest : public ::testing::Test {
  protected:
+  ~HostOutlookTest() override {
+    copies_end = true;
+    outlook_.reset(), device_.reset();
+    if (compute_ != nullptr) (void)cuda_.end_stream(compute_);
+  }
   void open(int32_t layers = kLayers, int32_t experts = kExperts, const DeviceExperts* above = nullptr) {
     source_ = std::make_unique<RecordingSource>(layers, experts);
     auto made = HostOutlook::create(*source_, DType::kF32, above, clock_);
@@ -36,10 +48,31 @@ class HostOutlookTest : public ::testing::Test {
     for (const store::Foreseen& f : source_->told.back().experts) all.push_back(f.blob);
     return all;
   }
+  /// A GPU with a slot for every expert. Only GPUs are filled in idle time.
+  void make_gpu() {
+    cuda_.query_event = [](MoestroCudaEvent event) -> MoestroCudaResult {
+      return copies_end ? kernels::cuda::emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
+    };
+    ASSERT_EQ(cuda_.make_stream(0, &compute_), 0);
+    const CudaSlots slots{&cuda_, 0, compute_, kLayers * kExperts * RecordingSource::kExpertBytes,
+                          RecordingSource::kExpertBytes};
+    make_device({.cuda = slots, .precision = DType::kF32});
+  }
+  void make_device(const DeviceExpertsOptions& options) {
+    host_ = std::make_unique<RecordingSource>(kLayers, kExperts);
+    auto made = DeviceExperts::create(*host_, options, steady_);
+    ASSERT_TRUE(made) << made.status().message();
+    device_ = std::move(*made);
+  }
   uint32_t blob(int32_t layer, int32_t expert) const { return source_->expert(layer, expert); }
   const RecordingSource::Told& told() const { return source_->told.back(); }
 
   ManualClock clock_;
+  const SteadyClock steady_;
+  MoestroCudaFunctions cuda_ = kernels::cuda::emulated::functions();
+  MoestroCudaStream compute_ = nullptr;
+  std::unique_ptr<RecordingSource> host_;  ///< of device_
+  std::unique_ptr<DeviceExperts> device_;
   std::unique_ptr<RecordingSource> source_;
   std::unique_ptr<HostOutlook> outlook_;
   prediction::Forecast forecast_;
@@ -276,24 +309,52 @@ TEST_F(HostOutlookTest, APrecisionThatThePackLacksIsRefused) {
 }
 
 TEST_F(HostOutlookTest, WhatTheDeviceHoldsIsNotForeseen) {
-  RecordingSource host(kLayers, kExperts);
-  const SteadyClock steady;
-  auto device = DeviceExperts::create(host,
-                                      {.device = {.vram_bytes = 4 * RecordingSource::kExpertBytes,
-                                                  .link_bytes_per_s = uint64_t{1} << 30},
-                                       .precision = DType::kF32},
-                                      steady);
-  ASSERT_TRUE(device) << device.status().message();
-  open(kLayers, kExperts, device->get());
-  (*device)->begin_step(PlanId(1), false);
-  const store::Need need{host.expert(0, 0)};
-  (*device)->need({MoeLayerId(0), {&need, 1}});
-  ASSERT_TRUE((*device)->fetch(std::vector<uint32_t>{host.expert(0, 0)}, {PlanId(1), MoeLayerId(0)}));
-  ASSERT_TRUE((*device)->next_arrival(milliseconds(5000)));
+  make_device({.device = {.vram_bytes = 4 * RecordingSource::kExpertBytes, .link_bytes_per_s = uint64_t{1} << 30},
+               .precision = DType::kF32});
+  open(kLayers, kExperts, device_.get());
+  device_->begin_step(PlanId(1), false);
+  const store::Need need{host_->expert(0, 0)};
+  device_->need({MoeLayerId(0), {&need, 1}});
+  ASSERT_TRUE(device_->fetch(std::vector<uint32_t>{host_->expert(0, 0)}, {PlanId(1), MoeLayerId(0)}));
+  ASSERT_TRUE(device_->next_arrival(std::chrono::seconds(60)));
   forecast_.row(0)[0] = forecast_.row(0)[1] = 0.9F;
   outlook_->begin_step(PlanId(1), false);
   outlook_->forecast(-1, forecast_);
   EXPECT_THAT(blobs(), ElementsAre(blob(0, 1)));
+}
+
+TEST_F(HostOutlookTest, WhatADeviceIsStillToBeFilledWithPassesBy) {
+  make_gpu();
+  copies_end = false;
+  open(kLayers, kExperts, device_.get());
+  outlook_->begin_step(PlanId(1), false);
+  clock_.advance(milliseconds(40));
+  outlook_->begin_step(PlanId(2), false);
+  outlook_->unforeseen();
+  ASSERT_EQ(told().experts.size(), static_cast<size_t>(kLayers * kExperts));
+  EXPECT_TRUE(told().scan);
+  for (uint32_t i = 0; i < told().experts.size(); ++i) EXPECT_EQ(blobs()[i], blob(0, 0) + i) << "in its order";
+  EXPECT_EQ(told().experts.front().due, milliseconds(40)) << "a pass";
+
+  forecast_.row(0)[1] = 0.9F;
+  outlook_->forecast(-1, forecast_);
+  EXPECT_THAT(blobs(), ElementsAre(blob(0, 1))) << "what is likely is more urgent";
+  EXPECT_FALSE(told().scan);
+  forecast_.clear();
+  outlook_->forecast(3, forecast_);
+  EXPECT_TRUE(told().scan);
+  EXPECT_EQ(told().experts.size(), static_cast<size_t>(kLayers * kExperts));
+
+  copies_end = true;
+  for (uint64_t step = 1; !device_->holds_all(); ++step, std::this_thread::yield()) {
+    device_->begin_step(PlanId(step), false);
+    device_->routed(MoeLayerId(0), {});
+  }
+  const size_t before = source_->told.size();
+  for (int step = 0; step < 3; ++step) outlook_->unforeseen();
+  ASSERT_EQ(source_->told.size(), before + 1) << "withdrawn, once";
+  EXPECT_THAT(told().experts, IsEmpty());
+  EXPECT_THAT(host_->sixteenths, ::testing::Each(1)) << "host memory need not keep what has a slot for good";
 }
 
 }  // namespace

@@ -37,20 +37,17 @@ class RecordingSource final : public store::BlobSource {
   std::vector<Told> told;        ///< every outlook
   Counters counted;              ///< what counters() says
   std::vector<std::byte> bytes;  ///< what memory() says
-  std::vector<uint32_t> prefetched;
+  std::vector<uint8_t> sixteenths;  ///< of every pin: its weight
 
   const store::Manifest& manifest() const override { return manifest_; }
   std::span<const std::byte> memory() const override { return bytes; }
-  std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight) override {
+  std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight weight) override {
+    sixteenths.push_back(weight.sixteenths());
     return store::Lease(this, blob, expert_.data(), expert_.size());
   }
   Status fetch(std::span<const uint32_t>, store::WantedBy) override { return Status::ok(); }
   Result<store::Lease> next_arrival(std::chrono::milliseconds) override { return unavailable("nothing was missing"); }
   void cancel_fetches() override {}
-  Status prefetch(std::span<const uint32_t> blobs, store::WantedBy) override {
-    prefetched.insert(prefetched.end(), blobs.begin(), blobs.end());
-    return Status::ok();
-  }
   Status foresee(const store::Outlook& outlook) override {
     told.push_back({{outlook.experts.begin(), outlook.experts.end()}, outlook.scan, outlook.leads});
     return Status::ok();

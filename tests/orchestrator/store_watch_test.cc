@@ -31,8 +31,8 @@ net::Bytes status_message(uint64_t loads) {
   const std::vector<flatbuffers::Offset<wire::StoreDriveStatus>> of_drives{
       wire::CreateStoreDriveStatusDirect(b, "/packs", "io_uring", 1, 1, 1000, 100 * loads, 2, true)};
   const std::vector<uint32_t> queued{4, 5}, loading{1, 0};
-  const auto reading = wire::CreateStoreReadingDirect(b, &of_drives, 0, 0, 0, 0, 0, 0, 0, 0, 0, &queued, &loading,
-                                                       0, 0, 0, 11, 12, 13, 14);
+  const auto reading = wire::CreateStoreReadingDirect(b, &of_drives, 0, 0, 0, 0, 0, 0, 0, 0, &queued, &loading,
+                                                       0, 0, 11, 12, 13, 14);
   const auto policy = b.CreateString("lfru");
   wire::StoreStatusBuilder status(b);
   status.add_models(models), status.add_reading(reading), status.add_joined(3), status.add_epoch(5),

@@ -13,7 +13,7 @@ namespace {
 
 const uint32_t kGroup = 0;
 const Judge take_any = [](uint32_t) { return Verdict{}; };
-Wanted any() { return {{&kGroup, 1}, 0, {}}; }
+Wanted any() { return {{&kGroup, 1}, 0}; }
 
 TEST(ActivationPolicy, TheRequestsOwnCountsDecideAndFirstLayersAreFavoured) {
   ActivationPolicy policy({.layers = 4, .experts = 4});

@@ -48,7 +48,7 @@ class Cache {
     policy_.at_layer(static_cast<int32_t>(time_) % 4);
     if (in_.contains(key)) return policy_.used(key, {time_}), true;
     if (in_.size() == slots_) {
-      const auto out = policy_.victim({{&kGroup, 1}, time_, {}}, take_any);
+      const auto out = policy_.victim({{&kGroup, 1}, time_}, take_any);
       EXPECT_TRUE(out && in_.erase(*out) == 1);
       policy_.removed(*out);
     }
@@ -118,7 +118,7 @@ TEST(MeasuredPolicy, WhatALayerUsesAtOnceStaysInTheShadows) {
       (*policy)->removed(key);
     }
   }
-  EXPECT_EQ((*policy)->victim({{&kGroup, 1}, time, {}}, take_any), std::nullopt)
+  EXPECT_EQ((*policy)->victim({{&kGroup, 1}, time}, take_any), std::nullopt)
       << "the cache is empty, whatever lies in the shadows";
 }
 
@@ -127,7 +127,7 @@ TEST(MeasuredPolicy, WhereAllFitAutoHasNothingToMeasure) {
   ASSERT_TRUE(policy.is_ok());
   for (uint32_t key = 0; key < 8; ++key) (*policy)->inserted(key, kGroup, {1.0 + key}, false);
   (*policy)->used(0, {20});
-  EXPECT_TRUE((*policy)->victim({{&kGroup, 1}, 21, {}}, take_any).has_value());
+  EXPECT_TRUE((*policy)->victim({{&kGroup, 1}, 21}, take_any).has_value());
 }
 
 }  // namespace

@@ -109,6 +109,7 @@ TEST_P(BlobLoaderTest, LoadIsWholeWhenAllItsDrivesHaveDelivered) {
   EXPECT_TRUE(holds(memory_.data()));
   EXPECT_GT(loader_->drives()[0]->counters().bytes_read, loader_->drives()[1]->counters().bytes_read);
   EXPECT_EQ(loader_->counters().bytes_read, kSlices * kSlice);
+  EXPECT_EQ(outcome.carried, kSlices * kSlice) << "by both drives";
   EXPECT_EQ(loader_->loads_in_flight(), 0u);
 }
 
@@ -181,11 +182,14 @@ TEST_P(BlobLoaderTest, CancelledLoadsEndAndTheOthersArrive) {
   for (uint64_t load = 1; load <= 20; ++load) loader_->load(request(load, memory_.data(), ReadClass::kPrefetch));
   for (uint64_t load = 1; load <= 19; ++load) loader_->cancel(load);
   gate_.open();
+  uint64_t carried = 0;
   for (int i = 0; i < 20; ++i) {
     const LoadOutcome outcome = next();
     EXPECT_EQ(outcome.status.code(), outcome.load == 20 ? Code::kOk : Code::kCancelled)
         << outcome.load << ": " << outcome.status.message();
+    carried += outcome.carried;
   }
+  EXPECT_EQ(carried, loader_->counters().bytes_read) << "also what was under way when its load was cancelled";
   EXPECT_EQ(loader_->loads_in_flight(), 0u);
   EXPECT_LE(gate_.submitted().size(), kSlices + 2 * kPassedAtMost) << "what nobody wants is not read";
 }

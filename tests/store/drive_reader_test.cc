@@ -211,8 +211,11 @@ TEST_F(DriveReaderOrder, CancelledLoadEndsWhenWhatIsUnderWayHasLanded) {
   EXPECT_TRUE(ended_.empty()) << "its memory is still being written";
   reader_->hold = false;
   while (ended_.size() < 2) step();
-  for (const DriveOutcome& outcome : ended_)
+  for (const DriveOutcome& outcome : ended_) {
     EXPECT_EQ(outcome.status.code(), outcome.load == 1 ? Code::kCancelled : Code::kOk);
+    EXPECT_EQ(outcome.carried, 2 * kSlice) << "of 8 slices, two were under way";
+  }
+  EXPECT_EQ(drive_.counters().bytes_read, 4 * kSlice);
   EXPECT_THAT(submitted(), ElementsAre(0, 1, 10, 11));
   drive_.cancel(1);
   drive_.promote(7);  // of what is not there: nothing happens

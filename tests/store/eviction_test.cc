@@ -1,5 +1,5 @@
-// Who goes, in the machine: prompts do not flush what decodes, prefetches take nothing hotter than themselves, and
-// finding a victim does not mean to look at everyone.
+// Who goes, in the machine: prompts do not flush what decodes, what a scan reads ahead takes the coldest and not much,
+// and finding a victim does not mean to look at everyone.
 
 #include <gtest/gtest.h>
 
@@ -94,32 +94,25 @@ TEST_F(Eviction, APromptThatTouchesEveryExpertDoesNotFlushTheDecodeSet) {
   }
 }
 
-TEST_F(Eviction, APrefetchTakesNothingHotterThanItself) {
+TEST_F(Eviction, AScanThatIsReadAheadTakesTheColdestAndAQuarterAtMost) {
   for (const char* policy : {"interval", "lfru", "lfu"}) {
     SCOPED_TRACE(policy);
     make(policy, 32, 16);
     for (int round = 0; round < 5; ++round)
       for (uint32_t entry = 0; entry < 12; ++entry) decode(entry);
     for (uint32_t entry = 12; entry < 16; ++entry) prompt(entry, 1);  // hardly used
-    for (uint32_t entry = 16; entry < 28; ++entry) read_all(machine_->prefetch(0, {}, {entry}));
+    std::vector<ForeseenEntry> scan;
+    for (uint32_t entry = 16; entry < 28; ++entry) scan.push_back({entry, 1, Nanos(100)});
+    read_all(machine_->foresee(0, {scan, true}));
     for (uint32_t entry = 0; entry < 12; ++entry)
       EXPECT_EQ(shared_.state(entry), Residency::kResident) << "hot " << entry;
     for (uint32_t entry = 16; entry < 20; ++entry)
       EXPECT_EQ(shared_.state(entry), Residency::kResident) << "in a colder one's place";
     EXPECT_EQ(machine_->counters().evictions, 4u);
-    EXPECT_EQ(machine_->counters().prefetches_refused, 8u) << "nor does one promise take the place of another";
+    EXPECT_GT(machine_->counters().guarded, 0u) << "nor does one promise take the place of another";
     decode(31);
     EXPECT_EQ(shared_.state(31), Residency::kResident) << "a demand has its room";
   }
-}
-
-TEST_F(Eviction, ARefusedPrefetchIsNotOneWithoutRoom) {
-  make("lfru", 8, 2);
-  decode(0), decode(1);
-  shared_.pins[0] = {0, 1};
-  read_all(machine_->prefetch(0, {}, {2}));
-  EXPECT_EQ(machine_->counters().prefetches_dropped, 1u);
-  EXPECT_EQ(machine_->counters().prefetches_refused, 0u);
 }
 
 /// 6,144 entries, a quarter of them there, every one of those hit between two misses: the order that the policy knows

@@ -1,87 +1,16 @@
 // What the machine reads ahead because workers foresee it, rule by rule.
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "tests/store/foresight_fixture.h"
 
-#include "common/policy/make_policy.h"
-#include "tests/store/fake_shared_state.h"
+#include <gmock/gmock.h>
 
 namespace moestro::store {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::testing::UnorderedElementsAre;
-using Kind = Action::Kind;
-constexpr uint64_t kExpert = 4096;
-constexpr Nanos kRead{100};  ///< what the drive needs for an expert, once it is taught()
-constexpr uint32_t kExperts = 40;
 
-/// Experts of one page, entries 1 to 40; two are begun at once.
-class Foresight : public ::testing::Test {
- protected:
-  void make(uint32_t room, float waste_max = 0, uint32_t at_once = 2, const char* policy = "lru") {
-    std::vector<MachineBlob> blobs{{true, 8192}};
-    for (uint32_t i = 0; i < kExperts; ++i) blobs.push_back({false, kExpert});
-    shared_.resize(blobs.size());
-    StoreMachine::Options options;
-    options.arena_bytes = 8192 + room * kExpert;
-    options.loading_bytes_max = at_once * kExpert;
-    options.poison_freed = true;
-    options.ahead_waste_max = waste_max;
-    auto made = StoreMachine::create(options, blobs, *policy::make_policy(policy, blobs.size()), shared_);
-    ASSERT_TRUE(made) << made.status().message();
-    machine_ = std::move(*made);
-    ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
-    ASSERT_TRUE(machine_->attach(1, kExpert, "b"));
-  }
-  void TearDown() override { EXPECT_EQ(machine_->inconsistency(), ""); }
-  static std::vector<uint32_t> of(const Actions& actions, Kind kind) {
-    std::vector<uint32_t> found;
-    for (const Action& action : actions)
-      if (action.kind == kind) found.push_back(action.entry);
-    return found;
-  }
-  Actions foresee(const std::vector<ForeseenEntry>& experts, bool scan = false, bool leads = false,
-                  uint32_t slot = 0) {
-    return machine_->foresee(slot, {experts, scan, leads});
-  }
-  Actions done(const Action& read, const Status& status = Status::ok()) {
-    return machine_->read_done(read.entry, read.load, status, {read.entry, 7});
-  }
-  /// Everything that is read in consequence too. Returns what was read, in order.
-  std::vector<uint32_t> finish(Actions actions) {
-    std::vector<uint32_t> read;
-    for (size_t i = 0; i < actions.size(); ++i) {
-      if (actions[i].kind != Kind::kRead) continue;
-      read.push_back(actions[i].entry);
-      const Actions more = done(Action(actions[i]));
-      actions.insert(actions.end(), more.begin(), more.end());
-    }
-    return read;
-  }
-  /// These are resident, used once each in this order, and nobody has them pinned.
-  void fill(std::initializer_list<uint32_t> entries) {
-    for (const uint32_t entry : entries) finish(machine_->fetch(0, {1, 0}, {entry})), shared_.use(0, entry);
-    machine_->look_at_all();
-  }
-  void advance(Nanos by) { machine_->at(now_ += by); }
-  /// The machine knows the speed of its drive.
-  void taught(uint32_t entry) {
-    const Actions begun = machine_->fetch(0, {1, 0}, {entry});
-    advance(kRead);
-    finish(begun);
-    shared_.use(0, entry);
-    machine_->look_at_all();
-  }
-  bool there(uint32_t entry) const { return shared_.state(entry) == Residency::kResident; }
-
-  FakeSharedState shared_;
-  std::unique_ptr<StoreMachine> machine_;
-  Nanos now_{0};
-};
-
-TEST_F(Foresight, WhatIsLikelyAndNearIsReadFirstIntoFreeRoomAndTellsNobody) {
+TEST_F(ForesightTest, WhatIsLikelyAndNearIsReadFirstIntoFreeRoomAndTellsNobody) {
   make(8);
   const Actions begun = foresee({{5, 0.4F, Nanos(10)}, {6, 0.9F, Nanos(10)}, {7, 0.9F, Nanos(60)}, {8, 1, Nanos(99)}});
   EXPECT_THAT(of(begun, Kind::kRead), ElementsAre(6, 5)) << "two at once";
@@ -92,20 +21,19 @@ TEST_F(Foresight, WhatIsLikelyAndNearIsReadFirstIntoFreeRoomAndTellsNobody) {
   EXPECT_THAT(finish(more), ElementsAre(7, 8));
   done(begun[1]);
   EXPECT_EQ(machine_->counters().prefetches, 4u);
-  EXPECT_EQ(machine_->counters().prefetch_loads, 4u);
-  EXPECT_EQ(machine_->prefetch_counters().unused, 4u);
-  shared_.use(0, 6);
-  EXPECT_EQ(machine_->prefetch_counters().used, 1u);
+  EXPECT_EQ(machine_->counters().fetches, 0u);
+  EXPECT_FALSE(shared_.pinned(6));
+  EXPECT_THAT(foresee({{6, 0.9F, Nanos(10)}}), IsEmpty()) << "it is there";
 }
 
-TEST_F(Foresight, NothingBelowTheFloorIsRead) {
+TEST_F(ForesightTest, NothingBelowTheFloorIsRead) {
   make(8);
   EXPECT_THAT(of(foresee({{1, 0.24F, Nanos(10)}, {2, 0.26F, Nanos(10)}}), Kind::kRead), ElementsAre(2));
   machine_->poll();
   EXPECT_EQ(machine_->counters().below_floor, 1u) << "once an outlook";
 }
 
-TEST_F(Foresight, FloorRisesWhileTooMuchIsWasted) {
+TEST_F(ForesightTest, FloorRisesWhileTooMuchIsWasted) {
   for (const float waste_max : {0.01F, 1.0F}) {
     make(2, waste_max);
     for (uint32_t i = 0; i < 400; ++i) {
@@ -119,7 +47,7 @@ TEST_F(Foresight, FloorRisesWhileTooMuchIsWasted) {
   }
 }
 
-TEST_F(Foresight, OnlyWhatTheDriveCanBringInTimeIsRead) {
+TEST_F(ForesightTest, OnlyWhatTheDriveCanBringInTimeIsRead) {
   make(8);
   taught(1);
   EXPECT_THAT(of(foresee({{2, 1, kRead * 9 / 10}}), Kind::kRead), IsEmpty());
@@ -132,7 +60,7 @@ TEST_F(Foresight, OnlyWhatTheDriveCanBringInTimeIsRead) {
   EXPECT_THAT(of(foresee({{5, 1, 2 * kRead}}), Kind::kRead), ElementsAre(5));
 }
 
-TEST_F(Foresight, ReadThatEvictsWaitsForItsTime) {
+TEST_F(ForesightTest, ReadThatEvictsWaitsForItsTime) {
   make(3);
   taught(1);
   fill({2});
@@ -150,7 +78,7 @@ TEST_F(Foresight, ReadThatEvictsWaitsForItsTime) {
   EXPECT_FALSE(machine_->look_again());
 }
 
-TEST_F(Foresight, PatienceCountsAllThatIsDueUntilThen) {
+TEST_F(ForesightTest, PatienceCountsAllThatIsDueUntilThen) {
   make(2);
   taught(1);
   fill({2});
@@ -159,7 +87,7 @@ TEST_F(Foresight, PatienceCountsAllThatIsDueUntilThen) {
   EXPECT_NEAR(static_cast<double>((*machine_->look_again() - now_).count()), 1000 - 450, 2);
 }
 
-TEST_F(Foresight, TakesNothingThatIsUsedSoonerThanItself) {
+TEST_F(ForesightTest, TakesNothingThatIsUsedSoonerThanItself) {
   make(2);
   fill({1, 2});
   EXPECT_THAT(of(foresee({{1, 1, Nanos(10)}, {2, 1, Nanos(20)}, {3, 1, Nanos(30)}}, false, true), Kind::kRead),
@@ -170,7 +98,7 @@ TEST_F(Foresight, TakesNothingThatIsUsedSoonerThanItself) {
   EXPECT_FALSE(there(2)) << "less likely is later";
 }
 
-TEST_F(Foresight, NorDoesItWithoutALeadWhereThePolicyWouldTakeIt) {
+TEST_F(ForesightTest, NorDoesItWithoutALeadWhereThePolicyWouldTakeIt) {
   make(2);
   fill({1, 2});
   EXPECT_THAT(of(foresee({{1, 1, Nanos(10)}, {3, 1, Nanos(30)}}), Kind::kRead), ElementsAre(3));
@@ -178,7 +106,7 @@ TEST_F(Foresight, NorDoesItWithoutALeadWhereThePolicyWouldTakeIt) {
   EXPECT_FALSE(there(2));
 }
 
-TEST_F(Foresight, ALeadingForecastSaysWhatGoesForADemand) {
+TEST_F(ForesightTest, ALeadingForecastSaysWhatGoesForADemand) {
   make(3);
   fill({1, 2, 3});
   foresee({{1, 1, Nanos(10)}, {2, 1, Nanos(90)}}, false, true);
@@ -190,7 +118,7 @@ TEST_F(Foresight, ALeadingForecastSaysWhatGoesForADemand) {
   EXPECT_FALSE(there(2)) << "foreseen latest";
 }
 
-TEST_F(Foresight, WithoutALeadThePolicySaysWhatGoes) {
+TEST_F(ForesightTest, WithoutALeadThePolicySaysWhatGoes) {
   make(3);
   fill({1, 2, 3});
   foresee({{1, 0.2F, Nanos(10)}, {2, 0.2F, Nanos(90)}});
@@ -198,7 +126,7 @@ TEST_F(Foresight, WithoutALeadThePolicySaysWhatGoes) {
   EXPECT_FALSE(there(1));
 }
 
-TEST_F(Foresight, WhatWasReadAheadAndIsStillToBeUsedGoesLast) {
+TEST_F(ForesightTest, WhatWasReadAheadAndIsStillToBeUsedGoesLast) {
   make(2);
   finish(foresee({{1, 1, Nanos(50)}, {2, 0.5F, Nanos(50)}}));
   EXPECT_THAT(of(foresee({{1, 1, Nanos(50)}, {2, 0.5F, Nanos(50)}, {3, 1, Nanos(1)}}), Kind::kRead), IsEmpty())
@@ -215,7 +143,7 @@ TEST_F(Foresight, WhatWasReadAheadAndIsStillToBeUsedGoesLast) {
   EXPECT_TRUE(there(1));
 }
 
-TEST_F(Foresight, ProtectionEndsWithItsLayer) {
+TEST_F(ForesightTest, ProtectionEndsWithItsLayer) {
   make(2);
   finish(foresee({{1, 1, Nanos(50)}, {2, 1, Nanos(99)}}));
   advance(Nanos(60));
@@ -226,61 +154,14 @@ TEST_F(Foresight, ProtectionEndsWithItsLayer) {
   EXPECT_FALSE(there(2)) << "it is not foreseen any more";
 }
 
-TEST_F(Foresight, WhatIsNoLongerForeseenIsGivenUp) {
-  make(8);
-  const Actions begun = foresee({{1, 1, Nanos(50)}, {2, 1, Nanos(50)}});
-  EXPECT_THAT(of(foresee({{1, 0.13F, Nanos(50)}, {2, 0.12F, Nanos(50)}}), Kind::kCancel), ElementsAre(2))
-      << "less than half of the floor";
-  EXPECT_THAT(of(foresee({}), Kind::kCancel), ElementsAre(1));
-  EXPECT_EQ(machine_->counters().prefetches_dropped, 2u);
-  done(begun[0], cancelled(""));
-  EXPECT_EQ(shared_.state(1), Residency::kAbsent);
-  done(begun[1]);
-  EXPECT_TRUE(there(2)) << "whole before it could be given up";
-}
-
-TEST_F(Foresight, ADemandTakesOverWhatIsBeingReadAhead) {
-  make(8);
-  const Actions begun = foresee({{1, 1, Nanos(50)}});
-  EXPECT_THAT(of(machine_->fetch(0, {1, 0}, {1}), Kind::kPromote), ElementsAre(1));
-  EXPECT_THAT(of(foresee({}), Kind::kCancel), IsEmpty()) << "it is read to its end";
-  EXPECT_THAT(of(done(begun[0]), Kind::kNotify), ElementsAre(1));
-  EXPECT_EQ(machine_->counters().prefetches_late, 1u);
-}
-
-TEST_F(Foresight, OutlooksEndWithTheirWorkers) {
-  make(8);
-  foresee({{1, 1, Nanos(50)}, {2, 1, Nanos(50)}});
-  foresee({{2, 1, Nanos(50)}}, false, false, 1);
-  EXPECT_THAT(of(machine_->gone(0), Kind::kCancel), ElementsAre(1)) << "worker 1 still foresees 2";
-  EXPECT_THAT(of(machine_->gone(1), Kind::kCancel), ElementsAre(2));
-}
-
-TEST_F(Foresight, NothingIsReadAheadWhileADemandWaits) {
-  make(8);
-  machine_->fetch(0, {1, 0}, {1, 2, 3});
-  EXPECT_THAT(of(foresee({{4, 1, Nanos(50)}}), Kind::kRead), IsEmpty());
-}
-
-TEST_F(Foresight, ADemandWithoutRoomGetsThatOfReadsAhead) {
-  make(2);
-  fill({1});
-  const Actions begun = foresee({{2, 1, Nanos(50)}});
-  ASSERT_THAT(of(begun, Kind::kRead), ElementsAre(2));
-  shared_.pins[1] = {1};
-  EXPECT_THAT(of(machine_->fetch(0, {1, 0}, {3}), Kind::kCancel), ElementsAre(2));
-  EXPECT_TRUE(machine_->blocked());
-  EXPECT_THAT(of(done(begun[0], cancelled("")), Kind::kRead), ElementsAre(3));
-}
-
-TEST_F(Foresight, AScanIsReadInItsOrderWhateverItsProbability) {
+TEST_F(ForesightTest, AScanIsReadInItsOrderWhateverItsProbability) {
   make(8);
   taught(1);
   EXPECT_THAT(finish(foresee({{9, 0.1F, Nanos(90)}, {3, 1, Nanos(10)}, {5, 0, Nanos(1)}}, true)),
               ElementsAre(9, 3, 5));
 }
 
-TEST_F(Foresight, AScanHoldsAQuarterOfTheRoomAndItsPastGoesFirst) {
+TEST_F(ForesightTest, AScanHoldsAQuarterOfTheRoomAndItsPastGoesFirst) {
   make(12, 0, 20);
   fill({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   std::vector<ForeseenEntry> scan;
@@ -297,7 +178,7 @@ TEST_F(Foresight, AScanHoldsAQuarterOfTheRoomAndItsPastGoesFirst) {
   for (const uint32_t entry : {22U, 23U, 24U}) EXPECT_FALSE(there(entry)) << entry << ", before what is older";
 }
 
-TEST_F(Foresight, PastOfAScanGoesFirstEvenIfThePolicyHasItForHot) {
+TEST_F(ForesightTest, PastOfAScanGoesFirstEvenIfThePolicyHasItForHot) {
   make(4, 0, 2, "lfru");
   fill({20, 1, 2, 3});
   for (int i = 0; i < 20; ++i) shared_.use(0, 20), machine_->look_at_all();
@@ -312,7 +193,7 @@ TEST_F(Foresight, PastOfAScanGoesFirstEvenIfThePolicyHasItForHot) {
   EXPECT_FALSE(there(20));
 }
 
-TEST_F(Foresight, WhatWasForeseenInVainGoesFirst) {
+TEST_F(ForesightTest, WhatWasForeseenInVainGoesFirst) {
   make(2);
   fill({5});
   finish(foresee({{1, 1, Nanos(10)}}));
@@ -322,16 +203,7 @@ TEST_F(Foresight, WhatWasForeseenInVainGoesFirst) {
   EXPECT_TRUE(there(5)) << "although it is older";
 }
 
-TEST_F(Foresight, WhatCannotBeReadIsTriedOnce) {
-  make(4);
-  const Actions begun = foresee({{1, 1, Nanos(50)}});
-  const Actions failed = done(begun[0], io_error("the drive"));
-  EXPECT_THAT(of(failed, Kind::kRead), IsEmpty());
-  EXPECT_EQ(shared_.state(1), Residency::kBad);
-  EXPECT_THAT(of(foresee({{1, 1, Nanos(50)}}), Kind::kRead), IsEmpty());
-}
-
-TEST_F(Foresight, PacksThatAreRemovedTakeTheirWishesAlong) {
+TEST_F(ForesightTest, PacksThatAreRemovedTakeTheirWishesAlong) {
   make(4);
   const Actions begun = foresee({{1, 1, Nanos(50)}, {2, 1, Nanos(50)}, {3, 1, Nanos(50)}});
   machine_->remove_entries(1, kExperts);
@@ -343,7 +215,7 @@ TEST_F(Foresight, PacksThatAreRemovedTakeTheirWishesAlong) {
   EXPECT_THAT(of(machine_->poll(), Kind::kRead), IsEmpty());
 }
 
-TEST_F(Foresight, ModelsKeepWhatTheyAreGuaranteed) {
+TEST_F(ForesightTest, ModelsKeepWhatTheyAreGuaranteed) {
   make(4);
   machine_->set_owners(1, 20, 1);
   machine_->set_owners(21, 20, 2);
@@ -357,7 +229,7 @@ TEST_F(Foresight, ModelsKeepWhatTheyAreGuaranteed) {
   EXPECT_TRUE(there(2));
 }
 
-TEST_F(Foresight, BlobsWithEqualBytesAreOneWish) {
+TEST_F(ForesightTest, BlobsWithEqualBytesAreOneWish) {
   std::vector<MachineBlob> blobs{{true, 8192}};
   for (uint32_t i = 0; i < kExperts; ++i) blobs.push_back({false, kExpert, 2, {1 + i % 4, 1}});
   shared_.resize(blobs.size());

@@ -42,6 +42,7 @@ class Simulation {
     for (int i = 0; i < steps && !::testing::Test::HasFatalFailure(); ++i) {
       step();
       check();
+      if (i % 100 == 0) check_counters();
     }
     drain();
   }
@@ -64,9 +65,7 @@ class Simulation {
       case 3: if (pick(20) == 0) return die(slot, worker); break;
       case 4: case 5: case 6: return complete_a_read();
       case 7: perform(machine_->poll()); return;
-      case 8: return read_ahead(slot, worker);
-      case 9: if (pick(4) == 0) return steer(slot, worker); break;
-      case 10: return foresee(slot);
+      case 8: case 9: case 10: return foresee(slot);
       default: advance(slot, worker);
     }
   }
@@ -79,18 +78,6 @@ class Simulation {
       if (!worker.holding.contains(entry) && std::ranges::find(worker.waiting, entry) == worker.waiting.end())
         worker.waiting.push_back(entry);
     }
-  }
-
-  void read_ahead(uint32_t slot, const SimWorker& worker) {
-    std::vector<uint32_t> entries;
-    for (uint64_t i = 0, n = 1 + pick(6); i < n; ++i) entries.push_back(static_cast<uint32_t>(1 + pick(kExperts)));
-    perform(machine_->prefetch(slot, {worker.plan + pick(2), static_cast<uint32_t>(pick(3))}, entries));
-  }
-
-  void steer(uint32_t slot, const SimWorker& worker) {
-    const LayerRank layers[] = {{static_cast<uint32_t>(pick(3)), LayerRank::kDrop},
-                                {static_cast<uint32_t>(pick(3)), static_cast<uint32_t>(pick(9))}};
-    perform(machine_->steer(slot, worker.plan + pick(2), layers));
   }
 
   void foresee(uint32_t slot) {
@@ -155,7 +142,9 @@ class Simulation {
     reads_.erase(at);
     const bool fails = pick(200) == 0, ends_early = cancelled_.erase(read.load) != 0 && pick(2) == 0;
     const Status status = ends_early ? cancelled("") : fails ? io_error("bad") : Status::ok();
-    perform(machine_->read_done(read.entry, read.load, status, {}));
+    const uint64_t carried = status ? 0 : pick(read.length + 1);
+    if (ends_early) wasted_ += carried;
+    perform(machine_->read_done(read.entry, read.load, status, {}, carried));
   }
 
   void perform(const Actions& actions) {
@@ -187,6 +176,15 @@ class Simulation {
     }
     for (const SimWorker& worker : workers_)
       for (const uint32_t entry : worker.holding) ASSERT_EQ(shared_.state(entry), Residency::kResident);
+  }
+
+  /// Of each read ahead, what became of it is counted once.
+  void check_counters() {
+    const StoreMachine::Counters& counters = machine_->counters();
+    const PrefetchLedger::Counters& ended = machine_->prefetch_counters();
+    ASSERT_GE(ended.wasted_bytes, wasted_ + 4096 * ended.wasted);
+    ASSERT_GE(counters.prefetches, counters.prefetches_late + ended.used + ended.wasted + ended.unused);
+    ASSERT_GE(counters.prefetches, counters.prefetches_dropped);
   }
 
   void add(std::map<uint64_t, uint64_t>& ranges, uint64_t offset, uint64_t length) {
@@ -222,6 +220,7 @@ class Simulation {
   std::unique_ptr<StoreMachine> machine_;
   std::vector<Action> reads_;
   std::set<uint64_t> cancelled_;  ///< loads that may end early
+  uint64_t wasted_ = 0;           ///< bytes of those that did
   Nanos now_{0};
 };
 

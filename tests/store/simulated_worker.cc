@@ -45,12 +45,8 @@ void SimulatedWorker::act() {
   if (what == 0) return try_pin(any_expert());
   if (what == 1) {
     std::vector<uint32_t> ahead;
-    const Message::Kind kinds[] = {Message::Kind::kSteer, Message::Kind::kPrefetch, Message::Kind::kPrefetch,
-                                   Message::Kind::kForesee, Message::Kind::kForesee, Message::Kind::kForesee};
-    const Message::Kind kind = kinds[world_.pick(std::size(kinds))];
-    const uint64_t few = kind == Message::Kind::kForesee ? world_.pick(2 * blobs_.size()) : 1 + world_.pick(4);
-    for (uint64_t i = 0; i < few; ++i) ahead.push_back(any_expert());
-    return world_.post({kind, slot_, incarnation, plan_ + world_.pick(2), ahead});
+    for (uint64_t n = world_.pick(2 * blobs_.size()); n > 0; --n) ahead.push_back(any_expert());
+    return world_.post({Message::Kind::kForesee, slot_, incarnation, plan_, ahead});
   }
   if (what == 2 && world_.chance(12)) return cancel();
   if (what < 6 && !rung_.empty()) {

@@ -93,7 +93,6 @@ TEST_F(StoreMessages, ForeignSlotsAreRefusedByEveryMessage) {
   const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny"});
   ASSERT_TRUE(client);
   const std::vector<uint32_t> blobs{0};
-  const std::vector<wire::PrefetchRank> ranks{{0, 0xffffffff}};
   const uint32_t mine = (*client)->slot();
   for (const auto& [slot, incarnation] : std::vector<std::pair<uint32_t, uint64_t>>{
            {mine, 1}, {mine + 1, (*client)->incarnation()}, {kWorkerSlotsMax, 1}, {UINT32_MAX, UINT64_MAX}}) {
@@ -103,14 +102,12 @@ TEST_F(StoreMessages, ForeignSlotsAreRefusedByEveryMessage) {
                   HasSubstr("no worker of this store has slot " + std::to_string(slot)))
           << wire::EnumNameStoreBody(kind);
     };
-    flatbuffers::FlatBufferBuilder b[7];
+    flatbuffers::FlatBufferBuilder b[5];
     refused(b[0], Body::ConfirmAttach, wire::CreateConfirmAttach(b[0], slot, incarnation));
     refused(b[1], Body::DetachStore, wire::CreateDetachStore(b[1], slot, incarnation));
     refused(b[2], Body::FetchBlobs, wire::CreateFetchBlobsDirect(b[2], slot, incarnation, 1, 0, &blobs));
     refused(b[3], Body::CancelFetches, wire::CreateCancelFetches(b[3], slot, incarnation));
-    refused(b[4], Body::PrefetchBlobs, wire::CreatePrefetchBlobsDirect(b[4], slot, incarnation, 1, 0, &blobs));
-    refused(b[5], Body::SteerPrefetches, wire::CreateSteerPrefetchesDirect(b[5], slot, incarnation, 1, &ranks));
-    refused(b[6], Body::Foresee, wire::CreateForeseeDirect(b[6], slot, incarnation));
+    refused(b[4], Body::Foresee, wire::CreateForeseeDirect(b[4], slot, incarnation));
   }
   EXPECT_TRUE((*client)->check()) << "and its holder is still there";
 }
@@ -143,21 +140,27 @@ TEST_F(StoreMessages, PlansAndLayersOutOfTheirRangeDoNoHarm) {
   const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny"});
   ASSERT_TRUE(client);
   std::vector<uint32_t> all = pack_.experts_list;
-  const std::vector<wire::PrefetchRank> ranks{{UINT32_MAX, 5}, {0, 0}, {0, UINT32_MAX}, {1, UINT32_MAX - 1}};
   for (const uint64_t plan : {uint64_t{0}, uint64_t{UINT64_MAX}}) {
-    flatbuffers::FlatBufferBuilder b[2];
+    flatbuffers::FlatBufferBuilder b;
     ASSERT_TRUE(socket_.send(message(
-        b[0], wire::StoreBody::PrefetchBlobs,
-        wire::CreatePrefetchBlobsDirect(b[0], (*client)->slot(), (*client)->incarnation(), plan, UINT32_MAX, &all))));
-    ASSERT_TRUE(socket_.send(
-        message(b[1], wire::StoreBody::SteerPrefetches,
-                wire::CreateSteerPrefetchesDirect(b[1], (*client)->slot(), (*client)->incarnation(), plan, &ranks))));
+        b, wire::StoreBody::FetchBlobs,
+        wire::CreateFetchBlobsDirect(b, (*client)->slot(), (*client)->incarnation(), plan, UINT32_MAX, &all))));
   }
   ASSERT_TRUE((*client)->fetch(all, {PlanId(UINT64_MAX), MoeLayerId(UINT32_MAX)}));
   for (size_t i = 0; i < all.size(); ++i) {
     const auto lease = (*client)->next_arrival(std::chrono::seconds(20));
     ASSERT_TRUE(lease) << lease.status().message();
     EXPECT_TRUE(pack_.holds(*lease));
+  }
+}
+
+TEST_F(StoreMessages, AnotherBuildsRequestForTheStatusIsRefused) {
+  ASSERT_TRUE(store_.status());
+  for (const uint32_t protocol : {kStoreProtocol - 1, kStoreProtocol + 1}) {
+    flatbuffers::FlatBufferBuilder b;
+    const auto body = wire::CreateStoreStatusRequest(b, protocol);
+    EXPECT_THAT(refusal_of(message(b, wire::StoreBody::StoreStatusRequest, body)),
+                HasSubstr("a request for the status in store protocol " + std::to_string(protocol)));
   }
 }
 

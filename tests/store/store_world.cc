@@ -76,14 +76,9 @@ void StoreWorld::receive() {
   const auto layer = static_cast<uint32_t>(message.plan % 3);
   switch (message.kind) {
     case Message::Kind::kFetch: return perform(machine_->fetch(slot, {message.plan, layer}, entries));
-    case Message::Kind::kPrefetch: return perform(machine_->prefetch(slot, {message.plan, layer}, entries));
     case Message::Kind::kCancel: return perform(machine_->cancel(slot));
     case Message::Kind::kDetach: return drop_worker(slot);
     case Message::Kind::kForesee: return foresee(slot, entries);
-    case Message::Kind::kSteer: {
-      const LayerRank ranks[] = {{layer, LayerRank::kDrop}, {(layer + 1) % 3, static_cast<uint32_t>(pick(9))}};
-      return perform(machine_->steer(slot, message.plan, ranks));
-    }
   }
 }
 
@@ -148,7 +143,7 @@ void StoreWorld::drive_one() {
   expect(pack_of(done.action.source) != nullptr, "the pack of a read has gone before the read has ended");
   const uint32_t content = done.files->contents[done.blob];
   if (status && pages_at(done.action.offset)->harm == Harm::kMisread) status = corrupt("the file");
-  perform(machine_->read_done(done.action.entry, done.action.load, status, {content, 7}));
+  perform(machine_->read_done(done.action.entry, done.action.load, status, {content, 7}, done.pages_done * kPage));
   const uint32_t entry = done.action.entry;
   if (machine_->state(entry) == Residency::kBad && contents_[content].dense)
     for (const SimulatedWorker& worker : workers_)

@@ -122,7 +122,7 @@ class SimulatedWorker {
 };
 
 struct Message {
-  enum class Kind : uint8_t { kFetch, kPrefetch, kSteer, kForesee, kCancel, kDetach } kind = Kind::kFetch;
+  enum class Kind : uint8_t { kFetch, kForesee, kCancel, kDetach } kind = Kind::kFetch;
   uint32_t slot = 0;
   uint64_t incarnation = 0, plan = 0;
   std::vector<uint32_t> blobs = {};

@@ -125,11 +125,10 @@ void add_rest(const StoreStatusReport& s, std::vector<Line>& page) {
   const auto n = [](uint64_t count) { return static_cast<unsigned long long>(count); };
   const auto& r = s.reading;
   page.push_back(figures("ahead"));
-  page.back().add(printed(
-      "%llu prefetch%s: %llu used, %llu late, %llu wasted (%s), %llu dropped, %llu of them for want of anything colder",
-      n(r.prefetches), r.prefetches == 1 ? "" : "es", n(r.prefetches_used), n(r.prefetches_late),
-      n(r.prefetches_wasted), readable_size(r.prefetch_wasted_bytes).c_str(), n(r.prefetches_dropped),
-      n(r.prefetches_refused)));
+  page.back().add(printed("%llu prefetch%s: %llu used, %llu late, %llu wasted, %llu dropped; %s read for nothing",
+                          n(r.prefetches), r.prefetches == 1 ? "" : "es", n(r.prefetches_used), n(r.prefetches_late),
+                          n(r.prefetches_wasted), n(r.prefetches_dropped),
+                          readable_size(r.prefetch_wasted_bytes).c_str()));
   if (r.foreseen_below_floor + r.foreseen_over_budget + r.foreseen_early + r.foreseen_guarded > 0)
     page.push_back(figures("").add(
         printed("not read ahead: %llu unlikely, %llu too late for the drive, %llu early, %llu for want of anything "

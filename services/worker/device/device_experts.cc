@@ -242,24 +242,21 @@ Status DeviceExperts::find_sources() {
   if (host_fetches_ > 0 || with_source_.size() >= 4 * tier::kSourcesAhead) drop_sources_nobody_needs();
   found_.clear();
   tier_.sources_wanted(host_fetches_ > 0 ? 0 : tier::kSourcesAhead, found_);
+  // What has a slot for good is not used in host memory again.
+  const store::UseWeight weight = tier_options_.fill ? store::UseWeight::of(0) : store::UseWeight();
   for (const tier::Key key : found_) {
     Expert& e = experts_[key];
     if (e.host || e.host_asked || !e.failure.is_ok()) continue;
-    if (auto lease = host_.try_pin(e.blob)) {
+    if (auto lease = host_.try_pin(e.blob, weight)) {
       take_source(key, std::move(*lease));
       continue;
     }
+    if (!e.needed) continue;  // host memory is told by its own outlook (host_outlook.h)
     const store::WantedBy why{plan_, MoeLayerId(key / static_cast<uint32_t>(tier_options_.experts))};
-    if (e.needed) {
-      MOESTRO_RETURN_IF_ERROR(host_.fetch(std::span(&e.blob, 1), why));
-      e.host_asked = e.from_drive = true;
-      e.host_asked_at = clock_.now();
-      ++host_fetches_;
-    } else if (tier_options_.fill && e.host_prefetched != plan_) {
-      // What is likely, host memory is told by its own outlook (host_outlook.h); what only fills idle slots, here.
-      MOESTRO_RETURN_IF_ERROR(host_.prefetch(std::span(&e.blob, 1), why));
-      e.host_prefetched = plan_;
-    }
+    MOESTRO_RETURN_IF_ERROR(host_.fetch(std::span(&e.blob, 1), why));
+    e.host_asked = e.from_drive = true;
+    e.host_asked_at = clock_.now();
+    ++host_fetches_;
   }
   return Status::ok();
 }

@@ -78,6 +78,8 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   void unforeseen() override;
   /// By key, 1: it is whole in a slot, so host memory is not asked for it. `out`: [layers * experts]
   void mark_held(std::span<uint8_t> out) const;
+  /// Every expert has a slot, and idle time of the link goes to bringing those that are not there yet.
+  bool filling() const { return tier_options_.fill && !holds_all(); }
 
   // What kernels read:
 
@@ -123,7 +125,6 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
     bool from_drive = false;    ///< since need() named it last, the host's source has been asked for it
     uint32_t copies = 0;        ///< that have ended
     uint32_t finds = 0;         ///< of the host's bytes, when they were last leased for a copy
-    PlanId host_prefetched;     ///< the last plan for which it was asked to prefetch it
     store::Lease host;          ///< of host memory, until its copy has ended
     Status failure;             ///< why it cannot be loaded, until the engine has been told
   };

@@ -35,6 +35,8 @@ HostOutlook::HostOutlook(store::BlobSource& host, ExpertBlobs blobs, const Devic
 
 uint64_t HostOutlook::begin_step(PlanId, bool scan) {
   maker_.begin_step(scan);
+  const Nanos now = clock_.now();
+  last_step_ = now - std::exchange(began_, now).value_or(now);
   const store::BlobSource::Counters counters = host_.counters();
   return counters.misses + counters.brought;
 }
@@ -60,9 +62,22 @@ void HostOutlook::tell() {
   outlook_.clear();
   for (const tier::ForeseenKey& f : maker_.experts())
     outlook_.push_back({blobs_.blob_of[f.key], f.probability, f.due});
-  if (outlook_.empty()) return withdraw();
+  if (outlook_.empty()) return tell_filling();
   standing_ = true;
   (void)host_.foresee({.experts = outlook_, .scan = maker_.scan(), .leads = maker_.leads()});
+}
+
+/// Nothing is foreseen.
+void HostOutlook::tell_filling() {
+  outlook_.clear();
+  if (above_ != nullptr && above_->filling()) {
+    above_->mark_held(held_);
+    for (tier::Key key = 0; key < held_.size() && outlook_.size() < tier::OutlookMaker::kExpertsMax; ++key)
+      if (held_[key] == 0) outlook_.push_back({blobs_.blob_of[key], 1, last_step_});
+  }
+  if (outlook_.empty()) return withdraw();
+  standing_ = true;
+  (void)host_.foresee({.experts = outlook_, .scan = true});
 }
 
 void HostOutlook::withdraw() {
@@ -70,9 +85,8 @@ void HostOutlook::withdraw() {
 }
 
 void HostOutlook::unforeseen() {
-  if (!std::exchange(foreseen_, false)) return;
-  maker_.clear();
-  withdraw();
+  if (std::exchange(foreseen_, false)) maker_.clear();
+  tell_filling();
 }
 
 }  // namespace moestro::device

@@ -2,9 +2,11 @@
 // Host memory as a memory that is filled ahead. Tells the source of weights (the store) what the next layers will
 // probably use, and when (common/tier/outlook_maker). The source reads ahead by that, and evicts by it.
 //
-// While everything in use is in host memory, nothing is forecast, and the source is told nothing.
+// While everything in use is in host memory, nothing is forecast, and the source is told nothing. Only if the device
+// above is being filled, what it still lacks is foreseen as a scan: it passes by.
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/clock.h"
@@ -43,6 +45,7 @@ class HostOutlook final : public ExpertTier {
  private:
   HostOutlook(store::BlobSource& host, ExpertBlobs blobs, const DeviceExperts* above, const Clock& clock);
   void tell();
+  void tell_filling();
   void withdraw();
 
   store::BlobSource& host_;
@@ -54,6 +57,8 @@ class HostOutlook final : public ExpertTier {
   bool foreseen_ = false;   ///< forecasts are being made
   bool standing_ = false;   ///< the source has an outlook that is not empty
   uint64_t misses_ = 0;     ///< of the source, when it was last looked at
+  std::optional<Nanos> began_;  ///< the step
+  Nanos last_step_{0};          ///< from the beginning of the step before to that of this one
   std::vector<uint8_t> held_;  ///< [key]: on the device above; empty: there is none
   std::vector<store::Foreseen> outlook_;
 };

@@ -13,16 +13,18 @@ constexpr size_t kTriesMax =
     kSamples;  ///< of filling a round: one of them gives one fetch at least, where enough is fetched at once
 constexpr size_t kTimed = 8;  ///< experts that a bare ring reads in a round, to say what a chunk takes
 constexpr double kChunk = 1 << 20;
+constexpr Nanos kDue = std::chrono::minutes(1);  ///< of what is read ahead: longer than a round
 
 struct Latencies {
   std::vector<double> unloaded, loaded;  ///< ms
 };
 
-/// Prefetches one half of what is cold, and meanwhile fetches of the other half one at a time. A fetch counts while the
-/// last prefetch is not there.
-Status add_round(store::StoreClient& demands, store::StoreClient& prefetches, uint64_t plan, std::vector<uint32_t> cold,
+/// Has one half of what is cold read ahead, and meanwhile fetches of the other half one at a time. A fetch counts while
+/// the last read ahead is not there.
+Status add_round(store::StoreClient& demands, store::StoreClient& prefetches, std::vector<uint32_t> cold,
                  Latencies& ms) {
-  const auto middle = cold.begin() + static_cast<ptrdiff_t>(cold.size() / 2);
+  const auto middle =
+      cold.begin() + static_cast<ptrdiff_t>(std::min(cold.size() / 2, store::Outlook::kExpertsMax));
   const std::vector<uint32_t> ahead(cold.begin(), middle), wanted(middle, cold.end());
   const auto single = [&](uint32_t blob, std::vector<double>& into) -> Status {
     MOESTRO_ASSIGN_OR_RETURN(const double seconds, fetch_all(demands, {&blob, 1}));
@@ -31,7 +33,9 @@ Status add_round(store::StoreClient& demands, store::StoreClient& prefetches, ui
   };
   const size_t each = wanted.size() / 2;
   for (size_t i = 0; i < each; ++i) MOESTRO_RETURN_IF_ERROR(single(wanted[i], ms.unloaded));
-  MOESTRO_RETURN_IF_ERROR(prefetches.prefetch(ahead, {PlanId(plan), MoeLayerId(0)}));
+  std::vector<store::Foreseen> outlook;
+  for (const uint32_t blob : ahead) outlook.push_back({blob, 1, kDue});
+  MOESTRO_RETURN_IF_ERROR(prefetches.foresee({.experts = outlook, .scan = true}));  // a scan has no limit but its room
   const auto under_way = [&] {
     return std::ranges::any_of(ahead, [&](uint32_t blob) { return !prefetches.try_pin(blob); });
   };
@@ -40,8 +44,7 @@ Status add_round(store::StoreClient& demands, store::StoreClient& prefetches, ui
     MOESTRO_RETURN_IF_ERROR(single(wanted[i], one));
     if (under_way()) ms.loaded.push_back(one.front());
   }
-  const MoeLayerId layers[] = {MoeLayerId(0)};
-  return prefetches.drop_prefetches(PlanId(plan), layers);
+  return prefetches.foresee({});
 }
 
 }  // namespace
@@ -52,14 +55,14 @@ Status add_prefetch_row(const StoreBenchOptions& o, store::StoreClient& demands,
   row.what = "fetch of one expert while prefetches fill the drive, p99", row.unit = "ms";
   row.aim_kind = StoreRow::Aim::kAtMost;
   std::mt19937 random(2);
-  const uint64_t bytes = static_cast<uint64_t>(o.fetch_bytes);
+  // Half of it is read ahead as a scan, which takes at most a quarter of the room.
+  const uint64_t bytes = std::min<uint64_t>(static_cast<uint64_t>(o.fetch_bytes), demands.memory().size() / 4);
   std::vector<double> loaded, unloaded, ratios, loaded_median, unloaded_median, chunk_ms;
-  uint64_t plan = 0;
   for (int64_t round = 0; round < o.rounds; ++round) {
     Latencies ms;
     for (size_t tries = 0; tries < kTriesMax && ms.loaded.size() < kSamples; ++tries) {
       MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> cold, cold_experts(demands, bytes, random));
-      MOESTRO_RETURN_IF_ERROR(add_round(demands, prefetches, ++plan, cold, ms));
+      MOESTRO_RETURN_IF_ERROR(add_round(demands, prefetches, cold, ms));
     }
     if (ms.loaded.size() < kSamples) {
       row.missing = "only " + std::to_string(ms.loaded.size()) +
