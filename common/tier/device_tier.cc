@@ -274,6 +274,8 @@ std::optional<Slot> DeviceTier::slot_of(Key key) const {
   return entry.state == Impl::State::kWhole ? std::optional(entry.slot) : std::nullopt;
 }
 
+bool DeviceTier::in_use(Key key) const { return impl_->entries[key].needed > 0; }
+
 TierCounters DeviceTier::counters() const {
   TierCounters sum = impl_->counters;
   for (const LayerCounters& layer : impl_->by_layer) sum += layer;

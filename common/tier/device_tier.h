@@ -151,6 +151,8 @@ class DeviceTier {
   void hold(int32_t layer);
   /// The slot of a key that is whole.
   std::optional<Slot> slot_of(Key key) const;
+  /// routed() has named it, and released() has not been called as often.
+  bool in_use(Key key) const;
 
   // Host memory, called by the code that fills it. A copy starts only when the key's source is ready. If sources are
   // never requested (replay with all experts in host memory), call sources_always_ready() once.
@@ -165,6 +167,9 @@ class DeviceTier {
   /// The chunk to carry next. nullopt: wait for routed(), foresee(), released() or source_ready(), or for chunk_done()
   /// if the link already has TierOptions::chunks_given chunks. chunk_done() must be called for each chunk, in order.
   std::optional<Chunk> next_chunk(Nanos now);
+  /// In place of next_chunk(), for callers that choose themselves: begins a copy of `key`, which is absent. `out` gives
+  /// up its slot; nullopt: a slot is free.
+  Chunk begin_copy(Key key, std::optional<Key> out);
   /// Whether next_chunk() may have a chunk.
   bool link_wanted() const;
   /// `took`: how long the link was busy with it.

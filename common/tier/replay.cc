@@ -63,7 +63,7 @@ class VirtualDevice final : public lanes::TaskRunner {
         schedule_(lanes::make_layerwise_schedule(shape_of(routes))),
         machine_(*schedule_),
         driver_(clock_) {
-    if (policy) device_ = std::make_unique<DeviceMemory>(options(), std::move(policy), setup.times, host);
+    if (policy) device_ = std::make_unique<DeviceMemory>(options(), std::move(policy), setup.times, host, foresight.fetches);
     if (device_) stages_.emplace_back(*device_);
     if (host != nullptr && setup.prefetch) {
       host_stage_ = std::make_unique<HostStage>(*host, routes, device_.get());
@@ -72,7 +72,7 @@ class VirtualDevice final : public lanes::TaskRunner {
     if (!device_)
       cpu_ = std::make_unique<HostMemory>(*host, static_cast<size_t>(routes.layers * routes.experts));
     source_ = device_ ? static_cast<ReplaySource*>(device_.get()) : cpu_.get();
-    tally_.emplace(routes, *source_, device_.get(), host);
+    tally_.emplace(routes, *source_, device_.get(), host, setup.warm);
   }
 
   ReplayReport run(std::span<const ReplayStep> steps) {

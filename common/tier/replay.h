@@ -18,6 +18,8 @@
 #include "common/tier/device_tier.h"
 #include "common/tier/replay_host.h"
 #include "common/tier/routes.h"
+#include "common/tier/virtual_link.h"
+#include "common/tier/visit_oracle.h"
 
 namespace moestro::tier {
 
@@ -42,6 +44,10 @@ struct ReplaySetup {
   ReplayTimes times{};
   int32_t batch = 1;     ///< requests that decode at once; each joins when another ends
   int32_t chunk = 512;   ///< tokens of a prompt in one step, at most
+  size_t warm = 0;       ///< requests; steps before the next one begins are not counted
+
+  /// Of an expert.
+  Nanos copy_time() const { return times.link_latency + time_of_bytes(expert_bytes, times.link_bytes_per_s); }
 };
 
 /// Figures of the decoding steps, unless stated otherwise.
@@ -61,6 +67,7 @@ struct ReplayReport {
                                               ///< there after it
   uint64_t after_uses = 0, after_hits = 0;    ///< of the decoding steps next after one, kAfterPrompt at most
   TierCounters counters;             ///< of all steps; on a CPU, what host memory did
+  Nanos total_time{0}, total_stall{0};  ///< of all steps
   std::vector<uint64_t> layer_uses, layer_hits;
   std::vector<double> request_hit_rate;  ///< of each request, in the order in which they began
 
@@ -100,11 +107,15 @@ std::vector<ReplayStep> plan_steps(const Routes& routes, std::span<const size_t>
 /// The choices of all tokens of a step at a layer, ascending by expert.
 void uses_of(const Routes& routes, const ReplayStep& step, int32_t layer, std::vector<StepUse>& out);
 
+/// The experts that the steps need, a visit for each layer.
+Visits visits_of(const Routes& routes, std::span<const ReplayStep> steps);
+
 /// The predictor, and a callback for each request that ends (so that it can enter the history that the predictor
 /// reads).
 struct Foresight {
   prediction::Predictor* predictor = nullptr;  ///< null: no forecasts
-  std::function<void(size_t request)> ended{};
+  std::function<void(size_t request)> ended{  NextChunk fetches{};  ///< what knows the future chooses what is copied; null: the tier does
+};
 };
 
 /// Shows the requests to the predictor without a device, so that it learns before others are judged.

@@ -8,7 +8,7 @@ namespace moestro::tier {
 // --- a device ---
 
 DeviceMemory::DeviceMemory(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy,
-                           const ReplayTimes& times, ReplayHost* host)
+                           const ReplayTimes& times, ReplayHost* host, NextChunk next)
     : options_(options),
       host_(host),
       tier_(options, std::move(policy)),
@@ -16,7 +16,7 @@ DeviceMemory::DeviceMemory(const TierOptions& options, std::unique_ptr<policy::C
         if (host_ == nullptr || !chunk.last) return;
         tier_.source_ready(chunk.key, false);  // no copy of it begins before it has a source again
         sources_[chunk.key].copied = true;
-      }) {
+      }, std::move(next)) {
   if (host == nullptr) tier_.sources_always_ready();
   else sources_.resize(static_cast<size_t>(options.layers) * static_cast<size_t>(options.experts));
 }

@@ -53,7 +53,7 @@ class ReplaySource {
 class DeviceMemory final : public ReplayStage, public ReplaySource {
  public:
   DeviceMemory(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy, const ReplayTimes& times,
-               ReplayHost* host);
+               ReplayHost* host, NextChunk next);
 
   bool fits_all() const override;
   uint64_t begin_step(Nanos now, bool scan) override;

@@ -3,11 +3,12 @@
 namespace moestro::tier {
 
 ReplayTally::ReplayTally(const Routes& routes, const ReplaySource& source, const DeviceMemory* device,
-                         ReplayHost* host)
+                         ReplayHost* host, size_t warm)
     : source_(source),
       device_(device),
       host_(host),
       keys_(static_cast<Key>(routes.layers * routes.experts)),
+      warm_(warm),
       by_request_(routes.requests.size()) {
   report_.layer_uses.resize(static_cast<size_t>(routes.layers));
   report_.layer_hits.resize(static_cast<size_t>(routes.layers));
@@ -38,6 +39,7 @@ void ReplayTally::begin_step(const ReplayStep& step) {
 }
 
 void ReplayTally::used(int32_t layer, Found found) {
+  if (!counted()) return;
   if (step_->scan) {
     ++report_.prompt_uses;
     return;
@@ -52,6 +54,8 @@ void ReplayTally::used(int32_t layer, Found found) {
 }
 
 void ReplayTally::end_step(Nanos elapsed, Nanos stalled) {
+  report_.total_time += elapsed, report_.total_stall += stalled;
+  if (!counted()) return;
   const TierCounters now = counters();
   const uint64_t moved = now.moved_bytes - before_.moved_bytes;
   const HostCounters host = host_counters() - host_before_;

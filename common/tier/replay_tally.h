@@ -11,7 +11,8 @@ namespace moestro::tier {
 class ReplayTally {
  public:
   /// `device`: null on a CPU. `host`: null if host memory has everything.
-  ReplayTally(const Routes& routes, const ReplaySource& source, const DeviceMemory* device, ReplayHost* host);
+  ReplayTally(const Routes& routes, const ReplaySource& source, const DeviceMemory* device, ReplayHost* host,
+              size_t warm);
 
   void request_began(size_t request) { order_.push_back(request); }
   void begin_step(const ReplayStep& step);
@@ -24,11 +25,13 @@ class ReplayTally {
  private:
   HostCounters host_counters() const { return host_ != nullptr ? host_->counters() : HostCounters{}; }
   TierCounters counters() const;
+  bool counted() const { return order_.size() > warm_; }
 
   const ReplaySource& source_;
   const DeviceMemory* const device_;
   ReplayHost* const host_;
   const Key keys_;
+  const size_t warm_;  ///< ReplaySetup::warm
   ReplayReport report_;
   std::vector<std::pair<uint64_t, uint64_t>> by_request_;  ///< uses, hits
   std::vector<size_t> order_;  ///< in which requests began

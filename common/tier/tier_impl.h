@@ -63,7 +63,7 @@ struct DeviceTier::Impl {
   void forget_forecast();
 
   // The link.
-  std::optional<Chunk> chunk_of(Key key, bool is_demand);
+  Chunk chunk_of(Key key, bool is_demand);
   std::optional<Key> next_demand();
   std::optional<Key> next_prefetch(Nanos now);
   std::optional<Key> next_filling();

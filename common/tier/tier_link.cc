@@ -8,7 +8,7 @@
 
 namespace moestro::tier {
 
-std::optional<Chunk> DeviceTier::Impl::chunk_of(Key key, bool is_demand) {
+Chunk DeviceTier::Impl::chunk_of(Key key, bool is_demand) {
   Entry& entry = entries[key];
   const uint64_t bytes = std::min(options.chunk_bytes, ungiven(entry));
   on_link.push_back({key, entry.slot, entry.given, bytes, bytes == ungiven(entry), is_demand});
@@ -165,6 +165,14 @@ std::optional<Chunk> DeviceTier::next_chunk(Nanos now) {
     if (const auto key = t.next_prefetch(now)) return t.chunk_of(*key, false);
   if (const auto key = t.next_filling()) return t.chunk_of(*key, false);
   return std::nullopt;
+}
+
+Chunk DeviceTier::begin_copy(Key key, std::optional<Key> out) {
+  Impl& t = *impl_;
+  if (out) t.evict(*out);
+  t.take_slot(key);
+  t.entries[key].ahead = t.entries[key].needed == 0;
+  return t.chunk_of(key, !t.entries[key].ahead);
 }
 
 bool DeviceTier::link_wanted() const {

@@ -94,13 +94,13 @@ std::optional<uint32_t> replayed(const UseWindow& window, std::span<const Key> b
 }
 
 /// The visits that both replays make, for the oracle.
-std::vector<Visit> visits_of(const UseWindow& window, std::span<const Key> before) {
-  std::vector<Visit> visits;
-  visits.reserve(before.size() + window.visits.size());
-  for (const Key key : before) visits.emplace_back().keys = {key};
+Visits visits_of(const UseWindow& window, std::span<const Key> before, size_t all_keys) {
+  Visits visits(all_keys);
+  for (const Key key : before) visits.add({key});
   for (size_t v = 0; v < window.visits.size(); ++v) {
-    Visit& visit = visits.emplace_back();
-    for (const auto& use : uses_of(window, v)) visit.keys.push_back(use.key);
+    std::vector<Key> keys;
+    for (const auto& use : uses_of(window, v)) keys.push_back(use.key);
+    visits.add(std::move(keys));
   }
   return visits;
 }
@@ -118,8 +118,8 @@ WindowHits hits_of(const UseWindow& window, const TierOptions& options, const st
   const auto keys = static_cast<size_t>(options.layers) * static_cast<size_t>(options.experts);
   const auto lru = replayed(window, before, options, std::make_unique<policy::LruPolicy>(), go_on);
   if (!lru) return {};
-  const auto belady =
-      replayed(window, before, options, std::make_unique<VisitOracle>(visits_of(window, before), keys), go_on);
+  const Visits visits = visits_of(window, before, keys);
+  const auto belady = replayed(window, before, options, std::make_unique<VisitOracle>(visits), go_on);
   if (!belady) return {};
   result.lru_hits = *lru, result.belady_hits = *belady;
   return result;

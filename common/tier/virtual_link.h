@@ -8,19 +8,32 @@
 
 namespace moestro::tier {
 
+/// 0 if the rate is: it is unlimited.
+inline Nanos time_of_bytes(uint64_t bytes, double bytes_per_s) {
+  const double seconds = bytes_per_s > 0 ? static_cast<double>(bytes) / bytes_per_s : 0;
+  return Nanos(static_cast<int64_t>(seconds * 1e9));
+}
+
+/// Chooses what the link carries next, in place of DeviceTier::next_chunk().
+using NextChunk = std::function<std::optional<Chunk>(DeviceTier& tier)>;
+
 class VirtualLink {
  public:
-  /// `arrived`: of each chunk, when the tier knows of it.
+  /// `arrived`: of each chunk, when the tier knows of it. `next` null: the tier chooses.
   VirtualLink(DeviceTier& tier, double bytes_per_s, Nanos latency,
-              std::function<void(const Chunk&, Nanos end)> arrived = nullptr)
-      : tier_(tier), bytes_per_s_(bytes_per_s), latency_(latency), arrived_(std::move(arrived)) {}
+              std::function<void(const Chunk&, Nanos end)> arrived = nullptr, NextChunk next = nullptr)
+      : tier_(tier),
+        bytes_per_s_(bytes_per_s),
+        latency_(latency),
+        arrived_(std::move(arrived)),
+        next_(std::move(next)) {}
 
   /// Something has changed at `now`: an idle link checks whether there is work.
   void poke(Nanos now) {
     if (chunk_) return;
-    chunk_ = tier_.next_chunk(now);
+    chunk_ = next_ ? next_(tier_) : tier_.next_chunk(now);
     if (!chunk_) return;
-    took_ = time_of(*chunk_);
+    took_ = time_of_bytes(chunk_->bytes, bytes_per_s_) + (chunk_->offset == 0 ? latency_ : Nanos{0});
     ends_ = now + took_;
   }
   /// Completes everything that ends until `now`.
@@ -44,14 +57,11 @@ class VirtualLink {
   }
 
  private:
-  Nanos time_of(const Chunk& chunk) const {
-    const double seconds = bytes_per_s_ > 0 ? static_cast<double>(chunk.bytes) / bytes_per_s_ : 0;
-    return Nanos(static_cast<int64_t>(seconds * 1e9)) + (chunk.offset == 0 ? latency_ : Nanos{0});
-  }
   DeviceTier& tier_;
   double bytes_per_s_;
   Nanos latency_;
   std::function<void(const Chunk&, Nanos)> arrived_;
+  NextChunk next_;
   std::optional<Chunk> chunk_;
   Nanos took_{0}, ends_{0};
 };

@@ -264,27 +264,18 @@ class AheadBench {
     rows.push_back(clairvoyant(percent, reads, read, expert));
   }
 
-  /// The fastest schedule of all requests that were computed, and what of it is in the steps that count.
+  /// Of the requests that count, with those before them replayed.
   nlohmann::ordered_json clairvoyant(int64_t percent, double reads, Nanos read, Nanos expert) const {
-    const auto steps = tier::plan_steps(routes_, live(), 1, INT32_MAX);
-    const auto visits = tier::plan_visits(routes_, steps, {.attention = expert, .expert = expert});
-    const auto slots = static_cast<int32_t>(experts_ * static_cast<uint64_t>(percent) / 100);
-    tier::FetchPlan best;
-    for (const int32_t horizon : tier::clairvoyant_horizons()) {
-      tier::FetchPlan tried = tier::aggressive(visits, experts_, slots, read, horizon);
-      if (best.time == Nanos{0} || tried.time < best.time) best = std::move(tried);
-    }
-    Nanos stall{0}, time{0};
-    uint64_t fetches = 0, hits = 0, uses = 0;
-    for (size_t v = 0; v < visits.size(); ++v) {
-      if (!visits[v].decode || steps[visits[v].step].sequences.front().sequence <= kLearned + kWarm) continue;
-      stall += best.visit_stall[v], time += best.visit_time[v];
-      fetches += best.visit_fetches[v], hits += best.visit_hits[v], uses += visits[v].keys.size();
-    }
+    const tier::ReplaySetup setup{.slots = static_cast<int32_t>(experts_ * static_cast<uint64_t>(percent) / 100),
+                                  .expert_bytes = expert_bytes_,
+                                  .times = {.attention = expert, .expert = expert, .link_latency = read},
+                                  .chunk = INT32_MAX,
+                                  .warm = kWarm};
+    const tier::ReplayReport best = tier::clairvoyant(routes_, live(), setup).report;
     const auto seconds = [](Nanos t) { return std::chrono::duration<double>(t).count(); };
-    auto row = row_of(percent, reads, "clairvoyant", options_.judged * options_.tokens, seconds(stall), seconds(time),
-                      static_cast<double>(fetches * expert_bytes_));
-    row["hit_rate"] = static_cast<double>(hits) / static_cast<double>(uses);
+    auto row = row_of(percent, reads, "clairvoyant", options_.judged * options_.tokens, seconds(best.stall),
+                      seconds(best.time), static_cast<double>(best.moved_bytes));
+    row["hit_rate"] = best.hit_rate();
     return row;
   }
 
