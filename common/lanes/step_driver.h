@@ -1,7 +1,6 @@
 #pragma once
 // Drives a step: starts what the machine names, waits for what was started, and tells the machine what has ended.
 
-#include <chrono>
 #include <cstdint>
 #include <span>
 #include <vector>

@@ -1,7 +1,5 @@
 #include "common/lanes/step_machine.h"
 
-#include <algorithm>
-
 #include "common/check.h"
 
 namespace moestro::lanes {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "common/check.h"
@@ -54,6 +53,7 @@ DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePo
                 "a tier without room");
   const auto keys = static_cast<size_t>(given.layers) * static_cast<size_t>(given.experts);
   entries.resize(keys);
+  followed.resize(keys);
   by_layer.resize(static_cast<size_t>(given.layers));
   used.resize(keys);
   held_layers.resize(static_cast<size_t>(given.layers));
@@ -112,10 +112,10 @@ void DeviceTier::Impl::count_waste(uint64_t bytes) {
 
 /// `layer` has spoken: what was foreseen of it and not named is false.
 void DeviceTier::Impl::pass_by(int32_t layer) {
-  const Key first = static_cast<Key>(layer * options.experts);
+  const Key first = first_of(layer);
   for (Key key = first; key < first + static_cast<Key>(options.experts); ++key) {
+    if (!std::exchange(followed[key], uint8_t{0}) || used[key] != 0) continue;
     Entry& entry = entries[key];
-    if (used[key] != 0) continue;
     entry.foreseen_at = kNever;
     if (!std::exchange(entry.standing, false)) continue;
     if (entry.state == State::kCopying) drop(key, true);
@@ -126,38 +126,19 @@ void DeviceTier::Impl::pass_by(int32_t layer) {
 
 /// Forecasts that reach the floor only as the predictor gives them.
 uint64_t DeviceTier::Impl::corrected_below_floor(const prediction::Forecast& told) const {
+  const float floor = options.how.floor;
   uint64_t below = 0;
-  Key key = 0;
-  for (int32_t layer = 0; layer < options.layers; ++layer)
-    for (const float p : told.row(layer)) {
-      below += p >= options.how.floor && forecast.probability(key) < options.how.floor;
-      ++key;
-    }
+  for (int32_t layer = 0; layer < options.layers; ++layer) {
+    const auto from = told.row(layer), to = forecast.row(layer);
+    for (size_t e = 0; e < from.size(); ++e) below += from[e] >= floor && to[e] < floor;
+  }
   return below;
 }
 
 void DeviceTier::Impl::plan_prefetches(Nanos now) {
   candidates.clear();
   waste.adjust();
-  const float floor = waste.floor();
-  const int32_t horizon = options.how.horizon > 0 ? options.how.horizon : options.layers;
-  for (Key key = 0; key < entries.size(); ++key) {
-    Entry& entry = entries[key];
-    const int32_t ahead = distance(layer_of(key));
-    const float likely = forecast.probability(key);
-    const bool likely_enough = likely >= floor && ahead <= horizon;
-    if (entry.standing && likely < kDropBelow * options.how.floor) {
-      entry.standing = false;
-      if (entry.state == State::kCopying) drop(key, true);
-    }
-    if (likely_enough) count_as_foreseen(now, entry);
-    else if (!entry.standing) entry.foreseen_at = kNever;
-    if (entry.state == State::kWhole || entry.needed > 0) continue;
-    counters.throttled += !likely_enough && ahead <= horizon && likely >= options.how.floor;
-    if (!likely_enough && !entry.standing) continue;
-    const float near = options.how.proximity ? proximity(ahead, options.layers) : 1;
-    candidates.push_back({key, likely, likely * near});
-  }
+  for (int32_t layer = 0; layer < options.layers; ++layer) plan_prefetches_of(layer, now);
   const auto first = [](const Candidate& a, const Candidate& b) {
     return a.priority != b.priority ? a.priority > b.priority : a.key < b.key;
   };
@@ -166,16 +147,41 @@ void DeviceTier::Impl::plan_prefetches(Nanos now) {
   candidates.resize(kept);
 }
 
+/// Looks at most keys only to see that nothing is to be done.
+void DeviceTier::Impl::plan_prefetches_of(int32_t layer, Nanos now) {
+  const int32_t ahead = distance(layer);
+  const bool near_enough = options.how.horizon <= 0 || ahead <= options.how.horizon;
+  const float near = options.how.proximity ? proximity(ahead, options.layers) : 1;
+  const float floor = waste.floor(), least = options.how.floor;
+  const auto row = forecast.row(layer);
+  for (size_t e = 0; e < row.size(); ++e) {
+    const float likely = row[e];
+    const Key key = first_of(layer) + static_cast<Key>(e);
+    if (likely < least && followed[key] == 0) continue;
+    Entry& entry = entries[key];
+    const bool likely_enough = likely >= floor && near_enough;
+    if (entry.standing && likely < kDropBelow * least) {
+      entry.standing = false;
+      if (entry.state == State::kCopying) drop(key, true);
+    }
+    if (likely_enough) follow(now, key);
+    else if (!entry.standing) entry.foreseen_at = kNever, followed[key] = 0;
+    if (entry.state == State::kWhole || entry.needed > 0) continue;
+    counters.throttled += !likely_enough && near_enough && likely >= least;
+    if (likely_enough || entry.standing) candidates.push_back({key, likely, likely * near});
+  }
+}
+
 /// Prompts pass by: whole layers in use order.
 void DeviceTier::Impl::plan_scan(Nanos now) {
   candidates.clear();
   for (int32_t ahead = 1; ahead <= kScanLayersAhead && at + ahead < options.layers; ++ahead) {
     const int32_t layer = at + ahead;
-    const Key first = static_cast<Key>(layer * options.experts);
+    const Key first = first_of(layer);
     for (Key key = first; key < first + static_cast<Key>(options.experts); ++key) {
       const bool likely_enough = !forecast.knows(layer) || forecast.probability(key) >= kScanLikely;
       if (!likely_enough) continue;
-      if (options.prefetch) count_as_foreseen(now, entries[key]);
+      if (options.prefetch) follow(now, key);
       if (entries[key].state != State::kWhole && entries[key].needed == 0) candidates.push_back({key, 1, 1});
     }
   }

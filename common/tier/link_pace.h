@@ -16,8 +16,6 @@ class LinkPace {
   void carried(uint64_t bytes, Nanos took);
 
   double bytes_per_s() const { return bytes_per_s_; }
-  /// 0: no layer has been timed yet.
-  Nanos per_layer() const { return layers_.per_layer(false); }
   /// Bytes that the link can carry before a layer `distance` ahead of the last router needs them. Unlimited if nothing
   /// is known.
   double room(Nanos now, int32_t distance, bool scan) const;

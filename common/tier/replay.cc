@@ -63,7 +63,9 @@ class VirtualDevice final : public lanes::TaskRunner {
         schedule_(lanes::make_layerwise_schedule(shape_of(routes))),
         machine_(*schedule_),
         driver_(clock_) {
-    if (policy) device_ = std::make_unique<DeviceMemory>(options(), std::move(policy), setup.times, host, foresight.fetches);
+    if (policy)
+      device_ =
+          std::make_unique<DeviceMemory>(options(), std::move(policy), setup.times, host, foresight.fetches);
     if (device_) stages_.emplace_back(*device_);
     if (host != nullptr && setup.prefetch) {
       host_stage_ = std::make_unique<HostStage>(*host, routes, device_.get());

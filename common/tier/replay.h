@@ -114,8 +114,8 @@ Visits visits_of(const Routes& routes, std::span<const ReplayStep> steps);
 /// reads).
 struct Foresight {
   prediction::Predictor* predictor = nullptr;  ///< null: no forecasts
-  std::function<void(size_t request)> ended{  NextChunk fetches{};  ///< what knows the future chooses what is copied; null: the tier does
-};
+  std::function<void(size_t request)> ended{};
+  NextChunk fetches{};  ///< what knows the future chooses what is copied; null: the tier does
 };
 
 /// Shows the requests to the predictor without a device, so that it learns before others are judged.

@@ -12,6 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kLayersMax = 4096, kExpertsMax = 65535, kTopKMax = 256;
+constexpr uint64_t kChoicesMax = uint64_t{1} << 31;  ///< of a trace, each two bytes
 
 Result<int64_t> number(const json& line, const char* name, int64_t least, int64_t most) {
   const auto it = line.find(name);
@@ -26,8 +27,6 @@ Result<int64_t> number(const json& line, const char* name, int64_t least, int64_
 
 class Reader {
  public:
-  explicit Reader(const RouteLimits& limits) : limits_(limits) {}
-
   Status head(const json& line) {
     const auto format = line.find("format");
     if (format == line.end() || *format != "moestro-routes")
@@ -52,8 +51,7 @@ class Reader {
     if (phase == line.end() || (*phase != "prefill" && *phase != "decode"))
       return invalid_argument("\"ph\" is neither \"prefill\" nor \"decode\"");
     const size_t first = routes.choices.size();
-    if (first + static_cast<size_t>(routes.layers) * static_cast<size_t>(routes.top_k) >
-        std::min<uint64_t>(limits_.choices_max, UINT32_MAX))
+    if (first + static_cast<size_t>(routes.layers) * static_cast<size_t>(routes.top_k) > kChoicesMax)
       return exhausted("more tokens than fit in memory; cut the trace in parts");
     if (Status s = experts(line); !s.is_ok()) return routes.choices.resize(first), s;
     const auto [it, fresh] = place_.try_emplace(static_cast<uint64_t>(id), routes.requests.size());
@@ -86,15 +84,14 @@ class Reader {
     return Status::ok();
   }
 
-  const RouteLimits limits_;
   std::unordered_map<uint64_t, size_t> place_;
 };
 
 }  // namespace
 
-Result<Routes> read_routes(const std::filesystem::path& path, const RouteLimits& limits) {
+Result<Routes> read_routes(const std::filesystem::path& path) {
   MOESTRO_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path));
-  Reader reader(limits);
+  Reader reader;
   Status bad;  // of the line before: of the last one it is forgiven, if it is no JSON
   for (uint64_t number = 1;; ++number) {
     MOESTRO_ASSIGN_OR_RETURN(const auto text, lines.next());

@@ -36,13 +36,9 @@ struct Routes {
   }
 };
 
-struct RouteLimits {
-  uint64_t choices_max = uint64_t{1} << 31;  ///< of a trace, each two bytes
-};
-
 /// Reads a trace, plain or .zst, a line at a time. kInvalidArgument names the file, its first bad line, and the error.
 /// A last line without a line break is ignored, because its worker was killed.
-Result<Routes> read_routes(const std::filesystem::path& path, const RouteLimits& limits = {});
+Result<Routes> read_routes(const std::filesystem::path& path);
 
 /// Appends the requests of `more` to `routes`, with new ids. kInvalidArgument if the shape differs.
 Status append_routes(Routes& routes, const Routes& more);

@@ -41,6 +41,7 @@ struct DeviceTier::Impl {
   Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen);
 
   int32_t layer_of(Key key) const { return static_cast<int32_t>(key) / options.experts; }
+  Key first_of(int32_t layer) const { return static_cast<Key>(layer * options.experts); }
   int32_t distance(int32_t layer) const { return layer > at ? layer - at : layer - at + options.layers; }
   LayerCounters& layer_counters(Key key) { return by_layer[static_cast<size_t>(layer_of(key))]; }
   /// A layer computes with it, or may do so soon.
@@ -58,8 +59,9 @@ struct DeviceTier::Impl {
   void drop(Key key, bool was_false);
   void count_waste(uint64_t bytes);
   void plan_prefetches(Nanos now);
+  void plan_prefetches_of(int32_t layer, Nanos now);
   void plan_scan(Nanos now);
-  void count_as_foreseen(Nanos now, Entry& entry);
+  void follow(Nanos now, Key key);
   void forget_forecast();
 
   // The link.
@@ -96,6 +98,7 @@ struct DeviceTier::Impl {
   TierCounters counters;                ///< except what is counted by layer
   std::vector<LayerCounters> by_layer;
   std::vector<Entry> entries;
+  std::vector<uint8_t> followed;        ///< by key; 0: it neither stands nor is foreseen
   std::vector<std::optional<Key>> slots;
   std::vector<Slot> free;
   std::vector<Key> demands;             ///< needed and not whole

@@ -6,7 +6,10 @@
 
 namespace moestro::tier {
 
-void DeviceTier::Impl::count_as_foreseen(Nanos now, Entry& entry) {
+/// A forecast calls for the key.
+void DeviceTier::Impl::follow(Nanos now, Key key) {
+  Entry& entry = entries[key];
+  followed[key] = 1;
   if (entry.foreseen_at != kNever) return;
   entry.foreseen_at = now;
   entry.no_room = false;
