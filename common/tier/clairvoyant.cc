@@ -24,18 +24,19 @@ class Aggressive final : public VisitOracle {
 
   /// What an idle link carries next: the first missing expert of the visit that runs, or of those to come.
   std::optional<Chunk> next_chunk(DeviceTier& tier) {
+    const Visits& all = visits();
     size_t at = begun();  // the visit that runs; while none does, the next one
     if (begun() > 0)
-      for (const Key key : visits()[begun() - 1]) {
+      for (const std::span<const Key> running = all[begun() - 1]; const Key key : running) {
         if (!tier.in_use(key)) continue;
         at = begun() - 1;
         if (!tier.slot_of(key)) return copy(key, at, tier);
       }
-    const size_t last = horizon_ == 0 ? visits().size() : std::min(visits().size(), at + horizon_ + 1);
+    const size_t last = horizon_ == 0 ? all.size() : std::min(all.size(), at + horizon_ + 1);
     for (clean_ = std::max(clean_, begun()); clean_ < last; ++clean_)
-      for (const Key key : visits()[clean_])
+      for (const std::span<const Key> later = all[clean_]; const Key key : later)
         if (!tier.slot_of(key)) return copy(key, clean_, tier);
-    limited_ = limited_ || last < visits().size();
+    limited_ = limited_ || last < all.size();
     return std::nullopt;
   }
 

@@ -6,8 +6,8 @@
 // missing expert in place of the one whose next use is furthest, provided that use is after the use of the fetched one.
 // Early eviction can cost fetches if the link is slow, so the routes are replayed with several limits on how far the
 // rule looks ahead, and the fastest replay is taken. A device could follow it, so the true optimum is at least as good.
-// `least_time` is a lower bound. Tests compare both with exhaustive search on small cases: 142 of 150 are optimal there,
-// the mean is 0.4 % above the optimum.
+// `least_time` is a lower bound. Tests compare both with exhaustive search on small cases: 142 of 150 are optimal, the
+// mean is 0.4 % above the optimum.
 
 #include "common/tier/replay.h"
 

@@ -124,13 +124,13 @@ void DeviceTier::Impl::pass_by(int32_t layer) {
   std::erase_if(candidates, [&](const Candidate& c) { return layer_of(c.key) == layer; });
 }
 
-/// Forecasts that reach the floor only as the predictor gives them.
+/// Forecasts that reach the floor only as the predictor gives them. It runs over every cell, so without branches.
 uint64_t DeviceTier::Impl::corrected_below_floor(const prediction::Forecast& told) const {
   const float floor = options.how.floor;
   uint64_t below = 0;
   for (int32_t layer = 0; layer < options.layers; ++layer) {
     const auto from = told.row(layer), to = forecast.row(layer);
-    for (size_t e = 0; e < from.size(); ++e) below += from[e] >= floor && to[e] < floor;
+    for (size_t e = 0; e < from.size(); ++e) below += (from[e] >= floor) & (to[e] < floor);
   }
   return below;
 }
