@@ -31,6 +31,8 @@ std::string DeviceTier::Impl::check() const {
     if (entry.state == State::kWhole && entry.sent != options.expert_bytes)
       return wrong("a whole key that lacks something:", key);
     if (entry.standing && !entry.ahead) return wrong("a prediction that stands for no prefetch:", key);
+    if ((entry.standing || entry.foreseen_at != kNever) && followed[key] == 0)
+      return wrong("a forecast for a key that is not followed:", key);
     if (entry.doomed && !is_on_link(key)) return wrong("a doomed copy that is not on the link:", key);
     if (entry.leased && (entry.needed == 0 || entry.state != State::kWhole))
       return wrong("a leased key that is not there, or not needed:", key);

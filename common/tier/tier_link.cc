@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
 #include "common/tier/prefetch_rules.h"
 #include "common/tier/tier_impl.h"
 
@@ -169,10 +170,12 @@ std::optional<Chunk> DeviceTier::next_chunk(Nanos now) {
 
 Chunk DeviceTier::begin_copy(Key key, std::optional<Key> out) {
   Impl& t = *impl_;
+  Impl::Entry& entry = t.entries[key];
   if (out) t.evict(*out);
+  MOESTRO_CHECK(entry.state == Impl::State::kAbsent && !t.free.empty(), "a copy of an absent key, into a free slot");
   t.take_slot(key);
-  t.entries[key].ahead = t.entries[key].needed == 0;
-  return t.chunk_of(key, !t.entries[key].ahead);
+  entry.ahead = entry.needed == 0;
+  return t.chunk_of(key, !entry.ahead);
 }
 
 bool DeviceTier::link_wanted() const {
