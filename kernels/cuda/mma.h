@@ -30,26 +30,20 @@ __device__ inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], con
 
 /// The emulation: lanes exchange their elements, and each computes its own four sums.
 inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  uint32_t held[6][kWarp];
-  const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-  for (int word = 0; word < 6; word += 2) {
-    const uint64_t* all =
-        emulated::exchange(emulated::Exchange::kTiles, static_cast<uint64_t>(mine[word + 1]) << 32 | mine[word]);
-    for (int lane = 0; lane < kWarp; ++lane) {
-      held[word][lane] = static_cast<uint32_t>(all[lane]);
-      held[word + 1][lane] = static_cast<uint32_t>(all[lane] >> 32);
-    }
-  }
+  const auto packed = [](uint32_t low, uint32_t high) { return static_cast<uint64_t>(high) << 32 | low; };
+  const uint64_t* all =
+      emulated::exchange(emulated::Exchange::kTiles, {packed(a[0], a[1]), packed(a[2], a[3]), packed(b[0], b[1])});
+  // Element `which` of word `word` of a lane; words are numbered as above, b's after a's.
   const auto number = [&](int word, int lane, int which) {
-    return bf16_value(static_cast<uint16_t>(held[word][lane] >> (which * 16)));
+    return bf16_value(static_cast<uint16_t>(all[word / 2 * kWarp + lane] >> (word % 2 * 32 + which * 16)));
   };
   const int lane = static_cast<int>(emulated::lane()), g = lane / 4, t = lane % 4;
-  for (int i = 0; i < 4; ++i) {
-    const int row = i < 2 ? g : g + 8, column = 2 * t + i % 2;
-    for (int k = 0; k < 16; ++k) {
-      const float left = number((row >= 8 ? 1 : 0) + (k >= 8 ? 2 : 0), row % 8 * 4 + k % 8 / 2, k % 2);
-      const float right = number(4 + (k >= 8 ? 1 : 0), column * 4 + k % 8 / 2, k % 2);
-      d[i] += left * right;
+  for (int k = 0; k < 16; ++k) {
+    const int far = k >= 8 ? 1 : 0, from = k % 8 / 2, which = k % 2;
+    for (int row = 0; row < 2; ++row) {
+      const float left = number(row + 2 * far, g * 4 + from, which);
+      for (int column = 0; column < 2; ++column)
+        d[row * 2 + column] += left * number(4 + far, (2 * t + column) * 4 + from, which);
     }
   }
 }

@@ -1,9 +1,7 @@
-// The checks of glibc's longjmp take a jump to another stack for a mistake.
-#undef _FORTIFY_SOURCE
-
 #include "kernels/cuda/emulator/emulator.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -24,7 +22,7 @@ constexpr char kGuard = 0x5a;
 enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kEnded };
 
 struct Warp {
-  uint64_t values[2][kLanes];
+  uint64_t values[2][kWordsMax * kLanes];
   unsigned given = 0, turn = 0;
   Exchange kind = Exchange::kWait;
 };
@@ -34,7 +32,7 @@ class Block {
  public:
   void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument);
   void barrier();
-  const uint64_t* exchange(Exchange kind, uint64_t mine);
+  const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
 
   uint64_t seed = 0;
   Counters counters;
@@ -44,7 +42,6 @@ class Block {
  private:
   struct Thread {
     std::unique_ptr<Fiber> fiber;
-    State state = State::kEnded;
     Index3 index;
   };
   static void thread_main(void* block);
@@ -58,6 +55,7 @@ class Block {
   const std::vector<unsigned>& order(unsigned n, std::vector<unsigned>& into);
 
   std::vector<Thread> threads_;
+  std::array<State, kThreadsMax> states_{};  ///< of the threads
   std::vector<Warp> warps_;
   unsigned count_ = 0, at_barrier_ = 0, ended_ = 0;
   void (*body_)(void*) = nullptr;
@@ -80,7 +78,7 @@ const std::vector<unsigned>& Block::order(unsigned n, std::vector<unsigned>& int
 void Block::thread_main(void* of) {
   Block& block = *static_cast<Block*>(of);
   block.body_(block.argument_);
-  block.threads_[block.current].state = State::kEnded;
+  block.states_[block.current] = State::kEnded;
   ++block.ended_;
 }
 
@@ -118,7 +116,7 @@ void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*
 void Block::run_one() {
   counters.threads += count_;
   at_barrier_ = ended_ = 0;
-  for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kReady;
+  std::fill_n(states_.begin(), count_, State::kReady);
   for (Warp& w : warps_) w.given = 0;
   while (ended_ < count_) {
     bool progress = false;
@@ -137,7 +135,7 @@ bool Block::sweep(unsigned warp) {
 }
 
 bool Block::resume(unsigned thread) {
-  if (threads_[thread].state != State::kReady) return false;
+  if (states_[thread] != State::kReady) return false;
   become(thread);
   threads_[thread].fiber->resume();
   return true;
@@ -150,12 +148,12 @@ void Block::become(unsigned thread) {
 
 void Block::wait(State state) {
   Fiber& fiber = *threads_[current].fiber;
-  threads_[current].state = state;
+  states_[current] = state;
   // In the plain order the next lane that can run is gone on with from here: half the switches.
   const unsigned first = current / kLanes * kLanes;
   for (unsigned i = 1; seed == 0 && i < kLanes; ++i) {
     const unsigned next = first + (current - first + i) % kLanes;
-    if (threads_[next].state != State::kReady) continue;
+    if (states_[next] != State::kReady) continue;
     become(next);
     return fiber.hand_over(*threads_[next].fiber);
   }
@@ -166,23 +164,24 @@ void Block::barrier() {
   MOESTRO_CHECK(ended_ == 0, "a barrier that some threads of the block do not reach");
   if (++at_barrier_ == count_) {
     at_barrier_ = 0;
-    for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kReady;
+    std::fill_n(states_.begin(), count_, State::kReady);
     return;
   }
   wait(State::kAtBarrier);
 }
 
-const uint64_t* Block::exchange(Exchange kind, uint64_t mine) {
+const uint64_t* Block::exchange(Exchange kind, std::initializer_list<uint64_t> mine) {
   Warp& w = warps_[current / kLanes];
   if (w.given == 0) w.kind = kind;
   MOESTRO_CHECK(w.kind == kind, "lanes of a warp that exchange different things");
-  const uint64_t* values = w.values[w.turn % 2];
-  w.values[w.turn % 2][current % kLanes] = mine;
+  MOESTRO_CHECK(mine.size() <= kWordsMax, "an exchange of few words");
+  uint64_t* values = w.values[w.turn % 2];
+  unsigned at = current % kLanes;
+  for (const uint64_t word : mine) values[at] = word, at += kLanes;
   if (++w.given == kLanes) {
     w.given = 0;
     ++w.turn;
-    const unsigned first = current / kLanes * kLanes;
-    for (unsigned i = first; i < first + kLanes; ++i) threads_[i].state = State::kReady;
+    std::fill_n(states_.begin() + current / kLanes * kLanes, kLanes, State::kReady);
     return values;
   }
   wait(State::kInExchange);
@@ -200,7 +199,7 @@ void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void
   the_block.run(grid, block, shared_bytes, body, argument);
 }
 void barrier() { the_block.barrier(); }
-const uint64_t* exchange(Exchange kind, uint64_t mine) { return the_block.exchange(kind, mine); }
+const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine) { return the_block.exchange(kind, mine); }
 char* shared() { return the_block.shared.data(); }
 unsigned lane() { return the_block.current % kLanes; }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #include "common/float16.h"
 #include "kernels/cuda/emulator/streams.h"
@@ -50,8 +51,10 @@ Counters counters();
 /// Runs `body(argument)` once for each thread of the grid; one grid after another, also with several callers.
 void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument);
 void barrier();
-/// The values of the 32 lanes of this warp, valid until this lane's exchange after the next.
-const uint64_t* exchange(Exchange kind, uint64_t mine);
+inline constexpr unsigned kWordsMax = 3;  ///< of an exchange
+/// The first words of the 32 lanes of this warp, then their second ones, and so on; valid until this lane's exchange
+/// after the next. All lanes give equally many.
+const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
 char* shared();
 unsigned lane();
 
@@ -72,18 +75,18 @@ T unpacked(uint64_t bits) {
 }  // namespace emulated
 
 inline void __syncthreads() { emulated::barrier(); }
-inline void __syncwarp() { emulated::exchange(emulated::Exchange::kWait, 0); }
+inline void __syncwarp() { emulated::exchange(emulated::Exchange::kWait, {}); }
 template <typename T>
 T __shfl_sync(uint32_t, T value, int from) {
-  return emulated::unpacked<T>(emulated::exchange(emulated::Exchange::kShuffle, emulated::packed(value))[from & 31]);
+  return emulated::unpacked<T>(emulated::exchange(emulated::Exchange::kShuffle, {emulated::packed(value)})[from & 31]);
 }
 template <typename T>
 T __shfl_xor_sync(uint32_t, T value, int mask) {
   return emulated::unpacked<T>(emulated::exchange(
-      emulated::Exchange::kShuffleXor, emulated::packed(value))[emulated::lane() ^ static_cast<unsigned>(mask)]);
+      emulated::Exchange::kShuffleXor, {emulated::packed(value)})[emulated::lane() ^ static_cast<unsigned>(mask)]);
 }
 inline uint32_t __ballot_sync(uint32_t, bool value) {
-  const uint64_t* all = emulated::exchange(emulated::Exchange::kBallot, value ? 1 : 0);
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kBallot, {uint64_t{value}});
   uint32_t votes = 0;
   for (uint32_t i = 0; i < 32; ++i) votes |= static_cast<uint32_t>(all[i]) << i;
   return votes;

@@ -1,79 +1,99 @@
-// The checks of glibc's longjmp take a jump to another stack for a mistake.
-#undef _FORTIFY_SOURCE
-
 #include "kernels/cuda/emulator/fiber.h"
 
 #include <sys/mman.h>
 
-#include <cstdint>
-
 #include "common/check.h"
 
-// Sanitizers follow ucontext, not jumps between stacks.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MOESTRO_FIBER_JUMPS 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MOESTRO_FIBER_JUMPS 0
-#endif
-#endif
-#ifndef MOESTRO_FIBER_JUMPS
-#define MOESTRO_FIBER_JUMPS 1
+#ifndef MOESTRO_FIBER_UCONTEXT
+// Saves the registers that a call preserves, and the stack's top in *from; continues where `to` was saved. It returns
+// by `ret`: fibers wait in the same place of the same kernel, so the processor predicts where to.
+extern "C" void moestro_switch_stack(void** from, void* to);
+__asm__(R"(
+    .pushsection .text
+    .p2align 4
+    .globl moestro_switch_stack
+    .hidden moestro_switch_stack
+    .type moestro_switch_stack, @function
+moestro_switch_stack:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size moestro_switch_stack, .-moestro_switch_stack
+    .popsection
+)");
 #endif
 
 namespace moestro::kernels::cuda::emulated {
+namespace {
+
+Fiber::Suspended outside;  ///< where the last resume() was called
+Fiber* entering = nullptr;  ///< the fiber that was switched to last
+
+#ifdef MOESTRO_FIBER_UCONTEXT
+void switch_to(Fiber::Suspended& from, Fiber::Suspended& to) { ::swapcontext(&from, &to); }
+#else
+void switch_to(Fiber::Suspended& from, Fiber::Suspended& to) { moestro_switch_stack(&from, to); }
+#endif
+
+}  // namespace
 
 Fiber::Fiber(void (*main)(void*), void* argument) : main_(main), argument_(argument) {
   stack_ = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   MOESTRO_CHECK(stack_ != MAP_FAILED, "memory for a fiber's stack");
   MOESTRO_CHECK(::mprotect(stack_, 4096, PROT_NONE) == 0, "a guard below a fiber's stack");
-  MOESTRO_CHECK(::getcontext(&own_) == 0, "a context");
-  own_.uc_stack.ss_sp = stack_;
-  own_.uc_stack.ss_size = kStackBytes;
-  own_.uc_link = nullptr;
-  const auto self = reinterpret_cast<uintptr_t>(this);
-  ::makecontext(&own_, reinterpret_cast<void (*)()>(enter), 2, static_cast<unsigned>(self >> 32),
-                static_cast<unsigned>(self));
+  prepare();
 }
 
 Fiber::~Fiber() { ::munmap(stack_, kStackBytes); }
 
-void Fiber::enter(unsigned high, unsigned low) {
-  reinterpret_cast<Fiber*>(static_cast<uintptr_t>(high) << 32 | low)->loop();
+#ifdef MOESTRO_FIBER_UCONTEXT
+void Fiber::prepare() {
+  MOESTRO_CHECK(::getcontext(&own_) == 0, "a context");
+  own_.uc_stack.ss_sp = stack_;
+  own_.uc_stack.ss_size = kStackBytes;
+  own_.uc_link = nullptr;
+  ::makecontext(&own_, enter, 0);
 }
+#else
+void Fiber::prepare() {
+  // As moestro_switch_stack leaves a stack: six registers, and the address to return to. Above it is enter()'s own
+  // return address, 8 bytes below a multiple of 16, as after a call; enter() never returns.
+  constexpr std::size_t kRegisters = 6;
+  void** top = static_cast<void**>(stack_) + kStackBytes / sizeof(void*);
+  *--top = nullptr;
+  *--top = reinterpret_cast<void*>(enter);
+  own_ = top - kRegisters;
+}
+#endif
 
-void Fiber::loop() {
+void Fiber::enter() {
+  Fiber& self = *entering;
   for (;;) {
-    main_(argument_);
-    leave();
+    self.main_(self.argument_);
+    self.leave();
   }
 }
 
-namespace {
-// Where the last resume() was called.
-[[maybe_unused]] ucontext_t outside;
-[[maybe_unused]] std::jmp_buf outside_jump;
-}  // namespace
-
-#if MOESTRO_FIBER_JUMPS
-void Fiber::go_on() {
-  if (entered_) _longjmp(own_jump_, 1);
-  entered_ = true;
-  ::setcontext(&own_);
-}
 void Fiber::resume() {
-  if (_setjmp(outside_jump) == 0) go_on();
+  entering = this;
+  switch_to(outside, own_);
 }
-void Fiber::leave() {
-  if (_setjmp(own_jump_) == 0) _longjmp(outside_jump, 1);
-}
+void Fiber::leave() { switch_to(own_, outside); }
 void Fiber::hand_over(Fiber& next) {
-  if (_setjmp(own_jump_) == 0) next.go_on();
+  entering = &next;
+  switch_to(own_, next.own_);
 }
-#else
-void Fiber::resume() { ::swapcontext(&outside, &own_); }
-void Fiber::leave() { ::swapcontext(&own_, &outside); }
-void Fiber::hand_over(Fiber& next) { ::swapcontext(&own_, &next.own_); }
-#endif
 
 }  // namespace moestro::kernels::cuda::emulated

@@ -1,16 +1,32 @@
 #pragma once
-// A function with its own stack that can be suspended and resumed. It is entered through ucontext, then switched by
-// setjmp and longjmp, which save no signal mask and so make no system call: emulating a kernel switches tens of
-// thousands of times per block.
+// A function with its own stack that can be suspended and resumed. Emulating a kernel switches tens of thousands of
+// times per block, so on x86-64 a switch is a call that exchanges the stack pointer and six registers. Elsewhere, and
+// under sanitizers, which follow nothing else, it is ucontext's, which makes a system call.
 
-#include <csetjmp>
 #include <cstddef>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
+#define MOESTRO_FIBER_UCONTEXT 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MOESTRO_FIBER_UCONTEXT 1
+#endif
+#endif
+
+#ifdef MOESTRO_FIBER_UCONTEXT
 #include <ucontext.h>
+#endif
 
 namespace moestro::kernels::cuda::emulated {
 
 class Fiber {
  public:
+#ifdef MOESTRO_FIBER_UCONTEXT
+  using Suspended = ucontext_t;
+#else
+  using Suspended = void*;  ///< top of its stack, where its registers lie
+#endif
+
   /// Nothing runs yet. All fibers belong to one thread.
   Fiber(void (*main)(void*), void* argument);
   ~Fiber();
@@ -26,16 +42,14 @@ class Fiber {
 
  private:
   static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
-  static void enter(unsigned high, unsigned low);
-  void loop();
-  void go_on();
+  static void enter();
+  /// `own_` begins with enter().
+  void prepare();
 
   void (*main_)(void*);
   void* argument_;
   void* stack_;
-  ucontext_t own_{};
-  [[maybe_unused]] std::jmp_buf own_jump_{};
-  [[maybe_unused]] bool entered_ = false;
+  Suspended own_{};
 };
 
 }  // namespace moestro::kernels::cuda::emulated
