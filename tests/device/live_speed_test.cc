@@ -1,5 +1,6 @@
-// Tokens a second on an emulated device that takes 1 ms for an expert: auto beside copying on demand with LRU, and
-// beside one who knows the future, by replay of the same routes. The first requests are there to be learned from.
+// Tokens a second on an emulated device that takes 1 ms for an expert, on a clock of its own: auto beside copying on
+// demand with LRU, and beside one who knows the future, by replay of the same routes. The first requests are there to
+// be learned from. What foresight itself takes is in own_time_test.cc.
 
 #include <gtest/gtest.h>
 
@@ -33,16 +34,18 @@ struct Speed {
 
 class LiveSpeed : public ::testing::TestWithParam<Setting> {
  protected:
-  DeviceBenchOptions options(const std::string& cache, const std::string& predictor) const {
+  DeviceBenchOptions options(const std::string& cache, const std::string& predictor, VirtualTime& time) const {
     return {.slots = GetParam().slots,
             .cache = cache,
             .predictor = predictor,
             .link_bytes_per_s = bytes_ * 1000 / static_cast<uint64_t>(GetParam().copy),
-            .engine = demo_engine(kExpert, true)};  // the same text each time
+            .engine = demo_engine(kExpert, true),  // the same text each time
+            .time = &time};
   }
 
   Speed live(const std::string& cache, const std::string& predictor) const {
-    DeviceBench device(demo_model(), options(cache, predictor));
+    VirtualTime time;
+    DeviceBench device(demo_model(), options(cache, predictor, time));
     Bench& bench = device.bench();
     const auto& spec = bench.engine().spec();
     Speed speed;
@@ -50,18 +53,17 @@ class LiveSpeed : public ::testing::TestWithParam<Setting> {
     speed.routes.experts = static_cast<int32_t>(spec.moe().experts);
     speed.routes.top_k = static_cast<int32_t>(spec.moe().top_k);
     bench.engine().set_route_observer([&](const engine::RoutedTokens& tokens) { record(tokens, speed.routes); });
-    SteadyClock clock;
     Nanos took{0};
     for (uint32_t request = 0; request < kRequests; ++request) {
       std::vector<TokenId> next = demo_prompt(request, kPromptTokens, spec.vocab);
       for (int i = 0; i <= kDecoded; ++i) {
         bench.add(request + 1, next).sample = true;
-        const Nanos begin = clock.now();
+        const Nanos begin = time.now();
         const auto outcome = bench.run();
         EXPECT_TRUE(outcome.is_ok() && outcome->sequences[0].status.is_ok());
         next = {outcome->sequences[0].sampled.at(0).id};
         if (request < kJudgedFrom || i == 0) continue;
-        took += clock.now() - begin;
+        took += time.now() - begin;
         speed.hits += outcome->expert_hits, speed.uses += outcome->expert_hits + outcome->expert_misses;
       }
       bench.release(request + 1);
@@ -88,19 +90,15 @@ class LiveSpeed : public ::testing::TestWithParam<Setting> {
 };
 
 TEST_P(LiveSpeed, AutoIsNeverSlowerThanOnDemand) {
-  double most = 0;
-  for (int attempt = 0; attempt < 4 && most < 0.98; ++attempt) {  // other programs' turns make either of them slow
-    const Speed on_demand = live("lru", "none"), with = live("auto", "auto");
-    const double speed_up = with.tokens_per_s / on_demand.tokens_per_s;
-    most = std::max(most, speed_up);
-    std::printf(
-        "live speed: %d of 128 slots, copy %dx: %.1f tokens/s, on demand + lru %.1f, speed-up %.2f of %.2f possible; "
-        "hits %.1f %% and %.1f %%\n",
-        GetParam().slots, GetParam().copy, with.tokens_per_s, on_demand.tokens_per_s, speed_up,
-        best_speed_up(on_demand.routes), with.hit_percent(), on_demand.hit_percent());
-    EXPECT_GE(with.hit_percent(), on_demand.hit_percent() - 2);
-  }
-  EXPECT_GE(most, 0.9) << "0.98 where nobody else uses the machine";
+  const Speed on_demand = live("lru", "none"), with = live("auto", "auto");
+  const double speed_up = with.tokens_per_s / on_demand.tokens_per_s;
+  std::printf(
+      "live speed: %d of 128 slots, copy %dx: %.1f tokens/s, on demand + lru %.1f, speed-up %.2f of %.2f possible; "
+      "hits %.1f %% and %.1f %%\n",
+      GetParam().slots, GetParam().copy, with.tokens_per_s, on_demand.tokens_per_s, speed_up,
+      best_speed_up(on_demand.routes), with.hit_percent(), on_demand.hit_percent());
+  EXPECT_GE(with.hit_percent(), on_demand.hit_percent() - 2);
+  EXPECT_GE(speed_up, 0.98);
 }
 
 INSTANTIATE_TEST_SUITE_P(Slots, LiveSpeed,

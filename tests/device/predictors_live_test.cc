@@ -1,11 +1,12 @@
-// What predictors are worth on a device that works: the demo model decodes on an emulated one where an expert, an
-// attention and a copy take 1 ms each. What replay cannot say is here too: what the gate's look-ahead finds.
+// What predictors are worth on a device: the demo model decodes on an emulated one, on a clock of its own where an
+// expert, an attention and a copy take 1 ms each. What replay cannot say is here too: what the gate's look-ahead finds.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <thread>
 
 #include "tests/device/demo_decode.h"
 
@@ -18,17 +19,19 @@ constexpr size_t kRequests = 4;
 
 struct Live {
   Decoded decoded;
-  tier::WindowHits recent;  ///< all windows of last uses that were replayed meanwhile
+  tier::WindowHits recent;  ///< of windows of last uses
 };
 
 Live live(const std::string& predictor, const std::string& cache = "lfru") {
+  VirtualTime time;
   const DeviceBenchOptions options{.slots = kSlots,
                                    .cache = cache,
                                    .predictor = predictor,
                                    .link_bytes_per_s = demo_expert_bytes() * 1000,
                                    .engine = {.experts = DType::kBF16,
                                               .dense = DType::kBF16,
-                                              .engine = {.model = "m", .kv_tokens = 4096, .compute_floor = kExpert}}};
+                                              .engine = {.model = "m", .kv_tokens = 4096, .compute_floor = kExpert}},
+                                   .time = &time};
   DeviceBench device(demo_model(), options);
   Live l;
   tier::TierFigures figures;
@@ -36,6 +39,7 @@ Live live(const std::string& predictor, const std::string& cache = "lfru") {
   for (const auto& prompt : demo_prompts(kRequests)) {
     const Status status = decode(device.bench(), id++, prompt, kTokens, l.decoded);
     EXPECT_TRUE(status.is_ok()) << status.message();
+    while (device.device().replays_uses()) std::this_thread::sleep_for(kExpert);
     device.device().take_figures(figures);
     l.recent.uses += figures.recent.uses, l.recent.hits += figures.recent.hits;
     l.recent.lru_hits += figures.recent.lru_hits, l.recent.belady_hits += figures.recent.belady_hits;
@@ -45,7 +49,7 @@ Live live(const std::string& predictor, const std::string& cache = "lfru") {
 
 TEST(PredictorsLive, ADeviceWithLruFindsWhatItsWindowsSayLruFinds) {
   const Live l = live("none", "lru");
-  ASSERT_GT(l.recent.uses, 1000u);
+  ASSERT_GT(l.recent.uses, 0u);
   std::printf("none, lru: %u of %u uses in windows found, %u by LRU on demand, %u by Belady\n", l.recent.hits,
               l.recent.uses, l.recent.lru_hits, l.recent.belady_hits);
   EXPECT_NEAR(l.recent.hits, l.recent.lru_hits, 0.01 * l.recent.uses);

@@ -60,6 +60,8 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   tier::TierCounters tier_counters() const;
   /// What it has done since the previous call.
   void take_figures(tier::TierFigures& out);
+  /// Whether figures of a window of last uses are on their way.
+  bool replays_uses() const { return recent_.replaying(); }
 
   // What a step does and will need.
 

@@ -39,6 +39,8 @@ class RecentUses {
   tier::WindowHits take();
   /// Whether a window is being filled.
   bool recording() const { return recording_; }
+  /// Whether one is being replayed, so that a result will come.
+  bool replaying() const { return turn_.load(std::memory_order_relaxed) == kReplaying; }
   /// Processor time of all finished replays.
   Nanos replays_took() const { return replays_took_; }
   /// Uses by decoding in a window.
