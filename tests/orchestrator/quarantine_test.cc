@@ -7,10 +7,10 @@
 namespace moestro::orchestrator {
 namespace {
 
-constexpr WorkerLimits kWorker{
+constexpr WorkerLimits kSuspect{
     .kv_blocks = 1000, .kv_block_tokens = 4, .context_max = 400, .step_tokens_max = 64, .step_sequences_max = 16};
 
-SchedulerOptions options() {
+SchedulerOptions quarantining() {
   SchedulerOptions o;
   o.step_tokens = 48;
   o.eos_ids = {kEos};
@@ -25,8 +25,8 @@ SequenceRequest own_request(uint64_t id, size_t prompt, int64_t tokens) {
 }
 
 TEST(Quarantine, ADeadlyRequestTakesTwoWorkersAndNobodyElse) {
-  VirtualCluster cluster(options());
-  for (int w = 0; w < 3; ++w) cluster.join(kWorker);
+  VirtualCluster cluster(quarantining());
+  for (int w = 0; w < 3; ++w) cluster.join(kSuspect);
   cluster.deadly = {7};
   for (uint64_t id = 1; id <= 30; ++id) cluster.submit(own_request(id, 20, 30));
   cluster.run();
@@ -39,8 +39,8 @@ TEST(Quarantine, ADeadlyRequestTakesTwoWorkersAndNobodyElse) {
 }
 
 TEST(Quarantine, AmidAStreamToo) {
-  VirtualCluster cluster(options());
-  cluster.join(kWorker);
+  VirtualCluster cluster(quarantining());
+  cluster.join(kSuspect);
   for (uint64_t id = 1; id <= 12; ++id) cluster.submit(own_request(id, 20, 60));
   cluster.run(std::chrono::milliseconds(60));
   ASSERT_GT(cluster.told()[5].sampled.size(), 3u) << "it has run well so far";
@@ -51,8 +51,8 @@ TEST(Quarantine, AmidAStreamToo) {
 }
 
 TEST(Quarantine, TwoDeadlyOnesInOneBatchTakeThreeAtMost) {
-  VirtualCluster cluster(options());
-  cluster.join(kWorker);
+  VirtualCluster cluster(quarantining());
+  cluster.join(kSuspect);
   cluster.deadly = {3, 8};
   for (uint64_t id = 1; id <= 12; ++id) cluster.submit(own_request(id, 5, 10));
   cluster.run();
@@ -61,8 +61,8 @@ TEST(Quarantine, TwoDeadlyOnesInOneBatchTakeThreeAtMost) {
 }
 
 TEST(Quarantine, TheOtherChoicesOfARequestGoWithIt) {
-  VirtualCluster cluster(options());
-  cluster.join(kWorker);
+  VirtualCluster cluster(quarantining());
+  cluster.join(kSuspect);
   for (uint64_t id = 1; id <= 4; ++id) {
     SequenceRequest r = own_request(1, 20, 10);
     r.id = SequenceId{id};
@@ -78,8 +78,8 @@ TEST(Quarantine, TheOtherChoicesOfARequestGoWithIt) {
 }
 
 TEST(Quarantine, WhoGetsFurtherIsNoSuspectAnyMore) {
-  VirtualCluster cluster(options());
-  cluster.join(kWorker);
+  VirtualCluster cluster(quarantining());
+  cluster.join(kSuspect);
   for (uint64_t id = 1; id <= 10; ++id) cluster.submit(own_request(id, 30, 80));
   // Workers die again and again, of nothing that was asked of them; in between each sequence gets on a little.
   for (int death = 1; death <= 6; ++death)
@@ -90,8 +90,8 @@ TEST(Quarantine, WhoGetsFurtherIsNoSuspectAnyMore) {
 }
 
 TEST(Quarantine, SuspectsDoNotHoldUpOthers) {
-  VirtualCluster cluster(options());
-  cluster.join(kWorker);
+  VirtualCluster cluster(quarantining());
+  cluster.join(kSuspect);
   for (uint64_t id = 1; id <= 8; ++id) cluster.submit(own_request(id, 100, 150));
   cluster.at(std::chrono::milliseconds(300), [&] { cluster.kill(cluster.workers().front()); });  // all are in flight
   cluster.at(std::chrono::milliseconds(810), [&] { cluster.submit(own_request(100, 4, 4)); });
@@ -103,8 +103,8 @@ TEST(Quarantine, SuspectsDoNotHoldUpOthers) {
 }
 
 TEST(Quarantine, AWorkerThatComesBackIsUsed) {
-  VirtualCluster cluster(options());
-  for (int w = 0; w < 2; ++w) cluster.join(kWorker);
+  VirtualCluster cluster(quarantining());
+  for (int w = 0; w < 2; ++w) cluster.join(kSuspect);
   cluster.back_after = std::chrono::milliseconds(100);
   cluster.kill(cluster.workers().front());
   for (uint64_t id = 1; id <= 40; ++id) cluster.submit(own_request(id, 40, 40));

@@ -12,14 +12,14 @@
 namespace moestro::prediction {
 namespace {
 
-constexpr PredictorShape kShape{6, 8, 2};
+constexpr PredictorShape kMixedShape{6, 8, 2};
 
 /// Tokens that half repeat what the token before chose, half draw from the request's domain.
 class Source {
  public:
   explicit Source(uint64_t seed) : random_(seed) {}
   Token next(uint32_t domain) {
-    Token token(static_cast<size_t>(kShape.layers));
+    Token token(static_cast<size_t>(kMixedShape.layers));
     for (size_t layer = 0; layer < token.size(); ++layer) {
       if (!last_.empty() && random_() % 2 == 0) {
         token[layer] = last_[layer];
@@ -40,9 +40,9 @@ class Source {
 };
 
 PredictionScore judge(const std::string& name, uint64_t sequences_at_once = 1) {
-  auto made = make_predictor(name, {.shape = kShape});
+  auto made = make_predictor(name, {.shape = kMixedShape});
   EXPECT_TRUE(made.is_ok());
-  ObservedPredictor observed(kShape, std::move(*made));
+  ObservedPredictor observed(kMixedShape, std::move(*made));
   std::vector<Source> sources;
   for (uint64_t i = 0; i < sequences_at_once; ++i) sources.emplace_back(5 + i);
   for (uint64_t request = 0; request < 40; ++request) {
@@ -54,7 +54,7 @@ PredictionScore judge(const std::string& name, uint64_t sequences_at_once = 1) {
       std::vector<std::pair<uint64_t, Token>> tokens;
       for (uint64_t i = 0; i < sequences_at_once; ++i)
         tokens.emplace_back(request * 100 + i, sources[i].next(static_cast<uint32_t>(request * 3 + i)));
-      decode(observed, kShape, tokens);
+      decode(observed, kMixedShape, tokens);
     }
     for (uint64_t i = 0; i < sequences_at_once; ++i) observed.end_sequence(request * 100 + i), sources[i].forget();
   }
@@ -75,27 +75,28 @@ TEST(MixedPredictor, IsCalibratedForBatchesToo) {
 }
 
 TEST(MixedPredictor, ForecastsAreProbabilitiesFromTheFirstTokenOn) {
-  auto made = make_predictor("auto", {.shape = kShape});
+  auto made = make_predictor("auto", {.shape = kMixedShape});
   ASSERT_TRUE(made.is_ok());
   Source source(3);
   for (uint64_t request = 0; request < 5; ++request)
     for (int token = 0; token < 5; ++token)
-      decode(**made, kShape, {{request, source.next(1)}, {100 + request, source.next(4)}},
+      decode(**made, kMixedShape, {{request, source.next(1)}, {100 + request, source.next(4)}},
              [](int32_t, const Forecast& f) {
-               for (int32_t layer = 0; layer < kShape.layers; ++layer)
+               for (int32_t layer = 0; layer < kMixedShape.layers; ++layer)
                  for (const float p : f.row(layer)) EXPECT_TRUE(p >= 0 && p <= 1);
              });
 }
 
 TEST(MixedPredictor, AChangeOfDomainIsLearnedWithinFifteenRequests) {
-  auto made = make_predictor("auto", {.shape = kShape});
+  auto made = make_predictor("auto", {.shape = kMixedShape});
   ASSERT_TRUE(made.is_ok());
-  ObservedPredictor observed(kShape, std::move(*made));
+  ObservedPredictor observed(kMixedShape, std::move(*made));
   Source source(11);
   std::vector<double> recall;
   for (uint64_t request = 0; request < 80; ++request) {
     observed.reset_scores();
-    for (int token = 0; token < 20; ++token) decode(observed, kShape, {{request, source.next(request < 40 ? 0 : 2)}});
+    for (int token = 0; token < 20; ++token)
+      decode(observed, kMixedShape, {{request, source.next(request < 40 ? 0 : 2)}});
     observed.end_sequence(request);
     source.forget();
     recall.push_back(observed.total().recall());
@@ -112,20 +113,20 @@ TEST(MixedPredictor, AChangeOfDomainIsLearnedWithinFifteenRequests) {
 }
 
 TEST(MixedPredictor, AGateThatIsRightIsBelieved) {
-  auto made = make_predictor("request+gate", {.shape = kShape});
+  auto made = make_predictor("request+gate", {.shape = kMixedShape});
   ASSERT_TRUE(made.is_ok());
   EXPECT_EQ((*made)->gate_lookahead(), 2);
-  ObservedPredictor observed(kShape, std::move(*made));
+  ObservedPredictor observed(kMixedShape, std::move(*made));
   Source source(7);
-  Forecast forecast(kShape.layers, kShape.experts);
+  Forecast forecast(kMixedShape.layers, kMixedShape.experts);
   for (int i = 0; i < 300; ++i) {
     if (i == 200) observed.reset_scores();
     const Token token = source.next(2);
     observed.begin_iteration(std::vector<IterationSequence>{{1, true, 1}});
-    for (int32_t layer = 0; layer < kShape.layers; ++layer) {
+    for (int32_t layer = 0; layer < kMixedShape.layers; ++layer) {
       const auto counts = counts_of(layer, token[static_cast<size_t>(layer)]);
       observed.routed(layer, std::vector<SequenceRoutes>{{1, counts}});
-      if (layer + 1 < kShape.layers) {
+      if (layer + 1 < kMixedShape.layers) {
         std::vector<float> guess(8, 0.15F);
         for (const uint32_t e : token[static_cast<size_t>(layer) + 1]) guess[e] = 0.85F;
         observed.guessed(layer, std::vector<GateGuess>{{layer + 1, guess}});
@@ -135,7 +136,7 @@ TEST(MixedPredictor, AGateThatIsRightIsBelieved) {
     observed.end_iteration();
   }
   // What comes after the last layer is the next token's: no router can be asked for it.
-  for (int32_t layer = 1; layer < kShape.layers; ++layer) {
+  for (int32_t layer = 1; layer < kMixedShape.layers; ++layer) {
     EXPECT_GT(observed.score(layer).precision(), 0.98) << layer;
     EXPECT_GT(observed.score(layer).recall(), 0.98) << layer;
   }

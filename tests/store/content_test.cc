@@ -17,8 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-ContentHash hash(uint64_t n) { return {n, 7}; }
-ContentKey key(uint64_t n) { return {hash(n), 4096, 1}; }
+ContentKey key(uint64_t n) { return {hash_of(n), 4096, 1}; }
 
 TEST(ContentIndex, TheFirstKeepsAndTheOthersAreItsAliases) {
   ContentIndex index;
@@ -39,12 +38,12 @@ TEST(ContentIndex, TheFirstKeepsAndTheOthersAreItsAliases) {
 TEST(ContentIndex, EqualHashesOfOtherLengthOrFormatAreNotEqual) {
   ContentIndex index;
   index.resize(4);
-  EXPECT_FALSE(index.learn(0, {hash(1), 4096, 1}));
-  EXPECT_FALSE(index.learn(1, {hash(1), 8192, 1}));
-  EXPECT_FALSE(index.learn(2, {hash(1), 4096, 2}));
+  EXPECT_FALSE(index.learn(0, {hash_of(1), 4096, 1}));
+  EXPECT_FALSE(index.learn(1, {hash_of(1), 8192, 1}));
+  EXPECT_FALSE(index.learn(2, {hash_of(1), 4096, 2}));
   EXPECT_FALSE(index.learn(3, {{}, 4096, 1})) << "not known";
-  EXPECT_FALSE(index.contradicts(0, {hash(1), 4096, 1}));
-  EXPECT_TRUE(index.contradicts(0, {hash(2), 4096, 1}));
+  EXPECT_FALSE(index.contradicts(0, {hash_of(1), 4096, 1}));
+  EXPECT_TRUE(index.contradicts(0, {hash_of(2), 4096, 1}));
   EXPECT_NE(blob_format(1, 2, true), blob_format(1, 2, false));
 }
 
@@ -90,23 +89,23 @@ class SharedContent : public ::testing::Test {
 
 TEST_F(SharedContent, TheSecondCopyGivesItsRangeBackAndPointsToTheFirst) {
   make(4, 4);
-  bring(0, 0, hash(1));
-  EXPECT_THAT(bring(1, 2, hash(1)), ElementsAre(std::pair(1u, 2u))) << "who waited is told";
+  bring(0, 0, hash_of(1));
+  EXPECT_THAT(bring(1, 2, hash_of(1)), ElementsAre(std::pair(1u, 2u))) << "who waited is told";
   EXPECT_EQ(machine_->used_bytes(), 4096u);
   EXPECT_EQ(shared_.state(2), Residency::kAlias);
   EXPECT_EQ(shared_.aliases[2], 1u);
   EXPECT_EQ(machine_->resolve(2), 0u);
-  EXPECT_THAT(bring(1, 2, hash(1)), ElementsAre(std::pair(1u, 0u)))
+  EXPECT_THAT(bring(1, 2, hash_of(1)), ElementsAre(std::pair(1u, 0u)))
       << "asked for again: told of the first, nothing is read";
   EXPECT_EQ(machine_->counters().loads, 2u);
 }
 
 TEST_F(SharedContent, ACopyThatArrivesWhenTheFirstIsGoneIsHandedOver) {
   make(4, 2);
-  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  bring(0, 0, hash_of(1)), bring(0, 1, hash_of(2)), bring(0, 3, hash_of(3));
   ASSERT_EQ(shared_.state(0), Residency::kAbsent) << "evicted";
   shared_.pins[1].insert(2);  // the intent of the worker that asks
-  bring(1, 2, hash(1));
+  bring(1, 2, hash_of(1));
   EXPECT_EQ(shared_.state(0), Residency::kResident);
   EXPECT_EQ(shared_.state(2), Residency::kAlias);
   EXPECT_EQ(machine_->used_bytes(), 2 * 4096u) << "one copy, not read twice";
@@ -114,64 +113,65 @@ TEST_F(SharedContent, ACopyThatArrivesWhenTheFirstIsGoneIsHandedOver) {
 
 TEST_F(SharedContent, WhoeverWaitsForTheFirstIsToldToo) {
   make(4, 2);
-  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  bring(0, 0, hash_of(1)), bring(0, 1, hash_of(2)), bring(0, 3, hash_of(3));
   shared_.pins[0].insert(1);
   const Actions second = machine_->fetch(1, {}, {2});
   machine_->fetch(0, {}, {0});  // waits for room behind it
   shared_.pins[0].insert(0);
-  EXPECT_THAT(end(second, hash(1)), ::testing::UnorderedElementsAre(std::pair(0u, 0u), std::pair(1u, 2u)));
+  EXPECT_THAT(end(second, hash_of(1)), ::testing::UnorderedElementsAre(std::pair(0u, 0u), std::pair(1u, 2u)));
 }
 
 TEST_F(SharedContent, ABadPackIsPassedOverForOneThatHasTheSameBytes) {
   make(4, 2);
-  bring(0, 0, hash(1)), bring(0, 2, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  bring(0, 0, hash_of(1)), bring(0, 2, hash_of(1)), bring(0, 1, hash_of(2)), bring(0, 3, hash_of(3));
   ASSERT_EQ(shared_.state(0), Residency::kAbsent);
   read_from_.clear();
   bad_sources_ = {0};
-  EXPECT_THAT(bring(0, 0, hash(1)), ElementsAre(std::pair(0u, 0u)));
+  EXPECT_THAT(bring(0, 0, hash_of(1)), ElementsAre(std::pair(0u, 0u)));
   EXPECT_THAT(read_from_, ElementsAre(0, 2));
   EXPECT_EQ(machine_->counters().reads_elsewhere, 1u);
-  bring(0, 1, hash(2)), bring(0, 3, hash(3)), bring(0, 2, hash(1));
+  bring(0, 1, hash_of(2)), bring(0, 3, hash_of(3)), bring(0, 2, hash_of(1));
   EXPECT_EQ(read_from_.back(), 2u) << "what served last is asked first";
-  bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  bring(0, 1, hash_of(2)), bring(0, 3, hash_of(3));
   bad_sources_ = {0, 2};
-  bring(0, 0, hash(1));
+  bring(0, 0, hash_of(1));
   EXPECT_EQ(shared_.state(0), Residency::kBad);
   EXPECT_EQ(machine_->failure(0).message(), "no such drive");
 }
 
 TEST_F(SharedContent, BytesThatAreNotThoseOfBeforeAreRefused) {
   make(4, 2);
-  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
-  bring(0, 0, hash(9));
+  bring(0, 0, hash_of(1)), bring(0, 1, hash_of(2)), bring(0, 3, hash_of(3));
+  bring(0, 0, hash_of(9));
   EXPECT_EQ(shared_.state(0), Residency::kBad);
   EXPECT_EQ(machine_->failure(0).code(), Code::kCorrupt);
 }
 
 TEST_F(SharedContent, ACopyFromAnotherPackMendsABadOne) {
   make(4, 2);
-  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  bring(0, 0, hash_of(1)), bring(0, 1, hash_of(2)), bring(0, 3, hash_of(3));
   bad_sources_ = {0};
-  bring(0, 0, hash(1));
+  bring(0, 0, hash_of(1));
   ASSERT_EQ(shared_.state(0), Residency::kBad);
-  bring(0, 2, hash(1));
+  bring(0, 2, hash_of(1));
   EXPECT_EQ(shared_.state(0), Residency::kResident);
-  EXPECT_THAT(bring(0, 0, hash(1)), ElementsAre(std::pair(0u, 0u)));
+  EXPECT_THAT(bring(0, 0, hash_of(1)), ElementsAre(std::pair(0u, 0u)));
 }
 
 /// Blobs of equal checksums in their manifests.
 TEST_F(SharedContent, WhatIsKnownFromAnotherPackIsNotReadAgain) {
   make(6, 4, [](uint32_t entry) { return ContentHash{entry % 3 + 1, 0}; });
-  bring(0, 0, hash(1)), bring(0, 1, hash(2));
+  bring(0, 0, hash_of(1)), bring(0, 1, hash_of(2));
   read_from_.clear();
-  EXPECT_THAT(bring(1, 3, hash(1)), ElementsAre(std::pair(1u, 3u))) << "who asks is told to look, and finds the alias";
+  EXPECT_THAT(bring(1, 3, hash_of(1)), ElementsAre(std::pair(1u, 3u)))
+      << "who asks is told to look, and finds the alias";
   EXPECT_EQ(shared_.state(3), Residency::kAlias);
   EXPECT_EQ(shared_.aliases[3], 1u);
   for (const Action& action : machine_->share_known(3, 3)) EXPECT_NE(action.kind, Action::Kind::kRead);
   EXPECT_EQ(shared_.aliases[4], 2u);
   EXPECT_EQ(shared_.state(5), Residency::kAbsent) << "nobody has read what equals it";
   EXPECT_THAT(read_from_, IsEmpty());
-  bring(1, 5, hash(3)), bring(1, 2, hash(3));
+  bring(1, 5, hash_of(3)), bring(1, 2, hash_of(3));
   EXPECT_THAT(read_from_, ElementsAre(5)) << "either pack may be the first";
   EXPECT_EQ(shared_.aliases[2], 6u);
   EXPECT_EQ(machine_->used_bytes(), 3 * 4096u);
@@ -179,24 +179,24 @@ TEST_F(SharedContent, WhatIsKnownFromAnotherPackIsNotReadAgain) {
 
 TEST_F(SharedContent, ABadCopyStandsForNobodyUnread) {
   make(6, 2, [](uint32_t entry) { return ContentHash{entry % 3 + 1, 0}; });
-  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 2, hash(3));
+  bring(0, 0, hash_of(1)), bring(0, 1, hash_of(2)), bring(0, 2, hash_of(3));
   ASSERT_EQ(shared_.state(0), Residency::kAbsent) << "evicted";
   bad_sources_ = {0};
-  bring(0, 0, hash(1));
+  bring(0, 0, hash_of(1));
   ASSERT_EQ(shared_.state(0), Residency::kBad);
   read_from_.clear();
-  bring(1, 3, hash(1));
+  bring(1, 3, hash_of(1));
   EXPECT_THAT(read_from_, ElementsAre(3));
   EXPECT_EQ(shared_.state(0), Residency::kResident) << "mended by the copy";
 }
 
 TEST_F(SharedContent, AForgottenEntrysClaimIsNobodysAnyMore) {
   make(4, 4, [](uint32_t entry) { return ContentHash{entry % 2 + 1, 0}; });
-  bring(0, 0, hash(1));
+  bring(0, 0, hash_of(1));
   machine_->remove_entries(0, 1);
   ASSERT_TRUE(machine_->entries_free(0, 1));
   EXPECT_THAT(machine_->share_known(0, 4), IsEmpty());
-  bring(0, 2, hash(1));
+  bring(0, 2, hash_of(1));
   EXPECT_EQ(shared_.state(2), Residency::kResident);
 }
 
@@ -208,10 +208,10 @@ TEST_F(SharedContent, AStoreThatDiesWhileHandingOverIsFollowedByOneThatAdopts) {
   for (int writes = 1; !through; ++writes) {
     shared_ = {};
     make(4, 2);
-    bring(0, 2, hash(5));
+    bring(0, 2, hash_of(5));
     machine_->remove_entries(2, 1);
     ASSERT_TRUE(machine_->add_entries(2, {{.length = 4096, .format = 1}}));
-    bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+    bring(0, 0, hash_of(1)), bring(0, 1, hash_of(2)), bring(0, 3, hash_of(3));
     ASSERT_EQ(shared_.state(0), Residency::kAbsent);
     shared_.pins[1] = {2};
     const Actions reading = machine_->fetch(1, {}, {2});
@@ -219,7 +219,7 @@ TEST_F(SharedContent, AStoreThatDiesWhileHandingOverIsFollowedByOneThatAdopts) {
       if (--left == 0) throw Killed{};
     };
     try {
-      machine_->read_done(2, reading.back().load, Status::ok(), hash(1));
+      machine_->read_done(2, reading.back().load, Status::ok(), hash_of(1));
       through = true;
     } catch (const Killed&) {
     }
@@ -239,7 +239,7 @@ TEST_F(SharedContent, AStoreThatDiesWhileHandingOverIsFollowedByOneThatAdopts) {
 TEST_F(SharedContent, AnAliasThatItsOwnManifestContradictsIsNotAdopted) {
   const auto claim = [](uint32_t entry) { return ContentHash{entry % 3 + 1, 0}; };
   make(6, 4, claim);
-  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(1));
+  bring(0, 0, hash_of(1)), bring(0, 1, hash_of(2)), bring(0, 3, hash_of(1));
   ASSERT_EQ(shared_.aliases[3], 1u);
   for (const uint32_t alias : {1U, 2U}) {
     std::vector<StoreMachine::Former> former;
@@ -265,7 +265,7 @@ TEST_F(SharedContent, RandomHistoriesKeepOneCopyOfEach) {
            return ContentHash{entry % 7 + 1, 0};
          })
                        : nullptr);
-    const auto content = [](uint32_t entry) { return hash(entry % 7); };
+    const auto content = [](uint32_t entry) { return hash_of(entry % 7); };
     std::vector<Action> reads;
     const auto take = [&](const Actions& actions) {
       for (const Action& action : actions)

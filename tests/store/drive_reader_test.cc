@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using std::chrono::milliseconds;
-constexpr uint32_t kPage = 4096, kSlice = 2 * kPage;
+constexpr uint32_t kBlock = 4096, kSlice = 2 * kBlock;
 
 std::string file_of(size_t bytes) {
   std::string file(bytes, ' ');
@@ -58,7 +58,7 @@ Fault at_offsets(Faults faults) {
 
 /// Loads five slices and a shorter one with these faults.
 Outcome load_with(Fault fault, uint32_t chunk_bytes = kSlice, size_t file_bytes = SIZE_MAX) {
-  const std::string file = file_of(5 * kSlice + kPage + 100);
+  const std::string file = file_of(5 * kSlice + kBlock + 100);
   std::vector<std::byte> memory(7 * kSlice);
   auto reader =
       std::make_unique<FaultyReader>(std::make_unique<MemoryReader>(file.substr(0, file_bytes), 3), std::move(fault));
@@ -85,7 +85,7 @@ TEST_P(DriveReaderChunks, ReadsAllSlices) {
   EXPECT_TRUE(loaded.status) << loaded.status.message();
   EXPECT_TRUE(loaded.same);
   EXPECT_EQ(loaded.counters.retries, 0u);
-  const uint64_t chunk = GetParam(), bytes = 5 * kSlice + kPage + 100;
+  const uint64_t chunk = GetParam(), bytes = 5 * kSlice + kBlock + 100;
   if (chunk >= kSlice) EXPECT_EQ(loaded.counters.reads, (bytes + chunk - 1) / chunk);
 }
 
@@ -101,7 +101,7 @@ TEST_P(DriveReaderChunks, RandomFaultsAreMadeGoodOrNamed) {
   EXPECT_GT(good, 150);
 }
 
-INSTANTIATE_TEST_SUITE_P(Chunks, DriveReaderChunks, ::testing::Values(kPage, kSlice, 3 * kSlice, 64 * kSlice));
+INSTANTIATE_TEST_SUITE_P(Chunks, DriveReaderChunks, ::testing::Values(kBlock, kSlice, 3 * kSlice, 64 * kSlice));
 
 TEST(DriveReader, ShortReadsInterruptionsAndPassingErrorsAreMadeGood) {
   const Outcome loaded = load_with(at_offsets({{0, 4096},

@@ -15,9 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-constexpr uint64_t kPage = 4096;
 
-ContentHash hash(uint64_t n) { return {n, 7}; }
 
 /// Entries 0 (dense, 2 pages) and 1..3 (experts of a page) from the start; 16 in the table.
 class EntryRanges : public ::testing::Test {
@@ -56,8 +54,8 @@ TEST_F(EntryRanges, EntriesThatAreServedAgainBeginWithoutTheContentOfBefore) {
   make(10);
   ASSERT_TRUE(machine_->add_entries(4, pack()));
   ASSERT_TRUE(machine_->attach(1, kPage, "b"));
-  bring(1, 5, hash(5));
-  ASSERT_EQ(shared_.contents[5], hash(5));
+  bring(1, 5, hash_of(5));
+  ASSERT_EQ(shared_.contents[5], hash_of(5));
   end(machine_->gone(1), {});
   end(machine_->remove_entries(4, 4), {});
   ASSERT_TRUE(machine_->add_entries(4, pack()));
@@ -66,15 +64,15 @@ TEST_F(EntryRanges, EntriesThatAreServedAgainBeginWithoutTheContentOfBefore) {
 
 TEST_F(EntryRanges, AddedPacksDenseWeightsEvictExpertsAndStay) {
   make(6);
-  for (uint32_t expert : {1, 2, 3}) bring(0, expert, hash(expert));
+  for (uint32_t expert : {1, 2, 3}) bring(0, expert, hash_of(expert));
   ASSERT_TRUE(machine_->add_entries(4, pack()));
   EXPECT_EQ(shared_.lengths[4], 2 * kPage);
   EXPECT_EQ(shared_.shares[0], 2 * kPage) << "of 6 pages, 4 are dense weights now";
   ASSERT_TRUE(machine_->attach(1, kPage, "b"));
-  bring(1, 4, hash(40));
+  bring(1, 4, hash_of(40));
   EXPECT_EQ(shared_.state(4), Residency::kResident);
   for (int round = 0; round < 3; ++round)
-    for (uint32_t expert : {1, 2, 3, 5, 6, 7}) bring(round % 2, expert, hash(expert));
+    for (uint32_t expert : {1, 2, 3, 5, 6, 7}) bring(round % 2, expert, hash_of(expert));
   EXPECT_EQ(shared_.state(4), Residency::kResident) << "never evicted";
 }
 
@@ -92,14 +90,14 @@ TEST_F(EntryRanges, RemovedEntriesGiveBackAllTheyHadAndAreUsedAgain) {
   make(10);
   ASSERT_TRUE(machine_->add_entries(4, pack()));
   const uint64_t empty = machine_->used_bytes(), share = shared_.shares[0];
-  for (uint32_t entry : {4, 5, 6, 7}) bring(0, entry, hash(entry));
+  for (uint32_t entry : {4, 5, 6, 7}) bring(0, entry, hash_of(entry));
   const uint64_t word = shared_.words[5];
   machine_->remove_entries(4, 4);
   EXPECT_TRUE(machine_->entries_free(4, 4));
   EXPECT_EQ(machine_->used_bytes(), empty);
   EXPECT_EQ(shared_.shares[0], share + 2 * kPage) << "its dense weights' room is for experts again";
   ASSERT_TRUE(machine_->add_entries(4, pack()));
-  bring(0, 5, hash(50));
+  bring(0, 5, hash_of(50));
   EXPECT_EQ(shared_.state(5), Residency::kResident);
   EXPECT_GT(ResidencyWord::generation(shared_.words[5]), ResidencyWord::generation(word))
       << "not to be taken for the one before";
@@ -108,7 +106,7 @@ TEST_F(EntryRanges, RemovedEntriesGiveBackAllTheyHadAndAreUsedAgain) {
 TEST_F(EntryRanges, WhatIsBeingReadOrPinnedIsWaitedFor) {
   make(10);
   ASSERT_TRUE(machine_->add_entries(4, pack()));
-  bring(0, 5, hash(5));
+  bring(0, 5, hash_of(5));
   shared_.pins[3].insert(5);
   const Actions reading = machine_->fetch(0, {}, {6});
   machine_->cancel(0);
@@ -116,7 +114,7 @@ TEST_F(EntryRanges, WhatIsBeingReadOrPinnedIsWaitedFor) {
   EXPECT_TRUE(machine_->sweeping());
   EXPECT_FALSE(machine_->entries_free(4, 4));
   EXPECT_EQ(shared_.state(5), Residency::kResident) << "pinned";
-  end(reading, hash(6));
+  end(reading, hash_of(6));
   EXPECT_FALSE(machine_->entries_free(4, 4));
   shared_.pins.clear();
   machine_->poll();
@@ -127,20 +125,20 @@ TEST_F(EntryRanges, WhatIsBeingReadOrPinnedIsWaitedFor) {
 TEST_F(EntryRanges, AFirstEntryStaysForItsAliasesAndIsReadFromTheirPack) {
   make(10);
   ASSERT_TRUE(machine_->add_entries(4, pack()));
-  bring(0, 1, hash(1)), bring(0, 5, hash(1));
-  bring(0, 0, hash(9)), bring(0, 4, hash(9));  // dense weights too
+  bring(0, 1, hash_of(1)), bring(0, 5, hash_of(1));
+  bring(0, 0, hash_of(9)), bring(0, 4, hash_of(9));  // dense weights too
   machine_->remove_entries(0, 4);
   EXPECT_FALSE(machine_->entries_free(0, 4));
   EXPECT_EQ(machine_->resolve(5), 1u);
   EXPECT_EQ(shared_.state(1), Residency::kResident);
   EXPECT_EQ(shared_.state(0), Residency::kResident);
   for (uint32_t round = 0; round < 2; ++round)
-    for (uint32_t entry : {6, 7}) bring(0, entry, hash(entry));
+    for (uint32_t entry : {6, 7}) bring(0, entry, hash_of(entry));
   ASSERT_TRUE(machine_->add_entries(8, std::vector<MachineBlob>(6, {false, kPage, 2})));
-  for (uint32_t entry = 8; entry < 14; ++entry) bring(0, entry, hash(entry));
+  for (uint32_t entry = 8; entry < 14; ++entry) bring(0, entry, hash_of(entry));
   ASSERT_EQ(shared_.state(1), Residency::kAbsent) << "evicted";
   sources_.clear();
-  bring(0, 5, hash(1));
+  bring(0, 5, hash_of(1));
   EXPECT_THAT(sources_, ElementsAre(5)) << "the pack that is left";
   EXPECT_EQ(shared_.state(1), Residency::kResident);
   machine_->remove_entries(4, 4);
@@ -157,14 +155,14 @@ TEST_F(EntryRanges, WhatAWarmStartStillWantsOfAPackIsForgottenWithIt) {
   EXPECT_TRUE(machine_->entries_free(4, 4));
   EXPECT_EQ(machine_->queued(), 0u);
   sources_.clear();
-  end(reading, hash(1));
+  end(reading, hash_of(1));
   EXPECT_THAT(sources_, ElementsAre(1)) << "nothing of a pack that is gone";
 }
 
 TEST_F(EntryRanges, APackThatIsBeingReadForAnotherIsNotFree) {
   make(10);
   ASSERT_TRUE(machine_->add_entries(4, pack()));
-  bring(0, 1, hash(1)), bring(0, 5, hash(1));
+  bring(0, 1, hash_of(1)), bring(0, 5, hash_of(1));
   const Actions actions = machine_->found_wrong(1);
   ASSERT_EQ(actions.size(), 1u);
   const Actions elsewhere = machine_->read_done(1, actions.at(0).load, io_error("its file is gone"), {});
@@ -172,7 +170,7 @@ TEST_F(EntryRanges, APackThatIsBeingReadForAnotherIsNotFree) {
   machine_->remove_entries(4, 4);
   EXPECT_EQ(machine_->resolve(5), 5u) << "forgotten";
   EXPECT_FALSE(machine_->entries_free(4, 4)) << "its file is being read";
-  end(elsewhere, hash(1));
+  end(elsewhere, hash_of(1));
   EXPECT_TRUE(machine_->entries_free(4, 4));
   EXPECT_EQ(shared_.state(1), Residency::kResident);
 }
@@ -184,7 +182,7 @@ TEST_F(EntryRanges, MendedEntriesAreReadAgain) {
   ASSERT_EQ(shared_.state(2), Residency::kBad);
   machine_->mend_entries(0, 4);
   EXPECT_EQ(shared_.state(2), Residency::kAbsent);
-  bring(0, 2, hash(2));
+  bring(0, 2, hash_of(2));
   EXPECT_EQ(shared_.state(2), Residency::kResident);
 }
 
@@ -198,7 +196,7 @@ TEST_F(EntryRanges, RandomHistoriesLeakNothing) {
     const uint64_t at_start = machine_->used_bytes();
     enum { kServed, kGoing, kFree };
     std::array<int, 4> ranges{kServed, kFree, kFree, kFree};
-    const auto content = [](uint32_t entry) { return hash(entry % 4 == 0 ? 100 + entry % 8 : entry % 5); };
+    const auto content = [](uint32_t entry) { return hash_of(entry % 4 == 0 ? 100 + entry % 8 : entry % 5); };
     std::vector<Action> reads;
     const auto take = [&](const Actions& actions) {
       for (const Action& action : actions)

@@ -14,7 +14,6 @@ namespace moestro::store {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kLong{20000};
 
 testing::CheckpointOptions large(float shift) {
   testing::CheckpointOptions options{.hidden = 512, .ffn = 1024, .experts = 8};

@@ -12,7 +12,6 @@
 namespace moestro::store {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 
 class Eviction : public ::testing::Test {
  protected:

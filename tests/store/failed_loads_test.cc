@@ -13,7 +13,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-constexpr uint64_t kPage = 4096;
 constexpr uint32_t kLost = 1;
 
 /// Experts of one page, of which two fit. Worker 0 is stopped and has kLost leased; worker 1 wants things.

@@ -14,6 +14,12 @@
 
 namespace moestro::store {
 
+inline constexpr uint64_t kPage = 4096;
+inline constexpr uint64_t kExpertBytes = kPage;  ///< bytes of an expert, where all are equal
+
+/// Of the bytes that a test calls `n`.
+inline ContentHash hash_of(uint64_t n) { return {n, 7}; }
+
 class FakeSharedState final : public SharedState {
  public:
   void resize(size_t entries) {

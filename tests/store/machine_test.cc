@@ -14,16 +14,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-constexpr uint64_t kExpert = 4096;
 
 /// One dense blob (entry 0) and `experts` experts of one page; room for `slots` of them.
 class MachineTest : public ::testing::Test {
  protected:
   void make(uint32_t experts, uint32_t slots, bool poison = false) {
     std::vector<MachineBlob> blobs{{true, 8192}};
-    for (uint32_t i = 0; i < experts; ++i) blobs.push_back({false, kExpert});
+    for (uint32_t i = 0; i < experts; ++i) blobs.push_back({false, kExpertBytes});
     shared_.resize(blobs.size());
-    auto made = StoreMachine::create({8192 + slots * kExpert, 2 * kExpert, poison}, blobs,
+    auto made = StoreMachine::create({8192 + slots * kExpertBytes, 2 * kExpertBytes, poison}, blobs,
                                      std::make_unique<policy::LruPolicy>(), shared_);
     ASSERT_TRUE(made) << made.status().message();
     machine_ = std::move(*made);
@@ -61,21 +60,21 @@ TEST_F(MachineTest, ArenaTooSmallIsRefusedWithTheNumbers) {
 
 TEST_F(MachineTest, WorkersWhoseReservesDoNotFitAreRefused) {
   make(8, 2);
-  EXPECT_TRUE(machine_->attach(0, kExpert, "a"));
-  EXPECT_EQ(shared_.shares[0], 2 * kExpert);
-  EXPECT_TRUE(machine_->attach(1, kExpert, "b"));
-  EXPECT_EQ(shared_.shares[0], kExpert);
-  const Status third = machine_->attach(2, kExpert, "c");
+  EXPECT_TRUE(machine_->attach(0, kExpertBytes, "a"));
+  EXPECT_EQ(shared_.shares[0], 2 * kExpertBytes);
+  EXPECT_TRUE(machine_->attach(1, kExpertBytes, "b"));
+  EXPECT_EQ(shared_.shares[0], kExpertBytes);
+  const Status third = machine_->attach(2, kExpertBytes, "c");
   EXPECT_EQ(third.code(), Code::kExhausted);
   EXPECT_THAT(third.message(), HasSubstr("worker 'c'"));
   machine_->gone(0);
-  EXPECT_TRUE(machine_->attach(2, kExpert, "c"));
+  EXPECT_TRUE(machine_->attach(2, kExpertBytes, "c"));
 }
 
 TEST_F(MachineTest, OneReadServesAllWhoWantIt) {
   make(4, 4);
-  ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
-  ASSERT_TRUE(machine_->attach(1, kExpert, "b"));
+  ASSERT_TRUE(machine_->attach(0, kExpertBytes, "a"));
+  ASSERT_TRUE(machine_->attach(1, kExpertBytes, "b"));
   const Actions first = machine_->fetch(0, {1, 0}, {2});
   EXPECT_THAT(reads(first), ElementsAre(2));
   EXPECT_THAT(machine_->fetch(1, {9, 0}, {2}), IsEmpty());
@@ -89,7 +88,7 @@ TEST_F(MachineTest, OneReadServesAllWhoWantIt) {
 
 TEST_F(MachineTest, OrderIsPlanThenLayer) {
   make(8, 8);
-  ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
+  ASSERT_TRUE(machine_->attach(0, kExpertBytes, "a"));
   const Actions begun = machine_->fetch(0, {5, 3}, {1, 2, 3});  // two at once
   EXPECT_THAT(reads(begun), ElementsAre(1, 2));
   machine_->fetch(0, {6, 0}, {4});
@@ -109,8 +108,8 @@ TEST_F(MachineTest, OrderIsPlanThenLayer) {
 
 TEST_F(MachineTest, WorkersTakeTurns) {
   make(8, 8);
-  ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
-  ASSERT_TRUE(machine_->attach(1, kExpert, "b"));
+  ASSERT_TRUE(machine_->attach(0, kExpertBytes, "a"));
+  ASSERT_TRUE(machine_->attach(1, kExpertBytes, "b"));
   Actions begun = machine_->fetch(0, {1, 0}, {1, 2, 3, 4});
   EXPECT_THAT(reads(begun), ElementsAre(1, 2));
   machine_->fetch(1, {900, 0}, {5, 6});
@@ -120,7 +119,7 @@ TEST_F(MachineTest, WorkersTakeTurns) {
 
 TEST_F(MachineTest, ReadsNobodyWantsAnyMoreAreNotBegun) {
   make(8, 8);
-  ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
+  ASSERT_TRUE(machine_->attach(0, kExpertBytes, "a"));
   const Actions begun = machine_->fetch(0, {1, 0}, {1, 2, 3, 4});
   machine_->cancel(0);
   EXPECT_EQ(machine_->queued(), 0u);
@@ -130,7 +129,7 @@ TEST_F(MachineTest, ReadsNobodyWantsAnyMoreAreNotBegun) {
 
 TEST_F(MachineTest, EvictsTheLeastRecentlyUsedAndNeverThePinned) {
   make(6, 3, true);
-  ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
+  ASSERT_TRUE(machine_->attach(0, kExpertBytes, "a"));
   bring_in(0, {1, 2, 3});
   shared_.use(0, 1);  // a hit, of which nobody told the store
   shared_.pins[0].insert(2);
@@ -143,7 +142,7 @@ TEST_F(MachineTest, EvictsTheLeastRecentlyUsedAndNeverThePinned) {
 
 TEST_F(MachineTest, WaitsForRoomAndGoesOnAfterAnUnpin) {
   make(6, 2);
-  ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
+  ASSERT_TRUE(machine_->attach(0, kExpertBytes, "a"));
   bring_in(0, {1, 2});
   shared_.pins[0] = {1, 2};
   EXPECT_THAT(machine_->fetch(0, {1, 0}, {3}), IsEmpty());
@@ -156,7 +155,7 @@ TEST_F(MachineTest, WaitsForRoomAndGoesOnAfterAnUnpin) {
 
 TEST_F(MachineTest, PinThatArrivesWithEvictingWins) {
   make(6, 1);
-  ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
+  ASSERT_TRUE(machine_->attach(0, kExpertBytes, "a"));
   bring_in(0, {1});
   const uint64_t before = shared_.words[1];
   shared_.on_evicting = [&](uint32_t entry) { shared_.pins[0].insert(entry); };  // between the first look and EVICTING
@@ -166,13 +165,13 @@ TEST_F(MachineTest, PinThatArrivesWithEvictingWins) {
 
 TEST_F(MachineTest, FailedBlobIsBadAndTheOthersStand) {
   make(4, 4);
-  ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
+  ASSERT_TRUE(machine_->attach(0, kExpertBytes, "a"));
   const Actions begun = machine_->fetch(0, {1, 0}, {1, 2});
   const uint64_t used = machine_->used_bytes();
   const Actions failed = machine_->read_done(1, begun[0].load, corrupt("flipped"), {});
   ASSERT_THAT(notified(failed), ElementsAre(1));
   EXPECT_EQ(failed[0].outcome, Code::kCorrupt);
-  EXPECT_EQ(machine_->used_bytes(), used - kExpert);
+  EXPECT_EQ(machine_->used_bytes(), used - kExpertBytes);
   EXPECT_EQ(machine_->failure(1).message(), "flipped");
   const Actions again = machine_->fetch(0, {2, 0}, {1});
   ASSERT_THAT(notified(again), ElementsAre(1));
@@ -182,7 +181,7 @@ TEST_F(MachineTest, FailedBlobIsBadAndTheOthersStand) {
 
 TEST_F(MachineTest, AbsentWorkersWantsAreDropped) {
   make(4, 4);
-  ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
+  ASSERT_TRUE(machine_->attach(0, kExpertBytes, "a"));
   const Actions begun = machine_->fetch(0, {1, 0}, {1});
   machine_->gone(0);
   EXPECT_THAT(machine_->read_done(1, begun[0].load, Status::ok(), {}), IsEmpty());

@@ -12,19 +12,19 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Kind = Action::Kind;
-constexpr uint64_t kExpert = 4096;
 
 /// A dense blob (entry 0) and eight experts of one page (entries 1 to 8).
 struct Machine {
   explicit Machine(const std::string& policy, uint32_t slots) {
     std::vector<MachineBlob> blobs{{true, 8192}};
-    for (uint32_t i = 0; i < 8; ++i) blobs.push_back({false, kExpert});
+    for (uint32_t i = 0; i < 8; ++i) blobs.push_back({false, kExpertBytes});
     shared.resize(blobs.size());
     auto made =
-        StoreMachine::create({.arena_bytes = 8192 + slots * kExpert}, blobs, *policy::make_policy(policy, 8), shared);
+        StoreMachine::create({.arena_bytes = 8192 + slots * kExpertBytes}, blobs, *policy::make_policy(policy, 8),
+                             shared);
     EXPECT_TRUE(made) << made.status().message();
     machine = std::move(*made);
-    EXPECT_TRUE(machine->attach(0, kExpert, "a"));
+    EXPECT_TRUE(machine->attach(0, kExpertBytes, "a"));
   }
   /// Carries reads out, those they lead to as well; returns what was read, in order.
   std::vector<uint32_t> land(Actions actions) {

@@ -13,7 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
-constexpr milliseconds kLong{20000};
 
 testing::CheckpointOptions weights(float shift) {
   testing::CheckpointOptions options{.experts = 8};

@@ -14,7 +14,6 @@
 namespace moestro::store {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 
 TEST(Placement, DenseWeightsBorrowSegmentsAndGiveThemBack) {
   Placement room(22 * kPage, 4 * kPage);  // 2 pages, then 5 segments

@@ -17,7 +17,6 @@ namespace moestro::store {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kLong{20000};
 
 class ReadingTest : public ::testing::TestWithParam<IoKind> {
  protected:

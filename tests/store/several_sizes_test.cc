@@ -15,7 +15,6 @@
 namespace moestro::store {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint32_t kExperts = 40, kModels = 4;
 constexpr std::array<uint64_t, kModels> kPages{1, 3, 7, 16};
 

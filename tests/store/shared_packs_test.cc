@@ -12,7 +12,6 @@ namespace moestro::store {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kLong{20000};
 
 /// Same weights as the other small packs but in layer 1, which has `differs` added.
 testing::CheckpointOptions variant(float differs) {

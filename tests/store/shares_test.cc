@@ -65,8 +65,7 @@ TEST(Shares, PinSharesFitTogetherWithWhatIsGuaranteed) {
               HasSubstr("need 110 bytes"));
 }
 
-constexpr uint64_t kPage = 4096;
-constexpr uint32_t kModels = 3, kExperts = 14, kEntries = kModels * kExperts, kSlots = 4;
+constexpr uint32_t kShareModels = 3, kModelExperts = 14, kEntries = kShareModels * kModelExperts, kSlots = 4;
 
 class ThreeModels {
  public:
@@ -77,8 +76,8 @@ class ThreeModels {
         *StoreMachine::create({.arena_bytes = 20 * kPage, .loading_bytes_max = 3 * kPage, .poison_freed = true},
                               std::vector<MachineBlob>(kEntries, MachineBlob{false, kPage, 1}),
                               std::make_unique<policy::LruPolicy>(), shared_));
-    for (uint32_t model = 0; model < kModels; ++model)
-      machine_->set_owners(model * kExperts, kExperts, ModelMask{1} << model);
+    for (uint32_t model = 0; model < kShareModels; ++model)
+      machine_->set_owners(model * kModelExperts, kModelExperts, ModelMask{1} << model);
     machine_->set_model_share(0, {.guaranteed = 5 * kPage, .maximal = 9 * kPage});
     machine_->set_model_share(1, {.guaranteed = 3 * kPage});
     machine_->set_model_share(2, {.maximal = 6 * kPage});
@@ -108,17 +107,17 @@ class ThreeModels {
   struct Worker {
     std::set<uint32_t> waiting, asked, holding;  ///< entries of its model
   };
-  static uint32_t model_of(uint32_t slot) { return slot % kModels; }
+  static uint32_t model_of(uint32_t slot) { return slot % kShareModels; }
   /// The first 5 experts of models 0 and 1 are the same; those of model 2 are its own.
   static ContentHash content(uint32_t entry) {
-    const bool same = entry < 2 * kExperts && entry % kExperts < 5;
-    return {1 + (same ? entry % kExperts : 100 + entry), 1};
+    const bool same = entry < 2 * kModelExperts && entry % kModelExperts < 5;
+    return {1 + (same ? entry % kModelExperts : 100 + entry), 1};
   }
 
   void want(uint32_t slot) {
     Worker& worker = workers_[slot];
     for (int i = 0; i < 8; ++i) {
-      const auto entry = static_cast<uint32_t>(model_of(slot) * kExperts + random_() % kExperts);
+      const auto entry = static_cast<uint32_t>(model_of(slot) * kModelExperts + random_() % kModelExperts);
       if (!worker.asked.contains(entry) && !worker.holding.contains(entry)) worker.waiting.insert(entry);
     }
   }
@@ -156,7 +155,7 @@ class ThreeModels {
       if (action.kind == Action::Kind::kPoison && hurt_.contains(action.entry)) hurt_models_ |= hurt_[action.entry];
       if (action.kind == Action::Kind::kRead) {
         ASSERT_EQ(hurt_models_ & ~owners(action.entry), 0u) << "for entry " << action.entry;
-        for (uint32_t model = 0; model < kModels; ++model)
+        for (uint32_t model = 0; model < kShareModels; ++model)
           if ((owners(action.entry) >> model & 1) != 0)
             ASSERT_LE(machine_->model_bytes(model), machine_->model_share(model).maximal) << "model " << model;
         hurt_models_ = 0;
@@ -176,7 +175,7 @@ class ThreeModels {
   ModelMask owners(uint32_t entry) const {
     ModelMask mask = 0;
     for (uint32_t other = 0; other < kEntries; ++other)
-      if (machine_->resolve(other) == machine_->resolve(entry)) mask |= ModelMask{1} << other / kExperts;
+      if (machine_->resolve(other) == machine_->resolve(entry)) mask |= ModelMask{1} << other / kModelExperts;
     return mask;
   }
   /// Before the store gives up `entry`: the model that has it alone and would be below its guarantee after that.

@@ -15,6 +15,8 @@
 
 namespace moestro::store {
 
+inline constexpr std::chrono::milliseconds kLong{20000};  ///< to wait for what must come
+
 class RunningStore {
  public:
   explicit RunningStore(StoreOptions options) {

@@ -13,7 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
-constexpr milliseconds kLong{20000};
 
 Result<std::unique_ptr<StoreClient>> attach(const RunningStore& store, const std::string& model = "tiny") {
   return StoreClient::attach({.endpoint = store.endpoint(), .model = model, .client = "test"});

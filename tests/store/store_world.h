@@ -23,7 +23,6 @@ struct Wrong : std::logic_error {
 /// The store dies here.
 struct Killed {};
 
-inline constexpr uint64_t kPage = 4096;
 
 struct Content {
   bool dense = false;

@@ -10,7 +10,6 @@ namespace moestro::store {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kLong{20000};
 
 class TwoLengths : public ::testing::Test {
  protected:

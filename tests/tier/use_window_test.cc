@@ -63,7 +63,7 @@ TierOptions options_of(int32_t slots) {
 }
 
 /// The same slots behind a link that takes no time, by replay of requests [0, to).
-ReplaySetup setup_of(int32_t slots) {
+ReplaySetup window_setup(int32_t slots) {
   ReplaySetup setup;
   setup.slots = slots, setup.expert_bytes = 1000, setup.prefetch = false;
   setup.times.attention = Nanos{1000}, setup.times.expert = Nanos{1000};
@@ -88,9 +88,9 @@ TEST(UseWindow, FromTheFirstUseOnItSaysWhatReplaySays) {
     EXPECT_EQ(hits.uses, 3 * kUsesOfRequest);
     EXPECT_EQ(hits.hits, hits.uses / 2);
     EXPECT_EQ(hits.lru_hits,
-              hits_in(replay(routes, requests, setup_of(slots), std::make_unique<policy::LruPolicy>(), {}), 1, 4))
+              hits_in(replay(routes, requests, window_setup(slots), std::make_unique<policy::LruPolicy>(), {}), 1, 4))
         << slots;
-    EXPECT_EQ(hits.belady_hits, hits_in(replay_belady(routes, requests, setup_of(slots)), 1, 4)) << slots;
+    EXPECT_EQ(hits.belady_hits, hits_in(replay_belady(routes, requests, window_setup(slots)), 1, 4)) << slots;
   }
 }
 
@@ -100,8 +100,8 @@ TEST(UseWindow, AWindowAmidARunIsNoWorseThanTheRun) {
     const auto requests = first_requests(6);
     const WindowHits hits = hits_of(window_of(routes, 2, 6), options_of(slots));
     const uint32_t lru =
-        hits_in(replay(routes, requests, setup_of(slots), std::make_unique<policy::LruPolicy>(), {}), 3, 6);
-    const uint32_t belady = hits_in(replay_belady(routes, requests, setup_of(slots)), 3, 6);
+        hits_in(replay(routes, requests, window_setup(slots), std::make_unique<policy::LruPolicy>(), {}), 3, 6);
+    const uint32_t belady = hits_in(replay_belady(routes, requests, window_setup(slots)), 3, 6);
     const double one_percent = 0.01 * static_cast<double>(hits.uses);
     EXPECT_NEAR(hits.lru_hits, lru, one_percent / 5)
         << slots << " slots: what LRU holds at the window's begin is known";

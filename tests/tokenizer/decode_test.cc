@@ -4,18 +4,13 @@
 
 #include "orchestrator/tokenizer/tokenizer.h"
 #include "orchestrator/tokenizer/unicode.h"
+#include "tests/tokenizer/make_tokenizer.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
 namespace moestro {
 namespace {
 
 using namespace moestro::testing;  // NOLINT
-
-Tokenizer make(const Json& json) {
-  auto tokenizer = Tokenizer::from_json(json.dump());
-  EXPECT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
-  return std::move(tokenizer).value();
-}
 
 std::string streamed(const Tokenizer& tokenizer, std::span<const TokenId> ids, bool skip_special) {
   StreamDecoder decoder(tokenizer, skip_special);

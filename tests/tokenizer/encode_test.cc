@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "orchestrator/tokenizer/tokenizer.h"
+#include "tests/tokenizer/make_tokenizer.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
 namespace moestro {
@@ -12,12 +13,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace moestro::testing;  // NOLINT
-
-Tokenizer make(const Json& json) {
-  auto tokenizer = Tokenizer::from_json(json.dump());
-  EXPECT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
-  return std::move(tokenizer).value();
-}
 
 std::vector<std::string> tokens(const Tokenizer& tokenizer, std::string_view text, bool special = false) {
   const auto ids = tokenizer.encode(text, special);

@@ -9,6 +9,7 @@
 #include "orchestrator/tokenizer/tokenizer.h"
 #include "orchestrator/tokenizer/unicode.h"
 #include "tests/support/places.h"
+#include "tests/tokenizer/make_tokenizer.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
 namespace moestro {
@@ -16,8 +17,7 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 using moestro::testing::Json;
-
-Tokenizer make(const Json& json) { return std::move(Tokenizer::from_json(json.dump())).value(); }
+using moestro::testing::make;
 
 std::string continued(const Tokenizer& tokenizer, std::span<const TokenId> prompt, std::span<const TokenId> generated,
                       bool give_unsettled = false) {
