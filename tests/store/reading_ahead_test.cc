@@ -186,8 +186,9 @@ TEST_P(ReadingAhead, OutlookEndsWithTheNextOneAndWithItsWorker) {
   auto other = attach();
   gate_.close();
   const std::vector<Foreseen> all = certain(std::span(pack_.experts_list).first(2));
-  ASSERT_TRUE(client_->foresee({.experts = all}));
   ASSERT_TRUE(other->foresee({.experts = std::span(all).first(1)}));
+  while (status().reading.prefetches < 1) {}  // before the other's words
+  ASSERT_TRUE(client_->foresee({.experts = all}));
   ASSERT_TRUE(client_->foresee({}));
   wait_for_dropped(1);
   other.reset();
