@@ -12,7 +12,7 @@ import time
 from batch_box import BatchTest, line
 from cluster import Cluster, main, moestro, pack
 
-KILLS_IN_A_ROW = 8
+KILLS_IN_A_ROW = 6  # more than the deaths in a row that end the run of programs that have not served
 NEXT_UP_SECONDS_MAX = 20
 
 
