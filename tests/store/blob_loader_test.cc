@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using Make = Result<std::unique_ptr<Reader>> (*)(const ReaderFiles&, uint32_t);
-constexpr uint32_t kSlice = 16384;
+constexpr uint32_t kPart = 16384;
 constexpr uint32_t kDepth = 4, kBackgroundDepth = 2;
 constexpr uint32_t kSlices = 24;  ///< of the load; every third lies on the second drive
 
@@ -29,9 +29,9 @@ class BlobLoaderTest : public ::testing::TestWithParam<Make> {
  protected:
   void SetUp() override {
     for (int drive = 0; drive < 2; ++drive) {
-      std::string text(kSlices * kSlice, ' ');
+      std::string text(kSlices * kPart, ' ');
       for (size_t i = 0; i < text.size(); ++i)
-        text[i] = static_cast<char>(i * 7 + i / kSlice + static_cast<size_t>(drive) * 91);
+        text[i] = static_cast<char>(i * 7 + i / kPart + static_cast<size_t>(drive) * 91);
       const std::string name = "drive" + std::to_string(drive);
       testing::write_text(dir_ / name, text);
       texts_.push_back(text);
@@ -45,7 +45,7 @@ class BlobLoaderTest : public ::testing::TestWithParam<Make> {
       auto reader = GetParam()({{files_[0].get(), files_[1].get()}}, 4);
       if (!reader) GTEST_SKIP() << reader.status().message();
       auto gated = std::make_unique<GatedReader>(std::make_unique<FaultyReader>(std::move(*reader), fault), gate_);
-      drives.emplace_back(std::move(gated), names_, DriveOptions{kSlice, kDepth, kBackgroundDepth});
+      drives.emplace_back(std::move(gated), names_, DriveOptions{kPart, kDepth, kBackgroundDepth});
     }
     auto started = BlobLoader::start(std::move(drives), {0, 1});
     ASSERT_TRUE(started) << started.status().message();
@@ -56,13 +56,13 @@ class BlobLoaderTest : public ::testing::TestWithParam<Make> {
     for (uint32_t i = 0; i < kSlices; ++i) {
       const uint32_t file = i % 3 == 2;
       request.slices.push_back(
-          {file, uint64_t{i} * kSlice, kSlice, XXH3_64bits(texts_[file].data() + i * kSlice, kSlice)});
+          {file, uint64_t{i} * kPart, kPart, XXH3_64bits(texts_[file].data() + i * kPart, kPart)});
     }
     return request;
   }
   bool holds(const std::byte* memory) const {
     for (uint32_t i = 0; i < kSlices; ++i)
-      if (std::memcmp(memory + i * kSlice, texts_[i % 3 == 2].data() + i * kSlice, kSlice) != 0) return false;
+      if (std::memcmp(memory + i * kPart, texts_[i % 3 == 2].data() + i * kPart, kPart) != 0) return false;
     return true;
   }
   LoadOutcome next() {
@@ -79,7 +79,7 @@ class BlobLoaderTest : public ::testing::TestWithParam<Make> {
   /// them.
   size_t reads_before(const std::byte* other, const std::byte* demanded) const {
     const auto lies_in = [](const ReadOp& op, const std::byte* memory) {
-      return op.into >= memory && op.into < memory + kSlices * kSlice;
+      return op.into >= memory && op.into < memory + kSlices * kPart;
     };
     std::array<size_t, 2> before{}, last{};
     for (const ReadOp& op : gate_.submitted()) {
@@ -93,7 +93,7 @@ class BlobLoaderTest : public ::testing::TestWithParam<Make> {
   testing::TemporaryDirectory dir_;
   std::vector<std::string> texts_, names_;
   std::vector<shm::UniqueFd> files_;
-  std::vector<std::byte> memory_{kSlices * kSlice}, demanded_{kSlices * kSlice};
+  std::vector<std::byte> memory_{kSlices * kPart}, demanded_{kSlices * kPart};
   Gate gate_;
   std::unique_ptr<BlobLoader> loader_;
   std::vector<LoadOutcome> ended_;
@@ -108,8 +108,8 @@ TEST_P(BlobLoaderTest, LoadIsWholeWhenAllItsDrivesHaveDelivered) {
   EXPECT_EQ(outcome.load, 5u);
   EXPECT_TRUE(holds(memory_.data()));
   EXPECT_GT(loader_->drives()[0]->counters().bytes_read, loader_->drives()[1]->counters().bytes_read);
-  EXPECT_EQ(loader_->counters().bytes_read, kSlices * kSlice);
-  EXPECT_EQ(outcome.carried, kSlices * kSlice) << "by both drives";
+  EXPECT_EQ(loader_->counters().bytes_read, kSlices * kPart);
+  EXPECT_EQ(outcome.carried, kSlices * kPart) << "by both drives";
   EXPECT_EQ(loader_->loads_in_flight(), 0u);
 }
 
@@ -200,11 +200,11 @@ TEST_P(BlobLoaderTest, FilesAddedLaterAreRead) {
   testing::write_text(dir_ / "later", texts_[0]);
   const shm::UniqueFd later(::open((dir_ / "later").c_str(), O_RDONLY | O_CLOEXEC));
   loader_->set_files(2, {later.get()}, {"later"}, {1});
-  LoadRequest load{7, memory_.data(), {{2, kSlice, kSlice, XXH3_64bits(texts_[0].data() + kSlice, kSlice)}}};
+  LoadRequest load{7, memory_.data(), {{2, kPart, kPart, XXH3_64bits(texts_[0].data() + kPart, kPart)}}};
   loader_->load(load);
   const LoadOutcome outcome = next();
   EXPECT_TRUE(outcome.status) << outcome.status.message();
-  EXPECT_EQ(loader_->drives()[1]->counters().bytes_read, kSlice);
+  EXPECT_EQ(loader_->drives()[1]->counters().bytes_read, kPart);
 }
 
 TEST_P(BlobLoaderTest, EndsWithReadsUnderWay) {

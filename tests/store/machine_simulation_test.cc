@@ -12,7 +12,7 @@
 namespace moestro::store {
 namespace {
 
-constexpr uint32_t kExperts = 24;
+constexpr uint32_t kSimulated = 24;
 
 struct SimWorker {
   bool attached = false;
@@ -27,7 +27,7 @@ class Simulation {
   Simulation(uint64_t seed, uint32_t workers, uint32_t slots, bool mixed_sizes) : random_(seed), workers_(workers) {
     blobs_.push_back({true, 8192});
     uint64_t largest = 0;
-    for (uint32_t i = 0; i < kExperts; ++i) {
+    for (uint32_t i = 0; i < kSimulated; ++i) {
       blobs_.push_back({false, mixed_sizes ? 4096 * (1 + i % 3) : 4096});
       largest = std::max(largest, blobs_.back().length);
     }
@@ -60,7 +60,7 @@ class Simulation {
     machine_->at(now_ += Nanos(pick(5)));
     switch (pick(14)) {
       case 0: return begin_layer(worker);
-      case 1: return pin_one(slot, worker, static_cast<uint32_t>(1 + pick(kExperts)));
+      case 1: return pin_one(slot, worker, static_cast<uint32_t>(1 + pick(kSimulated)));
       case 2: if (pick(10) == 0) return cancel(slot, worker); break;
       case 3: if (pick(20) == 0) return die(slot, worker); break;
       case 4: case 5: case 6: return complete_a_read();
@@ -73,8 +73,8 @@ class Simulation {
   void begin_layer(SimWorker& worker) {
     if (!worker.waiting.empty() || !worker.asked.empty()) return;
     ++worker.plan;
-    for (uint32_t i = 0, n = static_cast<uint32_t>(1 + pick(kExperts)); i < n; ++i) {
-      const auto entry = static_cast<uint32_t>(1 + pick(kExperts));
+    for (uint32_t i = 0, n = static_cast<uint32_t>(1 + pick(kSimulated)); i < n; ++i) {
+      const auto entry = static_cast<uint32_t>(1 + pick(kSimulated));
       if (!worker.holding.contains(entry) && std::ranges::find(worker.waiting, entry) == worker.waiting.end())
         worker.waiting.push_back(entry);
     }
@@ -82,8 +82,8 @@ class Simulation {
 
   void foresee(uint32_t slot) {
     std::vector<ForeseenEntry> experts;
-    for (uint64_t n = pick(2 * kExperts); n > 0; --n)
-      experts.push_back({static_cast<uint32_t>(1 + pick(kExperts)), static_cast<float>(pick(11)) / 10,
+    for (uint64_t n = pick(2 * kSimulated); n > 0; --n)
+      experts.push_back({static_cast<uint32_t>(1 + pick(kSimulated)), static_cast<float>(pick(11)) / 10,
                          Nanos(pick(100))});
     perform(machine_->foresee(slot, {experts, pick(4) == 0, pick(2) == 0}));
   }
@@ -170,7 +170,7 @@ class Simulation {
     std::map<uint64_t, uint64_t> ranges{{0, 8192}};
     for (const Action& read : reads_)
       if (!blobs_[read.entry].dense) add(ranges, read.offset, read.length);
-    for (uint32_t entry = 1; entry <= kExperts; ++entry) {
+    for (uint32_t entry = 1; entry <= kSimulated; ++entry) {
       ASSERT_NE(shared_.state(entry), Residency::kEvicting);
       if (shared_.state(entry) == Residency::kResident) add(ranges, shared_.offsets[entry], blobs_[entry].length);
     }
