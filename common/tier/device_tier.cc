@@ -130,7 +130,7 @@ uint64_t DeviceTier::Impl::corrected_below_floor(const prediction::Forecast& tol
   uint64_t below = 0;
   for (int32_t layer = 0; layer < options.layers; ++layer) {
     const auto from = told.row(layer), to = forecast.row(layer);
-    for (size_t e = 0; e < from.size(); ++e) below += (from[e] >= floor) & (to[e] < floor);
+    for (size_t e = 0; e < from.size(); ++e) below += unsigned{from[e] >= floor} & unsigned{to[e] < floor};
   }
   return below;
 }
