@@ -114,7 +114,7 @@ void DeviceTier::Impl::count_waste(uint64_t bytes) {
 void DeviceTier::Impl::pass_by(int32_t layer) {
   const Key first = first_of(layer);
   for (Key key = first; key < first + static_cast<Key>(options.experts); ++key) {
-    if (!std::exchange(followed[key], uint8_t{0}) || used[key] != 0) continue;
+    if (used[key] != 0 || !std::exchange(followed[key], uint8_t{0})) continue;
     Entry& entry = entries[key];
     entry.foreseen_at = kNever;
     if (!std::exchange(entry.standing, false)) continue;
