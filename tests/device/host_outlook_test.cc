@@ -348,7 +348,7 @@ TEST_F(HostOutlookTest, WhatADeviceIsStillToBeFilledWithPassesBy) {
   copies_end = true;
   for (uint64_t step = 1; !device_->holds_all(); ++step, std::this_thread::yield()) {
     device_->begin_step(PlanId(step), false);
-    device_->routed(MoeLayerId(0), {});
+    device_->need({MoeLayerId(0), {}});
   }
   const size_t before = source_->told.size();
   for (int step = 0; step < 3; ++step) outlook_->unforeseen();
