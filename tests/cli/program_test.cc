@@ -19,7 +19,6 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-using testing::Not;
 
 using Words = std::vector<std::string>;
 

@@ -119,8 +119,8 @@ class OpenApi(BatchTest):
                 ends = not self.errors(last, event, False)
                 self.assertEqual(ends, i == len(blocks) - 1, f"{where}: {event}")
 
-    def uploaded(self):
-        status, file = self.upload(self.cluster, json.dumps(line(0, tokens=1)))
+    def uploaded(self, lines=1, tokens=1):
+        status, file = self.upload(self.cluster, "\n".join(json.dumps(line(i, tokens=tokens)) for i in range(lines)))
         self.assertEqual(status, 200, file)
         return file
 
@@ -134,7 +134,9 @@ class OpenApi(BatchTest):
         if "{file}" in path:
             path = path.replace("{file}", self.uploaded()["id"])
         if "{batch}" in path:
-            path = path.replace("{batch}", self.create(self.cluster, self.uploaded()["id"])[1]["id"])
+            # One that is to be cancelled has work for a while.
+            file = self.uploaded(lines=64, tokens=64) if path.endswith("/cancel") else self.uploaded()
+            path = path.replace("{batch}", self.create(self.cluster, file["id"])[1]["id"])
         if "{response}" in path:
             path = path.replace("{response}", self.responded()["id"])
         self.assertNotIn("{", path, f"{method}: a parameter that this test does not know")
