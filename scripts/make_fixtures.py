@@ -85,6 +85,34 @@ VARIANTS = {
             num_experts_per_tok=3, norm_topk_prob=False, attention_bias=True, mlp_only_layers=[1],
             **rope("yarn", theta=1000.0, factor=8.0, original_max_position_embeddings=32, attention_factor=1.3,
                    beta_fast=16.0, beta_slow=2.0))),
+    "glm4_moe_groups": dict(
+        arch="Glm4Moe", dtype="bfloat16", old_rope=True, config=dict(
+            num_hidden_layers=3, intermediate_size=40, moe_intermediate_size=16, head_dim=16, n_routed_experts=8,
+            num_experts_per_tok=3, n_shared_experts=2, n_group=4, topk_group=2, routed_scaling_factor=1.5,
+            first_k_dense_replace=1, attention_bias=True, use_qk_norm=True, norm_topk_prob=True)),
+    "glm4_moe_plain": dict(
+        arch="Glm4Moe", dtype="float16", router_std=0.9, old_rope=False, config=dict(
+            intermediate_size=32, moe_intermediate_size=20, head_dim=24, n_routed_experts=6, num_experts_per_tok=2,
+            n_shared_experts=1, first_k_dense_replace=0, norm_topk_prob=False,
+            **rope("yarn", factor=4.0, original_max_position_embeddings=32, partial_rotary_factor=0.75))),
+    "dots1_window": dict(
+        arch="Dots1", dtype="float16", old_rope=True, config=dict(
+            num_hidden_layers=3, intermediate_size=32, moe_intermediate_size=16, n_routed_experts=6,
+            num_experts_per_tok=2, n_shared_experts=2, routed_scaling_factor=2.5, first_k_dense_replace=1,
+            norm_topk_prob=True, sliding_window=16, max_window_layers=2)),
+    "dots1_bias": dict(
+        arch="Dots1", dtype="bfloat16", old_rope=True, config=dict(
+            intermediate_size=32, moe_intermediate_size=24, n_routed_experts=8, num_experts_per_tok=3,
+            n_shared_experts=1, n_group=2, topk_group=1, attention_bias=True, sliding_window=None,
+            **rope("linear", factor=2.0))),
+    "minimax_m2_partial": dict(
+        arch="MiniMaxM2", dtype="bfloat16", old_rope=False, config=dict(
+            intermediate_size=20, head_dim=16, num_local_experts=6, num_experts_per_tok=2,
+            **rope("default", theta=1000.0, partial_rotary_factor=0.5))),
+    "minimax_m2_rotary_dim": dict(
+        arch="MiniMaxM2", dtype="float16", router_std=0.9, old_rope=True, rotary_dim=12, config=dict(
+            intermediate_size=16, head_dim=24, num_local_experts=5, num_experts_per_tok=3,
+            **rope("default", theta=10000.0, partial_rotary_factor=0.5))),
     "olmoe_clip": dict(
         arch="Olmoe", dtype="float32", old_rope=False,
         config=dict(intermediate_size=12, num_experts=4, num_experts_per_tok=2, num_key_value_heads=4, clip_qkv=0.9,
@@ -108,12 +136,15 @@ def build(name, seed):
     with torch.no_grad():
         for key, p in net.named_parameters():
             if p.dim() >= 2:
-                p.normal_(std=1.0 if "embed" in key else 0.3 if "gate.weight" in key else 0.16)
+                p.normal_(std=1.0 if "embed" in key else v.get("router_std", 0.3) if "gate.weight" in key else 0.16)
             elif "norm" in key:
                 p.copy_(1 + 0.1 * torch.randn_like(p))
             else:
                 p.normal_(std=0.1)
             p.copy_(p.to(getattr(torch, v["dtype"])).float())
+        for key, b in net.named_buffers():  # wide enough to change choices
+            if key.endswith("e_score_correction_bias"):
+                b.normal_(std=0.1)
     return net
 
 
@@ -129,8 +160,14 @@ def rounded(net, dtype):
     return twin
 
 
+def gap(values, k):
+    """The least distance between the k-th and the next value, over all rows."""
+    ordered = values.sort(-1, descending=True).values
+    return float((ordered[:, k - 1] - ordered[:, k]).min()) if k < values.shape[-1] else 1.0
+
+
 class Margins:
-    """The least distance between the k-th and the next router logit over all tokens and layers."""
+    """The least distance between what a router chooses and what it does not, over all tokens and layers."""
 
     def __init__(self, net):
         import torch
@@ -138,18 +175,31 @@ class Margins:
         self.least = 1.0
         top_k = net.config.num_experts_per_tok
 
-        def hook(module, inputs, _):
+        groups, kept = getattr(net.config, "n_group", 1), getattr(net.config, "topk_group", 1)
+
+        def hook(module, inputs, bias):
             x = inputs[0].reshape(-1, inputs[0].shape[-1])
-            p = (x @ module.weight.T).sort(-1, descending=True).values
-            self.least = min(self.least, float((p[:, top_k - 1] - p[:, top_k]).min()))
+            choice = x @ module.weight.T
+            if bias is not None:
+                choice = choice.sigmoid() + bias
+            if groups > 1:
+                parts = choice.view(len(choice), groups, -1)
+                values = parts.topk(2, -1).values.sum(-1)
+                self.least = min(self.least, gap(values, kept))
+                out = torch.ones_like(values).scatter(1, values.topk(kept).indices, 0).bool()
+                choice = parts.masked_fill(out[..., None], -10.0).reshape(len(choice), -1)
+            self.least = min(self.least, gap(choice, top_k))
 
         experts = getattr(net.config, "num_local_experts", None) or net.config.num_experts
-        gates = [
-            m for n, m in net.named_modules()
-            if n.endswith(".gate") and tuple(getattr(m, "weight", None).shape) == (experts, net.config.hidden_size)
-        ]
-        assert gates, "no router found"
-        self.handles = [g.register_forward_hook(hook) for g in gates]
+        self.handles = []
+        for block in net.modules():
+            gate = getattr(block, "gate", None)
+            if tuple(getattr(getattr(gate, "weight", None), "shape", ())) != (experts, net.config.hidden_size):
+                continue
+            holder = gate if hasattr(gate, "e_score_correction_bias") else block
+            bias = getattr(holder, "e_score_correction_bias", None)
+            self.handles.append(gate.register_forward_hook(lambda m, i, _, bias=bias: hook(m, i, bias)))
+        assert self.handles, "no router found"
 
 
 def run(net, ids, by_token):
@@ -193,13 +243,21 @@ def save(name, net, sections):
 
     v, out = VARIANTS[name], OUT / name
     shutil.rmtree(out, ignore_errors=True)
-    net.to(getattr(torch, v["dtype"])).save_pretrained(out, max_shard_size="120KB" if v.get("shards") else "1GB")
+    biases = {key: b.clone() for key, b in net.named_buffers() if key.endswith("e_score_correction_bias")}
+    net.to(getattr(torch, v["dtype"]))
+    for key, b in net.named_buffers():  # f32 whatever the weights are, as published
+        if key in biases:
+            b.data = biases[key]
+    net.save_pretrained(out, max_shard_size="120KB" if v.get("shards") else "1GB")
     (out / "generation_config.json").unlink(missing_ok=True)
     config = json.loads((out / "config.json").read_text())
     if v["old_rope"] and "rope_parameters" in config:
         parameters = dict(config.pop("rope_parameters"))
         config["rope_theta"] = parameters.pop("rope_theta", 10000.0)
         config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
+        config.pop("partial_rotary_factor", None)
+    if "rotary_dim" in v:
+        config["rotary_dim"] = v["rotary_dim"]
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     text = json.dumps({"transformers": transformers.__version__, **{k: {"prompts": p} for k, p in sections.items()}},
                       indent=None)

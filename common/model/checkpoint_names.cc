@@ -30,6 +30,11 @@ class Mapper {
     out_.dense.push_back({here_ + name, there_ + source, std::move(shape)});
   }
 
+  void add_exact(const std::string& name, const std::string& source, std::vector<int64_t> shape) {
+    add(name, source, std::move(shape));
+    out_.dense.back().exact = true;
+  }
+
   void add_norms() {
     add("input_norm.weight", "input_layernorm.weight", {hidden()});
     add("post_attention_norm.weight", "post_attention_layernorm.weight", {hidden()});
@@ -57,7 +62,8 @@ class Mapper {
   void add_moe(const LayerSpec& layer) {
     const std::string block = std::string(names_.moe_block) + ".";
     add("router.weight", block + "gate.weight", {layer.moe.experts, hidden()});
-    if (layer.moe.shared_ffn > 0) add_mlp("shared.", block + "shared_expert.", layer.moe.shared_ffn);
+    if (layer.moe.router.choice_bias) add_exact("router.bias", block + names_.router_bias, {layer.moe.experts});
+    if (layer.moe.shared_ffn > 0) add_mlp("shared.", block + names_.shared_expert + ".", layer.moe.shared_ffn);
     if (layer.moe.shared_gate) add("shared_gate.weight", block + "shared_expert_gate.weight", {1, hidden()});
     for (uint32_t e = 0; e < layer.moe.experts; ++e) {
       const std::string prefix = there_ + block + "experts." + std::to_string(e) + ".";

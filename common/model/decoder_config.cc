@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "common/model/rope_config.h"
 #include "common/model/strict_json.h"
 
 namespace moestro::model {
@@ -91,7 +90,7 @@ DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, 
   DecoderBase base;
   base.layers = config.count("num_hidden_layers", kLayersMax);
   base.attention = read_attention(config, defaults, spec.hidden);
-  spec.rope = read_rope(config, base.attention.head_dim, max_position, defaults.rope_theta);
+  spec.rope = read_rope(config, base.attention.head_dim, max_position, defaults.rope);
   spec.max_position = usable_positions(spec.rope, max_position);
   return base;
 }
@@ -118,6 +117,45 @@ MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string
   moe.expert.hidden = hidden;
   moe.expert.ffn = config.count(ffn_key, kFfnMax);
   return moe;
+}
+
+MoeSpec read_grouped_moe(ConfigReader& config, int64_t hidden) {
+  expect_text(config, "scoring_func", "sigmoid");
+  expect_text(config, "topk_method", "noaux_tc");
+  MoeSpec moe = read_moe(config, "n_routed_experts", "num_local_experts", "moe_intermediate_size", hidden);
+  moe.router.scores = RouterSpec::Scores::kSigmoid;
+  moe.router.choice_bias = true;
+  moe.router.scale = config.positive_or("routed_scaling_factor", 1.0);
+  moe.router.groups = config.count_or("n_group", 1, kExpertsMax);
+  moe.router.groups_kept = config.count_or("topk_group", 1, kExpertsMax);
+  moe.shared_ffn = moe.expert.ffn * config.count("n_shared_experts", kExpertsMax);
+  if (config.failed()) return moe;
+  const int64_t width = moe.experts / moe.router.groups;
+  if (moe.experts % moe.router.groups != 0 || width < 2)
+    config.refuse(invalid_argument(config.where() + ": n_group (" + std::to_string(moe.router.groups) +
+                                   ") must divide the " + std::to_string(moe.experts) +
+                                   " experts into equal groups of at least 2"));
+  if (moe.router.groups_kept > moe.router.groups || moe.router.groups_kept * width < moe.top_k)
+    config.refuse(invalid_argument(config.where() + ": topk_group (" + std::to_string(moe.router.groups_kept) +
+                                   ") must be at most n_group, and so many groups must hold num_experts_per_tok"));
+  if (moe.shared_ffn > kFfnMax)
+    config.refuse(invalid_argument(config.where() + ": n_shared_experts times moe_intermediate_size is above " +
+                                   std::to_string(kFfnMax)));
+  return moe;
+}
+
+void expect_text(ConfigReader& config, std::string_view key, std::string_view only) {
+  if (const std::string value = config.has(key) ? config.text_or(key, "") : std::string(only); value != only)
+    config.refuse_unsupported(key, in_quotes(value) + " is not supported (" + std::string(only) + " is)");
+}
+
+std::vector<bool> read_dense_first(ConfigReader& config, int64_t layers, int64_t standard) {
+  const int64_t dense = config.count_or("first_k_dense_replace", standard, kLayersMax, 0);
+  if (config.count_or("moe_layer_freq", 1, kLayersMax) != 1)
+    config.refuse_unsupported("moe_layer_freq", "other than 1 is not supported");
+  std::vector<bool> sparse(static_cast<size_t>(layers));
+  for (int64_t i = dense; i < layers; ++i) sparse[static_cast<size_t>(i)] = true;
+  return sparse;
 }
 
 std::vector<bool> read_sparse_layers(ConfigReader& config, int64_t layers) {

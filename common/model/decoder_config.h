@@ -1,5 +1,5 @@
 #pragma once
-// What config.json of the four architectures has in common, read with transformers' names and defaults.
+// What config.json of all architectures has in common, read with transformers' names and defaults.
 
 #include <optional>
 #include <string_view>
@@ -7,6 +7,7 @@
 
 #include "common/model/config_reader.h"
 #include "common/model/model_spec.h"
+#include "common/model/rope_config.h"
 
 namespace moestro::model {
 
@@ -23,7 +24,7 @@ inline constexpr int64_t kPositionsMax = 1 << 30;
 
 /// transformers' defaults where they differ by architecture.
 struct DecoderDefaults {
-  double rope_theta = 10000.0;
+  RopeDefaults rope = {};
   double norm_eps = 1e-6;
   int64_t kv_heads = 0;  ///< 0: as many as heads
   std::optional<int64_t> bos = std::nullopt, eos = std::nullopt;
@@ -51,6 +52,14 @@ void expect_layer_types(ConfigReader& config, int64_t layers, bool sliding);
 /// MoE with three-matrix experts: `experts_key` (or, if that is not set, `other_key`) and num_experts_per_tok.
 MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string_view other_key,
                  std::string_view ffn_key, int64_t hidden);
+
+/// The MoE of DeepSeek-V3's kind: sigmoid scores with a bias for the choice, groups of experts, and shared experts that
+/// are one of their joint width.
+MoeSpec read_grouped_moe(ConfigReader& config, int64_t hidden);
+/// Accepts the only value of a key that is supported, or none.
+void expect_text(ConfigReader& config, std::string_view key, std::string_view only);
+/// True from layer first_k_dense_replace on.
+std::vector<bool> read_dense_first(ConfigReader& config, int64_t layers, int64_t standard);
 
 /// decoder_sparse_step and mlp_only_layers of the Qwen families: true where a layer is a MoE layer.
 std::vector<bool> read_sparse_layers(ConfigReader& config, int64_t layers);

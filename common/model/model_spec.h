@@ -48,9 +48,19 @@ struct ExpertSpec {
   Activation activation = Activation::kSilu;
 };
 
+/// How a router's logits become a token's experts and their weights; kernels::RouterSpec says what each setting does.
+struct RouterSpec {
+  enum class Scores : uint8_t { kSoftmax, kSigmoid };
+  Scores scores = Scores::kSoftmax;
+  bool normalise = true;      ///< weights of the chosen experts sum to 1
+  double scale = 1.0;         ///< of the weights, after that
+  bool choice_bias = false;   ///< router.bias is added to the scores, for the choice alone
+  int64_t groups = 1, groups_kept = 1;  ///< a group's value is the sum of its two best experts
+};
+
 struct MoeSpec {
   int64_t experts = 0, top_k = 0;
-  bool normalise_top_k = true;  ///< gate weights of the chosen experts sum to 1
+  RouterSpec router;
   ExpertSpec expert;
   int64_t shared_ffn = 0;       ///< 0: no shared expert
   bool shared_gate = false;     ///< its output is scaled by sigmoid(gate . x)
@@ -80,6 +90,7 @@ struct ModelSpec {
   Activation activation = Activation::kSilu;
   RopeSpec rope;
   std::vector<LayerSpec> layers;
+  int64_t mtp_layers = 0;  ///< in the checkpoint after `layers`: they predict further tokens, and are not packed
   std::vector<TokenId> eos_ids;  ///< from generation_config.json where there is one, else config.json
   std::optional<TokenId> bos_id;
 
@@ -92,12 +103,14 @@ struct ModelSpec {
 ///   embed.weight [vocab, hidden]   norm.weight [hidden]   head.weight [vocab, hidden] (absent if tied)
 ///   input_norm.weight, post_attention_norm.weight [hidden]
 ///   attn.{q,k,v,o}.weight [out, in]   attn.{q,k,v,o}.bias [out]   attn.{q,k}_norm.weight [head_dim or heads*head_dim]
-///   router.weight [experts, hidden]   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]
+///   router.weight [experts, hidden]   router.bias [experts]
+///   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]
 ///   mlp.{gate,up,down}.weight
 struct DenseTensor {
   std::string name;         ///< canonical
   std::string source_name;  ///< in the checkpoint
   std::vector<int64_t> shape;
+  bool exact = false;       ///< packed as f32: rounded, it would choose other experts
 };
 
 /// Where the three matrices of one expert are in the checkpoint: gate, up [ffn, hidden]; down [hidden, ffn].

@@ -70,9 +70,19 @@ void read_scaling(ConfigReader& config, ConfigReader& rope, int64_t max_position
   }
 }
 
-void refuse_partial_rotary(ConfigReader& reader) {
-  if (reader.number("partial_rotary_factor").value_or(1.0) != 1.0)
-    reader.refuse_unsupported("partial_rotary_factor", "other than 1 is not supported");
+// The components of a head that are rotated: int(head_dim * factor), as transformers computes it.
+int64_t read_rotary_dim(ConfigReader& config, ConfigReader& rope, int64_t head_dim, std::optional<double> standard) {
+  constexpr std::string_view kKey = "partial_rotary_factor";
+  const std::optional<double> outer = config.number(kKey), inner = rope.number(kKey);
+  const double factor = inner.value_or(outer.value_or(standard.value_or(1.0)));
+  if (!standard && factor != 1.0) config.refuse_unsupported(kKey, "other than 1 is not supported");
+  const auto rotated = static_cast<int64_t>(static_cast<double>(head_dim) * factor);
+  if (!(factor > 0 && factor <= 1) || rotated < 2 || rotated % 2 != 0) {
+    config.refuse(invalid_argument(config.where() + ": partial_rotary_factor must rotate an even number of components "
+                                                    "of a head, at least 2 and at most head_dim"));
+    return head_dim;
+  }
+  return rotated;
 }
 
 // Keys that belong to another type: transformers warns and goes on, and so the numbers are the same without them.
@@ -85,11 +95,9 @@ bool is_key_of_another_type(std::string_view key) {
 
 }  // namespace
 
-RopeSpec read_rope(ConfigReader& config, int64_t head_dim, int64_t max_position, double standard_theta) {
+RopeSpec read_rope(ConfigReader& config, int64_t head_dim, int64_t max_position, const RopeDefaults& defaults) {
   static const nlohmann::json kEmpty = nlohmann::json::object();
   RopeSpec spec;
-  spec.rotary_dim = head_dim;
-  refuse_partial_rotary(config);
   const auto* parameters = config.object("rope_parameters");
   const auto* scaling = config.object("rope_scaling");
   const bool older = scaling != nullptr && !scaling->empty();  // the older spelling wins where both are given
@@ -100,9 +108,9 @@ RopeSpec read_rope(ConfigReader& config, int64_t head_dim, int64_t max_position,
   const std::string type = rope.text_or("rope_type", rope.text_or("type", "default"));
   // The outer value may be null where the inner one counts.
   spec.theta = rope.is_null("rope_theta") || rope.has("rope_theta") ? rope.positive("rope_theta")
-                                                                     : config.positive_or("rope_theta", standard_theta);
+                                                                     : config.positive_or("rope_theta", defaults.theta);
   if (config.has("rope_theta")) config.positive("rope_theta");
-  refuse_partial_rotary(rope);
+  spec.rotary_dim = read_rotary_dim(config, rope, head_dim, defaults.partial_rotary);
   if (const auto known = parse_scaling(type))
     spec.scaling = *known;
   else

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -35,6 +36,18 @@ bool is_fused_experts(const std::string& name) {
   const size_t at = name.find(kExperts);
   return at != std::string::npos && at + kExperts.size() < name.size() &&
          !std::isdigit(static_cast<unsigned char>(name[at + kExperts.size()]));
+}
+
+// A layer after the last, which predicts further tokens: "model.layers.46.eh_proj.weight" of a model of 46 layers.
+bool is_of_mtp_layer(std::string_view name, const model::ModelSpec& spec) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!name.starts_with(kLayers)) return false;
+  name.remove_prefix(kLayers.size());
+  int64_t layer = 0;
+  const auto read = std::from_chars(name.data(), name.data() + name.size(), layer);
+  const auto layers = static_cast<int64_t>(spec.layers.size());
+  return read.ec == std::errc() && read.ptr != name.data() + name.size() && *read.ptr == '.' && layer >= layers &&
+         layer < layers + spec.mtp_layers;
 }
 
 constexpr char kHead[] = "lm_head.weight";
@@ -128,6 +141,7 @@ Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
   for (const auto& [name, tensor] : tensors_) {
     if (used.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
     if (name == kHead && model_.spec.tied_embeddings) continue;
+    if (is_of_mtp_layer(name, model_.spec)) continue;
     return unsupported(directory_.string() + ": tensor " + in_quotes(name) + " is no part of " +
                        model_.spec.architecture + " as its config.json describes it");
   }
@@ -142,19 +156,21 @@ Status Checkpoint::check_tensors() {
                          "checkpoint with one tensor per expert");
   std::map<std::string, bool> used;
   Census dense, experts;
-  const auto need = [&](Census& census, const std::string& name, const std::vector<int64_t>& shape) {
+  const auto need = [&](Census* census, const std::string& name, const std::vector<int64_t>& shape) {
     MOESTRO_RETURN_IF_ERROR(check_tensor(name, shape));
     used[name] = true;
     const SourceTensor& tensor = tensors_.at(name);
-    census[*tensor.dtype] += tensor.bytes / static_cast<uint64_t>(dtype_bytes(*tensor.dtype));
+    if (census != nullptr)
+      (*census)[*tensor.dtype] += tensor.bytes / static_cast<uint64_t>(dtype_bytes(*tensor.dtype));
     return Status::ok();
   };
-  for (const model::DenseTensor& t : model_.dense) MOESTRO_RETURN_IF_ERROR(need(dense, t.source_name, t.shape));
+  for (const model::DenseTensor& t : model_.dense)
+    MOESTRO_RETURN_IF_ERROR(need(t.exact ? nullptr : &dense, t.source_name, t.shape));
   const model::ExpertSpec& expert = model_.spec.moe().expert;
   for (const model::ExpertTensors& t : model_.experts) {
-    MOESTRO_RETURN_IF_ERROR(need(experts, t.gate, {expert.ffn, expert.hidden}));
-    MOESTRO_RETURN_IF_ERROR(need(experts, t.up, {expert.ffn, expert.hidden}));
-    MOESTRO_RETURN_IF_ERROR(need(experts, t.down, {expert.hidden, expert.ffn}));
+    MOESTRO_RETURN_IF_ERROR(need(&experts, t.gate, {expert.ffn, expert.hidden}));
+    MOESTRO_RETURN_IF_ERROR(need(&experts, t.up, {expert.ffn, expert.hidden}));
+    MOESTRO_RETURN_IF_ERROR(need(&experts, t.down, {expert.hidden, expert.ffn}));
   }
   own_dense_dtype_ = narrowest(dense);
   own_expert_dtype_ = narrowest(experts);

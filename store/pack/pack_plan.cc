@@ -58,7 +58,9 @@ class Planner {
 
   void place_tensor(uint32_t index, uint32_t blob) {
     const model::DenseTensor& source = checkpoint_.model().dense[index];
-    const DType dtype = is_matrix_of_a_product(source) ? options_.dense : options_.dense_rest;
+    const DType dtype = source.exact                     ? DType::kF32
+                        : is_matrix_of_a_product(source) ? options_.dense
+                                                         : options_.dense_rest;
     PackedTensor tensor{source.name, dtype, source.shape, blob, plan_.manifest.blobs[blob].length};
     int64_t rows = 1;
     for (size_t i = 0; i + 1 < source.shape.size(); ++i) rows *= source.shape[i];

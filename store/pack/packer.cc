@@ -43,6 +43,9 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
   };
   if (!options.dense && checkpoint.own_dense_dtype().widened) widened("dense weights", "--dense");
   if (options.experts.empty() && checkpoint.own_expert_dtype().widened) widened("experts", "--experts");
+  if (const int64_t n = checkpoint.model().spec.mtp_layers; n > 0)
+    lines.push_back("the checkpoint's layers after the last (" + std::to_string(n) +
+                    " by config.json), which predict further tokens, are left out: nothing speculates with them yet");
   const model::RopeSpec& rope = checkpoint.model().spec.rope;
   if (rope.scaling == model::RopeSpec::Scaling::kDynamic)
     lines.push_back(

@@ -93,7 +93,8 @@ TEST(Program, FailedOperationsExitWith1AndOneLine) {
 TEST(Program, HelpAndVersion) {
   const Ran help = run_moestro({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"up", "batch", "complete", "chat", "doctor", "config", "top", "plan", "replay", "timeline"})
+  for (const char* command :
+       {"up", "batch", "complete", "chat", "doctor", "config", "top", "plan", "replay", "timeline"})
     EXPECT_THAT(help.out, HasSubstr(command));
   EXPECT_THAT(run_moestro({"--version"}).out, testing::StartsWith("moestro 0."));
   for (const char* command : {"up", "batch", "complete", "chat", "doctor", "config"})

@@ -22,9 +22,10 @@ const DenseTensor* find(const ModelDescription& d, const std::string& name) {
   return nullptr;
 }
 
-TEST(DescribeModel, KnowsTheFourFamilies) {
+TEST(DescribeModel, KnowsTheFamilies) {
   EXPECT_THAT(known_architectures(),
-              ElementsAre("MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "OlmoeForCausalLM"));
+              ElementsAre("MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "OlmoeForCausalLM",
+                          "Glm4MoeForCausalLM", "Dots1ForCausalLM", "MiniMaxM2ForCausalLM"));
   for (const std::string& name : known_architectures()) {
     const auto d = describe(name);
     ASSERT_TRUE(d) << d.status().message();
@@ -41,7 +42,7 @@ TEST(DescribeModel, MixtralNamesAndDefaults) {
   ASSERT_TRUE(d) << d.status().message();
   EXPECT_EQ(d->spec.rope.theta, 1e6);
   EXPECT_EQ(d->spec.norm_eps, 1e-5);
-  EXPECT_TRUE(d->spec.moe().normalise_top_k);
+  EXPECT_TRUE(d->spec.moe().router.normalise);
   EXPECT_EQ(d->spec.layers[2].attention.sliding_window, 64);
   EXPECT_EQ(d->experts[5].gate, "model.layers.1.block_sparse_moe.experts.1.w1.weight");
   EXPECT_EQ(d->experts[5].up, "model.layers.1.block_sparse_moe.experts.1.w3.weight");
@@ -57,7 +58,7 @@ TEST(DescribeModel, Qwen2MoeHasASharedExpertAndBiases) {
   ASSERT_TRUE(d) << d.status().message();
   EXPECT_EQ(d->spec.moe().shared_ffn, 40);
   EXPECT_TRUE(d->spec.moe().shared_gate);
-  EXPECT_FALSE(d->spec.moe().normalise_top_k);
+  EXPECT_FALSE(d->spec.moe().router.normalise);
   EXPECT_TRUE(d->spec.layers[0].attention.qkv_bias);
   EXPECT_FALSE(d->spec.layers[0].attention.output_bias);
   EXPECT_EQ(find(*d, "layers.1.shared.down.weight")->source_name, "model.layers.1.mlp.shared_expert.down_proj.weight");
@@ -105,7 +106,7 @@ TEST(DescribeModel, Qwen3MoeNormsEachHeadAndHeadDimStandsAlone) {
   EXPECT_THAT(find(*d, "layers.0.attn.q_norm.weight")->shape, ElementsAre(24));
   EXPECT_NE(find(*d, "layers.0.attn.o.bias"), nullptr);
   EXPECT_EQ(find(*d, "head.weight"), nullptr);
-  EXPECT_TRUE(d->spec.moe().normalise_top_k);
+  EXPECT_TRUE(d->spec.moe().router.normalise);
   EXPECT_EQ(d->spec.layers[2].attention.sliding_window, 8);
   EXPECT_EQ(d->spec.rope.rotary_dim, 24);
 }
@@ -118,6 +119,66 @@ TEST(DescribeModel, OlmoeNormsTheWholeWidthAndClips) {
   EXPECT_EQ(a.kv_heads, 4);
   EXPECT_EQ(a.clip_qkv, 8.0);
   EXPECT_THAT(find(*d, "layers.0.attn.k_norm.weight")->shape, ElementsAre(32));
+}
+
+TEST(DescribeModel, Glm4MoeRotatesHalfAndChoosesInGroupsWithABias) {
+  const auto d = describe("Glm4MoeForCausalLM", R"({"head_dim": 16, "use_qk_norm": true, "attention_bias": true,
+      "n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.5, "first_k_dense_replace": 1,
+      "num_nextn_predict_layers": 2})");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_EQ(d->spec.rope.rotary_dim, 8);
+  EXPECT_EQ(d->spec.mtp_layers, 2);
+  EXPECT_FALSE(d->spec.layers[0].moe_index);
+  EXPECT_EQ(d->spec.layers[0].dense_ffn, 48);
+  EXPECT_TRUE(d->spec.layers[0].attention.qkv_bias);
+  EXPECT_FALSE(d->spec.layers[0].attention.output_bias);
+  EXPECT_EQ(d->spec.layers[0].attention.qk_norm, AttentionSpec::QkNorm::kPerHead);
+  const MoeSpec& moe = d->spec.moe();
+  EXPECT_EQ(moe.shared_ffn, 48) << "two experts of 24 in one";
+  EXPECT_FALSE(moe.shared_gate);
+  EXPECT_EQ(moe.router.scores, RouterSpec::Scores::kSigmoid);
+  EXPECT_TRUE(moe.router.normalise);
+  EXPECT_EQ(moe.router.scale, 2.5);
+  EXPECT_EQ(moe.router.groups, 2);
+  EXPECT_EQ(moe.router.groups_kept, 1);
+  const DenseTensor* bias = find(*d, "layers.1.router.bias");
+  ASSERT_NE(bias, nullptr);
+  EXPECT_TRUE(bias->exact);
+  EXPECT_EQ(bias->source_name, "model.layers.1.mlp.gate.e_score_correction_bias");
+  EXPECT_EQ(find(*d, "layers.1.shared.up.weight")->source_name, "model.layers.1.mlp.shared_experts.up_proj.weight");
+}
+
+TEST(DescribeModel, Glm4MoeSaysHowMuchIsRotatedInEitherPlace) {
+  const auto rotated = [](const std::string& patch) {
+    const auto d = describe("Glm4MoeForCausalLM", patch);
+    return d ? d->spec.rope.rotary_dim : -1;
+  };
+  EXPECT_EQ(rotated(R"({"head_dim": 16, "partial_rotary_factor": 0.25})"), 4);
+  EXPECT_EQ(rotated(R"({"head_dim": 16, "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.75}})"),
+            12);
+  EXPECT_EQ(rotated(R"({"head_dim": 16, "partial_rotary_factor": 1.0})"), 16);
+}
+
+TEST(DescribeModel, Dots1WindowsLieOnTheLastLayers) {
+  const auto d = describe("Dots1ForCausalLM", R"({"sliding_window": 16, "max_window_layers": 2})");
+  ASSERT_TRUE(d) << d.status().message();
+  std::vector<int64_t> windows;
+  for (const LayerSpec& l : d->spec.layers) windows.push_back(l.attention.sliding_window);
+  EXPECT_THAT(windows, ElementsAre(0, 0, 16));
+  EXPECT_FALSE(d->spec.moe().router.normalise);
+  EXPECT_EQ(d->spec.layers[0].attention.qk_norm, AttentionSpec::QkNorm::kPerHead);
+  EXPECT_EQ(describe("Dots1ForCausalLM")->spec.layers[2].attention.sliding_window, 0);
+}
+
+TEST(DescribeModel, MiniMaxM2NormsTheWholeWidthAndNamesItsExpertsAsMixtralDoes) {
+  const auto d = describe("MiniMaxM2ForCausalLM", R"({"rotary_dim": 4})");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_EQ(d->spec.rope.rotary_dim, 4);
+  EXPECT_EQ(d->spec.rope.theta, 5e6);
+  EXPECT_EQ(d->spec.layers[0].attention.qk_norm, AttentionSpec::QkNorm::kFullWidth);
+  EXPECT_EQ(d->spec.moe().shared_ffn, 0);
+  EXPECT_EQ(d->experts[0].down, "model.layers.0.block_sparse_moe.experts.0.w2.weight");
+  EXPECT_EQ(find(*d, "layers.0.router.bias")->source_name, "model.layers.0.block_sparse_moe.e_score_correction_bias");
 }
 
 // What is null, and what is absent, differ: each as transformers takes it.

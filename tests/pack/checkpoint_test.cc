@@ -142,6 +142,42 @@ TEST_F(CheckpointTest, TensorThatIsNoPartOfTheModel) {
   expect_refused(Code::kUnsupported, "'model.layers.1.input_layernorm.weight' is no part of Qwen2MoeForCausalLM");
 }
 
+/// GLM-4.5's last layer is for speculation.
+TEST_F(CheckpointTest, LayersThatPredictFurtherTokensAreLeftOut) {
+  const CheckpointOptions glm{.architecture = "Glm4MoeForCausalLM",
+                              .extra = {{"model.layers.2.eh_proj.weight", {72, 144}}}};
+  write_checkpoint(dir_.path(), glm);
+  const testing::TemporaryDirectory out;
+  std::vector<std::string> notes;
+  const PackObserver observer{nullptr, [&](const std::string& line) { notes.push_back(line); }};
+  const auto packed = pack_checkpoint(dir_.path(), out / "pack", {}, observer);
+  ASSERT_TRUE(packed) << packed.status().message();
+  EXPECT_THAT(notes, ::testing::Contains(HasSubstr("which predict further tokens, are left out")));
+  CheckpointOptions beyond = glm;
+  beyond.extra = {{"model.layers.3.eh_proj.weight", {72, 144}}};
+  write_checkpoint(dir_.path(), beyond);
+  expect_refused(Code::kUnsupported, "'model.layers.3.eh_proj.weight' is no part of Glm4MoeForCausalLM");
+}
+
+/// Rounded to bf16, a bias of many near 10 would be the same for all experts.
+TEST_F(CheckpointTest, ABiasForTheChoiceStaysExactWhateverTheOthersAre) {
+  const std::string bias = "model.layers.0.mlp.gate.e_score_correction_bias";
+  write_checkpoint(dir_.path(), {.architecture = "Glm4MoeForCausalLM",
+                                 .other_dtypes = {{bias, DType::kF32},
+                                                  {"model.layers.1.mlp.gate.e_score_correction_bias", DType::kF32}}});
+  const auto opened = Checkpoint::open(dir_.path());
+  ASSERT_TRUE(opened) << opened.status().message();
+  EXPECT_EQ(opened->own_dense_dtype().dtype, DType::kBF16);
+  EXPECT_FALSE(opened->own_dense_dtype().widened);
+  const testing::TemporaryDirectory out;
+  ASSERT_TRUE(pack_checkpoint(dir_.path(), out / "pack", {.dense = DType::kInt8}, {}));
+  const auto manifest = open_pack(out / "pack");
+  ASSERT_TRUE(manifest) << manifest.status().message();
+  const auto found = std::ranges::find(manifest->tensors, "layers.0.router.bias", &PackedTensor::name);
+  ASSERT_NE(found, manifest->tensors.end());
+  EXPECT_EQ(found->dtype, DType::kF32);
+}
+
 TEST_F(CheckpointTest, FusedExperts) {
   write_checkpoint(dir_.path(), {});
   replace("model.safetensors", ".mlp.experts.0.down_proj.weight\"", ".mlp.experts.gate_up_proj.xxxxx\"");

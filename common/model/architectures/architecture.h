@@ -18,5 +18,8 @@ void describe_mixtral(ConfigReader& config, ModelSpec& spec);
 void describe_qwen2_moe(ConfigReader& config, ModelSpec& spec);
 void describe_qwen3_moe(ConfigReader& config, ModelSpec& spec);
 void describe_olmoe(ConfigReader& config, ModelSpec& spec);
+void describe_glm4_moe(ConfigReader& config, ModelSpec& spec);
+void describe_dots1(ConfigReader& config, ModelSpec& spec);
+void describe_minimax_m2(ConfigReader& config, ModelSpec& spec);
 
 }  // namespace moestro::model

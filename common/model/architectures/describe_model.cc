@@ -13,6 +13,9 @@ const Architecture kArchitectures[] = {
     {"Qwen2MoeForCausalLM", describe_qwen2_moe, kMlpNames},
     {"Qwen3MoeForCausalLM", describe_qwen3_moe, kMlpNames},
     {"OlmoeForCausalLM", describe_olmoe, kMlpNames},
+    {"Glm4MoeForCausalLM", describe_glm4_moe, kSharedExpertsNames},
+    {"Dots1ForCausalLM", describe_dots1, kSharedExpertsNames},
+    {"MiniMaxM2ForCausalLM", describe_minimax_m2, kMiniMaxNames},
 };
 
 Result<const Architecture*> find_architecture(ConfigReader& config) {

@@ -21,7 +21,7 @@ void describe_olmoe(ConfigReader& config, ModelSpec& spec) {
         config.where() +
         ": OLMoE's norm of q is hidden_size wide, so head_dim must be hidden_size / num_attention_heads"));
   MoeSpec moe = read_moe(config, "num_experts", "num_local_experts", "intermediate_size", spec.hidden);
-  moe.normalise_top_k = config.flag_or("norm_topk_prob", false);
+  moe.router.normalise = config.flag_or("norm_topk_prob", false);
   add_layers(config, base, moe, std::vector<bool>(static_cast<size_t>(base.layers), true), 0, spec);
 }
 

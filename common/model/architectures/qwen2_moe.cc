@@ -41,7 +41,7 @@ void describe_qwen2_moe(ConfigReader& config, ModelSpec& spec) {
   expect_flag(config, "attention_bias", false);
   expect_flag(config, "use_qk_norm", false);
   MoeSpec moe = read_moe(config, "num_experts", "", "moe_intermediate_size", spec.hidden);
-  moe.normalise_top_k = config.flag_or("norm_topk_prob", false);
+  moe.router.normalise = config.flag_or("norm_topk_prob", false);
   moe.shared_ffn = config.count_or("shared_expert_intermediate_size", 5632, kFfnMax);
   moe.shared_gate = true;
   const int64_t dense_ffn = config.count("intermediate_size", kFfnMax);

@@ -28,7 +28,7 @@ void describe_qwen3_moe(ConfigReader& config, ModelSpec& spec) {
   expect_flag(config, "use_qk_norm", true);
   expect_zero(config, "shared_expert_intermediate_size");
   MoeSpec moe = read_moe(config, "num_experts", "num_local_experts", "moe_intermediate_size", spec.hidden);
-  moe.normalise_top_k = config.flag_or("norm_topk_prob", false);
+  moe.router.normalise = config.flag_or("norm_topk_prob", false);
   const int64_t dense_ffn = config.count("intermediate_size", kFfnMax);
   add_layers(config, base, moe, read_sparse_layers(config, base.layers), dense_ffn, spec);
 }

@@ -191,6 +191,7 @@ Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& 
   const float* router = nullptr;
   MOESTRO_RETURN_IF_ERROR(floats("router.weight", router));
   out.router = {router, DType::kF32, spec.moe.experts, spec.moe.expert.hidden, nullptr};
+  if (spec.moe.router.choice_bias) MOESTRO_RETURN_IF_ERROR(floats("router.bias", out.router_bias));
   if (spec.moe.shared_ffn > 0) MOESTRO_RETURN_IF_ERROR(mlp("shared", out.shared));
   if (spec.moe.shared_gate) MOESTRO_RETURN_IF_ERROR(matrix("shared_gate.weight", out.shared_gate));
   return Status::ok();

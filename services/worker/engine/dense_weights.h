@@ -27,6 +27,7 @@ struct LayerWeights {
   const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *o_bias = nullptr;
   const float *q_norm = nullptr, *k_norm = nullptr;
   kernels::Weight router;
+  const float* router_bias = nullptr;
   MlpWeights mlp, shared;
   kernels::Weight shared_gate;
 };

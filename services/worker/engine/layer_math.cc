@@ -24,6 +24,19 @@ Widths widest(const model::ModelSpec& spec) {
   return w;
 }
 
+kernels::RouterSpec router_spec(const model::MoeSpec& moe, const float* bias) {
+  const model::RouterSpec& r = moe.router;
+  const bool sigmoid = r.scores == model::RouterSpec::Scores::kSigmoid;
+  return {.experts = moe.experts,
+          .top_k = moe.top_k,
+          .scores = sigmoid ? kernels::RouterSpec::Scores::kSigmoid : kernels::RouterSpec::Scores::kSoftmax,
+          .normalise = r.normalise,
+          .scale = static_cast<float>(r.scale),
+          .bias = bias,
+          .groups = r.groups,
+          .groups_kept = r.groups_kept};
+}
+
 void send(kernels::Memory& memory, float* to, const std::vector<float>& values) {
   if (!values.empty()) memory.copy_in(to, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
 }
@@ -131,10 +144,9 @@ void LayerMath::attention(size_t layer, const MicroBatch& of, float* x) {
 
 void LayerMath::router(size_t layer, TokenRange rows, int32_t* ids, float* weights) {
   const model::MoeSpec& moe = p_.spec.layers[layer].moe;
-  p_.ops.matmul(h_ + rows.first * hidden_, rows.count, p_.weights.layer(layer).router, nullptr, router_logits_,
-                kernels::Activations::kExact);
-  p_.ops.router_top_k(router_logits_, rows.count,
-                      {.experts = moe.experts, .top_k = moe.top_k, .normalise = moe.normalise_top_k}, ids, weights);
+  const LayerWeights& w = p_.weights.layer(layer);
+  p_.ops.matmul(h_ + rows.first * hidden_, rows.count, w.router, nullptr, router_logits_, kernels::Activations::kExact);
+  p_.ops.router_top_k(router_logits_, rows.count, router_spec(moe, w.router_bias), ids, weights);
 }
 
 void LayerMath::run_mlp(const MlpWeights& w, float* out) {
