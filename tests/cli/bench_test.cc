@@ -190,7 +190,12 @@ TEST(StepCost, CountedByHand) {
   sparse.attention.heads = 2;
   sparse.attention.kv_heads = 1;
   sparse.attention.head_dim = 3;
-  sparse.moe = {.experts = 5, .top_k = 2, .router = {}, .expert = {.hidden = 4, .ffn = 7}, .shared_ffn = 6, .shared_gate = true};
+  sparse.moe = {.experts = 5,
+                .top_k = 2,
+                .router = {},
+                .expert = {.hidden = 4, .ffn = 7},
+                .shared_ffn = 6,
+                .shared_gate = true};
   model::LayerSpec dense;
   dense.attention = sparse.attention;
   dense.attention.sliding_window = 2;
