@@ -45,7 +45,9 @@ class BuildTimes(unittest.TestCase):
         self.assertEqual(self.code(self.EVEN + [("bin/moestro", 100)]), 0)
 
     def test_a_warm_cache_is_not_judged(self):
-        self.assertEqual(self.code([("a/0.cc.o", 100), ("a/1.cc.o", 1)]), 77)
+        cached = [(f"b/{i}.cc.o", 0.02) for i in range(10)]
+        self.assertEqual(self.code(self.EVEN + [("a/slow.cc.o", 30)] + cached), 77)
+        self.assertEqual(self.code(self.EVEN + [("a/slow.cc.o", 30)] + cached[:2]), 1)
         self.assertEqual(self.code(None), 77)
 
 
