@@ -38,6 +38,11 @@ class CudaEngineTest : public ::testing::TestWithParam<Fixture> {
 };
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngineTest, ::testing::ValuesIn(fixtures()), fixture_name);
 
+/// Where experts and KV blocks lie, and when they are known to be there.
+using CudaResidencyTest = CudaEngineTest;
+INSTANTIATE_TEST_SUITE_P(Architectures, CudaResidencyTest, ::testing::ValuesIn(one_of_each_architecture()),
+                         fixture_name);
+
 TEST_P(CudaEngineTest, LogProbabilitiesAreThoseOfTheReference) {
   const Reference r = prompt();
   DeviceBench device(GetParam(), on_cuda(kAll));
@@ -88,7 +93,7 @@ std::vector<std::vector<float>> scores_of(Bench& bench, const Fixture& fixture) 
 }
 
 /// Ahead of the host where all is there, and waiting where it is not.
-TEST_P(CudaEngineTest, TheNumberOfSlotsAndThePredictorChangeNoBit) {
+TEST_P(CudaResidencyTest, TheNumberOfSlotsAndThePredictorChangeNoBit) {
   DeviceBench all(GetParam(), on_cuda(kAll));
   const auto want = scores_of(all.bench(), GetParam());
   for (const int32_t slots : {1, 3, 9})
@@ -100,7 +105,7 @@ TEST_P(CudaEngineTest, TheNumberOfSlotsAndThePredictorChangeNoBit) {
     }
 }
 
-TEST_P(CudaEngineTest, AModelThatFitsIsSoonThereAsAWhole) {
+TEST_P(CudaResidencyTest, AModelThatFitsIsSoonThereAsAWhole) {
   DeviceBench device(GetParam(), on_cuda(kAll, "gate"));
   (void)scores_of(device.bench(), GetParam());
   for (int steps = 0; steps < 1000 && !device.device().holds_all(); ++steps)
@@ -112,7 +117,7 @@ TEST_P(CudaEngineTest, AModelThatFitsIsSoonThereAsAWhole) {
 }
 
 /// Layers are queued before their routes are known, and again when experts were missing after all.
-TEST_P(CudaEngineTest, BeingWrongAboutWhatIsThereChangesNoBit) {
+TEST_P(CudaResidencyTest, BeingWrongAboutWhatIsThereChangesNoBit) {
   DeviceBench all(GetParam(), on_cuda(kAll));
   const auto want = scores_of(all.bench(), GetParam());
   uint64_t rewinds = 0;
@@ -144,7 +149,7 @@ TEST_P(CudaEngineTest, SumsOfHiddenStatesAreTheCpus) {
 }
 
 /// Blocks of the KV cache on their way to host memory and back beside the computing.
-TEST_P(CudaEngineTest, MovedBlocksChangeNoBit) {
+TEST_P(CudaResidencyTest, MovedBlocksChangeNoBit) {
   const auto options = [](int64_t host_blocks, int32_t slots) {
     return on_cuda(slots, "none",
                    {.engine = {.model = "m",
@@ -160,7 +165,7 @@ TEST_P(CudaEngineTest, MovedBlocksChangeNoBit) {
   EXPECT_EQ(decode_with_moves(moved.bench(), GetParam(), 11), want);
 }
 
-TEST_P(CudaEngineTest, DeterministicExpertsAreTheDevices) {
+TEST_P(CudaResidencyTest, DeterministicExpertsAreTheDevices) {
   const Reference r = prompt();
   auto options = on_cuda(2);
   options.copies_seem = std::chrono::seconds(1);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "store/pack/packer.h"
 #include "tests/support/places.h"
@@ -32,6 +33,16 @@ std::vector<Fixture> fixtures() {
   for (const auto& entry : fs::directory_iterator(models, error))
     if (fs::exists(entry.path() / "reference.json")) found.push_back({entry.path().filename().string(), entry.path()});
   std::sort(found.begin(), found.end(), [](const Fixture& a, const Fixture& b) { return a.name < b.name; });
+  return found;
+}
+
+std::vector<Fixture> one_of_each_architecture() {
+  std::vector<Fixture> found = fixtures();
+  std::set<std::string> seen;
+  std::erase_if(found, [&](const Fixture& fixture) {
+    std::ifstream file(fixture.dir / "config.json");
+    return !seen.insert(nlohmann::json::parse(file).at("architectures").at(0).get<std::string>()).second;
+  });
   return found;
 }
 

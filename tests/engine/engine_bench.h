@@ -43,6 +43,8 @@ struct Fixture {
 };
 /// The models of tests/fixtures/models.
 std::vector<Fixture> fixtures();
+/// The first of each architecture: for tests of what its other options have no part in.
+std::vector<Fixture> one_of_each_architecture();
 /// Of every fixture, packed once per process: experts and dense weights at these precisions.
 const std::filesystem::path& packed(const Fixture& fixture, DType experts, DType dense);
 /// The first fixture, for tests that need any model.
