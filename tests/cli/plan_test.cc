@@ -194,6 +194,27 @@ TEST_F(PlanCommand, AHardwareFileWithoutANeededRateIsRefused) {
   EXPECT_THAT(err("hots:\n  memory: 1GiB\n", {}), HasSubstr("hots"));
 }
 
+TEST_F(PlanCommand, TheDrivesRateCanBeGivenBesideAHardwareFile) {
+  const fs::path card = source_dir() / "configs/hardware/rtx-4090.yaml";
+  const auto with_drive = [&](const std::string& rate) {
+    return plan({"--shape", "mixtral-8x7b", "--device", "cuda", "--hardware", card.string(), "--dram", "48GiB", "--json",
+                 "--drive", rate});
+  };
+  const auto generated_per_s = [&](const std::string& rate) {
+    const Ran ran = with_drive(rate);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    const json report = json::parse(ran.out);
+    EXPECT_THAT(report["rates"]["source"].get<std::string>(), HasSubstr("--drive"));
+    return report["decode"]["tokens_per_s"].get<double>();
+  };
+  EXPECT_GT(generated_per_s("10GB/s"), 1.5 * generated_per_s("2GB/s"));
+  for (const std::string wrong : {"fast", "0", "-1GB/s"}) {
+    const Ran ran = with_drive(wrong);
+    EXPECT_EQ(ran.exit_code, 2) << wrong;
+    EXPECT_THAT(ran.err, HasSubstr("--drive " + wrong));
+  }
+}
+
 TEST_F(PlanCommand, EveryCardThatIsThere) {
   for (const auto& entry : fs::directory_iterator(source_dir() / "configs/hardware")) {
     const Ran ran = plan({"--shape", "mixtral-8x7b", "--experts", "int4", "--device", "cuda", "--dram", "80GiB",

@@ -89,6 +89,11 @@ void add_machine_options(command_line::App& plan, PlanOptions& o) {
                   "in some seconds and kept")
       ->type_name("FILE.yaml")
       ->group(group);
+  plan.add_option("--drive", o.drive,
+                  "Rate of the drive that has the pack, such as 5GB/s. Default: of --hardware, or measured if it is "
+                  "needed")
+      ->type_name("RATE")
+      ->group(group);
   plan.add_option("--threads", o.threads, "Threads that compute. Default: one per core")
       ->check(command_line::Range(1, 1024))
       ->type_name("N")

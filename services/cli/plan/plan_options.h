@@ -12,6 +12,7 @@ struct PlanOptions {
   std::string experts, dense;      ///< empty: the pack's first; bf16
   std::string kv_dtype = "f32";
   std::string device = "cpu", vram, dram, hardware, schedule = "layerwise";
+  std::string drive;               ///< empty: the hardware file's, or measured
   int64_t prompt = 512, generate = 128, sequences = 1, step_tokens = 512;
   int threads = 0;                 ///< 0: one per core
   bool prefetch = true, measure = false, json = false;

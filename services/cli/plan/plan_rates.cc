@@ -4,6 +4,7 @@
 #include <fstream>
 #include <memory>
 
+#include "common/config/units.h"
 #include "kernels/cpu/topology.h"
 #include "kernels/ops.h"
 #include "services/cli/common/output.h"
@@ -56,7 +57,8 @@ Result<PlannedRates> rates_of_file(const PlanOptions& o, const PlannedModel& mod
   }
   planned.rates.drive_bytes_per_s = host.drive_bytes_per_s;
   if (drive_needed && !host.drive_bytes_per_s)
-    return missing("host.drive_gbps", "not all experts fit in host memory, so some are read while it runs");
+    return missing("host.drive_gbps",
+                   "not all experts fit in host memory, so some are read while it runs. Add it, or pass --drive 5GB/s");
   return planned;
 }
 
@@ -117,13 +119,26 @@ Result<PlannedRates> measured_rates(const PlanOptions& o, const PlannedModel& mo
 
 Result<PlannedRates> plan_rates(const PlanOptions& o, const PlannedModel& model, const PlannedMemory& memory,
                                 const Hardware* hardware, bool drive_needed) {
-  auto planned = hardware != nullptr ? rates_of_file(o, model, memory.device.kind, *hardware, drive_needed)
-                                     : measured_rates(o, model, drive_needed);
-  if (planned.is_ok() && memory.device.kind == Kind::kEmulated) {
+  std::optional<double> drive;
+  if (!o.drive.empty()) {
+    const auto rate = config::parse_rate(o.drive);
+    if (!rate.is_ok()) return rate.status().with_context("--drive " + o.drive);
+    if (*rate == 0) return invalid_argument("--drive " + o.drive + ": a rate above 0, such as 5GB/s");
+    drive = static_cast<double>(*rate);
+  }
+  auto planned = hardware != nullptr
+                     ? rates_of_file(o, model, memory.device.kind, *hardware, drive_needed && !drive)
+                     : measured_rates(o, model, drive_needed && !drive);
+  if (!planned.is_ok()) return planned;
+  if (memory.device.kind == Kind::kEmulated) {
     const config::EmulatedDevice& device = memory.device.emulated;
     planned->rates.link_bytes_per_s = static_cast<double>(device.link_bytes_per_s);
     planned->rates.link_latency_s = std::chrono::duration<double>(device.latency).count();
     planned->rates.floor_s = std::chrono::duration<double>(device.compute).count();
+  }
+  if (drive) {
+    planned->rates.drive_bytes_per_s = drive;
+    planned->source += "; the drive: --drive";
   }
   return planned;
 }
