@@ -197,8 +197,8 @@ TEST_F(PlanCommand, AHardwareFileWithoutANeededRateIsRefused) {
 TEST_F(PlanCommand, TheDrivesRateCanBeGivenBesideAHardwareFile) {
   const fs::path card = source_dir() / "configs/hardware/rtx-4090.yaml";
   const auto with_drive = [&](const std::string& rate) {
-    return plan({"--shape", "mixtral-8x7b", "--device", "cuda", "--hardware", card.string(), "--dram", "48GiB", "--json",
-                 "--drive", rate});
+    return plan({"--shape", "mixtral-8x7b", "--device", "cuda", "--hardware", card.string(), "--dram", "48GiB",
+                 "--drive", rate, "--json"});
   };
   const auto generated_per_s = [&](const std::string& rate) {
     const Ran ran = with_drive(rate);
