@@ -2,7 +2,7 @@
 #include <array>
 
 #include "common/check.h"
-#include "common/lanes/schedule.h"
+#include "common/lanes/layer_costs.h"
 
 namespace moestro::lanes {
 namespace {
@@ -19,14 +19,10 @@ class LayerwiseSchedule final : public Schedule {
     else micro_batches_.assign(step.micro_batches.begin(), step.micro_batches.end());
     chosen_.clear();
     routed_ = 0;
-    const auto tokens = static_cast<double>(step.tokens);
-    TaskId last = graph.add({.kind = TaskKind::kEmbed, .cost = {0, tokens * model_.embed_bytes_per_token}});
-    for (size_t i = 0; i < model_.layers.size(); ++i) last = add_layer(static_cast<int32_t>(i), tokens, last, graph);
-    if (step.logit_rows > 0 || step.summed > 0) {
-      const Cost head{2 * static_cast<double>(step.logit_rows) * model_.head_parameters,
-                      step.logit_rows > 0 ? model_.head_weight_bytes : 0};
-      graph.add({.kind = TaskKind::kHead, .cost = head}, std::array{last});
-    }
+    TaskId last = graph.add({.kind = TaskKind::kEmbed, .cost = embed_cost(model_, step)});
+    for (size_t i = 0; i < model_.layers.size(); ++i)
+      last = add_layer(static_cast<int32_t>(i), step.tokens, last, graph);
+    if (has_head(step)) graph.add({.kind = TaskKind::kHead, .cost = head_cost(model_, step)}, std::array{last});
   }
 
   void expand(int32_t layer, int32_t, std::span<const RoutedExpert> routed, std::span<const Place> places,
@@ -43,6 +39,7 @@ class LayerwiseSchedule final : public Schedule {
     graph.release(combine);
   }
 
+  bool assumes() const override { return true; }
   TaskId assume(int32_t layer, TaskGraph& graph) override {
     MOESTRO_CHECK(micro_batches_.size() == 1, "what is assumed of a layer is assumed of all its rows");
     const TaskId combine = combine_of(layer);
@@ -109,13 +106,12 @@ class LayerwiseSchedule final : public Schedule {
   void add_expert(int32_t layer, const RoutedExpert& routed, Lane lane, std::span<const TaskId> after, TaskId combine,
                   TaskGraph& graph) {
     const LayerShape& shape = model_.layers[static_cast<size_t>(layer)];
-    const Cost cost{2 * static_cast<double>(routed.rows) * shape.expert_parameters, shape.expert_bytes};
     const Task task{.lane = lane,
                     .kind = TaskKind::kExpert,
                     .layer = layer,
                     .expert = routed.expert,
                     .rows = routed.rows,
-                    .cost = cost};
+                    .cost = experts_cost(shape, 1, routed.rows)};
     graph.add_edge(graph.add(task, after), combine);
   }
 
@@ -124,7 +120,7 @@ class LayerwiseSchedule final : public Schedule {
     return {.kind = TaskKind::kLayerExperts,
             .layer = layer,
             .rows = rows,
-            .cost = {2 * static_cast<double>(rows) * shape.expert_parameters, experts * shape.expert_bytes}};
+            .cost = experts_cost(shape, experts, rows)};
   }
 
   /// Attention of each micro-batch, with its router. Fills front_ with the last task of each.
@@ -136,30 +132,23 @@ class LayerwiseSchedule final : public Schedule {
       const auto task = [&](TaskKind kind, const Cost& cost) {
         return Task{.kind = kind, .layer = layer, .micro_batch = micro_batch, .cost = cost};
       };
-      const auto tokens = static_cast<double>(rows.tokens), context = static_cast<double>(rows.context);
-      TaskId end = graph.add(task(TaskKind::kAttention, {2 * tokens * shape.attention_parameters,
-                                                         shape.attention_weight_bytes +
-                                                             context * shape.kv_bytes_per_token}),
-                             std::array{last});
-      if (shape.sparse)
-        end = graph.add(
-            task(TaskKind::kRouter, {2 * tokens * shape.router_parameters, shape.router_weight_bytes}),
-            std::array{end});
+      TaskId end = graph.add(task(TaskKind::kAttention, attention_cost(shape, rows)), std::array{last});
+      if (shape.sparse) end = graph.add(task(TaskKind::kRouter, router_cost(shape, rows.tokens)), std::array{end});
       front_.push_back(end);
     }
   }
 
-  TaskId add_layer(int32_t layer, double tokens, TaskId last, TaskGraph& graph) {
+  TaskId add_layer(int32_t layer, int64_t tokens, TaskId last, TaskGraph& graph) {
     const LayerShape& shape = model_.layers[static_cast<size_t>(layer)];
     add_front(layer, last, graph);
     combine_[static_cast<size_t>(layer)] = -1;
     if (!shape.sparse) {
-      const Cost mlp{2 * tokens * shape.dense_parameters, shape.dense_weight_bytes};
+      const Cost mlp = dense_mlp_cost(shape, tokens);
       return graph.add({.kind = TaskKind::kDenseMlp, .layer = layer, .cost = mlp}, front_);
     }
     router_[static_cast<size_t>(layer)] = front_.back();
     if (shape.shared_parameters > 0) {
-      const Cost shared{2 * tokens * shape.shared_parameters, shape.shared_weight_bytes};
+      const Cost shared = shared_expert_cost(shape, tokens);
       const Task task{.kind = TaskKind::kSharedExpert, .layer = layer, .cost = shared};
       const TaskId added = graph.add(task, front_);
       front_.assign(1, added);

@@ -18,6 +18,14 @@ struct LayerShape {
   double dense_parameters = 0, dense_weight_bytes = 0;    ///< of a dense layer's MLP
   double shared_parameters = 0, shared_weight_bytes = 0;  ///< 0: no shared expert
   double expert_parameters = 0, expert_bytes = 0;
+  int32_t experts = 0;                           ///< of a sparse layer; only schedules that bring whole layers ask
+  double attention_flops_per_position = 0;       ///< of one row, for each position that it attends to
+  double output_parameters = 0;                  ///< of attention_parameters, those of the output projection
+  double qkv_bytes_per_token = 0;                ///< queries, keys and values of a row
+  double attended_bytes_per_token = 0;           ///< what enters the output projection
+  double dense_bytes() const {
+    return attention_weight_bytes + router_weight_bytes + dense_weight_bytes + shared_weight_bytes;
+  }
 };
 
 struct ModelShape {
@@ -30,6 +38,7 @@ struct ModelShape {
 struct MicroBatchShape {
   int64_t tokens = 0;   ///< rows
   int64_t context = 0;  ///< sum over rows of the positions they attend to
+  int64_t cached = 0;   ///< positions that their sequences have in the KV cache already, each once
 };
 
 /// The size of one step.
@@ -63,16 +72,64 @@ class Schedule {
   /// each, or empty if that is found out as they are read.
   virtual void expand(int32_t layer, int32_t micro_batch, std::span<const RoutedExpert> routed,
                       std::span<const Place> places, TaskGraph& graph) = 0;
+
+  /// Whether it can assume. If not, assume() and retract() must not be called.
+  virtual bool assumes() const { return false; }
   /// Adds all experts of `layer` as one task, before its router's choice is known. If they are not all there, expand()
   /// follows and the task is void.
-  virtual TaskId assume(int32_t layer, TaskGraph& graph) = 0;
+  virtual TaskId assume(int32_t layer, TaskGraph& graph);
   /// What was assumed of `layer` was queued behind something that was wrong: its router will choose anew.
-  virtual void retract(int32_t layer, TaskGraph& graph) = 0;
+  virtual void retract(int32_t layer, TaskGraph& graph);
 };
 
 /// Layer after layer for the whole batch, each expert once: the experts of a layer are read as soon as its router has
 /// run, and run in the order in which they become present. Of several micro-batches, attention and router of one follow
 /// those of the other; everything else is computed for the rows of all.
 std::unique_ptr<Schedule> make_layerwise_schedule(ModelShape model);
+
+// Schedules for throughput. Weights and KV have a home in host memory and cross a link when they are needed. No device
+// runs these schedules yet: only virtual lanes do (virtual_driver.h).
+
+/// What a schedule asks about experts on the device. Called by the thread that runs the machine.
+class ExpertOutlook {
+ public:
+  virtual ~ExpertOutlook() = default;
+  /// Whether the expert stays on the device. The others come over the link in every step.
+  virtual bool is_resident(int32_t layer, int32_t expert) const = 0;
+  /// The experts of `layer` to bring before its routers choose, the one with the most rows first. Asked once in a step,
+  /// when the routers of the layer before have chosen. Valid until the next call.
+  virtual std::span<const int32_t> foreseen(int32_t layer) = 0;
+};
+
+struct ExpertPipelineOptions {
+  double dense_share = 1;  ///< of each layer's dense weights, what stays on the device (0 to 1)
+  double kv_share = 1;     ///< of the KV cache, what stays on the device (0 to 1); host memory has the rest
+  int32_t expert_slots = 1;  ///< on the device, for experts that come over the link; at least 1
+
+  // What the parts of the schedule are worth is measured by leaving them out.
+
+  bool overlap = true;    ///< false: one task after another
+  bool by_expert = true;  ///< false: each micro-batch computes its experts in turn, in the order of their numbers, when
+                          ///< those before it have. The device then has room for all experts of two layers.
+};
+
+/// After Klotski (Fang et al., ASPLOS 2025). All micro-batches go through a layer together, so that an expert crosses
+/// the link once for all of them. While a micro-batch attends, the KV of the next comes in, that of the one before goes
+/// out, and experts that are foreseen are brought. Another one is asked for when the first micro-batch chooses it. Each
+/// expert is computed once for the rows of all: of those that are there, the one with the most rows. Its slot is free
+/// when it has been computed. `outlook` outlives the schedule.
+std::unique_ptr<Schedule> make_expert_pipeline_schedule(ModelShape model, const ExpertPipelineOptions& options,
+                                                        ExpertOutlook& outlook);
+
+struct CgoOptions {
+  double weight_share = 0;  ///< of each layer's weights, experts included, what stays on the device (0 to 1)
+};
+
+/// After MoE-Lightning (Cao et al., ASPLOS 2025, algorithm 1: CGOPipe). The host attends, with the KV cache in its
+/// memory. The device computes output projection and experts of micro-batch j, then queries, keys and values of j + 2,
+/// while the host attends for j + 1. The weights of the next layer come in as many pages as there are micro-batches,
+/// between the small transfers. The device has room for the streamed weights of two layers. Every layer that streams
+/// has LayerShape::experts.
+std::unique_ptr<Schedule> make_cgo_schedule(ModelShape model, const CgoOptions& options);
 
 }  // namespace moestro::lanes

@@ -1,6 +1,7 @@
 #include "common/lanes/step_driver.h"
 
 #include <algorithm>
+#include <string>
 
 #include "common/check.h"
 
@@ -11,6 +12,11 @@ namespace {
 constexpr Lane kTransfers[] = {Lane::kStoreRead, Lane::kHostToDevice, Lane::kDeviceToHost};
 
 }  // namespace
+
+Status cannot_run(std::string_view runner, const Task& task) {
+  return unsupported(std::string(runner) + " cannot run the task '" + std::string(task_name(task.kind)) +
+                     "' on the lane '" + std::string(lane_name(task.lane)) + "': use the layerwise schedule");
+}
 
 void StepDriver::end(const Step& step, TaskId task, Nanos now) {
   const Task& of = step.machine[task];

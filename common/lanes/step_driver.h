@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -30,6 +31,9 @@ class TaskRunner {
     return false;
   }
 };
+
+/// A runner's answer to a task that it does not do: names the task, its lane and the runner.
+Status cannot_run(std::string_view runner, const Task& task);
 
 struct ExecutionTotals {
   Nanos elapsed{0};

@@ -26,7 +26,7 @@ std::span<const TaskId> StepMachine::start(Lane lane) {
 
 std::optional<int32_t> StepMachine::assumable() const {
   const bool assumed = !assumed_.empty() && assumed_.back().layer == last_router_;
-  return assumed ? std::nullopt : last_router_;
+  return assumed || !schedule_.assumes() ? std::nullopt : last_router_;
 }
 
 void StepMachine::assume(int32_t layer) {

@@ -30,7 +30,7 @@ class StepMachine {
   /// next call.
   std::span<const TaskId> start(Lane lane);
   /// The layer whose experts may be assumed to be there: its router has been queued, and nothing is queued behind it.
-  /// None in a step of several micro-batches.
+  /// None in a step of several micro-batches, and if the schedule cannot assume.
   std::optional<int32_t> assumable() const;
 
   // Events.

@@ -31,6 +31,14 @@ std::string_view task_name(TaskKind kind) {
     case TaskKind::kLayerExperts: return "experts";
     case TaskKind::kCombine: return "combine";
     case TaskKind::kHead: return "head";
+    case TaskKind::kWeightRead: return "read weights";
+    case TaskKind::kKvLoad: return "load kv";
+    case TaskKind::kKvSave: return "save kv";
+    case TaskKind::kQkv: return "qkv";
+    case TaskKind::kQkvSend: return "send qkv";
+    case TaskKind::kAttend: return "attend";
+    case TaskKind::kHiddenLoad: return "load hidden";
+    case TaskKind::kOutput: return "output projection";
   }
   return "?";
 }

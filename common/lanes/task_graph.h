@@ -43,7 +43,17 @@ enum class TaskKind : uint8_t {
   kExpert,
   kLayerExperts,  ///< a layer's experts together, as one launch: all of them if assumed, else those that were there
   kCombine,
-  kHead
+  kHead,
+  // Of schedules that move weights and KV between steps.
+  kWeightRead,  ///< a layer's dense weights, or a page of its weights, to the device
+  kKvLoad,      ///< the KV that a micro-batch attends to, to the device
+  kKvSave,      ///< what a micro-batch has added to the KV, to host memory
+  // Attention in parts, where the host computes its middle.
+  kQkv,         ///< norm and projection of queries, keys and values
+  kQkvSend,     ///< those, to host memory
+  kAttend,      ///< scores, softmax, and sums of values
+  kHiddenLoad,  ///< those sums, to the device
+  kOutput       ///< output projection
 };
 std::string_view task_name(TaskKind kind);
 
@@ -68,6 +78,12 @@ struct Task {
   bool assumed = false; ///< kLayerExperts, before the router's choice is known: all of them
   Cost cost = {};
 };
+
+/// Whether the layerwise schedule has tasks of this kind on this lane. Every runner can do those.
+constexpr bool is_layerwise(const Task& task) {
+  const bool carries = task.kind == TaskKind::kExpertRead;
+  return task.kind <= TaskKind::kHead && (carries ? task.lane == Lane::kStoreRead : is_compute(task.lane));
+}
 
 class TaskGraph {
  public:

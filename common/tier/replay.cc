@@ -95,6 +95,7 @@ class VirtualDevice final : public lanes::TaskRunner {
   Status start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) override {
     for (const lanes::TaskId id : tasks) {
       const lanes::Task task = machine_[id];  // a copy: a router adds to the tasks
+      if (!lanes::is_layerwise(task)) return lanes::cannot_run("replay", task);
       if (lane == lanes::Lane::kStoreRead && !take(task)) {
         reads_.push_back(id);
         continue;

@@ -127,7 +127,7 @@ TEST(LayerwiseSchedule, HiddenStatesNeedTheHeadAndNoneOfItsWeights) {
 TEST(LayerwiseSchedule, MicroBatchesTakeTurnsAndShareExperts) {
   const auto schedule = make_layerwise_schedule({.layers = {{.sparse = true, .kv_bytes_per_token = 10}}});
   StepMachine machine(*schedule);
-  const std::vector<MicroBatchShape> micro_batches{{2, 12}, {3, 30}};
+  const std::vector<MicroBatchShape> micro_batches{{2, 12, 10}, {3, 30, 27}};
   machine.begin({.tokens = 5, .context = 42, .micro_batches = micro_batches});
   const std::vector<RoutedExpert> chosen[] = {{{1, 2}, {4, 2}}, {{0, 1}, {4, 3}}};
   std::vector<std::string> order;

@@ -270,6 +270,7 @@ class Simulation {
       case TaskKind::kCombine: device_[layer + 1][b].state = Numbers::mix(l.input, l.sum); break;
       case TaskKind::kExpertRead:
       case TaskKind::kHead: break;
+      default: ADD_FAILURE() << task_name(task.kind) << " is not of the layerwise schedule";
     }
   }
   void add(LayerState& l, int32_t layer, int32_t expert) {

@@ -9,6 +9,8 @@ namespace moestro::cuda {
 using lanes::TaskKind;
 
 Status CudaPass::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) {
+  for (const lanes::TaskId id : tasks)
+    if (!lanes::is_layerwise(machine_[id])) return lanes::cannot_run("the CUDA pass", machine_[id]);
   if (lane == lanes::Lane::kCompute) return queue(tasks);
   if (lane == lanes::Lane::kHostCompute) {
     ended.insert(ended.end(), tasks.begin(), tasks.end());
@@ -84,7 +86,15 @@ Status CudaPass::queue_one(const lanes::Task& task) {
       // It adds up what it reads, so it cannot be taken back: it waits while an assumption may be wrong.
       if (resident_ || machine_.assumptions() == 0) head();
       break;
-    case TaskKind::kExpertRead: return internal_error("an expert's read is not the device's work");
+    case TaskKind::kExpertRead:
+    case TaskKind::kWeightRead:
+    case TaskKind::kKvLoad:
+    case TaskKind::kKvSave:
+    case TaskKind::kQkv:
+    case TaskKind::kQkvSend:
+    case TaskKind::kAttend:
+    case TaskKind::kHiddenLoad:
+    case TaskKind::kOutput: return lanes::cannot_run("the CUDA pass", task);
   }
   return Status::ok();
 }

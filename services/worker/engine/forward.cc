@@ -59,7 +59,14 @@ Status Forward::compute(const lanes::Task& task) {
     case TaskKind::kExpertRead:
     case TaskKind::kLayerExperts:
     case TaskKind::kHead:
-      return internal_error("a task of kind '" + std::string(task_name(task.kind)) + "' is not the forward pass's");
+    case TaskKind::kWeightRead:
+    case TaskKind::kKvLoad:
+    case TaskKind::kKvSave:
+    case TaskKind::kQkv:
+    case TaskKind::kQkvSend:
+    case TaskKind::kAttend:
+    case TaskKind::kHiddenLoad:
+    case TaskKind::kOutput: return lanes::cannot_run("the forward pass", task);
   }
   return Status::ok();
 }
@@ -91,6 +98,7 @@ void Forward::tell_watch(MoeLayerId layer) {
 Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) {
   for (const lanes::TaskId id : tasks) {
     const lanes::Task task = p_.machine[id];  // a copy: a router adds to the tasks
+    if (!lanes::is_layerwise(task)) return lanes::cannot_run("the forward pass", task);
     if (lane == lanes::Lane::kStoreRead) {
       if (p_.experts.acquire(id, part_of(task).layer, task.expert)) ended.push_back(id);
       continue;

@@ -29,6 +29,10 @@ lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& 
       s.attention_weight_bytes += bytes(*m);
     }
     s.kv_bytes_per_token = cache.token_bytes(i);
+    s.output_parameters = parameters(w.o);
+    s.attention_flops_per_position = 4 * static_cast<double>(w.o.cols);
+    s.qkv_bytes_per_token = static_cast<double>((w.q.rows + w.k.rows + w.v.rows) * dtype_bytes(DType::kF32));
+    s.attended_bytes_per_token = static_cast<double>(w.o.cols * dtype_bytes(DType::kF32));
     s.sparse = layer.moe_index.has_value();
     for (const kernels::Weight* m : {&w.mlp.gate, &w.mlp.up, &w.mlp.down}) {
       s.dense_parameters += parameters(*m);
@@ -43,6 +47,7 @@ lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& 
     if (s.sparse) {
       s.expert_parameters = static_cast<double>(3 * experts.hidden() * experts.ffn());
       s.expert_bytes = static_cast<double>(experts.bytes());
+      s.experts = static_cast<int32_t>(layer.moe.experts);
     }
     shape.layers.push_back(s);
   }

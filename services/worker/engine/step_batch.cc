@@ -39,6 +39,7 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
   micro_batches.back().rows.count += range.count;
   ++micro_batches.back().sequences.count;
   const int64_t context_before = context;
+  const int64_t cached = first_position;
   attention.push_back(
       {.first_token = first_row, .tokens = range.count, .first_position = first_position, .blocks = state.blocks});
   if (sequence.state_sum_from >= 0) {
@@ -66,6 +67,8 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
   }
   micro_batch_shapes.back().tokens += range.count;
   micro_batch_shapes.back().context += context - context_before;
+  micro_batch_shapes.back().cached +=
+      visible.window > 0 ? std::min(cached, visible.sinks + visible.window) : cached;
 }
 
 }  // namespace moestro::engine
