@@ -116,7 +116,7 @@ class ExpertPipelineSchedule final : public Schedule {
       if (outlook_.is_resident(layer_, expert)) continue;
       if (options_.by_expert && slots_[next_slot_] == kNotKnown) break;
       experts_.push_back({.expert = expert});
-      bring(experts_.back(), graph);
+      bring(experts_.back(), graph, options_.early ? kFree : last_);
     }
   }
 
@@ -151,7 +151,7 @@ class ExpertPipelineSchedule final : public Schedule {
 
   /// Slots are used in turn: an expert's read waits for the last use of the one whose slot it takes. If that is of this
   /// layer, it is not known before all routers have chosen.
-  void bring(LayerExpert& expert, TaskGraph& graph) {
+  void bring(LayerExpert& expert, TaskGraph& graph, TaskId wait_for = kFree) {
     TaskId before = kFree;
     if (options_.by_expert) {
       before = slots_[next_slot_];
@@ -165,7 +165,7 @@ class ExpertPipelineSchedule final : public Schedule {
                        .layer = layer_,
                        .expert = expert.expert,
                        .cost = {0, shape().expert_bytes}},
-                      std::array{before}, graph);
+                      std::array{before, wait_for}, graph);
   }
 
   TaskId add_expert(const RoutedExpert& routed, int32_t micro_batch, std::span<const TaskId> after, TaskGraph& graph) {

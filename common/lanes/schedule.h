@@ -109,6 +109,8 @@ struct ExpertPipelineOptions {
   // What the parts of the schedule are worth is measured by leaving them out.
 
   bool overlap = true;    ///< false: one task after another
+  bool early = true;      ///< false: experts that are foreseen come when the layer before has ended (as in the paper),
+                          ///< not as soon as there is a slot
   bool by_expert = true;  ///< false: each micro-batch computes its experts in turn, in the order of their numbers, when
                           ///< those before it have. The device then has room for all experts of two layers.
 };

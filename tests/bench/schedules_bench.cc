@@ -47,6 +47,7 @@ Result<std::unique_ptr<lanes::Schedule>> schedule_of(const json& schedule, const
                                                .kv_share = schedule.value("kv_share", 0.0),
                                                .expert_slots = schedule.value("expert_slots", 16),
                                                .overlap = schedule.value("overlap", true),
+                                               .early = schedule.value("early", true),
                                                .by_expert = schedule.value("by_expert", true)},
                                               routes);
 }

@@ -79,7 +79,8 @@ struct PipelineSetup {
   explicit PipelineSetup(RandomStep& step)
       : options{.dense_share = step.random() % 3 / 2.0,
                 .kv_share = step.random() % 3 / 2.0,
-                .expert_slots = 1 + static_cast<int32_t>(step.random() % 12)},
+                .expert_slots = 1 + static_cast<int32_t>(step.random() % 12),
+                .early = step.random() % 2 == 0},
         routes(step.random(), step.micro_batches, static_cast<int32_t>(step.random() % 9), step.random() % 2 == 0) {}
   ExpertPipelineOptions options;
   RandomRoutes routes;
@@ -247,13 +248,13 @@ TEST(ExpertPipeline, NoPartOfItCostsTime) {
   rates[static_cast<size_t>(Lane::kCompute)] = LaneRate{.flops_per_s = 60e9, .bytes_per_s = 3e9};
   rates[static_cast<size_t>(Lane::kHostToDevice)] = LaneRate{.bytes_per_s = 1e9, .interrupts = true};
   rates[static_cast<size_t>(Lane::kDeviceToHost)] = LaneRate{.bytes_per_s = 1e9};
-  Nanos all{0}, serial{0}, alone{0}, cold{0}, blind{0}, in_turn{0};
+  Nanos all{0}, serial{0}, alone{0}, cold{0}, blind{0}, in_turn{0}, late{0};
   for (uint32_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
     RandomStep step(seed);
     const ExpertPipelineOptions whole{.dense_share = 0.5, .kv_share = 0, .expert_slots = testing::kModelExperts};
-    ExpertPipelineOptions one_by_one = whole, by_micro_batch = whole;
-    one_by_one.overlap = by_micro_batch.by_expert = false;
+    ExpertPipelineOptions one_by_one = whole, by_micro_batch = whole, not_early = whole;
+    one_by_one.overlap = by_micro_batch.by_expert = not_early.early = false;
     const auto with = [&](const ExpertPipelineOptions& options, int32_t ahead, bool coldest = false) {
       RandomRoutes routes(seed, step.micro_batches, ahead, false, coldest);
       const auto schedule = make_expert_pipeline_schedule(step.model, options, routes);
@@ -264,7 +265,7 @@ TEST(ExpertPipeline, NoPartOfItCostsTime) {
     EXPECT_LE(here, with(one_by_one, 2));
     all += here, serial += with(one_by_one, 2);
     blind += with(whole, 0), cold += with(whole, 2, true);
-    in_turn += with(by_micro_batch, 2);
+    in_turn += with(by_micro_batch, 2), late += with(not_early, 2);
     for (const MicroBatchShape& one : step.micro_batches) {  // each micro-batch is a step of its own
       const std::vector<MicroBatchShape> only{one};
       RandomRoutes routes(seed, only, 2, false);
@@ -275,6 +276,7 @@ TEST(ExpertPipeline, NoPartOfItCostsTime) {
   EXPECT_GT(serial.count(), 1.2 * all.count());
   EXPECT_GT(alone.count(), 1.2 * all.count());
   EXPECT_GT(in_turn.count(), 1.1 * all.count());
+  EXPECT_GT(late.count(), 1.004 * all.count());
   EXPECT_GT(blind.count(), 1.005 * all.count());
   EXPECT_GT(cold.count(), 1.005 * all.count());
 }
