@@ -33,7 +33,7 @@ class ExpertPipelineSchedule final : public Schedule {
     next_slot_ = 0;
     kv_ring_.fill(kFree);
     next_kv_ = 0;
-    last_ = add({.kind = TaskKind::kEmbed, .cost = embed_cost(model_, step)}, {}, graph);
+    ends_ = {kFree, add({.kind = TaskKind::kEmbed, .cost = embed_cost(model_, step)}, {}, graph)};
     open_layers_from(0, graph);
   }
 
@@ -83,10 +83,14 @@ class ExpertPipelineSchedule final : public Schedule {
     for (layer_ = first; layer_ < static_cast<int32_t>(model_.layers.size()); ++layer_) {
       open_layer(graph);
       if (shape().sparse) return;
-      last_ = add({.kind = TaskKind::kDenseMlp, .layer = layer_, .cost = dense_mlp_cost(shape(), step_.tokens)},
-                  joined_, graph);
+      end_layer({.kind = TaskKind::kDenseMlp, .layer = layer_, .cost = dense_mlp_cost(shape(), step_.tokens)}, graph);
     }
-    if (has_head(step_)) add({.kind = TaskKind::kHead, .cost = head_cost(model_, step_)}, std::array{last_}, graph);
+    if (has_head(step_))
+      add({.kind = TaskKind::kHead, .cost = head_cost(model_, step_)}, std::array{ends_.back()}, graph);
+  }
+  void end_layer(const Task& task, TaskGraph& graph) {
+    const TaskId end = add(task, joined_, graph);
+    ends_ = {ends_.back(), end};
   }
 
   /// Attention and router of each micro-batch, and the experts that are foreseen.
@@ -95,10 +99,11 @@ class ExpertPipelineSchedule final : public Schedule {
     TaskId weights = kFree, gate = kFree;
     if (streamed > 0) {
       const double bytes = streamed * (shape().dense_bytes() - shape().router_weight_bytes);
-      weights = carry(Lane::kHostToDevice, TaskKind::kWeightRead, kAllMicroBatches, bytes, {}, graph);
+      const std::array room{ends_.front()};
+      weights = carry(Lane::kHostToDevice, TaskKind::kWeightRead, kAllMicroBatches, bytes, room, graph);
       if (shape().sparse)
         gate = carry(Lane::kHostToDevice, TaskKind::kWeightRead, kAllMicroBatches,
-                     streamed * shape().router_weight_bytes, {}, graph);
+                     streamed * shape().router_weight_bytes, room, graph);
     }
     joined_.clear();
     for (size_t b = 0; b < micro_batches_.size(); ++b) joined_.push_back(add_front(b, weights, gate, graph));
@@ -116,7 +121,7 @@ class ExpertPipelineSchedule final : public Schedule {
       if (outlook_.is_resident(layer_, expert)) continue;
       if (options_.by_expert && slots_[next_slot_] == kNotKnown) break;
       experts_.push_back({.expert = expert});
-      bring(experts_.back(), graph, options_.early ? kFree : last_);
+      bring(experts_.back(), graph, options_.early ? kFree : ends_.back());
     }
   }
 
@@ -135,7 +140,7 @@ class ExpertPipelineSchedule final : public Schedule {
                                   .layer = layer_,
                                   .micro_batch = micro_batch,
                                   .cost = attention_cost(shape(), rows)},
-                                 std::array{last_, weights, load, before}, graph);
+                                 std::array{ends_.back(), weights, load, before}, graph);
     if (moved > 0) {
       ring = carry(Lane::kDeviceToHost, TaskKind::kKvSave, micro_batch, moved * static_cast<double>(rows.tokens),
                    std::array{attention}, graph);
@@ -182,7 +187,7 @@ class ExpertPipelineSchedule final : public Schedule {
   void close_layer(TaskGraph& graph) {
     if (options_.by_expert) add_by_expert(graph);
     else add_by_micro_batch(graph);
-    last_ = add({.kind = TaskKind::kCombine, .layer = layer_}, joined_, graph);
+    end_layer({.kind = TaskKind::kCombine, .layer = layer_}, graph);
     open_layers_from(layer_ + 1, graph);
   }
 
@@ -222,7 +227,7 @@ class ExpertPipelineSchedule final : public Schedule {
   StepShape step_;                              ///< without its micro-batches
   std::vector<MicroBatchShape> micro_batches_;
   int32_t layer_ = 0;                           ///< that is open
-  TaskId last_ = kFree;                         ///< the end of the layer before
+  std::array<TaskId, 2> ends_{};                ///< of the layer before last and of the last one
   TaskId last_added_ = kFree;
   std::vector<TaskId> slots_;                   ///< by slot: the last use of what it holds
   size_t next_slot_ = 0;

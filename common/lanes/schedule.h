@@ -119,7 +119,8 @@ struct ExpertPipelineOptions {
 /// the link once for all of them. While a micro-batch attends, the KV of the next comes in, that of the one before goes
 /// out, and experts that are foreseen are brought. Another one is asked for when the first micro-batch chooses it. Each
 /// expert is computed once for the rows of all: of those that are there, the one with the most rows. Its slot is free
-/// when it has been computed. `outlook` outlives the schedule.
+/// when it has been computed. The device has room for the streamed dense weights of two layers. `outlook` outlives the
+/// schedule.
 std::unique_ptr<Schedule> make_expert_pipeline_schedule(ModelShape model, const ExpertPipelineOptions& options,
                                                         ExpertOutlook& outlook);
 

@@ -40,16 +40,19 @@ lanes::LaneRates rates_of(const json& rates) {
 Result<std::unique_ptr<lanes::Schedule>> schedule_of(const json& schedule, const lanes::ModelShape& shape,
                                                      planner::EvenRoutes& routes) {
   const std::string name = schedule.at("name");
+  for (const char* share : {"weight_share", "dense_share", "kv_share"})
+    if (const double value = schedule.value(share, 0.0); value < 0 || value > 1)
+      return invalid_argument(std::string(share) + " is from 0 to 1");
   if (name == "cgo") return lanes::make_cgo_schedule(shape, {.weight_share = schedule.value("weight_share", 0.0)});
   if (name != "expert-pipeline") return invalid_argument("schedules are expert-pipeline and cgo, not " + name);
-  return lanes::make_expert_pipeline_schedule(shape,
-                                              {.dense_share = schedule.value("dense_share", 0.0),
-                                               .kv_share = schedule.value("kv_share", 0.0),
-                                               .expert_slots = schedule.value("expert_slots", 16),
-                                               .overlap = schedule.value("overlap", true),
-                                               .early = schedule.value("early", true),
-                                               .by_expert = schedule.value("by_expert", true)},
-                                              routes);
+  const lanes::ExpertPipelineOptions options{.dense_share = schedule.value("dense_share", 0.0),
+                                             .kv_share = schedule.value("kv_share", 0.0),
+                                             .expert_slots = schedule.value("expert_slots", 16),
+                                             .overlap = schedule.value("overlap", true),
+                                             .early = schedule.value("early", true),
+                                             .by_expert = schedule.value("by_expert", true)};
+  if (options.expert_slots < 1) return invalid_argument("expert_slots is at least 1");
+  return lanes::make_expert_pipeline_schedule(shape, options, routes);
 }
 
 Result<json> run_scenario(const json& in, const std::string& timeline_path) {

@@ -97,6 +97,9 @@ class PipelineChecked final : public Checked {
     const auto& rows = [&]() -> const MicroBatchShape& { return step_.micro_batches[static_cast<size_t>(b)]; };
     switch (task.kind) {
       case TaskKind::kKvLoad: takes_kv(l, b); break;
+      case TaskKind::kWeightRead:
+        if (l > 1) needs_layer(l - 2, kAllMicroBatches, task);
+        break;
       case TaskKind::kAttention:
         needs_layer(l - 1, kAllMicroBatches, task);
         if (options_.dense_share < 1) needs(TaskKind::kWeightRead, l, kAllMicroBatches, task);
