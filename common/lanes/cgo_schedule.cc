@@ -23,9 +23,7 @@ class CgoSchedule final : public Schedule {
   }
 
   void begin(const StepShape& step, TaskGraph& graph) override {
-    const MicroBatchShape whole{step.tokens, step.context};
-    if (step.micro_batches.empty()) micro_batches_.assign(1, whole);
-    else micro_batches_.assign(step.micro_batches.begin(), step.micro_batches.end());
+    micro_batches_of(step, micro_batches_);
     step_ = step, step_.micro_batches = {};
     const auto m = micro_batches_.size();
     for (std::vector<TaskId>& pages : pages_) pages.clear();
@@ -34,7 +32,7 @@ class CgoSchedule final : public Schedule {
     done_.assign(m, embed);
     turn_ = 0;
     room_.clear();
-    bring_pages(0, m, graph);
+    if (turns() > 0) bring_pages(0, m, graph);
     for (int32_t t = 0; t < lead(); ++t) project(t, graph);
     take_turns(graph);
   }

@@ -24,9 +24,7 @@ class ExpertPipelineSchedule final : public Schedule {
   }
 
   void begin(const StepShape& step, TaskGraph& graph) override {
-    const MicroBatchShape whole{step.tokens, step.context};
-    if (step.micro_batches.empty()) micro_batches_.assign(1, whole);
-    else micro_batches_.assign(step.micro_batches.begin(), step.micro_batches.end());
+    micro_batches_of(step, micro_batches_);
     step_ = step, step_.micro_batches = {};
     last_added_ = kFree;
     std::ranges::fill(slots_, kFree);

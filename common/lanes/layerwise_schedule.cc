@@ -14,9 +14,7 @@ class LayerwiseSchedule final : public Schedule {
   }
 
   void begin(const StepShape& step, TaskGraph& graph) override {
-    const MicroBatchShape whole{step.tokens, step.context};
-    if (step.micro_batches.empty()) micro_batches_.assign(1, whole);
-    else micro_batches_.assign(step.micro_batches.begin(), step.micro_batches.end());
+    micro_batches_of(step, micro_batches_);
     chosen_.clear();
     routed_ = 0;
     TaskId last = graph.add({.kind = TaskKind::kEmbed, .cost = embed_cost(model_, step)});

@@ -50,6 +50,9 @@ struct StepShape {
   std::span<const MicroBatchShape> micro_batches = {};  ///< empty: all rows are one
 };
 
+/// The step's micro-batches, at least one. `cached` is 0 if the step does not say how it is cut.
+void micro_batches_of(const StepShape& step, std::vector<MicroBatchShape>& out);
+
 /// An expert that a layer's tokens were routed to.
 struct RoutedExpert {
   int32_t expert = 0;

@@ -45,7 +45,8 @@ class VirtualDriver {
   explicit VirtualDriver(const LaneRates& rates) : rates_(rates) {}
 
   /// Runs the step that `machine` (with kVirtualLanes) has begun. The clock goes on from the step before.
-  /// kUnsupported: a task needs a lane that the machine does not have. After warm-up nothing is allocated.
+  /// Stalled is the time in which the lane kCompute has nothing to do. kUnsupported: a task needs a lane that the
+  /// machine does not have. After warm-up nothing is allocated.
   Result<ExecutionTotals> run(StepMachine& machine, VirtualRouter& router, Timeline* timeline);
   Nanos now() const { return now_; }
 

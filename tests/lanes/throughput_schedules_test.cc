@@ -72,7 +72,8 @@ class Checked {
 
  protected:
   const RandomStep& step_;
-  std::set<What> started_, ended_;
+  std::set<What> started_;
+  std::multiset<What> ended_;
 };
 
 struct PipelineSetup {
@@ -108,7 +109,11 @@ class PipelineChecked final : public Checked {
           else takes_kv(l, b);
         }
         break;
-      case TaskKind::kRouter: needs(TaskKind::kAttention, l, b, task); break;
+      case TaskKind::kRouter:
+        needs(TaskKind::kAttention, l, b, task);
+        if (options_.dense_share < 1)
+          EXPECT_EQ(ended_.count({TaskKind::kWeightRead, l, kAllMicroBatches}), 2u) << "the gate is a read of its own";
+        break;
       case TaskKind::kKvSave: needs(TaskKind::kAttention, l, b, task); break;
       case TaskKind::kExpertRead:
         EXPECT_FALSE(routes_.is_resident(l, task.expert));
@@ -316,6 +321,19 @@ TEST(ExpertPipeline, HotExpertsRunWhileOthersArrive) {
   EXPECT_EQ(order, (std::vector<std::string>{"attention at 0", "read expert 2 at 0", "attention at 15",
                                              "read expert 3 at 20", "expert 2 at 30", "read expert 4 at 40",
                                              "expert 3 at 50", "expert 4 at 70", "expert 7 at 90"}));
+}
+
+TEST(ThroughputSchedules, AModelWithoutLayersIsItsEnds) {
+  const std::vector<MicroBatchShape> none;
+  RandomRoutes routes(1, none, 0, false);
+  const std::unique_ptr<Schedule> schedules[] = {make_expert_pipeline_schedule({}, {}, routes),
+                                                 make_cgo_schedule({}, {})};
+  for (const auto& schedule : schedules) {
+    TaskGraph graph;
+    schedule->begin({.tokens = 1, .logit_rows = 1}, graph);
+    ASSERT_EQ(graph.size(), 2);
+    EXPECT_EQ(graph[1].kind, TaskKind::kHead);
+  }
 }
 
 TEST(ThroughputSchedules, StepsAllocateNothingOnceTheyAreWarm) {
