@@ -46,11 +46,26 @@ def record(domain, binary, pack, requests, trace):
         url = line.split()[1]
         ids = post(url, "/tokenize", {"content": domain.held_text(HELD_BYTES_MAX)})["tokens"]
         stride = max(TOKENS, len(ids) // requests)
-        for n in range(min(requests, len(ids) // TOKENS)):
-            prompt = ids[n * stride : n * stride + TOKENS]
+        prompts = [ids[n * stride : n * stride + TOKENS] for n in range(min(requests, len(ids) // TOKENS))]
+        for prompt in prompts:
             post(url, "/v1/completions", {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True})
         up.terminate()
         up.wait()
+    return prompts
+
+
+def with_tokens(trace, prompts, numbers):
+    """The trace's lines, those of prompts with "x": a number that stands for the token, so that equal tokens are known
+    and the text is not. `numbers` has them by token, for all domains."""
+    place, out = {}, []
+    for line in trace.splitlines(keepends=True):
+        token = json.loads(line)
+        if token.get("ph") == "prefill":
+            prompt = prompts[place.setdefault(token["r"], len(place))]
+            number = numbers.setdefault(prompt[token["t"]], len(numbers))
+            line = line.replace(',"e":', f',"x":{number},"e":', 1)
+        out.append(line)
+    return "".join(out)
 
 
 def matrices(path):
@@ -90,7 +105,7 @@ def main():
     binary, demo = pathlib.Path(args.bin), ROOT / "models" / "demo"
     (demo / "routes").mkdir(exist_ok=True)
     (demo / "heldout").mkdir(exist_ok=True)
-    found = {}
+    found, numbers = {}, {}
     with tempfile.TemporaryDirectory(prefix="moestro-routes-") as work:
         pack = pathlib.Path(work) / "pack"
         subprocess.run([binary / "moestro", "pack", demo, "-o", pack], check=True, stderr=subprocess.DEVNULL)
@@ -99,9 +114,10 @@ def main():
             if spec["commit"]:
                 (demo / "heldout" / f"{name}.txt").write_text(domain.held_text(HELD_BYTES_MAX))
             trace = pathlib.Path(work) / f"{name}.jsonl"
-            record(domain, binary, pack, args.requests, trace)
+            prompts = record(domain, binary, pack, args.requests, trace)
             out = demo / "routes" / f"{name}.jsonl"
-            out.write_text(re.sub(r',"w":\[\[.*?\]\]', "", trace.read_text()))  # gate weights would triple the size
+            routes = re.sub(r',"w":\[\[.*?\]\]', "", trace.read_text())  # gate weights would triple the size
+            out.write_text(with_tokens(routes, prompts, numbers))
             found[name] = matrices(out)
             shares = [share_of_90(row) for m in found[name] for row in m]
             print(f"{name:12} {len(found[name])} requests, share {statistics.median(shares):.2f}")

@@ -69,6 +69,9 @@ struct ReplayReport {
   TierCounters counters;             ///< of all steps; on a CPU, what host memory did
   Nanos total_time{0}, total_stall{0};  ///< of all steps
   std::vector<uint64_t> layer_uses, layer_hits;
+  /// Of each request, in the order in which they began: from the start of the replay to its first step, and to the
+  /// end of its prompt's last step.
+  std::vector<Nanos> began_at, first_token_at;
   std::vector<double> request_hit_rate;  ///< of each request, in the order in which they began
 
   double hit_rate() const { return uses == 0 ? 0 : static_cast<double>(hits) / static_cast<double>(uses); }

@@ -55,6 +55,9 @@ void ReplayTally::used(int32_t layer, Found found) {
 
 void ReplayTally::end_step(Nanos elapsed, Nanos stalled) {
   report_.total_time += elapsed, report_.total_stall += stalled;
+  // Prompts have steps of their own, next after each other, so this one is of the request that began last.
+  if (!step_->sequences.empty() && !step_->sequences.front().decode && !order_.empty())
+    report_.first_token_at.back() = report_.total_time;
   if (!counted()) return;
   const TierCounters now = counters();
   const uint64_t moved = now.moved_bytes - before_.moved_bytes;

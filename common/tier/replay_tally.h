@@ -14,7 +14,11 @@ class ReplayTally {
   ReplayTally(const Routes& routes, const ReplaySource& source, const DeviceMemory* device, ReplayHost* host,
               size_t warm);
 
-  void request_began(size_t request) { order_.push_back(request); }
+  void request_began(size_t request) {
+    order_.push_back(request);
+    report_.began_at.push_back(report_.total_time);
+    report_.first_token_at.push_back(report_.total_time);
+  }
   void begin_step(const ReplayStep& step);
   /// An expert of `layer` was needed.
   void used(int32_t layer, Found found);

@@ -50,6 +50,10 @@ class Reader {
     const auto phase = line.find("ph");
     if (phase == line.end() || (*phase != "prefill" && *phase != "decode"))
       return invalid_argument("\"ph\" is neither \"prefill\" nor \"decode\"");
+    int64_t token = -1;
+    if (line.contains("x")) {
+      MOESTRO_ASSIGN_OR_RETURN(token, number(line, "x", 0, std::numeric_limits<int32_t>::max()));
+    }
     const size_t first = routes.choices.size();
     if (first + static_cast<size_t>(routes.layers) * static_cast<size_t>(routes.top_k) > kChoicesMax)
       return exhausted("more tokens than fit in memory; cut the trace in parts");
@@ -57,7 +61,8 @@ class Reader {
     const auto [it, fresh] = place_.try_emplace(static_cast<uint64_t>(id), routes.requests.size());
     if (fresh) routes.requests.push_back({static_cast<uint64_t>(id), {}});
     routes.requests[it->second].tokens.push_back(
-        {*phase == "decode", static_cast<int32_t>(position), static_cast<uint32_t>(first)});
+        {*phase == "decode", static_cast<int32_t>(position), static_cast<uint32_t>(first),
+         static_cast<int32_t>(token)});
     return Status::ok();
   }
 

@@ -16,6 +16,7 @@ struct RoutedToken {
   bool decode = false;
   int32_t position = 0;
   uint32_t first = 0;  ///< where its choices begin in Routes::choices
+  int32_t token = -1;  ///< a number that stands for the token; -1: not recorded
 };
 
 struct RoutedRequest {

@@ -69,6 +69,38 @@ TEST(Replay, SweepIsATable) {
   EXPECT_THAT(text.out, HasSubstr("| 50 % | 4.0 |"));
 }
 
+/// The demo model's eight domains, mixed, eight requests at once, a quarter of the experts on the device: as
+/// docs/perf/activation.md has it.
+TEST(Replay, JoiningByOverlapMovesFewerBytesOfMixedDomains) {
+  std::vector<std::string> arguments{"replay"};
+  for (const auto& file : std::filesystem::directory_iterator(source_dir() / "models/demo/routes"))
+    arguments.push_back(file.path());
+  std::ranges::sort(arguments.begin() + 1, arguments.end());
+  arguments.insert(arguments.end(), {"--batch", "8", "--slots", "25%", "--json", "--order"});
+  const auto row_of = [&](const std::string& order) {
+    arguments.push_back(order);
+    const Ran ran = run_moestro(arguments);
+    arguments.pop_back();
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return json::parse(ran.out);
+  };
+  const json first_come = row_of("first-come"), overlap = row_of("overlap");
+  EXPECT_EQ(overlap["tokens"], first_come["tokens"]);
+  EXPECT_LE(overlap["moved_bytes"].get<double>(), 0.85 * first_come["moved_bytes"].get<double>());
+  EXPECT_LE(overlap["first_token_ms"]["p99"].get<double>(), 1.2 * first_come["first_token_ms"]["p99"].get<double>());
+}
+
+TEST(Replay, AnOrderThatCannotBe) {
+  const auto refusal = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"replay", trace()});
+    const Ran ran = run_moestro(more);
+    EXPECT_EQ(ran.exit_code, 1);
+    return ran.err;
+  };
+  EXPECT_THAT(refusal({"--order", "overlap", "--batch", "4"}), HasSubstr("no tokens of its prompt (\"x\")"));
+  EXPECT_THAT(refusal({"--order", "first-come"}), HasSubstr("--order needs --batch 2 or more"));
+}
+
 TEST(Replay, OfHardware) {
   const std::string hardware = source_dir() / "configs/hardware/rtx-3090.yaml";
   const Ran ran = run_moestro({"replay", trace(), "--hardware", hardware,

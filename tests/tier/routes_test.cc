@@ -52,6 +52,17 @@ TEST_F(RoutesTest, TokensOfRequestsInTheirOrder) {
   EXPECT_THAT(routes->chosen(routes->requests[1].tokens[0], 1), ElementsAre(3, 0));
 }
 
+TEST_F(RoutesTest, ATokenMayBeNamed) {
+  const auto routes = read_routes(write(std::string(kHead) + R"({"r":7,"ph":"prefill","t":0,"x":31,"e":[[0,1],[2,3]]})"
+                                                             "\n"
+                                                             R"({"r":7,"ph":"decode","t":1,"e":[[1,2],[3,0]]})"));
+  ASSERT_TRUE(routes.is_ok()) << routes.status().message();
+  EXPECT_EQ(routes->requests[0].tokens[0].token, 31);
+  EXPECT_EQ(routes->requests[0].tokens[1].token, -1);
+  EXPECT_THAT(refusal(std::string(kHead) + R"({"r":7,"ph":"prefill","t":0,"x":-1,"e":[[0,1],[2,3]]})" "\n\n"),
+              HasSubstr("\"x\""));
+}
+
 TEST_F(RoutesTest, ALastLineCutShortIsLeftOut) {
   const auto routes = read_routes(write(std::string(kHead) + R"({"r":7,"ph":"decode","t":0,"e":[[0,1],[2,3]]})"
                                                              "\n"

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "common/tier/replay_order.h"
 #include "services/cli/common/output.h"
 #include "services/cli/replay/replay_options.h"
 #include "services/cli/replay/replay_report.h"
@@ -39,6 +40,8 @@ Result<ReplayRow> run_row(const tier::Routes& routes, const ReplaySplit& split, 
   row.share = static_cast<double>(what.setup.slots) / (static_cast<double>(routes.layers) * routes.experts);
   row.link_ratio = copy_ratio_of(what.setup);
   MOESTRO_ASSIGN_OR_RETURN(row.report, run_case(routes, split, what));
+  if (what.start == ReplayCase::Start::kOnce) row.first_token = first_token_times(split, row.report);
+  row.queued = !split.came.empty();
   ReplayCase on_demand = what;
   on_demand.cache = "lru", on_demand.predict = "none";
   if (on_demand.host) on_demand.host->cache = "lru";
@@ -48,10 +51,27 @@ Result<ReplayRow> run_row(const tier::Routes& routes, const ReplaySplit& split, 
   return row;
 }
 
+/// Mixes the judged requests, which a trace may have one domain after another, and lets them join in the order that is
+/// asked for.
+Status queue_up(const ReplayOptions& o, const tier::Routes& routes, ReplaySplit& split) {
+  if (o.order.empty()) return Status::ok();
+  if (o.batch < 2) return invalid_argument("--order needs --batch 2 or more: a request that runs alone joins nothing");
+  if (!o.restart.empty()) return invalid_argument("--order and --restart exclude each other");
+  split.came = split.judged = tier::mixed(split.judged);
+  split.waiting = static_cast<size_t>(o.waiting);
+  if (o.order == "first-come") return Status::ok();
+  const tier::OverlapOrder order{static_cast<int32_t>(o.batch), split.waiting, static_cast<size_t>(o.passes)};
+  auto joined = tier::join_by_overlap(routes, split.learned, split.came, order);
+  if (!joined.is_ok()) return joined.status().with_context("--order overlap");
+  split.judged = std::move(*joined);
+  return Status::ok();
+}
+
 Result<std::vector<ReplayRow>> run_rows(const ReplayOptions& o) {
   MOESTRO_ASSIGN_OR_RETURN(const tier::Routes routes, read_all(o.traces));
   MOESTRO_ASSIGN_OR_RETURN(const ReplayCase what, read_case(o, routes));
-  const ReplaySplit split = split_requests(routes.requests.size(), o.split);
+  ReplaySplit split = split_requests(routes.requests.size(), o.split);
+  MOESTRO_RETURN_IF_ERROR(queue_up(o, routes, split));
   std::vector<ReplayCase> cases{what};
   if (o.sweep) {
     cases.clear();
@@ -130,6 +150,17 @@ void add_options(command_line::App& app, ReplayOptions& o) {
       ->capture_default_str();
   app.add_option("--batch", o.batch, "Requests that decode at once")
       ->check(command_line::Range(int64_t{1}, int64_t{1024}))
+      ->capture_default_str();
+  app.add_option("--order", o.order,
+                 "With --batch: requests come in mixed order and wait. They join as they come, or by the experts that "
+                 "they are likely to share with those that run. overlap needs a trace with \"x\", the prompts' tokens, "
+                 "as models/demo/routes has it; moestro up does not record them")
+      ->check(command_line::IsMember({"first-come", "overlap"}));
+  app.add_option("--waiting", o.waiting, "With --order: requests that wait at once. One more comes when one joins")
+      ->check(command_line::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  app.add_option("--passes", o.passes, "With --order overlap: later requests that may join before one that waits")
+      ->check(command_line::Range(int64_t{0}, int64_t{1} << 20))
       ->capture_default_str();
   app.add_option("--chunk", o.chunk, "Prompt tokens in one step")
       ->check(command_line::Range(int64_t{1}, int64_t{65535}))

@@ -21,6 +21,8 @@ struct ReplayOptions {
   double expert_ms = 1;      ///< time of one expert, and of a layer's attention, if no hardware is named
   double split = 0.5;
   int64_t batch = 1, chunk = 512;
+  std::string order;                 ///< empty: as in the trace; first-come or overlap: mixed
+  int64_t waiting = 64, passes = 16;  ///< tier::OverlapOrder
   bool keep = true, prefetch = true;
   tier::PrefetchOptions how{};
   std::string restart;       ///< empty, checkpoint or nothing: ReplayCase::Start

@@ -1,5 +1,7 @@
 #include "services/cli/replay/replay_report.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -105,6 +107,14 @@ double ReplayRow::wasted_share() const {
   return ratio(static_cast<double>(report.wasted_bytes), static_cast<double>(report.moved_bytes));
 }
 
+Nanos ReplayRow::first_token_quantile(double quantile) const {
+  if (first_token.empty()) return Nanos{0};
+  std::vector<Nanos> sorted = first_token;
+  std::ranges::sort(sorted);
+  const auto rank = static_cast<size_t>(std::ceil(quantile * static_cast<double>(sorted.size())));
+  return sorted[std::max<size_t>(rank, 1) - 1];
+}
+
 nlohmann::json row_json(const ReplayRow& row) {
   const tier::ReplayReport& r = row.report;
   const tier::TierCounters& c = r.counters;
@@ -167,6 +177,8 @@ nlohmann::json row_json(const ReplayRow& row) {
       {"speed_up", row.speed_up()},
       {"speed_up_best", row.speed_up_best()},
       {"bytes_ratio", row.bytes_ratio()}};
+  if (!row.first_token.empty())
+    json["first_token_ms"] = {{"p50", ms(row.first_token_quantile(0.5))}, {"p99", ms(row.first_token_quantile(0.99))}};
   if (row.host) json["tiers"] = tiers_json(row);
   return json;
 }
@@ -208,6 +220,9 @@ std::string row_text(const ReplayRow& row) {
         number(r.prompt_steps), number(r.prompt_uses), row.cpu ? "read" : "copied", copies(r, row.setup),
         ratio(copies(r, row.setup), static_cast<double>(r.prompt_uses)), 100 * r.prompt_kept_share(),
         row.cpu ? "host memory" : "slots", tier::ReplayReport::kAfterPrompt, 100 * r.after_hit_rate());
+  if (row.queued)
+    text += printed("  time to first token, waiting included: median %.0f ms, p99 %.0f ms\n",
+                    ms(row.first_token_quantile(0.5)), ms(row.first_token_quantile(0.99)));
   text += printed("  speed-up over on demand + lru: %.2f of %.2f possible%s; gap in stall closed: %.0f %%\n",
                   row.speed_up(), row.speed_up_best(), two_tiers ? " without a drive" : "", 100 * row.gap_closed());
   return text;

@@ -18,6 +18,8 @@ struct ReplayRow {
   bool cpu = false;
   double share = 0;       ///< slots of all experts
   double link_ratio = 0;  ///< time of copying one expert / time of computing it
+  std::vector<Nanos> first_token;  ///< first_token_times() of `report`; empty: each request ran by itself
+  bool queued = false;             ///< the order in which requests join was asked for
   tier::ReplayReport report, on_demand, belady;  ///< on demand with LRU
   tier::Clairvoyant clairvoyant;  ///< belady and this one: of a device with a drive, as if host memory had all
 
@@ -28,6 +30,7 @@ struct ReplayRow {
   double speed_up_best() const; ///< the clairvoyant's
   double bytes_ratio() const;   ///< relative to on demand with LRU
   double wasted_share() const;  ///< of the bytes moved
+  Nanos first_token_quantile(double quantile) const;  ///< the time that so many of the requests do not exceed
 };
 
 nlohmann::json row_json(const ReplayRow& row);

@@ -40,6 +40,17 @@ ReplaySplit split_requests(size_t requests, double share) {
   return split;
 }
 
+std::vector<Nanos> first_token_times(const ReplaySplit& split, const tier::ReplayReport& report) {
+  const std::vector<size_t>& came = split.came.empty() ? split.judged : split.came;
+  const size_t waiting = split.waiting == 0 ? came.size() : split.waiting;
+  std::vector<Nanos> times;
+  for (size_t i = 0; i < report.first_token_at.size(); ++i) {
+    const auto place = static_cast<size_t>(std::ranges::find(came, split.judged[i]) - came.begin());
+    times.push_back(report.first_token_at[i] - (place < waiting ? Nanos{0} : report.began_at[place - waiting]));
+  }
+  return times;
+}
+
 policy::WeightedOptions calibrated_weights(const tier::Routes& routes, const ReplaySplit& split,
                                            const tier::ReplaySetup& setup) {
   std::vector<size_t> requests = split.learned.empty() ? split.judged : split.learned;

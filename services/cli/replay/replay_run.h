@@ -36,13 +36,19 @@ struct ReplayCase {
 
 /// Requests that predictors learn from, and those that are judged.
 struct ReplaySplit {
-  std::vector<size_t> learned, judged;
+  std::vector<size_t> learned, judged;  ///< those that are judged in the order in which they join
+  std::vector<size_t> came = {};        ///< those that are judged in the order in which they come; empty: the same
+  size_t waiting = 0;                   ///< that wait at once; 0: all
 };
 /// `share` of the requests, spread evenly over the trace, are for learning; always the same ones.
 ReplaySplit split_requests(size_t requests, double share);
 
 /// kInvalidArgument: unknown policy or predictor.
 Result<tier::ReplayReport> run_case(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what);
+
+/// Of each judged request in the order in which they join: from when it comes to its first token. The first
+/// `split.waiting` come at the start, and one more whenever one joins.
+std::vector<Nanos> first_token_times(const ReplaySplit& split, const tier::ReplayReport& report);
 
 /// HOBBIT's weights for this trace and cache, by the misses on the learned requests (or all, if none are).
 policy::WeightedOptions calibrated_weights(const tier::Routes& routes, const ReplaySplit& split,
