@@ -151,17 +151,20 @@ void add_options(command_line::App& app, ReplayOptions& o) {
   app.add_option("--batch", o.batch, "Requests that decode at once")
       ->check(command_line::Range(int64_t{1}, int64_t{1024}))
       ->capture_default_str();
-  app.add_option("--order", o.order,
-                 "With --batch: requests come in mixed order and wait. They join as they come, or by the experts that "
-                 "they are likely to share with those that run. overlap needs a trace with \"x\", the prompts' tokens, "
-                 "as models/demo/routes has it; moestro up does not record them")
-      ->check(command_line::IsMember({"first-come", "overlap"}));
+  auto* const order =
+      app.add_option("--order", o.order,
+                     "With --batch: requests come in mixed order and wait. They join as they come, or by the experts "
+                     "that they are likely to share with those that run. overlap needs a trace with \"x\", the "
+                     "prompts' tokens, as models/demo/routes has it; moestro up does not record them")
+          ->check(command_line::IsMember({"first-come", "overlap"}));
   app.add_option("--waiting", o.waiting, "With --order: requests that wait at once. One more comes when one joins")
       ->check(command_line::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(order);
   app.add_option("--passes", o.passes, "With --order overlap: later requests that may join before one that waits")
       ->check(command_line::Range(int64_t{0}, int64_t{1} << 20))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(order);
   app.add_option("--chunk", o.chunk, "Prompt tokens in one step")
       ->check(command_line::Range(int64_t{1}, int64_t{65535}))
       ->capture_default_str();
