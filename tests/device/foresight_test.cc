@@ -40,7 +40,7 @@ class FakeTier final : public ExpertTier {
   int32_t experts() const override { return kExperts; }
   bool fits_all() const override { return fits_all_; }
   uint64_t begin_step(PlanId, bool) override { return brought; }
-  bool routed(MoeLayerId, std::span<const tier::DeviceTier::Wanted>) override { return complete; }
+  bool routed(MoeLayerId, std::span<const tier::DeviceTier::Wanted>) override { return ++routed_, complete; }
   bool forecast(int32_t, const prediction::Forecast&) override { return ++foreseen, useful; }
   void unforeseen() override { ++unforeseen_; }
   void abandon() override { ++abandoned; }
@@ -48,7 +48,7 @@ class FakeTier final : public ExpertTier {
 
   uint64_t brought = 0;
   bool complete = true, useful = true;
-  int foreseen = 0, unforeseen_ = 0, abandoned = 0;
+  int routed_ = 0, foreseen = 0, unforeseen_ = 0, abandoned = 0;
 
  private:
   const bool fits_all_;
@@ -66,7 +66,7 @@ class ForesightTest : public ::testing::Test {
     const std::vector<int32_t> ids{0};
     const std::vector<lanes::RoutedExpert> experts{{0, 1}};
     const std::vector<float> uses(kExperts, 1.0F);
-    for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    for (uint32_t layer = 0; layer < kLayers && foresight_->wants_routes(); ++layer) {
       foresight_->routed(MoeLayerId(layer), ids, experts, uses);
       foresight_->foresee(MoeLayerId(layer));
     }
@@ -103,6 +103,31 @@ TEST_F(ForesightTest, WhereEverythingFitsAndIsThereNothingIsAskedAndNobodyIsTold
   step();
   EXPECT_GT(forecasts_, forecasts) << "something is missing again";
   EXPECT_FALSE(source.told.back().experts.empty());
+}
+
+TEST_F(ForesightTest, WhereEverythingFitsAMemoryIsLookedAtOnceAStepUntilSomethingIsBrought) {
+  FakeTier host(true);
+  make(host);
+  steps(5);
+  EXPECT_FALSE(foresight_->wants_routes());
+  const int routed = host.routed_, forecasts = forecasts_, told = told_;
+  steps(100);
+  EXPECT_EQ(host.routed_, routed);
+  EXPECT_EQ(forecasts_, forecasts);
+  EXPECT_EQ(told_, told);
+  host.brought += 1;  // an expert was evicted, and missing
+  step();
+  EXPECT_EQ(host.routed_, routed + kLayers);
+  EXPECT_EQ(forecasts_, forecasts + 1 + kLayers);
+  EXPECT_EQ(told_, told + kLayers);
+}
+
+TEST_F(ForesightTest, WithoutAPredictorRoutesAreNotReported) {
+  FakeTier device(false);
+  foresight_ = std::make_unique<Foresight>(device, nullptr, 1);
+  steps(3);
+  EXPECT_EQ(device.routed_, 0);
+  EXPECT_EQ(device.unforeseen_, 0);
 }
 
 TEST_F(ForesightTest, HitsThatForecastsMadeKeepThemOn) {

@@ -158,6 +158,7 @@ void CudaPass::begin(const engine::StepPlan& plan, const engine::StepBatch& batc
   marks_.begin_step();
   memory_.fill(device_notes_, 0xff, static_cast<int64_t>(notes_count() * sizeof(int32_t)));
   math_.begin(batch);
+  is_watched_ = watch_ != nullptr && watch_->wants_routes();
   asked_ahead_ = lookahead_ ? watch_->gate_lookahead() : 0;
   begin_graphs();
   resident_ = all_resident();
@@ -197,7 +198,7 @@ Status CudaPass::take_routes(size_t layer) {
   const std::span<const int32_t> ids(ids_.data() + first_choice(layer), static_cast<size_t>(rows_ * top_k_));
   at_ = {moe_layer(layer)};
   routed_ = p_.experts.route(at_, ids, top_k_, guard_.left_out());
-  if (watch_ == nullptr) return Status::ok();
+  if (!is_watched_) return Status::ok();
   watch_->routed(moe_layer(layer), ids, routed_, p_.experts.uses(at_.layer));
   if (const int32_t guessed = asked_ahead_ > 0 ? lookahead_->asked(moe_layer(layer), asked_ahead_) : 0; guessed > 0)
     watch_->guessed(moe_layer(layer), guessed, {guesses_of(layer), static_cast<size_t>(rows_ * guessed * experts_)});

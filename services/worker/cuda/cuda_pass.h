@@ -134,6 +134,7 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   kernels::cuda::CudaMemory& memory_;
   device::SlotTable& slots_;
   engine::ExpertWatch* watch_ = nullptr;
+  bool is_watched_ = false;  ///< the watch wants the routes of this step
   lanes::Timeline* timeline_ = nullptr;
   std::unique_ptr<lanes::Schedule> schedule_;
   lanes::StepMachine machine_;

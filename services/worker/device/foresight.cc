@@ -5,6 +5,8 @@
 #include <functional>
 #include <utility>
 
+#include "common/check.h"
+
 namespace moestro::device {
 namespace {
 
@@ -50,7 +52,6 @@ void Foresight::found(SequenceId sequence, int64_t tokens, std::span<const activ
 }
 
 void Foresight::begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) {
-  sequences_.assign(sequences.begin(), sequences.end());
   for (const auto& s : sequences)
     if (running_.insert(s.id).second)
       for (const Stage& stage : stages_) stage.tier->sequence_began(static_cast<int32_t>(running_.size()));
@@ -64,6 +65,7 @@ void Foresight::begin_step(PlanId plan, std::span<const engine::WatchedSequence>
     if (need != tier::Need::kForecasts) stage.tier->unforeseen();
   }
   if (!told_) return;
+  sequences_.assign(sequences.begin(), sequences.end());
   iteration_.clear();
   for (const auto& s : sequences) iteration_.push_back({s.id.value, s.decode, s.rows});
   predictor_->begin_iteration(iteration_);
@@ -78,13 +80,13 @@ void Foresight::forecast(int32_t layer) {
 
 void Foresight::routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
                        std::span<const float> uses) {
+  MOESTRO_CHECK(told_, "routes of a step in which nothing can be missing");
   wanted_.clear();
   const uint32_t first = layer.value * static_cast<uint32_t>(experts_);
   for (const lanes::RoutedExpert& e : experts)
     wanted_.push_back({first + static_cast<uint32_t>(e.expert), std::min(1.0F, uses[static_cast<size_t>(e.expert)])});
   for (Stage& stage : stages_)
     if (!stage.tier->routed(layer, wanted_)) stage.need.missed();
-  if (!predictor_ || !told_) return;
   count(layer, ids);
   predictor_->routed(static_cast<int32_t>(layer.value), routes_);
 }
@@ -136,7 +138,7 @@ void Foresight::guessed(MoeLayerId layer, int32_t layers, std::span<const float>
 }
 
 void Foresight::foresee(MoeLayerId layer) {
-  if (predictor_ && told_ && wants_forecasts()) forecast(static_cast<int32_t>(layer.value));
+  if (wants_forecasts()) forecast(static_cast<int32_t>(layer.value));
 }
 
 void Foresight::end_step() {

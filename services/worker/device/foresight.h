@@ -29,6 +29,9 @@ class Foresight final : public engine::ExpertWatch, public lanes::ExpertArrivals
 
   void found(SequenceId sequence, int64_t tokens, std::span<const activation::ActivationCount> counts) override;
   void begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) override;
+  /// False while nothing can be missing (tier::Need::kNothing), and without a predictor. Memories are then looked at
+  /// once a step: what was brought since the step before wakes the predictor.
+  bool wants_routes() const override { return told_; }
   void routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
               std::span<const float> uses) override;
   /// 0 while the predictor is not asked for forecasts; at first, the most that it will ask for.
@@ -66,12 +69,12 @@ class Foresight final : public engine::ExpertWatch, public lanes::ExpertArrivals
   std::vector<Stage> stages_;
   std::unique_ptr<prediction::Predictor> predictor_;
   const int64_t top_k_;
-  bool told_ = false;  ///< the predictor has been told of this step
+  bool told_ = false;  ///< the predictor is told of this step
   prediction::Forecast forecast_;
   lanes::Timeline* timeline_ = nullptr;
   std::vector<int32_t> model_layers_;
 
-  std::vector<engine::WatchedSequence> sequences_;             ///< of the step
+  std::vector<engine::WatchedSequence> sequences_;             ///< of a step that the predictor is told of
   std::unordered_set<SequenceId> running_;                     ///< seen, and not ended
   std::vector<prediction::IterationSequence> iteration_;
   std::vector<tier::DeviceTier::Wanted> wanted_;

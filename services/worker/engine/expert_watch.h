@@ -29,6 +29,8 @@ class ExpertWatch {
     (void)sequence, (void)tokens, (void)counts;
   }
   virtual void begin_step(PlanId plan, std::span<const WatchedSequence> sequences) = 0;
+  /// Asked once per step, after begin_step(). False: routed(), guessed() and foresee() are not called in this step.
+  virtual bool wants_routes() const { return true; }
   /// The routers of `layer` have run, for all micro-batches, and the source knows what is needed. ids: [rows, top_k].
   /// `uses`: by expert, the sum of its rows' shares (store::UseWeight).
   virtual void routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,

@@ -29,6 +29,7 @@ void Forward::begin(PlanId plan, const StepBatch& batch, std::vector<Status>& fa
   batch_ = &batch;
   guard_.begin(batch, failed);
   rows_ = batch.rows();
+  is_watched_ = watch_ != nullptr && watch_->wants_routes();
   math_.begin(batch);
   p_.experts.begin_step(plan, batch.micro_batches, batch.row_share);
 }
@@ -81,7 +82,7 @@ void Forward::route(const lanes::Task& task) {
     std::fill_n(expert_rows_.begin() + first * hidden_, count * hidden_, std::numeric_limits<float>::quiet_NaN());
   const auto routed = p_.experts.route(part, {ids, static_cast<size_t>(count)}, top_k_, guard_.left_out());
   clear_rows(p_.experts.dropped(part));
-  if (watch_ != nullptr && p_.experts.is_routed(part.layer)) tell_watch(part.layer);
+  if (is_watched_ && p_.experts.is_routed(part.layer)) tell_watch(part.layer);
   p_.machine.routed(task.layer, task.micro_batch, routed);
 }
 

@@ -101,6 +101,7 @@ class Forward final : public lanes::TaskRunner {
   const bool poison_;
   const ComputeFloor floor_;
   ExpertWatch* watch_ = nullptr;
+  bool is_watched_ = false;  ///< the watch wants the routes of this step
   std::optional<GateLookahead> lookahead_;
   std::optional<MoeLayerId> forecast_due_;  ///< of a layer that has been routed
   int64_t step_tokens_max_, hidden_, top_k_ = 0, moe_layers_ = 0, rows_ = 0;
