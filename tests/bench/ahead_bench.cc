@@ -5,9 +5,10 @@
 //   moestro_ahead_bench [--resident 25,50] [--reads 0.5,1,2] [--judged 8] [--tokens 16] [--rounds 2] [--delay 1]
 //
 // A read takes --delay milliseconds and what the machine adds, which is measured; an expert and a layer's attention
-// take that divided by --reads, so a large model's proportions hold for a small one. The predictor has learned from the
-// routes of other requests. Of each request the round with the least stall counts: what other programs do to a time is
-// not what is measured. Prints a JSON list; scripts/bench_ahead makes a table of it.
+// take that divided by --reads, so a large model's proportions hold for a small one. The predictor has learned from other
+// requests, as that of a server does that has served them: those of models/demo/routes, and some that are computed
+// here. Their counts are its history, as the orchestrator's. Of each request the round with the least stall counts: what
+// other programs do to a time is not what is measured. Prints a JSON list; scripts/bench_ahead makes a table of it.
 
 #include <algorithm>
 #include <cstdio>
@@ -32,7 +33,7 @@ namespace {
 using engine::testing::Bench;
 using std::chrono::milliseconds;
 
-constexpr size_t kLearned = 10;  ///< requests that the predictor knows beforehand
+constexpr size_t kLearned = 10;  ///< requests that are computed for the predictor to learn from, after the recorded
 constexpr int kLearnedTokens = 96;  ///< that each of them decodes
 constexpr size_t kWarm = 2;      ///< more, which are computed before those that are judged
 constexpr size_t kTimedReads = 24;
@@ -91,11 +92,13 @@ class AheadBench {
       else expert_bytes_ = blob.length, ++experts_;
     }
     record();
+    add_recorded();
   }
 
   void run(nlohmann::ordered_json& rows) {
     for (const int64_t percent : options_.resident)
       for (const double reads : options_.reads) one_setting(percent, reads, rows);
+    for (auto& row : rows) row["learned"] = learned().size();
   }
 
  private:
@@ -113,6 +116,20 @@ class AheadBench {
     for (size_t r = 0; r < prompts_.size(); ++r) {
       const Status status = decode(bench, r + 1, prompts_[r], r < kLearned ? kLearnedTokens : options_.tokens, ignored);
       MOESTRO_CHECK(status.is_ok(), status.message());
+    }
+  }
+
+  /// Other requests to the same model, behind those that are computed here.
+  void add_recorded() {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(demo_model().dir / "routes"))
+      files.push_back(entry.path());
+    std::ranges::sort(files);
+    for (const auto& file : files) {
+      const auto recorded = tier::read_routes(file);
+      MOESTRO_CHECK(recorded.is_ok(), recorded.status().message());
+      const Status added = tier::append_routes(routes_, *recorded);
+      MOESTRO_CHECK(added.is_ok(), file.string() + ": " + added.message());
     }
   }
 
@@ -167,6 +184,14 @@ class AheadBench {
     return requests;
   }
 
+  /// The recorded requests, then those that were computed here.
+  std::vector<size_t> learned() const {
+    std::vector<size_t> requests;
+    for (size_t r = prompts_.size(); r < routes_.requests.size(); ++r) requests.push_back(r);
+    for (size_t r = 0; r < kLearned; ++r) requests.push_back(r);
+    return requests;
+  }
+
   std::unique_ptr<prediction::Predictor> predictor(const std::string& name, activation::ActivationHistory& history) {
     if (name == "none") return nullptr;
     if (name == "perfect") return tier::make_perfect_predictor(routes_, live(), {});
@@ -174,9 +199,7 @@ class AheadBench {
         name, {.shape = {.layers = routes_.layers, .experts = routes_.experts, .top_k = routes_.top_k},
                .history = &history.view()});
     MOESTRO_CHECK(made.is_ok(), made.status().message());
-    std::vector<size_t> learned(kLearned);
-    for (size_t r = 0; r < kLearned; ++r) learned[r] = r;
-    tier::train(routes_, learned, {made->get(), [&](size_t request) { history.add(counts_of(request)); }});
+    tier::train(routes_, learned(), {made->get(), [&](size_t request) { history.add(counts_of(request)); }});
     return std::move(*made);
   }
 

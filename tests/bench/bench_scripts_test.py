@@ -266,7 +266,7 @@ class BenchAhead(unittest.TestCase):
         names = ("on demand, lru", "on demand, default policy", "foreseen", "foreseen without error", "clairvoyant")
         rows = [
             dict(resident_percent=25, read_per_expert=reads, method=name, stall_ms_per_token=stall,
-                 time_ms_per_token=10 + stall, bytes_per_token=moved)
+                 time_ms_per_token=10 + stall, bytes_per_token=moved, learned=106)
             for name, (stall, moved) in zip(names, stalls)
         ]
         with tempfile.TemporaryDirectory() as home:
@@ -294,6 +294,7 @@ class BenchAhead(unittest.TestCase):
 
     def test_the_table_names_what_was_missed(self):
         ran = self.bench([(10, 100), (8, 90), (11, 90), (1, 80), (2, 70)])
+        self.assertIn("learned from 106 requests", ran.stdout)
         self.assertIn("| 25 % | 1 | 10.00 ms (100 %) | 8.00 ms (90 %) | 11.00 ms (90 %) |", ran.stdout)
         self.assertIn("missed: gap in stall closed", ran.stderr)
         self.assertIn("missed: stall per token, foreseen", ran.stderr)
