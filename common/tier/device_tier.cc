@@ -55,6 +55,7 @@ DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePo
   entries.resize(keys);
   followed.resize(keys);
   by_layer.resize(static_cast<size_t>(given.layers));
+  saved.resize(static_cast<size_t>(given.layers));
   used.resize(keys);
   held_layers.resize(static_cast<size_t>(given.layers));
   slots.resize(static_cast<size_t>(given.slots));
@@ -205,6 +206,7 @@ void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted
                         bool complete) {
   Impl& t = *impl_;
   MOESTRO_CHECK(layer >= 0 && layer < t.options.layers && found.size() == wanted.size(), "a router of no layer");
+  t.free_since = now;
   if (complete) {
     t.pace.routed(now, t.at < 0 ? 0 : layer - t.at, t.scan);
     t.at = layer;
@@ -248,10 +250,14 @@ void DeviceTier::unforeseen() {
   if (!impl_->scan) impl_->forget_forecast();  // a scan has candidates of its own
 }
 
-void DeviceTier::released(Nanos, Key key) {
+void DeviceTier::released(Nanos now, Key key) {
   Impl& t = *impl_;
   Impl::Entry& entry = t.entries[key];
   if (entry.needed == 0 || --entry.needed > 0) return;
+  if (entry.state == Impl::State::kWhole) {
+    t.pace.computed(std::max(Nanos{0}, now - std::max(t.free_since, entry.whole_at)));
+    t.free_since = now;
+  }
   entry.leased = false;
   if (entry.state == Impl::State::kWhole) {
     if (!t.options.keep) t.evict(key);

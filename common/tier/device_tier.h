@@ -40,6 +40,7 @@ struct PrefetchOptions {
   bool budget = true;     ///< only what the link can bring before its layer needs it
   bool guard = true;      ///< a prefetch never evicts an expert that is more likely to be used
   bool patience = true;   ///< a prefetch evicts only when it would otherwise come late
+  bool thrift = true;     ///< a prefetch evicts only if its layer would otherwise probably wait for it
   bool calibrate = true;  ///< false: a predictor's figures are used unchanged
   int32_t choices = 0;  ///< victims that the policy names, of which the forecast chooses one; 0: a quarter of the
                         ///< experts
@@ -106,6 +107,7 @@ struct TierCounters : LayerCounters {
   uint64_t throttled = 0;       ///< above the configured floor, but not above the floor that waste has raised
   uint64_t over_budget = 0;     ///< the link would not have brought it in time
   uint64_t guarded = 0;         ///< everything in the slots was more likely to be used
+  uint64_t needless = 0;      ///< its layer would probably not wait for it
   uint64_t early = 0;           ///< could wait, and so leave its slot to who was in it
 };
 

@@ -15,6 +15,11 @@ class LinkPace {
   void routed(Nanos now, int32_t layers, bool scan) { layers_.routed(now, layers, scan); }
   void carried(uint64_t bytes, Nanos took);
 
+  /// An expert, by the device.
+  void computed(Nanos took);
+
+  /// That the device computes an expert; 0: none has been timed.
+  Nanos expert() const { return computed_ > 0 ? Nanos(static_cast<int64_t>(computed_s_ / computed_ * 1e9)) : Nanos{0}; }
   double bytes_per_s() const { return bytes_per_s_; }
   /// Bytes that the link can carry before a layer `distance` ahead of the last router needs them. Unlimited if nothing
   /// is known.
@@ -26,6 +31,7 @@ class LinkPace {
   Nanos latency_;
   LayerPace layers_;
   double sum_bytes_ = 0, sum_seconds_ = 0;
+  double computed_ = 0, computed_s_ = 0;  ///< experts, and their time; old ones count less
 };
 
 }  // namespace moestro::tier

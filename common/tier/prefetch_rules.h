@@ -17,6 +17,11 @@ inline constexpr float kScanLikely = 0.3F;
 inline constexpr int32_t kScanLayersAhead = 2;
 /// A prefetch that evicts waits until the link needs this share of the time left for what is due by then.
 inline constexpr double kEarly = 1.5;
+/// The same of a device, where much of what is due may come while its layer is computed.
+inline constexpr double kEarlyToDevice = 1.1;
+/// A prefetch to a device evicts only if it saves this share of a copy's time on average: its probability, times the
+/// share of the copy that its layer would otherwise wait for.
+inline constexpr double kLeastSaved = 0.1;
 /// A quarter of the room is what a scan may hold ahead of its demands.
 inline constexpr uint64_t kScanShare = 4;
 /// Prefetches to a device whose host memory is leased ahead of their copies: the link must not run dry while a layer is

@@ -31,11 +31,12 @@ struct DeviceTier::Impl {
     uint64_t given = 0;    ///< bytes given to the link, of which `sent` have arrived
     Nanos foreseen_at = kNever;  ///< when forecasts began to call for it, since its layer's last pass
     float weight = 1;      ///< of its last use
+    Nanos whole_at{0};     ///< when its copy ended
   };
   struct Candidate {
     Key key = 0;
     float probability = 0, priority = 0;
-    bool over_budget = false, guarded = false, early = false;  ///< counted
+    bool over_budget = false, guarded = false, early = false, needless = false;  ///< counted
   };
 
   Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen);
@@ -74,7 +75,9 @@ struct DeviceTier::Impl {
   bool in_budget(Nanos now, Key key) const;
   bool may_wait(Nanos now, Key key);
   void count_due();
-  void finished(Key key);
+  double share_saved(int32_t layer);
+  bool saves_enough(const Candidate& candidate);
+  void finished(Nanos now, Key key);
 
   // Room.
   bool room_for_demand(Key key);
@@ -107,6 +110,9 @@ struct DeviceTier::Impl {
   std::vector<Candidate> candidates;    ///< by priority, the highest first
   std::vector<double> due;              ///< [distance]: bytes that are probably to be brought for layers until there;
                                         ///< empty: not counted yet
+  std::vector<double> saved;            ///< [layer]: share_saved(); below 0: not known yet
+  std::vector<double> present;          ///< scratch of share_saved()
+  Nanos free_since{0};                  ///< the device ended an expert, or a router, and has computed none since
   std::vector<uint8_t> used;            ///< [key]: chosen by a router of a layer whose routers have not all run
   std::vector<uint8_t> held_layers;     ///< [layer]: hold()
   std::vector<Chunk> on_link;           ///< in the order in which they were given

@@ -1,6 +1,7 @@
 // What the link carries next: demands, then prefetches by priority.
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/check.h"
@@ -60,13 +61,49 @@ bool DeviceTier::Impl::may_wait(Nanos now, Key key) {
   const int32_t ahead = distance(layer_of(key));
   if (!options.how.patience || scan || ahead == 1) return false;
   if (due.empty()) count_due();
-  return kEarly * due[static_cast<size_t>(ahead)] < pace.room(now, ahead - 1, scan);
+  return kEarlyToDevice * due[static_cast<size_t>(ahead)] < pace.room(now, ahead - 1, scan);
+}
+
+/// Of the time of one copy, the share that `layer` waits because it uses an expert that is missing. Missing experts
+/// come while present ones are computed, so it waits for the copies of those that it uses, less what it computes
+/// meanwhile. How many present ones it uses is a sum of independent events; of the missing ones the mean will do.
+double DeviceTier::Impl::share_saved(int32_t layer) {
+  double& share = saved[static_cast<size_t>(layer)];
+  if (share >= 0) return share;
+  const auto copy = static_cast<double>(pace.time_of(options.expert_bytes).count());
+  const auto expert = static_cast<double>(pace.expert().count());
+  if (copy <= 0 || expert <= 0) return share = 1;
+  const auto likely = [this](Key key) { return std::clamp(static_cast<double>(worth(key)), 0.0, 1.0); };
+  const Key first = first_of(layer), end = first + static_cast<Key>(options.experts);
+  double missing = 0;
+  for (Key key = first; key < end; ++key)
+    if (entries[key].state == State::kAbsent) missing += likely(key);
+  const double wait = copy + std::max(0.0, missing - 1) * std::max(0.0, copy - expert);
+  // [n]: that it uses n present experts; with more than these it does not wait.
+  present.assign(static_cast<size_t>(std::min(std::ceil(wait / expert), static_cast<double>(options.experts) + 1)), 0);
+  present.front() = 1;
+  for (Key key = first; key < end; ++key) {
+    if (entries[key].state == State::kAbsent) continue;
+    const double p = likely(key);
+    for (size_t n = present.size() - 1; n > 0; --n) present[n] += p * (present[n - 1] - present[n]);
+    present.front() -= p * present.front();
+  }
+  share = 0;
+  for (size_t n = 0; n < present.size(); ++n)
+    share += present[n] * std::clamp((wait - static_cast<double>(n) * expert) / copy, 0.0, 1.0);
+  return share;
+}
+
+bool DeviceTier::Impl::saves_enough(const Candidate& candidate) {
+  if (!options.how.thrift || scan) return true;
+  return candidate.probability * share_saved(layer_of(candidate.key)) >= kLeastSaved;
 }
 
 std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
   std::optional<Key> out;  // who would have to go; the same for all candidates
   bool searched = false;
   due.clear();
+  std::ranges::fill(saved, -1.0);
   for (Candidate& candidate : candidates) {
     Entry& entry = entries[candidate.key];
     if (entry.state == State::kWhole || entry.needed > 0 || !(always_ready || entry.source)) continue;
@@ -80,6 +117,10 @@ std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
     }
     if (free.empty()) {
       entry.no_room = true;
+      if (!saves_enough(candidate)) {
+        counters.needless += !std::exchange(candidate.needless, true);
+        continue;
+      }
       if (may_wait(now, candidate.key)) {
         counters.early += !std::exchange(candidate.early, true);
         continue;
@@ -117,8 +158,9 @@ std::optional<Key> DeviceTier::Impl::next_filling() {
   return std::nullopt;
 }
 
-void DeviceTier::Impl::finished(Key key) {
+void DeviceTier::Impl::finished(Nanos now, Key key) {
   Entry& entry = entries[key];
+  entry.whole_at = now;
   entry.state = State::kWhole;
   ++whole;
   std::erase(copies, key);
@@ -182,7 +224,7 @@ bool DeviceTier::link_wanted() const {
   return !impl_->demands.empty() || (impl_->options.prefetch && !impl_->candidates.empty()) || impl_->fills();
 }
 
-void DeviceTier::chunk_done(Nanos, const Chunk& chunk, Nanos took) {
+void DeviceTier::chunk_done(Nanos now, const Chunk& chunk, Nanos took) {
   Impl& t = *impl_;
   const auto brought =
       std::ranges::find_if(t.on_link, [&](const Chunk& c) { return c.key == chunk.key && c.offset == chunk.offset; });
@@ -194,7 +236,7 @@ void DeviceTier::chunk_done(Nanos, const Chunk& chunk, Nanos took) {
   Impl::Entry& entry = t.entries[chunk.key];
   entry.sent += chunk.bytes;
   if (entry.doomed) t.drop(chunk.key, false);
-  else if (entry.sent == t.options.expert_bytes) t.finished(chunk.key);
+  else if (entry.sent == t.options.expert_bytes) t.finished(now, chunk.key);
 }
 
 void DeviceTier::copy_failed(Nanos, Key key) {

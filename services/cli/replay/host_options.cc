@@ -98,6 +98,7 @@ Status check_no_device_flags(const ReplayOptions& o) {
       {"--no-budget", !how.budget},
       {"--no-guard", !how.guard},
       {"--no-patience", !how.patience},
+      {"--no-thrift", !how.thrift},
       {"--no-calibrate", !how.calibrate}};
   for (const auto& [flag, given] : flags)
     if (given)

@@ -208,6 +208,8 @@ void add_options(command_line::App& app, ReplayOptions& o) {
       ->group(group);
   app.add_flag("!--no-patience", o.how.patience, "Let prefetches evict experts earlier than is necessary")
       ->group(group);
+  app.add_flag("!--no-thrift", o.how.thrift, "Let prefetches evict experts where their layer would not wait")
+      ->group(group);
   app.add_flag("!--no-calibrate", o.how.calibrate, "Do not calibrate the predictors")->group(group);
 }
 

@@ -148,6 +148,7 @@ nlohmann::json row_json(const ReplayRow& row) {
       {"over_budget", c.over_budget},
       {"guarded", c.guarded},
       {"early", c.early},
+      {"needless", c.needless},
       {"evictions", c.evictions},
       {"prompt",
        {{"steps", r.prompt_steps},
