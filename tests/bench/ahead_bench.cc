@@ -5,10 +5,10 @@
 //   moestro_ahead_bench [--resident 25,50] [--reads 0.5,1,2] [--judged 8] [--tokens 16] [--rounds 2] [--delay 1]
 //
 // A read takes --delay milliseconds and what the machine adds, which is measured; an expert and a layer's attention
-// take that divided by --reads, so a large model's proportions hold for a small one. The predictor has learned from other
-// requests, as that of a server does that has served them: those of models/demo/routes, and some that are computed
-// here. Their counts are its history, as the orchestrator's. Of each request the round with the least stall counts: what
-// other programs do to a time is not what is measured. Prints a JSON list; scripts/bench_ahead makes a table of it.
+// take that divided by --reads, so a large model's proportions hold for a small one. The predictor has learned from
+// other requests, like that of a server that has run for long: those of models/demo/routes, and some that are computed
+// here. Their counts are its history, as from the orchestrator. Of each request the round with the least stall counts:
+// what other programs do to a time is not what is measured. Prints a JSON list; scripts/bench_ahead makes a table of it.
 
 #include <algorithm>
 #include <cstdio>
