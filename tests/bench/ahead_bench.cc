@@ -8,7 +8,7 @@
 // take that divided by --reads, so a large model's proportions hold for a small one. The predictor has learned from
 // other requests, like that of a server that has run for long: those of models/demo/routes, and some that are computed
 // here. Their counts are its history, as from the orchestrator. Of each request the round with the least stall counts:
-// what other programs do to a time is not what is measured. Prints a JSON list; scripts/bench_ahead makes a table of it.
+// what other programs do to a time is not measured. Prints a JSON list; scripts/bench_ahead makes a table of it.
 
 #include <algorithm>
 #include <cstdio>
