@@ -1,6 +1,6 @@
 // Reading experts ahead from the drive, on the CPU: the demo model decodes with a store whose memory holds a part of
 // its experts and whose drive is slow, one request after another. Stall and bytes per token: on demand, foreseen,
-// foreseen without error, and by one who knows the future (common/tier/clairvoyant).
+// foreseen without error, foreseen on a virtual clock, and by one who knows the future (common/tier/clairvoyant).
 //
 //   moestro_ahead_bench [--resident 25,50] [--reads 0.5,1,2] [--judged 8] [--tokens 16] [--rounds 2] [--delay 1]
 //
@@ -17,12 +17,14 @@
 
 #include "common/activation/history.h"
 #include "common/check.h"
+#include "common/policy/make_policy.h"
 #include "common/prediction/make_predictor.h"
 #include "common/tier/clairvoyant.h"
 #include "services/command_line/command_line.h"
 #include "services/worker/device/host_outlook.h"
 #include "store/client/status_client.h"
 #include "store/client/store_client.h"
+#include "store/replay/virtual_store.h"
 #include "tests/device/demo_steps.h"
 #include "tests/device/route_recorder.h"
 #include "tests/store/child_process.h"
@@ -37,6 +39,7 @@ constexpr size_t kLearned = 10;  ///< requests that are computed for the predict
 constexpr int kLearnedTokens = 96;  ///< that each of them decodes
 constexpr size_t kWarm = 2;      ///< more, which are computed before those that are judged
 constexpr size_t kTimedReads = 24;
+constexpr double kInstantly = 1e15;  ///< bytes/s: a read is its latency
 constexpr milliseconds kPatience{10000};
 
 struct Options {
@@ -284,22 +287,50 @@ class AheadBench {
       row["read_ms"] = static_cast<double>(read.count()) * 1e-6;
       rows.push_back(std::move(row));
     }
+    rows.push_back(replayed(percent, reads, read, expert));
     rows.push_back(clairvoyant(percent, reads, read, expert));
+  }
+
+  tier::ReplaySetup setup_of(int64_t percent, Nanos read, Nanos expert) const {
+    return {.slots = static_cast<int32_t>(experts_ * static_cast<uint64_t>(percent) / 100),
+            .expert_bytes = expert_bytes_,
+            .times = {.attention = expert, .expert = expert, .link_latency = read},
+            .chunk = INT32_MAX,
+            .warm = kWarm};
+  }
+  nlohmann::ordered_json row_of_replay(int64_t percent, double reads, const char* method,
+                                       const tier::ReplayReport& report) const {
+    const auto seconds = [](Nanos t) { return std::chrono::duration<double>(t).count(); };
+    auto row = row_of(percent, reads, method, options_.judged * options_.tokens, seconds(report.stall),
+                      seconds(report.time), static_cast<double>(report.moved_bytes));
+    row["hit_rate"] = report.hit_rate();
+    return row;
+  }
+
+  /// As foreseen, on a virtual clock, with the store's own machine: the stall that is left there was foreseen wrongly,
+  /// and not late.
+  nlohmann::ordered_json replayed(int64_t percent, double reads, Nanos read, Nanos expert) {
+    const tier::ReplaySetup setup = setup_of(percent, read, expert);
+    const auto experts = static_cast<uint32_t>(experts_);
+    auto policy = policy::make_policy("interval", experts);  // a store's default
+    MOESTRO_CHECK(policy.is_ok(), policy.status().message());
+    auto host = store::VirtualStore::create({.experts = experts,
+                                             .experts_held = static_cast<uint32_t>(setup.slots),
+                                             .expert_bytes = expert_bytes_,
+                                             .drive = {kInstantly, read}},
+                                            std::move(*policy));
+    MOESTRO_CHECK(host.is_ok(), host.status().message());
+    activation::ActivationHistory history({routes_.layers, routes_.experts, routes_.top_k}, 1000);
+    const auto made = predictor("auto", history);
+    const auto requests = live();
+    return row_of_replay(percent, reads, "foreseen, by replay",
+                         tier::replay_on_cpu(routes_, requests, setup, {made.get()}, **host));
   }
 
   /// Of the requests that count, with those before them replayed.
   nlohmann::ordered_json clairvoyant(int64_t percent, double reads, Nanos read, Nanos expert) const {
-    const tier::ReplaySetup setup{.slots = static_cast<int32_t>(experts_ * static_cast<uint64_t>(percent) / 100),
-                                  .expert_bytes = expert_bytes_,
-                                  .times = {.attention = expert, .expert = expert, .link_latency = read},
-                                  .chunk = INT32_MAX,
-                                  .warm = kWarm};
-    const tier::ReplayReport best = tier::clairvoyant(routes_, live(), setup).report;
-    const auto seconds = [](Nanos t) { return std::chrono::duration<double>(t).count(); };
-    auto row = row_of(percent, reads, "clairvoyant", options_.judged * options_.tokens, seconds(best.stall),
-                      seconds(best.time), static_cast<double>(best.moved_bytes));
-    row["hit_rate"] = best.hit_rate();
-    return row;
+    return row_of_replay(percent, reads, "clairvoyant",
+                         tier::clairvoyant(routes_, live(), setup_of(percent, read, expert)).report);
   }
 
   const Options options_;
