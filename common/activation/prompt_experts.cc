@@ -11,8 +11,7 @@ PromptTokens prompt_tokens(std::span<const TokenId> prompt) {
   const std::span last = prompt.last(std::min(prompt.size(), PromptExperts::kTokensMax));
   PromptTokens tokens(last.begin(), last.end());
   std::ranges::sort(tokens);
-  const auto repeated = std::ranges::unique(tokens);
-  tokens.erase(repeated.begin(), repeated.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
   return tokens;
 }
 
