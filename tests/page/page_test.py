@@ -255,7 +255,7 @@ class Told(PageTest):
         for words in (
                 "2 GiB there of 4 GiB", "48 of 64 in DRAM", "10 blocks held, 20 kept for reuse, of 100",
                 "17 experts gave way; 6 were wanted while they were being read",
-                "Read ahead: 50, of them 40 used and 3 (3 MiB) evicted unused",
+                "Read ahead: 50, of them 40 used and 3 evicted unused; 3 MiB read for nothing",
                 "in progress: 50 of 200 lines, 2 failed",
                 "3 requests are under way. There is room for 4,096 sequences; more are refused. 9 were sent back to "
                 "make room for others, 1 killed"
