@@ -1,3 +1,4 @@
+#include "common/check.h"
 #include "kernels/ops.h"
 
 namespace moestro::kernels {
@@ -6,15 +7,38 @@ bool is_kv_dtype(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kInt8;
 }
 
+namespace {
+constexpr int64_t kLine = 64;
+int64_t scales_bytes(int64_t vectors, DType dtype) {
+  return dtype == DType::kInt8 ? vectors * kKvBlockTokens * static_cast<int64_t>(sizeof(float)) : 0;
+}
+}  // namespace
+
 int64_t kv_scales_offset(const AttentionShape& shape, DType dtype) {
   return 2 * shape.kv_heads * kKvBlockTokens * shape.head_dim * dtype_bytes(dtype);
 }
 
 int64_t kv_block_bytes(const AttentionShape& shape, DType dtype) {
-  constexpr int64_t kLine = 64;
-  const int64_t scales =
-      dtype == DType::kInt8 ? 2 * shape.kv_heads * kKvBlockTokens * static_cast<int64_t>(sizeof(float)) : 0;
-  return ceil_div(kv_scales_offset(shape, dtype) + scales, kLine) * kLine;
+  return round_up(kv_scales_offset(shape, dtype) + scales_bytes(2 * shape.kv_heads, dtype), kLine);
+}
+
+int64_t latent_scales_offset(const LatentShape& shape, DType dtype) {
+  return kKvBlockTokens * (shape.kv_rank + shape.rope_dim) * dtype_bytes(dtype);
+}
+
+int64_t latent_block_bytes(const LatentShape& shape, DType dtype) {
+  return round_up(latent_scales_offset(shape, dtype) + scales_bytes(2, dtype), kLine);
+}
+
+// A backend that has them says so, and the engine asks before it loads such a model.
+void Ops::latent_write(const LatentShape&, std::span<const AttentionSequence>, const float*, const float*, float,
+                       const float*, const float*, const KvView&) {
+  MOESTRO_CHECK(supports_latent(), "this backend has no latent attention");
+}
+
+void Ops::latent_attention(const LatentShape&, std::span<const AttentionSequence>, const float*, const float*,
+                           const float*, const Weight&, const KvView&, float*) {
+  MOESTRO_CHECK(supports_latent(), "this backend has no latent attention");
 }
 
 }  // namespace moestro::kernels

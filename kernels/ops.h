@@ -72,6 +72,29 @@ int64_t kv_scales_offset(const AttentionShape& shape,
                          DType dtype);  ///< bytes of a block's values; int8: its scales follow
 inline constexpr float kKvLeastMagnitude = 1e-35f;                    ///< int8: rows below it are zeros
 
+/// Multi-head latent attention (MLA; DeepSeek-V2, 2024): keys and values of all heads are products of one latent of a
+/// position, and only that is cached, with one rotated key that all heads share. A block of latent_block_bytes():
+///
+///   latents [kKvBlockTokens][kv_rank], rotated keys [kKvBlockTokens][rope_dim]   f32, bf16, f16 or int8 as in KvView
+///   scales [2: latents, keys][kKvBlockTokens]                                    int8 only, f32
+struct LatentShape {
+  /// How scores and values are computed: in the space of the latents, with queries multiplied by the keys' weights
+  /// ("absorbed"), or from every head's keys and values, made of the latents anew ("expanded").
+  enum class Form : uint8_t { kFaster, kAbsorbed, kExpanded };  ///< deterministic, the faster one is kAbsorbed
+
+  int64_t heads = 0, kv_rank = 0;
+  int64_t nope_dim = 0, rope_dim = 0;  ///< of a head's query: components without rotation, then those with it
+  int64_t value_dim = 0;
+  float scale = 0.0f;
+  bool interleaved = false;  ///< components 2j and 2j + 1 are rotated as a pair, and kept as j and j + rope_dim / 2
+  Form form = Form::kFaster;
+
+  constexpr int64_t query_dim() const { return nope_dim + rope_dim; }
+  constexpr int64_t expanded_dim() const { return nope_dim + value_dim; }  ///< a head's key and value
+};
+int64_t latent_block_bytes(const LatentShape& shape, DType dtype);    ///< of one layer
+int64_t latent_scales_offset(const LatentShape& shape, DType dtype);  ///< bytes of a block's latents and keys
+
 /// How a router's logits become a token's experts and their weights.
 struct RouterSpec {
   enum class Scores : uint8_t { kSoftmax, kSigmoid };
@@ -162,6 +185,18 @@ class Ops {
   /// window. sink_q may be null if no query has a gap.
   virtual void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                          const float* sink_q, const KvView& cache, float* out) = 0;
+  /// Whether the two operations of latent attention are there.
+  virtual bool supports_latent() const { return false; }
+  /// Writes the queries' positions: kv [tokens, kv_rank + rope_dim] is a latent, which becomes rms_norm(latent, norm,
+  /// eps), and a key, which is rotated. cos, sin: [tokens, rope_dim / 2].
+  virtual void latent_write(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* kv,
+                            const float* norm, float eps, const float* cos, const float* sin, const KvView& cache);
+  /// out[tokens, heads, value_dim] = softmax(scale q k^T) v, causal, over the cache (latent_write comes first). q
+  /// [tokens, heads, nope_dim + rope_dim] is not rotated yet. kv_b [heads * (nope_dim + value_dim), kv_rank], without
+  /// parameters (f32, bf16, f16): a head's rows make its key and its value of a latent.
+  virtual void latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                                const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
+                                float* out);
   /// The top_k experts of each row of logits [n, experts] with the largest score + bias, in descending order (ties:
   /// lower id first), and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever
   /// the logits, a row's ids are distinct and within [0, experts); a NaN among them makes the row's weights NaN.

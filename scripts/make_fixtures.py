@@ -105,6 +105,51 @@ VARIANTS = {
             intermediate_size=32, moe_intermediate_size=24, n_routed_experts=8, num_experts_per_tok=3,
             n_shared_experts=1, n_group=2, topk_group=1, attention_bias=True, sliding_window=None,
             **rope("linear", factor=2.0))),
+    "deepseek_v2_groups": dict(
+        arch="DeepseekV2", dtype="bfloat16", old_rope=True, config=dict(
+            num_hidden_layers=3, num_key_value_heads=4, intermediate_size=40, moe_intermediate_size=16, q_lora_rank=24,
+            kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10, n_routed_experts=8,
+            num_experts_per_tok=3, n_shared_experts=2, topk_method="group_limited_greedy", n_group=4, topk_group=2,
+            routed_scaling_factor=1.5, first_k_dense_replace=1, attention_bias=True, rms_norm_eps=1e-3,
+            **rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=0.707, mscale_all_dim=0.707))),
+    "deepseek_v2_lite": dict(
+        arch="DeepseekV2", dtype="float32", old_rope=True, config=dict(
+            num_key_value_heads=4, intermediate_size=40, moe_intermediate_size=12, q_lora_rank=None, kv_lora_rank=32,
+            qk_nope_head_dim=16, qk_rope_head_dim=4, v_head_dim=16, n_routed_experts=6, num_experts_per_tok=2,
+            n_shared_experts=1, topk_method="greedy", first_k_dense_replace=0, tie_word_embeddings=True)),
+    "deepseek_v3_yarn": dict(
+        arch="DeepseekV3", dtype="bfloat16", old_rope=True, config=dict(
+            num_hidden_layers=3, num_key_value_heads=4, intermediate_size=40, moe_intermediate_size=16, q_lora_rank=20,
+            kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=8,
+            num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5,
+            first_k_dense_replace=1, attention_bias=True, rms_norm_eps=1e-3,
+            **rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=1.0))),
+    "deepseek_v3_halves": dict(
+        arch="DeepseekV3", dtype="float16", router_std=0.9, old_rope=False, config=dict(
+            num_key_value_heads=4, intermediate_size=32, moe_intermediate_size=20, q_lora_rank=None, kv_lora_rank=16,
+            qk_nope_head_dim=8, qk_rope_head_dim=6, v_head_dim=20, n_routed_experts=6, num_experts_per_tok=2,
+            n_shared_experts=2, n_group=1, topk_group=1, first_k_dense_replace=0, norm_topk_prob=False,
+            rope_interleave=False, num_mtp_layers=0)),
+    "deepseek_v3_kimi_k2": dict(
+        arch="DeepseekV3", dtype="bfloat16", old_rope=True, config=dict(
+            num_attention_heads=2, num_key_value_heads=2, intermediate_size=24, moe_intermediate_size=12,
+            q_lora_rank=16, kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+            n_routed_experts=12, num_experts_per_tok=4, n_shared_experts=1, n_group=1, topk_group=1,
+            routed_scaling_factor=2.827, first_k_dense_replace=1,
+            **rope("yarn", theta=50000.0, factor=8.0, original_max_position_embeddings=32, beta_fast=1.0,
+                   beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0))),
+    "glm4_moe_lite_flash": dict(
+        arch="Glm4MoeLite", dtype="bfloat16", old_rope=False, config=dict(
+            num_hidden_layers=3, num_key_value_heads=4, intermediate_size=40, moe_intermediate_size=16, q_lora_rank=24,
+            kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=4, v_head_dim=16, n_routed_experts=8,
+            num_experts_per_tok=3, n_shared_experts=1, routed_scaling_factor=1.8)),
+    "glm4_moe_lite_types": dict(
+        arch="Glm4MoeLite", dtype="float16", router_std=0.9, old_rope=False, config=dict(
+            num_hidden_layers=3, num_key_value_heads=4, intermediate_size=24, moe_intermediate_size=12,
+            q_lora_rank=None, kv_lora_rank=20, qk_nope_head_dim=6, qk_rope_head_dim=6, v_head_dim=14,
+            n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, n_group=2, topk_group=1,
+            attention_bias=True, norm_topk_prob=False, rope_interleave=False,
+            mlp_layer_types=["sparse", "dense", "sparse"])),
     "minimax_m2_partial": dict(
         arch="MiniMaxM2", dtype="bfloat16", old_rope=False, config=dict(
             intermediate_size=20, head_dim=16, num_local_experts=6, num_experts_per_tok=2,
@@ -175,7 +220,10 @@ class Margins:
         self.least = 1.0
         top_k = net.config.num_experts_per_tok
 
-        groups, kept = getattr(net.config, "n_group", 1), getattr(net.config, "topk_group", 1)
+        method = getattr(net.config, "topk_method", None)  # DeepSeek-V2; a group's value is its best expert's
+        groups = 1 if method == "greedy" else getattr(net.config, "n_group", 1)
+        kept = getattr(net.config, "topk_group", 1)
+        group_best = 1 if method == "group_limited_greedy" else 2
 
         def hook(module, inputs, bias):
             x = inputs[0].reshape(-1, inputs[0].shape[-1])
@@ -184,7 +232,7 @@ class Margins:
                 choice = choice.sigmoid() + bias
             if groups > 1:
                 parts = choice.view(len(choice), groups, -1)
-                values = parts.topk(2, -1).values.sum(-1)
+                values = parts.topk(group_best, -1).values.sum(-1)
                 self.least = min(self.least, gap(values, kept))
                 out = torch.ones_like(values).scatter(1, values.topk(kept).indices, 0).bool()
                 choice = parts.masked_fill(out[..., None], -10.0).reshape(len(choice), -1)

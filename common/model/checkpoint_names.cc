@@ -15,7 +15,10 @@ class Mapper {
       here_ = "layers." + std::to_string(layer.index.value) + ".";
       there_ = "model." + here_;
       add_norms();
-      add_attention(layer.attention);
+      if (layer.latent)
+        add_latent(*layer.latent);
+      else
+        add_attention(layer.attention);
       if (layer.moe_index)
         add_moe(layer);
       else
@@ -57,6 +60,24 @@ class Mapper {
       add("attn.q_norm.weight", "self_attn.q_norm.weight", {per_head ? a.head_dim : q});
       add("attn.k_norm.weight", "self_attn.k_norm.weight", {per_head ? a.head_dim : kv});
     }
+  }
+
+  void add_latent(const LatentSpec& a) {
+    const int64_t q = a.heads * (a.nope_dim + a.rope_dim), kv = a.kv_rank + a.rope_dim;
+    if (a.q_rank == 0) {
+      add("attn.q.weight", "self_attn.q_proj.weight", {q, hidden()});
+    } else {
+      add("attn.q_a.weight", "self_attn.q_a_proj.weight", {a.q_rank, hidden()});
+      if (a.bias) add("attn.q_a.bias", "self_attn.q_a_proj.bias", {a.q_rank});
+      add("attn.q_a_norm.weight", "self_attn.q_a_layernorm.weight", {a.q_rank});
+      add("attn.q_b.weight", "self_attn.q_b_proj.weight", {q, a.q_rank});
+    }
+    add("attn.kv_a.weight", "self_attn.kv_a_proj_with_mqa.weight", {kv, hidden()});
+    if (a.bias) add("attn.kv_a.bias", "self_attn.kv_a_proj_with_mqa.bias", {kv});
+    add("attn.kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", {a.kv_rank});
+    add("kv_b.weight", "self_attn.kv_b_proj.weight", {a.heads * (a.nope_dim + a.value_dim), a.kv_rank});
+    add("attn.o.weight", "self_attn.o_proj.weight", {hidden(), a.heads * a.value_dim});
+    if (a.bias) add("attn.o.bias", "self_attn.o_proj.bias", {hidden()});
   }
 
   void add_moe(const LayerSpec& layer) {

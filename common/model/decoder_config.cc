@@ -45,6 +45,41 @@ AttentionSpec read_attention(ConfigReader& config, const DecoderDefaults& defaul
   return attention;
 }
 
+LatentSpec read_latent(ConfigReader& config) {
+  LatentSpec latent;
+  latent.heads = config.count("num_attention_heads", kHeadsMax);
+  if (config.has("num_key_value_heads") && config.count("num_key_value_heads", kHeadsMax) != latent.heads)
+    config.refuse_unsupported("num_key_value_heads", "other than num_attention_heads is not supported");
+  latent.q_rank = config.is_null("q_lora_rank") ? 0 : config.count("q_lora_rank", kHiddenMax);
+  latent.kv_rank = config.count("kv_lora_rank", kHiddenMax);
+  latent.nope_dim = config.count("qk_nope_head_dim", kHeadDimMax);
+  latent.rope_dim = config.count("qk_rope_head_dim", kHeadDimMax);
+  latent.value_dim = config.count("v_head_dim", kHeadDimMax);
+  latent.bias = config.flag_or("attention_bias", false);
+  if (latent.rope_dim % 2 != 0)
+    config.refuse_unsupported("qk_rope_head_dim", "is odd, which rotary embedding cannot rotate");
+  // Saved by transformers, which computes them.
+  const auto expect = [&](std::string_view key, int64_t value) {
+    if (config.has(key) && config.count(key, 2 * kHeadDimMax) != value)
+      config.refuse(
+          invalid_argument(config.where() + ": " + std::string(key) + " contradicts the head's other widths"));
+  };
+  expect("head_dim", latent.rope_dim);
+  expect("qk_head_dim", latent.nope_dim + latent.rope_dim);
+  latent.scale = 1.0 / std::sqrt(static_cast<double>(latent.nope_dim + latent.rope_dim));
+  return latent;
+}
+
+// YaRN corrects the scale of q.k by the square of what it would scale q and k by.
+void scale_latent(ConfigReader& config, const RopeSpec& rope, LatentSpec& latent) {
+  if (rope.scaling == RopeSpec::Scaling::kNone) return;
+  if (rope.scaling != RopeSpec::Scaling::kYarn)
+    return config.refuse_unsupported("rope_scaling", "other than yarn is not supported with latent attention");
+  if (!rope.mscale_all_dim || rope.factor <= 1) return;
+  const double mscale = 0.1 * *rope.mscale_all_dim * std::log(rope.factor) + 1.0;
+  latent.scale *= mscale * mscale;
+}
+
 // Where config.json has no such key, the architecture's own ids hold; null means that there is none.
 void read_own_token_ids(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
   const auto own = [&](std::string_view key, std::optional<int64_t> id) {
@@ -89,8 +124,13 @@ DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, 
   read_own_token_ids(config, defaults, spec);
   DecoderBase base;
   base.layers = config.count("num_hidden_layers", kLayersMax);
-  base.attention = read_attention(config, defaults, spec.hidden);
-  spec.rope = read_rope(config, base.attention.head_dim, max_position, defaults.rope);
+  if (defaults.latent)
+    base.latent = read_latent(config);
+  else
+    base.attention = read_attention(config, defaults, spec.hidden);
+  const int64_t rotated = base.latent ? base.latent->rope_dim : base.attention.head_dim;
+  spec.rope = read_rope(config, rotated, max_position, defaults.rope);
+  if (base.latent) scale_latent(config, spec.rope, *base.latent);
   spec.max_position = usable_positions(spec.rope, max_position);
   return base;
 }
@@ -122,26 +162,35 @@ MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string
 MoeSpec read_grouped_moe(ConfigReader& config, int64_t hidden) {
   expect_text(config, "scoring_func", "sigmoid");
   expect_text(config, "topk_method", "noaux_tc");
-  MoeSpec moe = read_moe(config, "n_routed_experts", "num_local_experts", "moe_intermediate_size", hidden);
+  MoeSpec moe = read_shared_moe(config, hidden);
   moe.router.scores = RouterSpec::Scores::kSigmoid;
   moe.router.choice_bias = true;
+  read_groups(config, moe);
+  return moe;
+}
+
+MoeSpec read_shared_moe(ConfigReader& config, int64_t hidden) {
+  MoeSpec moe = read_moe(config, "n_routed_experts", "num_local_experts", "moe_intermediate_size", hidden);
   moe.router.scale = config.positive_or("routed_scaling_factor", 1.0);
-  moe.router.groups = config.count_or("n_group", 1, kExpertsMax);
-  moe.router.groups_kept = config.count_or("topk_group", 1, kExpertsMax);
   moe.shared_ffn = moe.expert.ffn * config.count("n_shared_experts", kExpertsMax);
-  if (config.failed()) return moe;
-  const int64_t width = moe.experts / moe.router.groups;
-  if (moe.experts % moe.router.groups != 0 || width < 2)
-    config.refuse(invalid_argument(config.where() + ": n_group (" + std::to_string(moe.router.groups) +
-                                   ") must divide the " + std::to_string(moe.experts) +
-                                   " experts into equal groups of at least 2"));
-  if (moe.router.groups_kept > moe.router.groups || moe.router.groups_kept * width < moe.top_k)
-    config.refuse(invalid_argument(config.where() + ": topk_group (" + std::to_string(moe.router.groups_kept) +
-                                   ") must be at most n_group, and so many groups must hold num_experts_per_tok"));
   if (moe.shared_ffn > kFfnMax)
     config.refuse(invalid_argument(config.where() + ": n_shared_experts times moe_intermediate_size is above " +
                                    std::to_string(kFfnMax)));
   return moe;
+}
+
+void read_groups(ConfigReader& config, MoeSpec& moe) {
+  moe.router.groups = config.count_or("n_group", 1, kExpertsMax);
+  moe.router.groups_kept = config.count_or("topk_group", 1, kExpertsMax);
+  if (config.failed()) return;
+  const int64_t width = moe.experts / moe.router.groups;
+  if (moe.experts % moe.router.groups != 0 || width < moe.router.group_best)
+    config.refuse(invalid_argument(config.where() + ": n_group (" + std::to_string(moe.router.groups) +
+                                   ") must divide the " + std::to_string(moe.experts) +
+                                   " experts into equal groups of at least " + std::to_string(moe.router.group_best)));
+  if (moe.router.groups_kept > moe.router.groups || moe.router.groups_kept * width < moe.top_k)
+    config.refuse(invalid_argument(config.where() + ": topk_group (" + std::to_string(moe.router.groups_kept) +
+                                   ") must be at most n_group, and so many groups must hold num_experts_per_tok"));
 }
 
 void expect_text(ConfigReader& config, std::string_view key, std::string_view only) {
@@ -175,7 +224,11 @@ void add_layers(ConfigReader& config, const DecoderBase& base, const MoeSpec& mo
     LayerSpec layer;
     layer.index = LayerId(static_cast<uint32_t>(i));
     layer.attention = base.attention;
-    layer.kv = {KvSpec::Kind::kHeads, base.attention.kv_heads, base.attention.head_dim};
+    layer.latent = base.latent;
+    if (base.latent)
+      layer.kv = {.kind = KvSpec::Kind::kLatent, .kv_rank = base.latent->kv_rank, .rope_dim = base.latent->rope_dim};
+    else
+      layer.kv = {KvSpec::Kind::kHeads, base.attention.kv_heads, base.attention.head_dim};
     if (sparse[i]) {
       layer.moe_index = MoeLayerId(moe_layers++);
       layer.moe = moe;

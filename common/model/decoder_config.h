@@ -27,12 +27,14 @@ struct DecoderDefaults {
   RopeDefaults rope = {};
   double norm_eps = 1e-6;
   int64_t kv_heads = 0;  ///< 0: as many as heads
+  bool latent = false;   ///< latent attention
   std::optional<int64_t> bos = std::nullopt, eos = std::nullopt;
 };
 
 struct DecoderBase {
   int64_t layers = 0;
   AttentionSpec attention;  ///< of every layer; architectures add bias, norms and windows
+  std::optional<LatentSpec> latent;  ///< instead
 };
 
 /// Fills everything of `spec` but its layers. Errors go to `config`.
@@ -56,6 +58,10 @@ MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string
 /// The MoE of DeepSeek-V3's kind: sigmoid scores with a bias for the choice, groups of experts, and shared experts that
 /// are one of their joint width.
 MoeSpec read_grouped_moe(ConfigReader& config, int64_t hidden);
+/// n_routed_experts of a width, shared ones, routed_scaling_factor: what all of DeepSeek's kind have.
+MoeSpec read_shared_moe(ConfigReader& config, int64_t hidden);
+/// n_group and topk_group, which `moe.router` gets.
+void read_groups(ConfigReader& config, MoeSpec& moe);
 /// Accepts the only value of a key that is supported, or none.
 void expect_text(ConfigReader& config, std::string_view key, std::string_view only);
 /// True from layer first_k_dense_replace on.

@@ -40,6 +40,20 @@ struct AttentionSpec {
   double scale = 0.0;              ///< of q.k, normally head_dim^-1/2
 };
 
+/// Multi-head latent attention (MLA; DeepSeek-V2): keys and values of all heads are made of one latent of a position,
+/// and of a rotated key that all heads share. kernels::LatentShape says what is computed.
+struct LatentSpec {
+  int64_t heads = 0;
+  int64_t q_rank = 0;   ///< queries are made of a normed projection to this width; 0: of the hidden state itself
+  int64_t kv_rank = 0;  ///< width of the latent
+  int64_t nope_dim = 0, rope_dim = 0;  ///< of a head's query and key: components without rotation, and those with it
+  int64_t value_dim = 0;
+  bool bias = false;         ///< of the projections to q_rank and to the latent, and of the output
+  bool interleaved = true;   ///< components 2j and 2j + 1 are rotated as a pair; else j and j + rope_dim / 2
+  double norm_eps = 1e-6;    ///< of the norms of both projections
+  double scale = 0.0;        ///< of q.k
+};
+
 /// How one expert computes, and how its weights may be stored.
 struct ExpertSpec {
   int64_t hidden = 0, ffn = 0;
@@ -55,7 +69,8 @@ struct RouterSpec {
   bool normalise = true;      ///< weights of the chosen experts sum to 1
   double scale = 1.0;         ///< of the weights, after that
   bool choice_bias = false;   ///< router.bias is added to the scores, for the choice alone
-  int64_t groups = 1, groups_kept = 1;  ///< a group's value is the sum of its two best experts
+  int64_t groups = 1, groups_kept = 1;
+  int64_t group_best = 2;  ///< a group's value is the sum of so many of its best experts
 };
 
 struct MoeSpec {
@@ -66,17 +81,25 @@ struct MoeSpec {
   bool shared_gate = false;     ///< its output is scaled by sigmoid(gate . x)
 };
 
-/// Bytes and shape of one token's entry in the KV cache of one layer.
+/// What a layer's mixer keeps of each position. (A state of a sequence as a whole, as linear attention has it, is not
+/// there yet.)
 struct KvSpec {
   enum class Kind : uint8_t { kHeads, kLatent, kCross } kind = Kind::kHeads;
-  int64_t heads = 0, head_dim = 0;
+  int64_t heads = 0, head_dim = 0;     ///< kHeads: a key and a value of each head
+  int64_t kv_rank = 0, rope_dim = 0;   ///< kLatent: a latent and a rotated key
+
+  int64_t numbers() const { return kind == Kind::kLatent ? kv_rank + rope_dim : 2 * heads * head_dim; }
+  /// That have a scale of their own where they are stored as int8.
+  int64_t vectors() const { return kind == Kind::kLatent ? 2 : 2 * heads; }
 };
 
 struct LayerSpec {
   enum class Stack : uint8_t { kDecoder, kEncoder } stack = Stack::kDecoder;
   LayerId index;
   std::optional<MoeLayerId> moe_index;  ///< absent: a dense layer
-  AttentionSpec attention;
+  // The layer's sequence mixer, one of several kinds (common/model/mixer.h):
+  AttentionSpec attention;           ///< unless another kind is set
+  std::optional<LatentSpec> latent;
   KvSpec kv;
   MoeSpec moe;            ///< if moe_index
   int64_t dense_ffn = 0;  ///< if not
@@ -103,6 +126,10 @@ struct ModelSpec {
 ///   embed.weight [vocab, hidden]   norm.weight [hidden]   head.weight [vocab, hidden] (absent if tied)
 ///   input_norm.weight, post_attention_norm.weight [hidden]
 ///   attn.{q,k,v,o}.weight [out, in]   attn.{q,k,v,o}.bias [out]   attn.{q,k}_norm.weight [head_dim or heads*head_dim]
+///   with a latent, instead of q, k, v: attn.q.weight, or attn.q_a.weight [q_rank, hidden] (and bias),
+///   attn.q_a_norm.weight and attn.q_b.weight; attn.kv_a.weight [kv_rank + rope_dim, hidden] (and bias),
+///   attn.kv_a_norm.weight; kv_b.weight [heads * (nope_dim + value_dim), kv_rank], never quantised, because it is read
+///   along its rows and across them
 ///   router.weight [experts, hidden]   router.bias [experts]
 ///   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]
 ///   mlp.{gate,up,down}.weight

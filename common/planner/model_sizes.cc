@@ -9,8 +9,6 @@
 namespace moestro::planner {
 namespace {
 
-constexpr int64_t kLine = 64;  ///< a KV block ends at a multiple of it
-
 /// As packs have it: neither the embedding, which is looked up, nor the router, which decides, is quantised.
 bool is_matrix_of_a_product(const model::DenseTensor& t) {
   const auto within = [&](const char* part) { return t.name.find(part) != std::string::npos; };
@@ -26,21 +24,17 @@ uint64_t bytes_of(const model::DenseTensor& t, DType dense) {
   return static_cast<uint64_t>(round_up(bytes, kPartAlign));
 }
 
-int64_t kv_block_bytes(const model::KvSpec& kv, DType dtype) {
-  const int64_t scales = dtype == DType::kInt8 ? static_cast<int64_t>(sizeof(float)) : 0;
-  return round_up(2 * kv.heads * kKvTokensPerBlock * (kv.head_dim * dtype_bytes(dtype) + scales), kLine);
-}
-
 LayerSizes layer_sizes(const model::ModelSpec& spec, const model::LayerSpec& layer, DType kv) {
-  const model::AttentionSpec& a = layer.attention;
-  const double hidden = static_cast<double>(spec.hidden), heads = static_cast<double>(a.heads * a.head_dim),
-               kv_heads = static_cast<double>(a.kv_heads * a.head_dim);
+  const model::MixerSize mixer = model::mixer_size(spec, layer);
+  const auto hidden = static_cast<double>(spec.hidden);
   LayerSizes s;
-  s.attention_parameters = hidden * (2 * heads + 2 * kv_heads);
-  s.pair_operations = 4 * heads;  // q k, and weights v
-  s.kv_bytes_per_token = static_cast<double>(kv_block_bytes(layer.kv, kv)) / static_cast<double>(kKvTokensPerBlock);
-  s.window = a.sliding_window;
-  s.row_floats = 4 * hidden + heads + 3 * kv_heads;  // two norms, two sums; rotation and the write of k and v
+  s.attention_parameters = static_cast<double>(mixer.parameters);
+  s.pair_operations = static_cast<double>(mixer.pair_operations);
+  s.output_width = static_cast<double>(mixer.output_width);
+  s.kv_bytes_per_token =
+      static_cast<double>(model::kv_block_bytes(layer.kv, kv)) / static_cast<double>(kKvTokensPerBlock);
+  s.window = mixer.window;
+  s.row_floats = 4 * hidden + static_cast<double>(mixer.moved_floats);  // two norms, two sums
   s.sparse = layer.moe_index.has_value();
   if (s.sparse) {
     s.router_parameters = hidden * static_cast<double>(layer.moe.experts);
@@ -81,7 +75,7 @@ Result<ModelSizes> model_sizes(const model::ModelDescription& model, const Preci
   for (const model::DenseTensor& t : model.dense) sizes.dense_bytes += bytes_of(t, precisions.dense);
   for (const model::LayerSpec& layer : spec.layers) {
     sizes.layers.push_back(layer_sizes(spec, layer, precisions.kv));
-    sizes.kv_block_bytes += static_cast<uint64_t>(kv_block_bytes(layer.kv, precisions.kv));
+    sizes.kv_block_bytes += static_cast<uint64_t>(model::kv_block_bytes(layer.kv, precisions.kv));
   }
   return sizes;
 }

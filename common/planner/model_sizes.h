@@ -6,7 +6,7 @@
 
 #include "common/dtype.h"
 #include "common/expert_layout.h"
-#include "common/model/model_spec.h"
+#include "common/model/mixer.h"
 
 namespace moestro::planner {
 
@@ -17,7 +17,8 @@ struct Precisions {
 };
 
 struct LayerSizes {
-  double attention_parameters = 0;  ///< q, k, v, o
+  double attention_parameters = 0;  ///< of the mixer's matrices
+  double output_width = 0;          ///< numbers of a row before the output projection
   double router_parameters = 0;
   double mlp_parameters = 0;        ///< of a dense layer's MLP, or of a shared expert
   double row_floats = 0;            ///< numbers that norms, rotation and sums touch for each row
@@ -44,7 +45,7 @@ struct ModelSizes {
   uint64_t kv_bytes(int64_t sequences, int64_t tokens) const;
 };
 
-inline constexpr int64_t kKvTokensPerBlock = 16;
+inline constexpr int64_t kKvTokensPerBlock = model::kKvBlockTokens;
 
 /// kUnsupported: it has no experts. kInvalidArgument: a KV precision that there is not.
 Result<ModelSizes> model_sizes(const model::ModelDescription& model, const Precisions& precisions);

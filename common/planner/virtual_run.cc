@@ -63,15 +63,14 @@ lanes::ModelShape model_shape(const ModelSizes& sizes) {
                           .head_weight_bytes = weight_bytes(sizes, sizes.head_parameters)};
   for (const LayerSizes& from : sizes.layers) {
     lanes::LayerShape layer;
-    const double heads = from.pair_operations / 4;  // numbers of a query
     layer.sparse = from.sparse;
     layer.attention_parameters = from.attention_parameters;
     layer.attention_weight_bytes = weight_bytes(sizes, from.attention_parameters);
     layer.attention_flops_per_position = from.pair_operations;
-    layer.output_parameters = heads * static_cast<double>(sizes.hidden);
+    layer.output_parameters = from.output_width * static_cast<double>(sizes.hidden);
     layer.qkv_bytes_per_token =
-        kHiddenBytes * (from.attention_parameters / static_cast<double>(sizes.hidden) - heads);
-    layer.attended_bytes_per_token = kHiddenBytes * heads;
+        kHiddenBytes * (from.attention_parameters / static_cast<double>(sizes.hidden) - from.output_width);
+    layer.attended_bytes_per_token = kHiddenBytes * from.output_width;
     layer.kv_bytes_per_token = from.kv_bytes_per_token;
     double& mlp = from.sparse ? layer.shared_parameters : layer.dense_parameters;
     double& mlp_bytes = from.sparse ? layer.shared_weight_bytes : layer.dense_weight_bytes;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/kv_rows.h"
 
 namespace moestro::kernels::cpu {
 
@@ -15,21 +16,6 @@ KvPart kv_part(const AttentionShape& shape, const KvView& cache, bool value, int
   return {.values = data + row * shape.head_dim * dtype_bytes(cache.dtype),
           .scales = data + kv_scales_offset(shape, cache.dtype) + row * static_cast<int64_t>(sizeof(float)),
           .block_bytes = kv_block_bytes(shape, cache.dtype)};
-}
-
-/// One position of a head: `part` is where its head's are in block 0, `block` and `slot` say where it is.
-void store_row(const KernelTable& kernels, DType dtype, const KvPart& part, uint32_t block, int64_t slot,
-               const float* x, int64_t dim) {
-  // KvPart is for readers; the cache is the caller's to write.
-  char* to = const_cast<char*>(part.values) + part.block_bytes * block + slot * dim * dtype_bytes(dtype);
-  if (dtype == DType::kF32) {
-    std::copy_n(x, dim, reinterpret_cast<float*>(to));
-  } else if (dtype == DType::kInt8) {
-    auto* scales = reinterpret_cast<float*>(const_cast<char*>(part.scales) + part.block_bytes * block);
-    scales[slot] = kernels.to_int8(x, dim, reinterpret_cast<int8_t*>(to));
-  } else {
-    (dtype == DType::kF16 ? kernels.to_f16 : kernels.to_bf16)(x, dim, reinterpret_cast<uint16_t*>(to));
-  }
 }
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/machine/numa_pages.h"
@@ -37,6 +38,12 @@ class CpuOps final : public Ops {
                 const float* v, const KvView& cache) override;
   void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                  const float* sink_q, const KvView& cache, float* out) override;
+  bool supports_latent() const override { return true; }
+  void latent_write(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* kv,
+                    const float* norm, float eps, const float* cos, const float* sin, const KvView& cache) override;
+  void latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                        const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
+                        float* out) override;
   void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids,
                     float* weights) override;
   void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
@@ -104,6 +111,30 @@ class CpuOps final : public Ops {
   void route(const float* logits, const RouterSpec& spec, float* scratch, int32_t* ids, float* weights) const;
   void attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const float* sink_q,
               const KvView& cache, float* out, int thread);
+  struct LatentCall;
+  /// Queries of one sequence, all heads, whose (query, head) pairs are computed from number `at` on.
+  struct LatentPiece {
+    const AttentionSequence* sequence;
+    int64_t first_query, queries, at;
+  };
+  /// Some queries and heads of a piece, and one span of the positions that they see.
+  struct LatentUnit {
+    const LatentPiece* piece;
+    int64_t first_query, queries, first_head, heads, span;
+  };
+  void latent_absorbed(const LatentCall& call, int64_t pairs);
+  void latent_spans(const LatentCall& call, int64_t pairs);
+  void latent_span(const LatentCall& call, const LatentUnit& unit, int64_t slot, int thread);
+  void add_latent_parts(const LatentCall& call);
+  void latent_expanded(const LatentCall& call, const LatentPiece& piece);
+  void latent_expanded_head(const LatentCall& call, const LatentPiece& piece, int64_t from, int64_t unit, int thread);
+  /// Whether queries and weights are rounded to the cache's precision.
+  bool rounds_latents(DType cache) const;
+  void run_latent(LatentTask& task, DType dtype, int thread);
+  void rotate_queries(const LatentCall& call, const LatentPiece& piece, float* to);
+  /// Runs body(head, queries, thread) for all heads, with at most kLatentRowsMax queries of the pieces at a time.
+  template <class Body>
+  void over_latent_heads(const LatentCall& call, int64_t pairs, const Body& body);
   void expert_up(const ExpertWork& work, int64_t unit, int thread);
   void expert_down(const ExpertWork& work, int64_t unit, int thread);
   void expert_down_by_tile(const ExpertWork& work);
@@ -123,6 +154,15 @@ class CpuOps final : public Ops {
   Scratch<const float*> tile_a_rows_;
   Scratch<WeightRun> gate_runs_, up_runs_, down_runs_;
   std::vector<AttentionUnit> attention_units_;
+  std::vector<LatentPiece> latent_pieces_;
+  std::vector<LatentUnit> latent_units_;
+  std::vector<std::pair<int64_t, int64_t>> latent_queries_, latent_chains_;
+  /// Of pairs: the query for the latents, the rotated part, and the softmax so far.
+  Scratch<float> latent_q_, latent_rope_, latent_out_, latent_top_, latent_sum_;
+  /// Of spans that are not added to it yet.
+  Scratch<float> latent_part_out_, latent_part_top_, latent_part_sum_;
+  Scratch<float> latent_rows_, expanded_rows_;  ///< a span as f32, and its keys and values
+  Scratch<uint16_t> narrow_rows_;               ///< the latter as bf16
 };
 
 /// Less work than this runs on the calling thread, because dispatching it costs more than it saves.

@@ -167,6 +167,7 @@ KernelTable with(KernelTable table, const Bf16Products& part) {
   table.to_bf16 = part.to_bf16;
   table.rounded[index_of(DType::kBF16)] = part.bf16;
   table.product_in_12_bits = part.in_12_bits;
+  table.latent_rounded = part.latent;
   return table;
 }
 #endif

@@ -145,6 +145,53 @@ constexpr int64_t attention_row_floats(int64_t window_begin, int64_t last_positi
   return (sinks + 15) / 16 * 16 + (last_position / 16 - window_begin / 16 + 1) * 16;
 }
 
+/// Positions of latent attention that are computed as one: their latents stay in the core's own cache between scores
+/// and values. Every query's sums are of whole spans from position 0 on, whoever computes them.
+inline constexpr int64_t kLatentSpan = 256;
+inline constexpr int64_t kLatentRowsMax = 128;  ///< (query, head) pairs of one task
+
+/// One span of one sequence: keys are in two parts, of which the second is rotated. out[r] = sum of exp(score - top[r])
+/// * value, sum[r] = that of the weights; not normalised yet.
+struct LatentTask {
+  int64_t rows = 0;
+  const float* const* q = nullptr;       ///< [rows]: key_dim numbers each
+  const float* const* q_rope = nullptr;  ///< [rows]: rope_dim numbers each
+  /// [rows], ascending: positions of the span that the row sees. 0: its out, top and sum are not written.
+  const int64_t* seen = nullptr;
+  int64_t key_dim = 0, rope_dim = 0, value_dim = 0;
+  int64_t key_stride = 0, rope_stride = 0, value_stride = 0;  ///< numbers from position to position within a block
+  KvPart keys, rope_keys, values;
+  const uint32_t* blocks = nullptr;  ///< of the span's positions
+  float scale = 0.0f;
+  float* scores = nullptr;  ///< [rows][kLatentSpan]
+  float* more = nullptr;    ///< int8: [rows][16]
+  uint16_t* rounded = nullptr;  ///< latent_rounded: [rows][latent_rounded_numbers()]
+  float* const* out = nullptr;
+  float *top = nullptr, *sum = nullptr;
+  float* panel = nullptr;  ///< kPanelFloats
+};
+
+/// A rounded query, then its rounded weights.
+constexpr int64_t latent_rounded_numbers(int64_t key_dim, int64_t rope_dim) {
+  const int64_t query = (key_dim + 31) / 32 * 32 + (rope_dim + 31) / 32 * 32;
+  return query > kLatentSpan ? query : kLatentSpan;
+}
+
+/// y[t] = sum over `rows` rows r of the weights, in order, of x[t][r] * w[r], for n rows t.
+struct RowSumTask {
+  const float* const* x = nullptr;
+  int64_t n = 0;
+  const void* w = nullptr;  ///< [rows][cols]
+  int64_t rows = 0, cols = 0;
+  float* const* y = nullptr;
+};
+
+/// A row's softmax so far, or of a part: values are weighted by exp(score - top).
+struct SoftmaxPart {
+  float* out = nullptr;
+  float *top = nullptr, *sum = nullptr;
+};
+
 struct KernelTable {
   ProductFn product[5];       ///< by DType of the weights, as computed_as() has it; x is f32
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
@@ -169,11 +216,17 @@ struct KernelTable {
   void (*combine)(const float* rows, const float* weights, int64_t top_k, int64_t hidden,
                   float* y);  ///< one token
   void (*clamp)(float* x, int64_t count, float limit);
+  void (*latent[4])(const LatentTask&);      ///< by DType of the cache
+  void (*row_sums[3])(const RowSumTask&);    ///< by DType; not quantised
+  void (*add_part)(const SoftmaxPart& to, const SoftmaxPart& part, int64_t dim);
+  void (*scale_by)(float* x, int64_t count, float factor);
 
   // Not in the base of an instruction set; filled by parts (kernels/cpu/isa.cc).
   RoundedProduct rounded[5] = {};  ///< by DType as `product`
   /// Products with bf16 in 12 bits, activations rounded as for bf16. Results are bitwise those of bf16.
   ProductByTokens product_in_12_bits = {};
+  /// Of a cache of bf16, with queries and weights rounded to bf16; null: there is none.
+  void (*latent_rounded)(const LatentTask&) = nullptr;
 };
 
 /// Parts: kernels for an instruction that a base does not use. Each is compiled with its own flags.
@@ -184,6 +237,7 @@ struct Bf16Products {
   RoundedProduct bf16;
   ProductByTokens in_12_bits;
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
+  void (*latent)(const LatentTask&);
 };
 /// Of many tokens.
 struct TileProducts {

@@ -30,6 +30,12 @@ class ReferenceOps final : public Ops {
                 const float* v, const KvView& cache) override;
   void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                  const float* sink_q, const KvView& cache, float* out) override;
+  bool supports_latent() const override { return true; }
+  void latent_write(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* kv,
+                    const float* norm, float eps, const float* cos, const float* sin, const KvView& cache) override;
+  void latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                        const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
+                        float* out) override;
   void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids,
                     float* weights) override;
   void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,

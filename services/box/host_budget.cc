@@ -6,7 +6,7 @@
 
 #include "common/config/device_spec.h"
 #include "common/dtype.h"
-#include "common/model/model_spec.h"
+#include "common/model/mixer.h"
 #include "kernels/ops.h"
 
 namespace moestro::box {
@@ -20,20 +20,15 @@ constexpr uint64_t kCudaBytes =
 uint64_t kv_bytes(const model::ModelSpec& spec, int64_t tokens, DType dtype) {
   const int64_t blocks = (tokens + kernels::kKvBlockTokens - 1) / kernels::kKvBlockTokens;
   uint64_t bytes = 0;
-  for (const model::LayerSpec& layer : spec.layers) {
-    kernels::AttentionShape shape;
-    shape.heads = layer.attention.heads, shape.kv_heads = layer.attention.kv_heads,
-    shape.head_dim = layer.attention.head_dim;
-    bytes += static_cast<uint64_t>(kernels::kv_block_bytes(shape, dtype) * blocks);
-  }
+  for (const model::LayerSpec& layer : spec.layers)
+    bytes += static_cast<uint64_t>(model::kv_block_bytes(layer.kv, dtype) * blocks);
   return bytes;
 }
 
 uint64_t scratch_bytes(const model::ModelSpec& spec, int64_t step_tokens) {
   int64_t widest = 0;
   for (const model::LayerSpec& layer : spec.layers) {
-    const model::AttentionSpec& a = layer.attention;
-    int64_t width = 4 * spec.hidden + 2 * (a.heads + a.kv_heads) * a.head_dim;
+    int64_t width = 4 * spec.hidden + model::mixer_size(spec, layer).step_floats;
     if (layer.moe_index) {
       const model::MoeSpec& moe = layer.moe;
       width += moe.experts + moe.top_k * spec.hidden + 2 * std::max(moe.expert.ffn, moe.shared_ffn);

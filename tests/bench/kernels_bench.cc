@@ -1,8 +1,8 @@
 // How close the kernels come to what the machine can do: weights streamed from DRAM beside a plain read loop
 // over the same memory, measured in turns in one run, and products with many tokens in GFLOP/s.
 //
-//   moestro_kernels_bench [THREADS [ISA [MODE]]]      ISA: scalar, avx2, avx512, avx512-vnni, ...; MODE:
-//   fast, deterministic
+//   moestro_kernels_bench [THREADS [ISA [MODE [PART]]]]      ISA: scalar, avx2, avx512, avx512-vnni, ...; MODE:
+//   fast, deterministic; PART: latents, for the rows of latent attention alone
 
 #include <algorithm>
 #include <chrono>
@@ -122,6 +122,50 @@ class Bench {
                       {const_cast<char*>(cache), dtype, static_cast<int64_t>(blocks.size())}, y_.data());
     });
   }
+  /// Latent attention of DeepSeek-V2-Lite's shape (16 heads) or V3's (128): one token of each of 32 sequences, over
+  /// 2,048 positions of their own, beside reading the latents once. Bytes are those of whole blocks, which the spans
+  /// read: each once for all heads.
+  void decode_latents(DType dtype, int64_t heads) {
+    constexpr int64_t kSequences = 32, kPositions = 2048;
+    const LatentShape shape = latent_shape(heads, LatentShape::Form::kAbsorbed);
+    std::vector<uint32_t> blocks;
+    for (uint32_t i = 0; i < kSequences * kPositions / kKvBlockTokens; ++i) blocks.push_back(i);
+    std::vector<AttentionSequence> sequences;
+    for (int64_t s = 0; s < kSequences; ++s)
+      sequences.push_back({s, 1, kPositions - 1,
+                           std::span(blocks).subspan(static_cast<size_t>(s * kPositions / kKvBlockTokens),
+                                                     static_cast<size_t>(kPositions / kKvBlockTokens))});
+    const auto bytes = static_cast<int64_t>(blocks.size()) * latent_block_bytes(shape, dtype);
+    const Weight kv_b{data_, DType::kBF16, heads * shape.expanded_dim(), shape.kv_rank};
+    const std::string name = "latents 32 x 2048 " + std::string(dtype_name(dtype)) + " " + std::to_string(heads) +
+                             " heads";
+    streamed(name.c_str(), bytes, [&](const char* cache) {
+      ops_->latent_attention(shape, sequences, x_.data(), x_.data(), x_.data(), kv_b,
+                             {const_cast<char*>(cache), dtype, static_cast<int64_t>(blocks.size())}, y_.data());
+    });
+  }
+  /// A prompt's chunk in both forms: where they cross is what CpuOps chooses by.
+  void prompt_latents(int64_t tokens, int64_t past, int64_t heads) {
+    double times[2];
+    for (const auto form : {LatentShape::Form::kAbsorbed, LatentShape::Form::kExpanded}) {
+      const LatentShape shape = latent_shape(heads, form);
+      std::vector<uint32_t> blocks;
+      for (uint32_t i = 0; i < ceil_div(past + tokens, kKvBlockTokens); ++i) blocks.push_back(i);
+      const AttentionSequence sequence{0, tokens, past, blocks};
+      const Weight kv_b{data_, DType::kBF16, heads * shape.expanded_dim(), shape.kv_rank};
+      const KvView cache{const_cast<char*>(data_), DType::kBF16, static_cast<int64_t>(blocks.size())};
+      times[form == LatentShape::Form::kExpanded] = repeated([&] {
+        ops_->latent_attention(shape, {&sequence, 1}, x_.data(), x_.data(), x_.data(), kv_b, cache, y_.data());
+      });
+    }
+    std::printf("latents bf16 %3lld heads n %4lld after %5lld   absorbed %9.1f us   expanded %9.1f us\n",
+                static_cast<long long>(heads), static_cast<long long>(tokens), static_cast<long long>(past),
+                times[0] * 1e6, times[1] * 1e6);
+  }
+  static LatentShape latent_shape(int64_t heads, LatentShape::Form form) {
+    return {.heads = heads, .kv_rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128, .scale = 0.07f,
+            .interleaved = true, .form = form};
+  }
   void peak() {
     for (const limits::PeakLoop& loop : limits_->loops()) {
       std::vector<double> rates;
@@ -213,11 +257,19 @@ class Bench {
   std::vector<float> x_, y_;
 };
 
+void latents(Bench& b) {
+  for (const int64_t heads : {16, 128})
+    for (const DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) b.decode_latents(d, heads);
+  for (const int64_t past : {0, 512, 4096})
+    for (const int64_t n : {16, 32, 64, 128, 256, 512}) b.prompt_latents(n, past, 16);
+}
+
 int run(int argc, char** argv) {
   Isa isa = best_isa();
   for (const Isa one : kIsas)
     if (argc > 2 && has_isa(one) && isa_name(one) == argv[2]) isa = one;
   Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa, argc > 3 && std::string_view(argv[3]) == "deterministic");
+  if (argc > 4) return latents(b), 0;
   b.peak();
   for (const DType d : {DType::kBF16, DType::kBF16In12, DType::kInt8, DType::kInt4}) b.stream(d);
   b.matvec("matmul n 1 bf16 3584 x 1024", DType::kBF16, 3584, 1024);
@@ -244,6 +296,7 @@ int run(int argc, char** argv) {
     b.attention(d, 1, 512);
     b.attention(d, 1, 8192);
   }
+  latents(b);
   b.small();
   b.routers();
   return 0;

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "kernels/cuda/emulated/functions.h"
+#include "store/resident_source.h"
 #include "tests/device/device_bench.h"
 
 namespace moestro::cuda {
@@ -36,8 +37,24 @@ const MoestroCudaFunctions& counting_functions() {
 }
 
 class CudaNeedsTest : public ::testing::TestWithParam<Fixture> {};
-INSTANTIATE_TEST_SUITE_P(Fixtures, CudaNeedsTest, ::testing::ValuesIn(engine::testing::fixtures()),
+INSTANTIATE_TEST_SUITE_P(Fixtures, CudaNeedsTest,
+                         ::testing::ValuesIn(engine::testing::without_latents(engine::testing::fixtures())),
                          [](const auto& param) { return param.param.name; });
+
+TEST(CudaNeeds, LatentAttentionIsRefusedByName) {
+  int refused = 0;
+  for (const Fixture& fixture : engine::testing::fixtures()) {
+    if (!fixture.has_latents()) continue;
+    const auto source = store::ResidentSource::open(engine::testing::packed(fixture, DType::kBF16, DType::kBF16));
+    ASSERT_TRUE(source.is_ok()) << source.status().message();
+    const auto needs = device_needs((*source)->manifest(), {}, DType::kBF16);
+    ASSERT_FALSE(needs.is_ok()) << fixture.name;
+    EXPECT_EQ(needs.status().code(), Code::kUnsupported);
+    EXPECT_NE(needs.status().message().find("latent attention (MLA) with --device cuda"), std::string::npos);
+    ++refused;
+  }
+  EXPECT_GT(refused, 0);
+}
 
 /// Of small arrays, which no formula has.
 constexpr uint64_t kAllowance = uint64_t{8} << 20;

@@ -40,14 +40,16 @@ struct Fixture {
   std::string name;
   std::filesystem::path dir;
   std::vector<Reference> prompts(const std::string& dtype) const;
+  bool has_latents() const;  ///< latent attention, which CUDA devices and --kv-window do not have
 };
 /// The models of tests/fixtures/models.
 std::vector<Fixture> fixtures();
 /// The first of each architecture: for tests of what its other options have no part in.
 std::vector<Fixture> one_of_each_architecture();
+std::vector<Fixture> without_latents(std::vector<Fixture> all);
 /// Of every fixture, packed once per process: experts and dense weights at these precisions.
 const std::filesystem::path& packed(const Fixture& fixture, DType experts, DType dense);
-/// The first fixture, for tests that need any model.
+/// For tests that need any model that every device computes.
 const Fixture& any_fixture();
 
 struct BenchOptions {

@@ -35,7 +35,15 @@ TEST(AllocationTest, NoneAfterWarmUp) {
                            .bias = x.data(),
                            .groups = 4,
                            .groups_kept = 2};
+  const LatentShape latent{.heads = 4, .kv_rank = 32, .nope_dim = 40, .rope_dim = 40, .value_dim = 40, .scale = 0.1f};
+  LatentShape expanded = latent;
+  expanded.form = LatentShape::Form::kExpanded;
+  const auto kv_b = store_weight(random.normal(320 * 32), DType::kBF16, 320, 32);
   const auto step = [&] {
+    for (const LatentShape& form : {latent, expanded}) {
+      ops->latent_write(form, {&sequence, 1}, x.data(), x.data(), 1e-6f, x.data(), y.data(), view);
+      ops->latent_attention(form, {&sequence, 1}, x.data(), x.data(), x.data(), kv_b.weight, view, y.data());
+    }
     ops->rms_norm(x.data(), n, hidden, x.data(), 1e-5f, y.data());
     ops->layer_norm(y.data(), n, hidden, x.data(), nullptr, 1e-5f, y.data());
     ops->sum_squares(y.data(), n, hidden, rows.data());

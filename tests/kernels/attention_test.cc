@@ -3,44 +3,14 @@
 #include <limits>
 #include <utility>
 
-#include "tests/kernels/op_test_data.h"
+#include "tests/kernels/paged_cache.h"
 
 namespace moestro::kernels::test {
 namespace {
 
-/// Sequences over one shuffled cache. What was never written is NaN.
-class Cache {
- public:
+struct Cache : PagedCache {
   Cache(const AttentionShape& shape, DType dtype, const std::vector<int64_t>& lengths, Random& random)
-      : shape_(shape) {
-    int64_t blocks = 3;
-    for (const int64_t n : lengths) blocks += ceil_div(n, kKvBlockTokens);
-    bytes_.assign(static_cast<size_t>(blocks * kv_block_bytes(shape, dtype)), std::byte{0xff});
-    view_ = {bytes_.data(), dtype, blocks};
-    std::vector<uint32_t> ids(static_cast<size_t>(blocks));
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<uint32_t>(i);
-    std::shuffle(ids.begin(), ids.end(), random.engine());
-    auto next = ids.begin();
-    for (const int64_t n : lengths) {
-      tables_.emplace_back(next, next + ceil_div(n, kKvBlockTokens));
-      next += ceil_div(n, kKvBlockTokens);
-    }
-    unwritten_ = *next;
-  }
-  AttentionSequence sequence(size_t i, int64_t first_token, int64_t tokens, int64_t first_position) const {
-    return {first_token, tokens, first_position, tables_[i]};
-  }
-  /// A block that no sequence has.
-  uint32_t unwritten() const { return unwritten_; }
-  const KvView& view() const { return view_; }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
-
- private:
-  AttentionShape shape_;
-  std::vector<std::byte> bytes_;
-  std::vector<std::vector<uint32_t>> tables_;
-  uint32_t unwritten_ = 0;
-  KvView view_;
+      : PagedCache(kv_block_bytes(shape, dtype), dtype, lengths, random) {}
 };
 
 struct Case {

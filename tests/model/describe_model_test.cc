@@ -25,7 +25,8 @@ const DenseTensor* find(const ModelDescription& d, const std::string& name) {
 TEST(DescribeModel, KnowsTheFamilies) {
   EXPECT_THAT(known_architectures(),
               ElementsAre("MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "OlmoeForCausalLM",
-                          "Glm4MoeForCausalLM", "Dots1ForCausalLM", "MiniMaxM2ForCausalLM"));
+                          "Glm4MoeForCausalLM", "Dots1ForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
+                          "Glm4MoeLiteForCausalLM", "MiniMaxM2ForCausalLM"));
   for (const std::string& name : known_architectures()) {
     const auto d = describe(name);
     ASSERT_TRUE(d) << d.status().message();
@@ -33,7 +34,8 @@ TEST(DescribeModel, KnowsTheFamilies) {
     EXPECT_EQ(d->spec.layers.size(), 3u);
     EXPECT_EQ(d->spec.moe_layers(), 3);
     EXPECT_EQ(d->experts.size(), 12u);
-    EXPECT_DOUBLE_EQ(d->spec.layers[0].attention.scale, 1 / std::sqrt(8.0));
+    const LayerSpec& layer = d->spec.layers[0];
+    EXPECT_DOUBLE_EQ(layer.latent ? layer.latent->scale : layer.attention.scale, 1 / std::sqrt(layer.latent ? 16.0 : 8));
   }
 }
 
@@ -170,6 +172,77 @@ TEST(DescribeModel, Dots1WindowsLieOnTheLastLayers) {
   EXPECT_EQ(describe("Dots1ForCausalLM")->spec.layers[2].attention.sliding_window, 0);
 }
 
+TEST(DescribeModel, DeepseekV2KeepsALatentAndChoosesByTheBestOfAGroup) {
+  const auto d = describe("DeepseekV2ForCausalLM", R"({"attention_bias": true, "first_k_dense_replace": 1,
+      "topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2, "routed_scaling_factor": 16.0,
+      "num_attention_heads": 4, "rope_theta": 10000, "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 0.707,
+      "mscale_all_dim": 0.707, "original_max_position_embeddings": 64}})");
+  ASSERT_TRUE(d) << d.status().message();
+  const LayerSpec& layer = d->spec.layers[1];
+  ASSERT_TRUE(layer.latent);
+  EXPECT_EQ(layer.latent->heads, 4);
+  EXPECT_EQ(layer.latent->q_rank, 20);
+  EXPECT_TRUE(layer.latent->interleaved);
+  const double mscale = 0.1 * 0.707 * std::log(40.0) + 1;
+  EXPECT_DOUBLE_EQ(layer.latent->scale, mscale * mscale / 4.0) << "heads of 10 + 6, corrected for yarn";
+  EXPECT_EQ(layer.kv.kind, KvSpec::Kind::kLatent);
+  EXPECT_EQ(layer.kv.numbers(), 18) << "a latent and a rotated key, whatever the number of heads";
+  EXPECT_EQ(d->spec.rope.rotary_dim, 6);
+  const RouterSpec& router = layer.moe.router;
+  EXPECT_EQ(router.scores, RouterSpec::Scores::kSoftmax);
+  EXPECT_FALSE(router.normalise);
+  EXPECT_FALSE(router.choice_bias);
+  EXPECT_EQ(router.scale, 16.0);
+  EXPECT_EQ(router.groups, 4);
+  EXPECT_EQ(router.groups_kept, 2);
+  EXPECT_EQ(router.group_best, 1);
+  EXPECT_EQ(layer.moe.shared_ffn, 48);
+  EXPECT_THAT(find(*d, "layers.0.attn.q_a.weight")->shape, ElementsAre(20, 32));
+  EXPECT_THAT(find(*d, "layers.0.attn.q_b.weight")->shape, ElementsAre(64, 20));
+  EXPECT_THAT(find(*d, "layers.0.attn.kv_a.weight")->shape, ElementsAre(18, 32));
+  EXPECT_EQ(find(*d, "layers.0.attn.kv_a.weight")->source_name, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight");
+  EXPECT_THAT(find(*d, "layers.0.attn.kv_a_norm.weight")->shape, ElementsAre(12));
+  EXPECT_THAT(find(*d, "layers.0.kv_b.weight")->shape, ElementsAre(96, 12));
+  EXPECT_THAT(find(*d, "layers.0.attn.o.weight")->shape, ElementsAre(32, 56));
+  for (const char* bias : {"q_a", "kv_a", "o"})
+    EXPECT_NE(find(*d, std::string("layers.0.attn.") + bias + ".bias"), nullptr) << bias;
+}
+
+TEST(DescribeModel, WithoutARankQueriesAreMadeAtOnce) {
+  const auto d = describe("DeepseekV2ForCausalLM", R"({"q_lora_rank": null, "n_group": 1, "topk_group": 1})");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_EQ(d->spec.layers[0].latent->q_rank, 0);
+  EXPECT_EQ(d->spec.layers[0].latent->scale, 0.25);
+  EXPECT_EQ(d->spec.moe().router.groups, 1);
+  EXPECT_THAT(find(*d, "layers.0.attn.q.weight")->shape, ElementsAre(64, 32));
+  EXPECT_EQ(find(*d, "layers.0.attn.q_a.weight"), nullptr);
+  EXPECT_EQ(find(*d, "layers.0.attn.o.bias"), nullptr);
+}
+
+TEST(DescribeModel, DeepseekV3RotatesPairsOrHalves) {
+  const auto d = describe("DeepseekV3ForCausalLM", R"({"first_k_dense_replace": 1, "num_nextn_predict_layers": 1})");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_TRUE(d->spec.layers[0].latent->interleaved);
+  EXPECT_EQ(d->spec.mtp_layers, 1);
+  EXPECT_TRUE(d->spec.moe().router.choice_bias);
+  EXPECT_TRUE(d->spec.moe().router.normalise);
+  EXPECT_EQ(d->spec.moe().router.group_best, 2);
+  const auto halves = describe("DeepseekV3ForCausalLM", R"({"rope_interleave": false})");
+  ASSERT_TRUE(halves) << halves.status().message();
+  EXPECT_FALSE(halves->spec.layers[0].latent->interleaved);
+}
+
+TEST(DescribeModel, Glm4MoeLiteNamesItsDenseLayers) {
+  const auto dense = [](const std::string& patch) {
+    const auto d = describe("Glm4MoeLiteForCausalLM", patch, {"first_k_dense_replace"});
+    std::vector<bool> is;
+    for (const LayerSpec& l : d->spec.layers) is.push_back(!l.moe_index);
+    return is;
+  };
+  EXPECT_THAT(dense("{}"), ElementsAre(true, false, false));
+  EXPECT_THAT(dense(R"({"mlp_layer_types": ["sparse", "dense", "sparse"]})"), ElementsAre(false, true, false));
+}
+
 TEST(DescribeModel, MiniMaxM2NormsTheWholeWidthAndNamesItsExpertsAsMixtralDoes) {
   const auto d = describe("MiniMaxM2ForCausalLM", R"({"rotary_dim": 4})");
   ASSERT_TRUE(d) << d.status().message();
@@ -196,7 +269,8 @@ TEST(DescribeModel, NullIsNotAbsent) {
         null ? std::vector<std::string>{} : std::vector<std::string>{"num_key_value_heads"};
     const auto d = describe(architecture,
                             R"({"hidden_size": 128, "num_attention_heads": 16, "num_key_value_heads": null})", without);
-    return d ? d->spec.layers[0].attention.kv_heads : -1;
+    if (!d) return int64_t{-1};
+    return d->spec.layers[0].latent ? d->spec.layers[0].latent->heads : d->spec.layers[0].attention.kv_heads;
   };
   for (const std::string& name : known_architectures()) EXPECT_EQ(kv_heads(name.c_str(), true), 16) << name;
   EXPECT_EQ(kv_heads("MixtralForCausalLM", false), 8);

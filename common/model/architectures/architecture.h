@@ -20,6 +20,9 @@ void describe_qwen3_moe(ConfigReader& config, ModelSpec& spec);
 void describe_olmoe(ConfigReader& config, ModelSpec& spec);
 void describe_glm4_moe(ConfigReader& config, ModelSpec& spec);
 void describe_dots1(ConfigReader& config, ModelSpec& spec);
+void describe_deepseek_v2(ConfigReader& config, ModelSpec& spec);
+void describe_deepseek_v3(ConfigReader& config, ModelSpec& spec);
+void describe_glm4_moe_lite(ConfigReader& config, ModelSpec& spec);
 void describe_minimax_m2(ConfigReader& config, ModelSpec& spec);
 
 }  // namespace moestro::model

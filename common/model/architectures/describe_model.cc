@@ -15,6 +15,9 @@ const Architecture kArchitectures[] = {
     {"OlmoeForCausalLM", describe_olmoe, kMlpNames},
     {"Glm4MoeForCausalLM", describe_glm4_moe, kSharedExpertsNames},
     {"Dots1ForCausalLM", describe_dots1, kSharedExpertsNames},
+    {"DeepseekV2ForCausalLM", describe_deepseek_v2, kSharedExpertsNames},
+    {"DeepseekV3ForCausalLM", describe_deepseek_v3, kSharedExpertsNames},
+    {"Glm4MoeLiteForCausalLM", describe_glm4_moe_lite, kSharedExpertsNames},
     {"MiniMaxM2ForCausalLM", describe_minimax_m2, kMiniMaxNames},
 };
 

@@ -1,5 +1,5 @@
-// Rounded products of bf16, and of bf16 in 12 bits, with AVX-512's dot products of bf16; compiled with their flags,
-// called only where the machine has them.
+// Rounded products of bf16, and of bf16 in 12 bits, and latent attention with AVX-512's dot products of bf16; compiled
+// with their flags, called only where the machine has them.
 
 #include <immintrin.h>
 
@@ -20,6 +20,8 @@ namespace {
 #include "kernels/cpu/isa/rounded_in_12_panel.inc"
 #include "kernels/cpu/isa/rounded_in_12_few.inc"
 #include "kernels/cpu/isa/no_tiles.inc"
+#include "kernels/cpu/isa/softmax.inc"
+#include "kernels/cpu/isa/latent_bf16.inc"
 // clang-format on
 }  // namespace
 
@@ -28,5 +30,6 @@ const Bf16Products kAvx512Bf16Products = {
     rounded_product<DotBf16>(),
     {kFewTokens<DotBf16>, &few_in_12_bits, &many<DotBf16, In12Bits>},
     &to_bf16,
+    &latent_bf16,
 };
 }  // namespace moestro::kernels::cpu

@@ -10,9 +10,11 @@ namespace {
 #include "kernels/cpu/isa/generic_vec.inc"
 #include "kernels/cpu/isa/lanes.inc"
 #include "kernels/cpu/isa/to_bf16.inc"
+#include "kernels/cpu/isa/softmax.inc"
 #include "kernels/cpu/isa/elementwise.inc"
 #include "kernels/cpu/isa/gemm.inc"
 #include "kernels/cpu/isa/attention.inc"
+#include "kernels/cpu/isa/latent.inc"
 // clang-format on
 }  // namespace
 

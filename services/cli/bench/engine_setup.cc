@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "common/config/units.h"
+#include "common/model/mixer.h"
 #include "kernels/devices/device_registry.h"
 #include "store/client/store_client.h"
 #include "store/resident_source.h"
@@ -76,8 +77,7 @@ Result<std::unique_ptr<store::BlobSource>> attach(const EngineBenchOptions& o) {
 Status check_memory(const model::ModelSpec& spec, DType dtype, int64_t kv_tokens, int64_t batch) {
   int64_t per_token = 0;
   for (const model::LayerSpec& layer : spec.layers)
-    per_token += ceil_div(kernels::kv_block_bytes({.kv_heads = layer.kv.heads, .head_dim = layer.kv.head_dim}, dtype),
-                          kernels::kKvBlockTokens);
+    per_token += ceil_div(model::kv_block_bytes(layer.kv, dtype), kernels::kKvBlockTokens);
   const uint64_t bytes = static_cast<uint64_t>(per_token) * static_cast<uint64_t>(kv_tokens),
                  available = memory_available();
   if (available == 0 || bytes <= available) return Status::ok();

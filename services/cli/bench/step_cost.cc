@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/model/mixer.h"
 #include "services/worker/engine/visible_positions.h"
 
 namespace moestro::cli {
@@ -9,8 +10,7 @@ namespace {
 
 /// Weights that one token is multiplied with in a layer, whichever experts it is routed to.
 double parameters_per_token(const model::ModelSpec& spec, const model::LayerSpec& layer) {
-  const model::AttentionSpec& a = layer.attention;
-  int64_t n = spec.hidden * a.head_dim * (2 * a.heads + 2 * a.kv_heads);  // q and o, k and v
+  int64_t n = model::mixer_size(spec, layer).parameters;
   if (!layer.moe_index) return static_cast<double>(n + 3 * spec.hidden * layer.dense_ffn);
   const model::MoeSpec& moe = layer.moe;
   n += moe.experts * spec.hidden;
@@ -40,8 +40,7 @@ StepCost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTra
     cost.operations += 2.0 * tokens * parameters_per_token(spec, layer);
     int64_t pairs = 0;
     for (const int64_t p : positions) pairs += attended(layer.attention, visible, p);
-    cost.operations +=
-        4.0 * static_cast<double>(pairs * layer.attention.heads * layer.attention.head_dim);  // q k and weights v
+    cost.operations += static_cast<double>(pairs * model::mixer_size(spec, layer).pair_operations);
   }
   return cost;
 }

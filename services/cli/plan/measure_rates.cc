@@ -8,9 +8,11 @@
 #include <memory>
 #include <numeric>
 
+#include "common/model/mixer.h"
 #include "kernels/limits/memory.h"
 #include "kernels/ops.h"
 #include "services/worker/engine/sampler.h"
+#include "services/worker/engine/visible_positions.h"
 #include "store/reader/pack_files.h"
 #include "store/reader/probe.h"
 
@@ -84,7 +86,7 @@ class RateMeasurement {
   /// Of a decoding step, by two lengths: each position more, and what is left for each sequence. Of a prompt:
   /// operations.
   void attention(planner::Rates& rates) {
-    const model::AttentionSpec& a = spec_.layers.front().attention;
+    const model::MixerSize mixer = model::mixer_size(spec_, spec_.layers.front());
     const double brief = attend(kDecodes, 1, kShortContext), longer = attend(kDecodes, 1, kLongContext),
                  prompt = attend(1, kPromptTokens, kPromptTokens);
     const double bytes_each = static_cast<double>(kDecodes) * model_.sizes.layers.front().kv_bytes_per_token;
@@ -94,7 +96,7 @@ class RateMeasurement {
     rates.kv_bytes_per_s = bytes_each / position;
     rates.attention_sequence_s = std::max(0.0, brief - position * static_cast<double>(kShortContext)) / kDecodes;
     const double pairs = 0.5 * static_cast<double>(kPromptTokens * (kPromptTokens + 1));
-    rates.attention_operations_per_s = pairs * 4 * static_cast<double>(a.heads * a.head_dim) / prompt;
+    rates.attention_operations_per_s = pairs * static_cast<double>(mixer.pair_operations) / prompt;
   }
 
   void around_products(planner::Rates& rates) {
@@ -141,12 +143,10 @@ class RateMeasurement {
 
   /// Seconds of the attention of `sequences`, each with `tokens` queries at the end of `context` positions.
   double attend(int64_t sequences, int64_t tokens, int64_t context) {
-    const model::AttentionSpec& a = spec_.layers.front().attention;
-    const kernels::AttentionShape shape{.heads = a.heads, .kv_heads = a.kv_heads, .head_dim = a.head_dim,
-                                        .scale = static_cast<float>(a.scale)};
+    const model::LayerSpec& layer = spec_.layers.front();
     const DType kv = model_.sizes.precisions.kv;
     const int64_t each = ceil_div(context, kernels::kKvBlockTokens);
-    std::vector<std::byte> cache(static_cast<size_t>(sequences * each * kernels::kv_block_bytes(shape, kv)) + 64);
+    std::vector<std::byte> cache(static_cast<size_t>(sequences * each * model::kv_block_bytes(layer.kv, kv)) + 64);
     void* data = cache.data();
     size_t space = cache.size();
     std::align(64, cache.size() - 64, data, space);
@@ -158,10 +158,24 @@ class RateMeasurement {
                      .tokens = tokens,
                      .first_position = context - tokens,
                      .blocks = std::span(blocks).subspan(static_cast<size_t>(s * each), static_cast<size_t>(each))});
+    const kernels::KvView view{data, kv, sequences * each};
+    if (layer.latent) return attend_latents(engine::latent_shape(*layer.latent), all, sequences * tokens, view);
+    const model::AttentionSpec& a = layer.attention;
+    const kernels::AttentionShape shape{.heads = a.heads, .kv_heads = a.kv_heads, .head_dim = a.head_dim,
+                                        .scale = static_cast<float>(a.scale)};
     const int64_t floats = sequences * tokens * a.heads * a.head_dim;
     room(floats, floats);
-    const kernels::KvView view{data, kv, sequences * each};
     return time_of([&] { ops_.attention(shape, all, x_.data(), nullptr, view, y_.data()); });
+  }
+
+  double attend_latents(const kernels::LatentShape& shape, std::span<const kernels::AttentionSequence> all,
+                        int64_t tokens, const kernels::KvView& view) {
+    room(tokens * shape.heads * shape.query_dim(), tokens * shape.heads * shape.value_dim);
+    const int64_t rows = shape.heads * shape.expanded_dim();
+    const std::vector<uint16_t> weights(static_cast<size_t>(rows * shape.kv_rank));
+    const kernels::Weight kv_b{weights.data(), DType::kBF16, rows, shape.kv_rank};
+    return time_of(
+        [&] { ops_.latent_attention(shape, all, x_.data(), x_.data(), x_.data(), kv_b, view, y_.data()); });
   }
 
   const PlannedModel& model_;

@@ -73,7 +73,7 @@ Result<DType> experts_of(const store::Manifest& manifest, const std::string& ask
 /// Of the matrices of attention, which are in every layer.
 DType dense_of(const store::Manifest& manifest) {
   for (const store::PackedTensor& t : manifest.tensors)
-    if (t.name.ends_with(".attn.q.weight")) return t.dtype;
+    if (t.name.ends_with(".attn.o.weight")) return t.dtype;
   return DType::kBF16;
 }
 

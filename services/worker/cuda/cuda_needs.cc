@@ -72,6 +72,9 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
   const model::ModelSpec& spec = description.spec;
   if (spec.moe_layers() == 0) return unsupported("a model without a single MoE layer");
+  for (const model::LayerSpec& layer : spec.layers)
+    if (layer.latent)
+      return unsupported("latent attention (MLA) with --device cuda; run the model with --device cpu");
   const model::MoeSpec& moe = spec.moe();
   const int64_t n = options.step_tokens_max, layers = static_cast<int64_t>(spec.layers.size()),
                 moe_layers = spec.moe_layers();

@@ -154,46 +154,79 @@ Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::str
   return copy;
 }
 
+/// Loads tensors of one layer by the rest of their names.
+struct DenseWeights::LayerTensors {
+  DenseWeights& weights;
+  const Tensors& tensors;
+  const kernels::Ops& ops;
+  std::string prefix;
+
+  Status matrix(const std::string& name, Weight& out) const {
+    MOESTRO_ASSIGN_OR_RETURN(out, weights.weight(tensors, prefix + name, ops));
+    return Status::ok();
+  }
+  Status floats(const std::string& name, const float*& out) const {
+    MOESTRO_ASSIGN_OR_RETURN(out, weights.vector(tensors, prefix + name));
+    return Status::ok();
+  }
+  Status mlp(const std::string& part, MlpWeights& out) const {
+    MOESTRO_RETURN_IF_ERROR(matrix(part + ".gate.weight", out.gate));
+    MOESTRO_RETURN_IF_ERROR(matrix(part + ".up.weight", out.up));
+    return matrix(part + ".down.weight", out.down);
+  }
+};
+
+Status DenseWeights::load_attention(const LayerTensors& layer, const model::LayerSpec& spec, LayerWeights& out) {
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.q.weight", out.q));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.k.weight", out.k));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.v.weight", out.v));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.o.weight", out.o));
+  if (spec.attention.qkv_bias) {
+    MOESTRO_RETURN_IF_ERROR(layer.floats("attn.q.bias", out.q_bias));
+    MOESTRO_RETURN_IF_ERROR(layer.floats("attn.k.bias", out.k_bias));
+    MOESTRO_RETURN_IF_ERROR(layer.floats("attn.v.bias", out.v_bias));
+  }
+  if (spec.attention.output_bias) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.o.bias", out.o_bias));
+  if (spec.attention.qk_norm != model::AttentionSpec::QkNorm::kNone) {
+    MOESTRO_RETURN_IF_ERROR(layer.floats("attn.q_norm.weight", out.q_norm));
+    MOESTRO_RETURN_IF_ERROR(layer.floats("attn.k_norm.weight", out.k_norm));
+  }
+  return Status::ok();
+}
+
+Status DenseWeights::load_latent(const LayerTensors& layer, const model::LayerSpec& spec, LayerWeights& out) {
+  const model::LatentSpec& a = *spec.latent;
+  if (a.q_rank > 0) {
+    MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.q_a.weight", out.latent.q_a));
+    if (a.bias) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.q_a.bias", out.latent.q_a_bias));
+    MOESTRO_RETURN_IF_ERROR(layer.floats("attn.q_a_norm.weight", out.latent.q_a_norm));
+  }
+  MOESTRO_RETURN_IF_ERROR(layer.matrix(a.q_rank > 0 ? "attn.q_b.weight" : "attn.q.weight", out.q));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.kv_a.weight", out.latent.kv_a));
+  if (a.bias) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.kv_a.bias", out.latent.kv_a_bias));
+  MOESTRO_RETURN_IF_ERROR(layer.floats("attn.kv_a_norm.weight", out.latent.kv_a_norm));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("kv_b.weight", out.latent.kv_b));
+  if (has_parameters(out.latent.kv_b.dtype))
+    return unsupported("tensor '" + layer.prefix + "kv_b.weight' as " + std::string(dtype_name(out.latent.kv_b.dtype)));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.o.weight", out.o));
+  if (a.bias) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.o.bias", out.o_bias));
+  return Status::ok();
+}
+
 Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops,
                                 LayerWeights& out) {
-  const std::string prefix = "layers." + std::to_string(spec.index.value) + ".";
-  const auto matrix = [&](const char* name, Weight& w) -> Status {
-    MOESTRO_ASSIGN_OR_RETURN(w, weight(tensors, prefix + name, ops));
-    return Status::ok();
-  };
-  const auto floats = [&](const char* name, const float*& p) -> Status {
-    MOESTRO_ASSIGN_OR_RETURN(p, vector(tensors, prefix + name));
-    return Status::ok();
-  };
-  const auto mlp = [&](const std::string& part, MlpWeights& w) -> Status {
-    MOESTRO_RETURN_IF_ERROR(matrix((part + ".gate.weight").c_str(), w.gate));
-    MOESTRO_RETURN_IF_ERROR(matrix((part + ".up.weight").c_str(), w.up));
-    return matrix((part + ".down.weight").c_str(), w.down);
-  };
-  MOESTRO_RETURN_IF_ERROR(floats("input_norm.weight", out.input_norm));
-  MOESTRO_RETURN_IF_ERROR(floats("post_attention_norm.weight", out.post_norm));
-  MOESTRO_RETURN_IF_ERROR(matrix("attn.q.weight", out.q));
-  MOESTRO_RETURN_IF_ERROR(matrix("attn.k.weight", out.k));
-  MOESTRO_RETURN_IF_ERROR(matrix("attn.v.weight", out.v));
-  MOESTRO_RETURN_IF_ERROR(matrix("attn.o.weight", out.o));
-  if (spec.attention.qkv_bias) {
-    MOESTRO_RETURN_IF_ERROR(floats("attn.q.bias", out.q_bias));
-    MOESTRO_RETURN_IF_ERROR(floats("attn.k.bias", out.k_bias));
-    MOESTRO_RETURN_IF_ERROR(floats("attn.v.bias", out.v_bias));
-  }
-  if (spec.attention.output_bias) MOESTRO_RETURN_IF_ERROR(floats("attn.o.bias", out.o_bias));
-  if (spec.attention.qk_norm != model::AttentionSpec::QkNorm::kNone) {
-    MOESTRO_RETURN_IF_ERROR(floats("attn.q_norm.weight", out.q_norm));
-    MOESTRO_RETURN_IF_ERROR(floats("attn.k_norm.weight", out.k_norm));
-  }
-  if (!spec.moe_index) return mlp("mlp", out.mlp);
+  const LayerTensors layer{*this, tensors, ops, "layers." + std::to_string(spec.index.value) + "."};
+  MOESTRO_RETURN_IF_ERROR(layer.floats("input_norm.weight", out.input_norm));
+  MOESTRO_RETURN_IF_ERROR(layer.floats("post_attention_norm.weight", out.post_norm));
+  MOESTRO_RETURN_IF_ERROR(spec.latent ? load_latent(layer, spec, out) : load_attention(layer, spec, out));
+  if (!spec.moe_index) return layer.mlp("mlp", out.mlp);
   // The router decides which experts run: f32, so that its logits are as exact as its weights are.
   const float* router = nullptr;
-  MOESTRO_RETURN_IF_ERROR(floats("router.weight", router));
+  MOESTRO_RETURN_IF_ERROR(layer.floats("router.weight", router));
   out.router = {router, DType::kF32, spec.moe.experts, spec.moe.expert.hidden, nullptr};
-  if (spec.moe.router.choice_bias) MOESTRO_RETURN_IF_ERROR(floats("router.bias", out.router_bias));
-  if (spec.moe.shared_ffn > 0) MOESTRO_RETURN_IF_ERROR(mlp("shared", out.shared));
-  if (spec.moe.shared_gate) MOESTRO_RETURN_IF_ERROR(matrix("shared_gate.weight", out.shared_gate));
+  if (spec.moe.router.choice_bias) MOESTRO_RETURN_IF_ERROR(layer.floats("router.bias", out.router_bias));
+  if (spec.moe.shared_ffn > 0) MOESTRO_RETURN_IF_ERROR(layer.mlp("shared", out.shared));
+  if (spec.moe.shared_gate) MOESTRO_RETURN_IF_ERROR(layer.matrix("shared_gate.weight", out.shared_gate));
   return Status::ok();
 }
 

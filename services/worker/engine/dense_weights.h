@@ -18,6 +18,13 @@ struct MlpWeights {
   kernels::Weight gate, up, down;
 };
 
+/// What latent attention has besides q (of the hidden state, or of the normed q_a) and o.
+struct LatentWeights {
+  kernels::Weight q_a, kv_a, kv_b;
+  const float *q_a_bias = nullptr, *kv_a_bias = nullptr;
+  const float *q_a_norm = nullptr, *kv_a_norm = nullptr;
+};
+
 /// Pointers into blobs, and to f32 copies of vectors, in the backend's memory. Weights that a layer does not have are
 /// null.
 struct LayerWeights {
@@ -26,6 +33,7 @@ struct LayerWeights {
   kernels::Weight q, k, v, o;
   const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *o_bias = nullptr;
   const float *q_norm = nullptr, *k_norm = nullptr;
+  LatentWeights latent;
   kernels::Weight router;
   const float* router_bias = nullptr;
   MlpWeights mlp, shared;
@@ -59,6 +67,9 @@ class DenseWeights {
   Status place_blobs(const store::Manifest& manifest);
   Result<kernels::Weight> weight(const Tensors& tensors, const std::string& name, const kernels::Ops& ops) const;
   Result<const float*> vector(const Tensors& tensors, const std::string& name);
+  struct LayerTensors;
+  Status load_attention(const LayerTensors& layer, const model::LayerSpec& spec, LayerWeights& out);
+  Status load_latent(const LayerTensors& layer, const model::LayerSpec& spec, LayerWeights& out);
   Status load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops, LayerWeights& out);
 
   std::unordered_map<uint32_t, store::Lease> leases_;             ///< released after loading on a device

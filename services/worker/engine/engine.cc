@@ -95,6 +95,7 @@ Status Engine::Impl::load() {
   MOESTRO_ASSIGN_OR_RETURN(description, model::describe_model(manifest.config_json, manifest.generation_config_json));
   const model::ModelSpec& spec = description.spec;
   MOESTRO_RETURN_IF_ERROR(check_visible(options.visible, spec));
+  MOESTRO_RETURN_IF_ERROR(check_mixers(spec, options.visible, backend.ops));
   const int64_t moe_layers = spec.moe_layers();
   if (moe_layers == 0) return unsupported("a model without a single MoE layer");
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/model/mixer.h"
 #include "services/worker/engine/visible_positions.h"
 
 namespace moestro::engine {
@@ -16,10 +17,8 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const EngineOption
                      " tokens; ask for fewer with " + flag);
   };
   for (const model::LayerSpec& layer : spec.layers) {
-    if (layer.kv.kind != model::KvSpec::Kind::kHeads)
-      return unsupported("KV caches other than per-head keys and values");
-    const kernels::AttentionShape shape = attention_shape(layer.attention, options.visible);
-    const int64_t block_bytes = kernels::kv_block_bytes(shape, options.kv_dtype);
+    if (layer.kv.kind == model::KvSpec::Kind::kCross) return unsupported("KV caches of another stack's positions");
+    const int64_t block_bytes = model::kv_block_bytes(layer.kv, options.kv_dtype);
     auto* data = cache.buffers_.make<std::byte>(block_bytes * cache.blocks_);
     if (data == nullptr) return too_many(cache.blocks_, "a KV cache", "--kv-tokens");
     auto* host = cache.host_buffers_.make<std::byte>(block_bytes * cache.host_blocks_);
@@ -31,7 +30,8 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const EngineOption
     }
     cache.layers_.push_back({.data = data, .dtype = options.kv_dtype, .blocks = cache.blocks_});
     cache.host_layers_.push_back(host);
-    cache.shapes_.push_back(shape);
+    cache.shapes_.push_back(attention_shape(layer.attention, options.visible));
+    cache.latent_shapes_.push_back(layer.latent ? engine::latent_shape(*layer.latent) : kernels::LatentShape{});
     cache.block_bytes_.push_back(block_bytes);
   }
   return cache;

@@ -28,6 +28,7 @@ class KvCache {
   size_t layers() const { return layers_.size(); }
   const kernels::KvView& layer(size_t index) const { return layers_[index]; }
   const kernels::AttentionShape& shape(size_t index) const { return shapes_[index]; }
+  const kernels::LatentShape& latent_shape(size_t index) const { return latent_shapes_[index]; }
   int64_t bytes() const { return buffers_.bytes(); }
   int64_t host_bytes() const { return host_buffers_.bytes(); }
   int64_t block_bytes(size_t layer) const { return block_bytes_[layer]; }
@@ -56,7 +57,8 @@ class KvCache {
   int64_t blocks_ = 0, host_blocks_ = 0;
   std::vector<kernels::KvView> layers_;
   std::vector<std::byte*> host_layers_;
-  std::vector<kernels::AttentionShape> shapes_;
+  std::vector<kernels::AttentionShape> shapes_;  ///< of no heads for layers of another kind
+  std::vector<kernels::LatentShape> latent_shapes_;
   std::vector<int64_t> block_bytes_;
   std::vector<uint8_t> filled_;
 };

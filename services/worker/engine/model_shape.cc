@@ -1,4 +1,5 @@
 #include "common/dense_layout.h"
+#include "common/model/mixer.h"
 #include "services/worker/engine/pass.h"
 
 namespace moestro::engine {
@@ -24,14 +25,15 @@ lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& 
     const model::LayerSpec& layer = spec.layers[i];
     const LayerWeights& w = weights.layer(i);
     lanes::LayerShape s;
-    for (const kernels::Weight* m : {&w.q, &w.k, &w.v, &w.o}) {
+    for (const kernels::Weight* m : {&w.q, &w.k, &w.v, &w.o, &w.latent.q_a, &w.latent.kv_a, &w.latent.kv_b}) {
       s.attention_parameters += parameters(*m);
       s.attention_weight_bytes += bytes(*m);
     }
     s.kv_bytes_per_token = cache.token_bytes(i);
     s.output_parameters = parameters(w.o);
-    s.attention_flops_per_position = 4 * static_cast<double>(w.o.cols);
-    s.qkv_bytes_per_token = static_cast<double>((w.q.rows + w.k.rows + w.v.rows) * dtype_bytes(DType::kF32));
+    s.attention_flops_per_position = static_cast<double>(model::mixer_size(spec, layer).pair_operations);
+    s.qkv_bytes_per_token =
+        static_cast<double>((w.q.rows + w.k.rows + w.v.rows + w.latent.kv_a.rows) * dtype_bytes(DType::kF32));
     s.attended_bytes_per_token = static_cast<double>(w.o.cols * dtype_bytes(DType::kF32));
     s.sparse = layer.moe_index.has_value();
     for (const kernels::Weight* m : {&w.mlp.gate, &w.mlp.up, &w.mlp.down}) {

@@ -30,6 +30,11 @@ kernels::AttentionShape attention_shape(const model::AttentionSpec& layer, const
           .scale = static_cast<float>(layer.scale), .sinks = asked.sinks};
 }
 
+kernels::LatentShape latent_shape(const model::LatentSpec& layer) {
+  return {.heads = layer.heads, .kv_rank = layer.kv_rank, .nope_dim = layer.nope_dim, .rope_dim = layer.rope_dim,
+          .value_dim = layer.value_dim, .scale = static_cast<float>(layer.scale), .interleaved = layer.interleaved};
+}
+
 VisiblePositions visible_in_all(const model::ModelSpec& spec, const VisiblePositions& asked) {
   VisiblePositions visible{.sinks = asked.sinks};
   for (const model::LayerSpec& layer : spec.layers) {

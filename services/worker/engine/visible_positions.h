@@ -20,6 +20,9 @@ Status check_visible(const VisiblePositions& asked, const model::ModelSpec& spec
 /// A layer's attention, with the smaller of its own window and the requested one.
 kernels::AttentionShape attention_shape(const model::AttentionSpec& layer, const VisiblePositions& asked);
 
+/// A layer's latent attention, which sees all positions.
+kernels::LatentShape latent_shape(const model::LatentSpec& layer);
+
 /// The most that queries see in all layers.
 VisiblePositions visible_in_all(const model::ModelSpec& spec, const VisiblePositions& asked);
 

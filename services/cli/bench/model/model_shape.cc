@@ -22,6 +22,8 @@ constexpr NamedShape kShapes[] = {
     {"mixtral-12gb", {Family::kMixtral, 16, 2048, 32, 8, 64, 7168, 8, 2}},
     {"mixtral-8x7b", {Family::kMixtral, 32, 4096, 32, 8, 128, 14336, 8, 2}},
     {"qwen3-30b-a3b", {Family::kQwen3Moe, 48, 2048, 32, 4, 128, 768, 128, 8, 151936, 40960}},
+    {"deepseek-v2-lite",
+     {Family::kDeepseekV2, 27, 2048, 16, 16, 128, 1408, 64, 6, 102400, 163840, 512, 64, 2, 10944}},
 };
 
 constexpr int64_t kEnd = kByteVocab - 1;
@@ -86,14 +88,18 @@ uint64_t expert_bytes(const ModelShape& s, DType precision) {
   const auto matrix = [&](int64_t rows, int64_t cols) {
     return static_cast<uint64_t>(rows * row_bytes(precision, cols) + matrix_parameter_bytes(precision, rows, cols));
   };
-  return static_cast<uint64_t>(s.layers * s.experts) * (2 * matrix(s.ffn, s.hidden) + matrix(s.hidden, s.ffn));
+  const int64_t layers = s.family == Family::kDeepseekV2 ? s.layers - 1 : s.layers;
+  return static_cast<uint64_t>(layers * s.experts) * (2 * matrix(s.ffn, s.hidden) + matrix(s.hidden, s.ffn));
 }
 
 std::string shape_text(const ModelShape& s) {
   return printed(
       "%s, %ld layers of %ld experts (%ld a token), hidden %ld, ffn %ld, %ld heads of %ld (%ld of keys), vocabulary "
       "%ld",
-      s.family == Family::kMixtral ? "mixtral" : "qwen3_moe", long{s.layers}, long{s.experts}, long{s.top_k},
+      s.family == Family::kMixtral    ? "mixtral"
+      : s.family == Family::kQwen3Moe ? "qwen3_moe"
+                                      : "deepseek_v2",
+      long{s.layers}, long{s.experts}, long{s.top_k},
       long{s.hidden}, long{s.ffn}, long{s.heads}, long{s.head_dim}, long{s.kv_heads}, long{s.vocab});
 }
 
@@ -105,6 +111,23 @@ std::string config_json(const ModelShape& s) {
                    {"num_local_experts", s.experts},
                    {"router_jitter_noise", 0.0},
                    {"intermediate_size", s.ffn}});
+  } else if (s.family == Family::kDeepseekV2) {
+    config.update({{"architectures", {"DeepseekV2ForCausalLM"}},
+                   {"model_type", "deepseek_v2"},
+                   {"attention_bias", false},
+                   {"first_k_dense_replace", 1},
+                   {"head_dim", s.rope_dim},
+                   {"intermediate_size", s.dense_ffn},
+                   {"kv_lora_rank", s.kv_rank},
+                   {"moe_intermediate_size", s.ffn},
+                   {"n_routed_experts", s.experts},
+                   {"n_shared_experts", s.shared_experts},
+                   {"q_lora_rank", nullptr},
+                   {"qk_nope_head_dim", s.head_dim},
+                   {"qk_rope_head_dim", s.rope_dim},
+                   {"topk_method", "greedy"},
+                   {"v_head_dim", s.head_dim}});
+    config.erase("sliding_window");
   } else {
     config.update({{"architectures", {"Qwen3MoeForCausalLM"}},
                    {"model_type", "qwen3_moe"},

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "common/config/units.h"
-#include "common/model/model_spec.h"
+#include "common/model/mixer.h"
 #include "kernels/ops.h"
 #include "services/cli/bench/store/fetch_rows.h"
 #include "services/cli/bench/store/private_box.h"
@@ -42,9 +42,8 @@ Result<Configured> configured(const store::Manifest& manifest) {
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
   Configured c{.prompt_tokens = std::min(kStepTokens, description.spec.max_position - kAnswerTokens)};
   for (const model::LayerSpec& layer : description.spec.layers)
-    c.kv_bytes += static_cast<uint64_t>(
-        kernels::kv_block_bytes({.kv_heads = layer.kv.heads, .head_dim = layer.kv.head_dim}, DType::kF32) *
-        (kKvTokens / kernels::kKvBlockTokens));
+    c.kv_bytes += static_cast<uint64_t>(model::kv_block_bytes(layer.kv, DType::kF32) *
+                                        (kKvTokens / kernels::kKvBlockTokens));
   return c;
 }
 

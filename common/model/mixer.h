@@ -1,0 +1,25 @@
+#pragma once
+// A layer's sequence mixer as seen by those that only count (planner, memory budgets, benchmarks): the same figures for
+// every kind. What computes a kind is services/worker/engine/sequence_mixer.h.
+
+#include <cstdint>
+
+#include "common/model/model_spec.h"
+
+namespace moestro::model {
+
+struct MixerSize {
+  int64_t parameters = 0;       ///< of the matrices that every token is multiplied with
+  int64_t output_width = 0;     ///< numbers of a token before the output projection
+  int64_t pair_operations = 0;  ///< of one query and one position that it sees, all heads
+  int64_t moved_floats = 0;     ///< numbers of a token that rotation and writing the state touch
+  int64_t step_floats = 0;      ///< numbers of a token that the engine's buffers hold
+  int64_t window = 0;           ///< positions that a query sees; 0: all
+};
+MixerSize mixer_size(const ModelSpec& spec, const LayerSpec& layer);
+
+/// Bytes of a KV block of one layer (kernels/ops.h has its layout). Blocks hold kKvBlockTokens positions.
+inline constexpr int64_t kKvBlockTokens = 16;
+int64_t kv_block_bytes(const KvSpec& kv, DType dtype);
+
+}  // namespace moestro::model

@@ -1,0 +1,139 @@
+// Grouped-query attention: q, k and v for every head, rotated, over keys and values in the cache.
+
+#include <algorithm>
+#include <vector>
+
+#include "services/worker/engine/sequence_mixer.h"
+#include "services/worker/engine/visible_positions.h"
+
+namespace moestro::engine {
+namespace {
+
+using model::AttentionSpec;
+
+struct HeadWidths {
+  int64_t q = 0, kv = 0;
+};
+
+HeadWidths widest_heads(const model::ModelSpec& spec) {
+  HeadWidths w;
+  for (const model::LayerSpec& l : spec.layers) {
+    w.q = std::max(w.q, l.attention.heads * l.attention.head_dim);
+    w.kv = std::max(w.kv, l.attention.kv_heads * l.attention.head_dim);
+  }
+  return w;
+}
+
+class GroupedAttention final : public SequenceMixer {
+ public:
+  GroupedAttention(const MathParts& parts, int64_t step_tokens_max);
+  Status status() const override { return buffers_.status(); }
+  void begin(const StepBatch& batch) override;
+  void compute(size_t layer, const MicroBatch& of, const float* h, float* out) override;
+
+ private:
+  /// Sends the rotation of queries for the sinks' keys in layers with this window, once for all layers with the same
+  /// window.
+  void send_sink_rotation(const kernels::AttentionShape& shape);
+  void project_qkv(const AttentionSpec& spec, const LayerWeights& w, TokenRange rows, const float* h);
+  /// The queries rotated for the sinks' keys, from q_ before it is rotated; null if no row of the step has a gap.
+  const float* rotate_for_sinks(size_t layer, TokenRange rows);
+
+  MathParts p_;
+  const StepBatch* batch_ = nullptr;
+  kernels::Buffers buffers_;
+  float *q_, *k_, *v_, *attended_, *cos_, *sin_;
+  int64_t sink_window_ = 0;  ///< window of sink_cos_ and sink_sin_; 0: none
+  float *sink_q_ = nullptr, *sink_cos_ = nullptr, *sink_sin_ = nullptr;
+  std::vector<float> sink_cos_list_, sink_sin_list_;
+};
+
+GroupedAttention::GroupedAttention(const MathParts& parts, int64_t n) : p_(parts), buffers_(parts.memory) {
+  const HeadWidths w = widest_heads(p_.spec);
+  const int64_t angles = p_.spec.rope.rotary_dim / 2;
+  const auto make = [&](int64_t width) { return buffers_.make<float>(n * width); };
+  q_ = make(w.q), attended_ = make(w.q), k_ = make(w.kv), v_ = make(w.kv);
+  cos_ = make(angles), sin_ = make(angles);
+  if (p_.cache.shape(0).sinks == 0) return;  // of all layers alike
+  sink_q_ = make(w.q), sink_cos_ = make(angles), sink_sin_ = make(angles);
+  for (auto* rotation : {&sink_cos_list_, &sink_sin_list_}) rotation->reserve(static_cast<size_t>(n * angles));
+}
+
+void GroupedAttention::begin(const StepBatch& batch) {
+  batch_ = &batch;
+  send(p_.memory, cos_, batch.cos);
+  send(p_.memory, sin_, batch.sin);
+  sink_window_ = 0;
+  send_sink_rotation(p_.cache.shape(0));
+}
+
+void GroupedAttention::send_sink_rotation(const kernels::AttentionShape& shape) {
+  if (shape.sinks == 0 || !shape.has_gap(batch_->furthest) || shape.window == sink_window_) return;
+  sink_window_ = shape.window;
+  sink_cos_list_.clear();
+  sink_sin_list_.clear();
+  for (const int32_t position : batch_->positions)
+    p_.rope.append(sink_position(shape, position), sink_cos_list_, sink_sin_list_);
+  send(p_.memory, sink_cos_, sink_cos_list_);
+  send(p_.memory, sink_sin_, sink_sin_list_);
+}
+
+void GroupedAttention::project_qkv(const AttentionSpec& a, const LayerWeights& w, TokenRange rows, const float* of) {
+  const auto eps = static_cast<float>(p_.spec.norm_eps);
+  const int64_t n = rows.count, q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
+  const float* const h = of + rows.first * p_.spec.hidden;
+  float *const q = q_ + rows.first * q_width, *const k = k_ + rows.first * kv_width,
+               *const v = v_ + rows.first * kv_width;
+  p_.ops.matmul(h, n, w.q, w.q_bias, q);
+  p_.ops.matmul(h, n, w.k, w.k_bias, k);
+  p_.ops.matmul(h, n, w.v, w.v_bias, v);
+  if (a.qk_norm == AttentionSpec::QkNorm::kPerHead) {
+    p_.ops.rms_norm(q, n * a.heads, a.head_dim, w.q_norm, eps, q);
+    p_.ops.rms_norm(k, n * a.kv_heads, a.head_dim, w.k_norm, eps, k);
+  } else if (a.qk_norm == AttentionSpec::QkNorm::kFullWidth) {
+    p_.ops.rms_norm(q, n, q_width, w.q_norm, eps, q);
+    p_.ops.rms_norm(k, n, kv_width, w.k_norm, eps, k);
+  }
+  if (a.clip_qkv) {
+    const auto limit = static_cast<float>(*a.clip_qkv);
+    p_.ops.clamp(q, n * q_width, limit);
+    p_.ops.clamp(k, n * kv_width, limit);
+    p_.ops.clamp(v, n * kv_width, limit);
+  }
+}
+
+const float* GroupedAttention::rotate_for_sinks(size_t layer, TokenRange rows) {
+  const kernels::AttentionShape& shape = p_.cache.shape(layer);
+  if (shape.sinks == 0 || !shape.has_gap(batch_->furthest)) return nullptr;
+  send_sink_rotation(shape);
+  const int64_t rotary = p_.spec.rope.rotary_dim, angles = rows.first * rotary / 2;
+  const int64_t width = shape.heads * shape.head_dim, at = rows.first * width;
+  p_.memory.copy(sink_q_ + at, q_ + at, rows.count * width * static_cast<int64_t>(sizeof(float)));
+  p_.ops.rope(sink_q_ + at, rows.count, shape.heads, shape.head_dim, rotary, sink_cos_ + angles, sink_sin_ + angles);
+  return sink_q_;
+}
+
+void GroupedAttention::compute(size_t layer, const MicroBatch& of, const float* h, float* out) {
+  const AttentionSpec& a = p_.spec.layers[layer].attention;
+  const LayerWeights& w = p_.weights.layer(layer);
+  const kernels::AttentionShape& shape = p_.cache.shape(layer);
+  const auto [first, n] = of.rows;
+  const int64_t rotary = p_.spec.rope.rotary_dim, angles = first * rotary / 2;
+  const int64_t q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
+  const auto sequences = std::span(batch_->attention).subspan(of.sequences.first, of.sequences.count);
+  project_qkv(a, w, of.rows, h);
+  const float* sink_q = rotate_for_sinks(layer, of.rows);
+  p_.ops.rope(q_ + first * q_width, n, a.heads, a.head_dim, rotary, cos_ + angles, sin_ + angles);
+  p_.ops.rope(k_ + first * kv_width, n, a.kv_heads, a.head_dim, rotary, cos_ + angles, sin_ + angles);
+  p_.ops.kv_write(shape, sequences, k_, v_, p_.cache.layer(layer));
+  p_.ops.attention(shape, sequences, q_, sink_q, p_.cache.layer(layer), attended_);
+  p_.ops.matmul(attended_ + first * q_width, n, w.o, w.o_bias, out + first * p_.spec.hidden);
+}
+
+}  // namespace
+
+std::unique_ptr<SequenceMixer> make_grouped_attention(const MathParts& parts, int64_t step_tokens_max) {
+  return std::make_unique<GroupedAttention>(parts, step_tokens_max);
+}
+
+}  // namespace moestro::engine

@@ -1,0 +1,42 @@
+#include "services/worker/engine/sequence_mixer.h"
+
+namespace moestro::engine {
+
+Mixers::Mixers(const MathParts& parts, int64_t step_tokens_max) {
+  SequenceMixer *grouped = nullptr, *latent = nullptr;
+  const auto the = [&](SequenceMixer*& mixer, auto make) {
+    if (mixer == nullptr) mixer = all_.emplace_back(make(parts, step_tokens_max)).get();
+    of_layer_.push_back(mixer);
+  };
+  for (const model::LayerSpec& layer : parts.spec.layers) {
+    if (layer.latent)
+      the(latent, make_latent_attention);
+    else
+      the(grouped, make_grouped_attention);
+  }
+}
+
+Status Mixers::status() const {
+  for (const auto& mixer : all_) MOESTRO_RETURN_IF_ERROR(mixer->status());
+  return Status::ok();
+}
+
+void Mixers::begin(const StepBatch& batch) {
+  for (const auto& mixer : all_) mixer->begin(batch);
+}
+
+Status check_mixers(const model::ModelSpec& spec, const VisiblePositions& visible, const kernels::Ops& ops) {
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (!layer.latent) continue;
+    if (!ops.supports_latent())
+      return unsupported("latent attention (MLA) on this device; run the model with --device cpu");
+    if (visible.window > 0) return unsupported("--kv-window with latent attention (MLA)");
+  }
+  return Status::ok();
+}
+
+void send(kernels::Memory& memory, float* to, const std::vector<float>& values) {
+  if (!values.empty()) memory.copy_in(to, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
+}
+
+}  // namespace moestro::engine

@@ -1,0 +1,66 @@
+#pragma once
+// What mixes a layer's rows over the positions of their sequences: attention of some kind. One object for each kind
+// that a model has computes it for all layers of that kind. To the rest of the engine a kind is this interface and what
+// common/model/mixer.h says of its sizes; its state lies in the KV cache, whose blocks the scheduler moves, shares and
+// drops without knowing the kind.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/model/model_spec.h"
+#include "kernels/memory.h"
+#include "kernels/ops.h"
+#include "services/worker/engine/dense_weights.h"
+#include "services/worker/engine/kv_cache.h"
+#include "services/worker/engine/step_batch.h"
+
+namespace moestro::engine {
+
+/// What layers compute with; all of it outlives them.
+struct MathParts {
+  const model::ModelSpec& spec;
+  const DenseWeights& weights;
+  kernels::Ops& ops;
+  kernels::Memory& memory;
+  KvCache& cache;
+  const RopeTables& rope;
+};
+
+class SequenceMixer {
+ public:
+  virtual ~SequenceMixer() = default;
+  /// Whether all buffers could be allocated.
+  virtual Status status() const = 0;
+  /// Begins a step; `batch` must live until it has ended.
+  virtual void begin(const StepBatch& batch) = 0;
+  /// For the rows of a micro-batch, prompts and decodes alike: writes their state, and out = mixed(h), projected back
+  /// to the hidden width. h and out are of the step's first row, in the backend's memory.
+  virtual void compute(size_t layer, const MicroBatch& of, const float* h, float* out) = 0;
+};
+
+/// Grouped-query attention (model::AttentionSpec). Buffers are for steps of at most `step_tokens_max` rows.
+std::unique_ptr<SequenceMixer> make_grouped_attention(const MathParts& parts, int64_t step_tokens_max);
+/// Multi-head latent attention (model::LatentSpec).
+std::unique_ptr<SequenceMixer> make_latent_attention(const MathParts& parts, int64_t step_tokens_max);
+
+/// Those of a model: one for each kind that its layers have.
+class Mixers {
+ public:
+  Mixers(const MathParts& parts, int64_t step_tokens_max);
+  Status status() const;
+  void begin(const StepBatch& batch);
+  SequenceMixer& of_layer(size_t layer) const { return *of_layer_[layer]; }
+
+ private:
+  std::vector<std::unique_ptr<SequenceMixer>> all_;
+  std::vector<SequenceMixer*> of_layer_;
+};
+
+/// Whether this backend can compute every layer's mixer, with these settings; an error names what is missing.
+Status check_mixers(const model::ModelSpec& spec, const VisiblePositions& visible, const kernels::Ops& ops);
+
+/// For mixers: sends numbers to the backend's memory.
+void send(kernels::Memory& memory, float* to, const std::vector<float>& values);
+
+}  // namespace moestro::engine
