@@ -16,8 +16,6 @@ constexpr int64_t kPairsMax = 8192;
 /// Spans that are computed before their parts are added up, for each thread.
 constexpr int64_t kSlotsPerThread = 8;
 constexpr int64_t kRowsOfChain = 16;  ///< that one thread adds up
-/// How much faster, for a multiply-add, keys and values are made of latents than scores and values are computed.
-constexpr double kExpansionGain = 1.5;
 
 /// The components of x that are rotated, in the order in which they are kept.
 void rotate(const LatentShape& shape, const float* x, const float* cos, const float* sin, float* y) {
@@ -29,13 +27,13 @@ void rotate(const LatentShape& shape, const float* x, const float* cos, const fl
   }
 }
 
-/// By the multiply-adds of a head.
+/// By the multiply-adds of a head: those of the expansion take about as long as those of scores and values.
 bool expands(const LatentShape& s, const AttentionSequence& of, bool deterministic) {
   if (s.form != LatentShape::Form::kFaster) return s.form == LatentShape::Form::kExpanded;
   if (deterministic) return false;  // where a prompt is cut must change nothing
   const auto n = static_cast<double>(of.tokens), end = static_cast<double>(of.first_position + of.tokens),
              pairs = n * (end - (n - 1) / 2), product = static_cast<double>(s.kv_rank * s.expanded_dim());
-  return end * product / kExpansionGain + pairs * static_cast<double>(s.query_dim() + s.value_dim) <
+  return end * product + pairs * static_cast<double>(s.query_dim() + s.value_dim) <
          n * product + pairs * static_cast<double>(2 * s.kv_rank + s.rope_dim);
 }
 }  // namespace

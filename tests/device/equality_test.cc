@@ -65,6 +65,18 @@ TEST_F(EqualityTest, EveryPolicyPredictorAndNumberOfSlots) {
       }
 }
 
+TEST(Equality, OfEveryArchitectureOnAnEmulatedDevice) {
+  for (const Fixture& fixture : engine::testing::one_of_each_architecture()) {
+    const auto prompts = prompts_of(fixture);
+    Bench resident(fixture);
+    const Scores wanted = score(resident, prompts);
+    for (const int32_t slots : {2, 1000}) {
+      DeviceBench device(fixture, {.slots = slots, .predictor = "auto"});
+      EXPECT_TRUE(same(wanted, score(device.bench(), prompts))) << fixture.name << ", " << slots << " slots";
+    }
+  }
+}
+
 TEST_F(EqualityTest, ExpertsThatReachHostMemoryLateAndInAnyOrder) {
   for (const int32_t slots : {1, 5})
     for (const std::string& predictor : prediction::predictor_names()) {

@@ -65,10 +65,16 @@ std::string synthetic_config(const CheckpointOptions& o) {
                       {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 16}, {"vocab_size", o.vocab},
                       {"max_position_embeddings", 64}, {"intermediate_size", o.ffn}, {"num_experts_per_tok", 2}};
   const auto& name = o.architecture;
-  const bool deepseek = name == "Glm4MoeForCausalLM" || name == "Dots1ForCausalLM",  // names of its configuration
+  const bool latent = name.starts_with("Deepseek") || name == "Glm4MoeLiteForCausalLM",
+             deepseek = latent || name == "Glm4MoeForCausalLM" || name == "Dots1ForCausalLM",  // names of its keys
       mixtral = name == "MixtralForCausalLM" || name == "MiniMaxM2ForCausalLM";
   c[deepseek ? "n_routed_experts" : mixtral ? "num_local_experts" : "num_experts"] = o.experts;
   if (deepseek) c["moe_intermediate_size"] = o.ffn, c["n_shared_experts"] = 1, c["first_k_dense_replace"] = 0;
+  if (latent) {
+    c["num_key_value_heads"] = 4;
+    c["q_lora_rank"] = 24, c["kv_lora_rank"] = 20;
+    c["qk_nope_head_dim"] = 8, c["qk_rope_head_dim"] = 16, c["v_head_dim"] = 12;
+  }
   if (o.architecture.starts_with("Qwen")) c["moe_intermediate_size"] = o.ffn;
   if (o.architecture == "Qwen2MoeForCausalLM") c["shared_expert_intermediate_size"] = 24;
   if (o.tied) c["tie_word_embeddings"] = true;

@@ -122,6 +122,7 @@ std::string config_json(const ModelShape& s) {
                    {"moe_intermediate_size", s.ffn},
                    {"n_routed_experts", s.experts},
                    {"n_shared_experts", s.shared_experts},
+                   {"num_key_value_heads", s.heads},
                    {"q_lora_rank", nullptr},
                    {"qk_nope_head_dim", s.head_dim},
                    {"qk_rope_head_dim", s.rope_dim},

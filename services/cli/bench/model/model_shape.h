@@ -17,7 +17,8 @@ struct ModelShape {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t ffn = 0, experts = 0, top_k = 0;  ///< ffn: of an expert
   int64_t vocab = 32000, context = 32768;
-  // kDeepseekV2, whose first layer is dense. head_dim: of values, and of queries without their rotated part.
+  // kDeepseekV2, whose first layer is dense. head_dim: of values, and of queries without their rotated part; kv_heads
+  // counts for nothing.
   int64_t kv_rank = 0, rope_dim = 0, shared_experts = 0, dense_ffn = 0;
 };
 
