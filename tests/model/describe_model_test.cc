@@ -35,7 +35,8 @@ TEST(DescribeModel, KnowsTheFamilies) {
     EXPECT_EQ(d->spec.moe_layers(), 3);
     EXPECT_EQ(d->experts.size(), 12u);
     const LayerSpec& layer = d->spec.layers[0];
-    EXPECT_DOUBLE_EQ(layer.latent ? layer.latent->scale : layer.attention.scale, 1 / std::sqrt(layer.latent ? 16.0 : 8));
+    const double scale = layer.latent ? layer.latent->scale : layer.attention.scale;
+    EXPECT_DOUBLE_EQ(scale, 1 / std::sqrt(layer.latent ? 16.0 : 8.0));
   }
 }
 
