@@ -130,6 +130,21 @@ void add_kv_cache(Schema& schema, BoxConfig::Workers& c) {
               .help = "On a GPU: tokens that each worker also keeps in host memory. KV blocks that had to leave the "
                       "GPU are copied back when needed instead of being computed again. 0: none",
               .theme = kKvCache});
+  schema.add({.key = "workers.kv_home", .flag = "--kv-home", .field = &c.kv_home, .choices = {"device", "host"},
+              .help = "Where the KV cache lies between its uses. host: in host memory, so that it can be larger than "
+                      "the device's; what a step uses crosses the link. For batches of many sequences. Emulated "
+                      "devices only; on the CPU both are the same",
+              .theme = kKvCache});
+  schema.add({.key = "workers.kv_resident_tokens", .flag = "--kv-resident-tokens", .field = &c.kv_resident_tokens,
+              .min = 0, .max = int64_t{1} << 31,
+              .help = "With kv_home host: of kv_tokens, those that stay on the device and never cross the link",
+              .theme = kKvCache});
+  schema.add({.key = "workers.kv_ring_tokens", .flag = "--kv-ring-tokens", .field = &c.kv_ring_tokens,
+              .min = 48, .max = int64_t{1} << 31,
+              .help = "With kv_home host: the device's room for KV that is in use, in tokens of a layer of the model; "
+                      "the KV of three micro-batches is there at a time. auto: 8192, or what three of the longest "
+                      "sequences need",
+              .theme = kKvCache});
   schema.add({.key = "workers.kv_dtype", .flag = "--kv-dtype", .field = &c.kv_dtype,
               .choices = {"f32", "bf16", "f16", "int8"},
               .help = "Format of keys and values. f32 rounds nothing, so answers are the model's own. bf16 and f16 "
@@ -151,6 +166,22 @@ void add_kv_cache(Schema& schema, BoxConfig::Workers& c) {
 }
 
 void add_steps(Schema& schema, BoxConfig::Workers& c) {
+  schema.add({.key = "workers.schedule", .flag = "--schedule", .field = &c.schedule,
+              .choices = {"auto", "layerwise", "expert-pipeline", "cgo"},
+              .help = "The order of a step's tasks. layerwise: layer after layer for all rows, for low latency. "
+                      "expert-pipeline: micro-batches go through each layer together and share its experts, while KV "
+                      "crosses the link; for batches of many sequences. cgo: no worker runs it yet. auto: "
+                      "expert-pipeline where kv_home is host, else layerwise",
+              .theme = kServing});
+  schema.add({.key = "workers.micro_batches", .flag = "--micro-batches", .field = &c.micro_batches, .min = 1, .max = 64,
+              .help = "With expert-pipeline: into how many micro-batches a step is cut, of about as many tokens each. "
+                      "auto: 8, or fewer of 16 tokens. More where the KV of one would not fit the device",
+              .theme = kServing});
+  schema.add({.key = "workers.micro_batch_rows", .flag = "--micro-batch-rows", .field = &c.micro_batch_rows,
+              .min = 1, .max = 1 << 20,
+              .help = "With expert-pipeline: the most tokens of a micro-batch, unless one sequence has more. auto: no "
+                      "limit",
+              .theme = kServing});
   schema.add({.key = "workers.store_wait", .flag = "--store-wait", .field = &c.store_wait,
               .min = 0, .max = 24 * 3600'000,
               .help = "How long a missing expert waits for the restart of a store that was killed. Then the requests "

@@ -43,10 +43,15 @@ struct BoxConfig {
     std::optional<int64_t> numa_node;
     std::optional<int64_t> kv_tokens;
     int64_t kv_host_tokens = 0;
+    std::string kv_home = "device";
+    int64_t kv_resident_tokens = 0;
+    std::optional<int64_t> kv_ring_tokens;
     std::string kv_dtype = "f32";
     int64_t kv_sinks = 0;
     int64_t kv_window = 0;  ///< 0: no window
     std::optional<int64_t> context;
+    std::string schedule = "auto";
+    std::optional<int64_t> micro_batches, micro_batch_rows;
     std::optional<int64_t> reserve;
     std::string precision;  ///< empty: the pack's first
     bool deterministic = false;

@@ -120,6 +120,13 @@ void ChromeTrace::slice(const Slice& s) {
 void ChromeTrace::transfer(const Transfer& t) {
   if (failed_) return;
   const int track = static_cast<int>(t.lane);
+  if (t.expert < 0) {
+    const TaskKind kind = t.lane == Lane::kHostToDevice ? TaskKind::kKvLoad : TaskKind::kKvSave;
+    event(task_name(kind), "kv", track, t.begin, t.end);
+    append("\"layer\":%d,\"micro_batch\":%d,\"bytes\":%llu}},\n", t.layer, t.micro_batch,
+           static_cast<unsigned long long>(t.bytes));
+    return;
+  }
   event(t.lane == Lane::kStoreRead ? "read expert" : "copy expert", t.demand ? "demand" : "prefetch", track, t.begin,
         t.end);
   append("\"layer\":%d,\"expert\":%d}},\n", t.layer, t.expert);
@@ -139,6 +146,7 @@ void ChromeTrace::used(Lane lane, int32_t layer, int32_t expert, uint32_t copy, 
 void ChromeTrace::draw(const Stall& s) {
   if (failed_) return;
   event("stall", "stall", kStallTrack, s.begin, s.end);
+  if (s.expert < 0) return append("\"layer\":%d,\"tier\":\"dram\",\"cause\":\"KV\"}},\n", s.layer);
   append("\"layer\":%d,\"expert\":%d,\"tier\":\"%s\",\"cause\":\"%s\"}},\n", s.layer, s.expert,
          tier_name(s.why.from).data(), late_cause_name(s.why.cause).data());
 }

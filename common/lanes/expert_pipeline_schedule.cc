@@ -10,15 +10,14 @@ namespace {
 constexpr TaskId kFree = -1;       ///< nothing has to end first
 constexpr TaskId kNotKnown = -2;   ///< the last task that uses it is not in the graph yet
 
-/// The device has room for the KV of three micro-batches: one comes in, one is used, one goes out.
-constexpr size_t kKvRing = 3;
-
 /// The graph grows by a layer when the routers of the layer before have chosen. So what was added first is what the
 /// schedule wants first, and a lane takes the ready task that was added first.
 class ExpertPipelineSchedule final : public Schedule {
  public:
-  ExpertPipelineSchedule(ModelShape model, const ExpertPipelineOptions& options, ExpertOutlook& outlook)
+  /// `outlook` null: the device decides which experts it holds.
+  ExpertPipelineSchedule(ModelShape model, const ExpertPipelineOptions& options, ExpertOutlook* outlook)
       : model_(std::move(model)), options_(options), outlook_(outlook) {
+    if (outlook == nullptr) return;
     MOESTRO_CHECK(options.expert_slots >= 1, "an expert that is computed has a slot");
     slots_.resize(static_cast<size_t>(options.expert_slots));
   }
@@ -29,8 +28,7 @@ class ExpertPipelineSchedule final : public Schedule {
     last_added_ = kFree;
     std::ranges::fill(slots_, kFree);
     next_slot_ = 0;
-    kv_ring_.fill(kFree);
-    next_kv_ = 0;
+    kv_places_.fill(kFree);
     ends_ = {kFree, add({.kind = TaskKind::kEmbed, .cost = embed_cost(model_, step)}, {}, graph)};
     open_layers_from(0, graph);
   }
@@ -43,7 +41,7 @@ class ExpertPipelineSchedule final : public Schedule {
       auto at = std::ranges::find(experts_, r.expert, &LayerExpert::expert);
       if (at == experts_.end()) at = experts_.insert(experts_.end(), {.expert = r.expert});
       at->rows += r.rows;
-      if (at->read == kFree && !outlook_.is_resident(layer, r.expert)) bring(*at, graph);
+      if (at->read == kFree && !is_resident(r.expert)) bring(*at, graph);
     }
     if (++routed_ == micro_batches_.size()) close_layer(graph);
   }
@@ -62,6 +60,9 @@ class ExpertPipelineSchedule final : public Schedule {
   };
 
   const LayerShape& shape() const { return model_.layers[static_cast<size_t>(layer_)]; }
+  bool is_resident(int32_t expert) const { return outlook_ != nullptr && outlook_->is_resident(layer_, expert); }
+  /// The schedule says which slot an expert takes, and when.
+  bool gives_slots() const { return outlook_ != nullptr && options_.by_expert; }
 
   /// Those in `after` may be kFree.
   TaskId add(const Task& task, std::span<const TaskId> after, TaskGraph& graph) {
@@ -115,9 +116,10 @@ class ExpertPipelineSchedule final : public Schedule {
                                 joined_, graph);
       joined_.assign(1, shared);
     }
-    for (const int32_t expert : outlook_.foreseen(layer_)) {
-      if (outlook_.is_resident(layer_, expert)) continue;
-      if (options_.by_expert && slots_[next_slot_] == kNotKnown) break;
+    if (outlook_ == nullptr) return;
+    for (const int32_t expert : outlook_->foreseen(layer_)) {
+      if (is_resident(expert)) continue;
+      if (gives_slots() && slots_[next_slot_] == kNotKnown) break;
       experts_.push_back({.expert = expert});
       bring(experts_.back(), graph, options_.early ? kFree : ends_.back());
     }
@@ -128,8 +130,9 @@ class ExpertPipelineSchedule final : public Schedule {
     const MicroBatchShape& rows = micro_batches_[b];
     const auto micro_batch = static_cast<int32_t>(b);
     const double moved = (1 - options_.kv_share) * shape().kv_bytes_per_token;
-    TaskId& ring = kv_ring_[next_kv_];
-    const TaskId before = std::exchange(ring, kFree);
+    const auto place = kv_place(layer_, micro_batch, static_cast<int32_t>(micro_batches_.size()));
+    TaskId& last_use = kv_places_[static_cast<size_t>(place)];
+    const TaskId before = std::exchange(last_use, kFree);
     TaskId load = kFree;
     if (moved > 0 && rows.cached > 0)
       load = carry(Lane::kHostToDevice, TaskKind::kKvLoad, micro_batch, moved * static_cast<double>(rows.cached),
@@ -139,11 +142,9 @@ class ExpertPipelineSchedule final : public Schedule {
                                   .micro_batch = micro_batch,
                                   .cost = attention_cost(shape(), rows)},
                                  std::array{ends_.back(), weights, load, before}, graph);
-    if (moved > 0) {
-      ring = carry(Lane::kDeviceToHost, TaskKind::kKvSave, micro_batch, moved * static_cast<double>(rows.tokens),
-                   std::array{attention}, graph);
-      next_kv_ = (next_kv_ + 1) % kKvRing;
-    }
+    if (moved > 0)
+      last_use = carry(Lane::kDeviceToHost, TaskKind::kKvSave, micro_batch, moved * static_cast<double>(rows.tokens),
+                       std::array{attention}, graph);
     if (!shape().sparse) return attention;
     return add({.kind = TaskKind::kRouter,
                 .layer = layer_,
@@ -156,14 +157,14 @@ class ExpertPipelineSchedule final : public Schedule {
   /// layer, it is not known before all routers have chosen.
   void bring(LayerExpert& expert, TaskGraph& graph, TaskId wait_for = kFree) {
     TaskId before = kFree;
-    if (options_.by_expert) {
+    if (gives_slots()) {
       before = slots_[next_slot_];
       expert.read = kNotKnown;
       if (before == kNotKnown) return;
       expert.slot = std::exchange(next_slot_, (next_slot_ + 1) % slots_.size());
       slots_[expert.slot] = kNotKnown;
     }
-    expert.read = add({.lane = Lane::kHostToDevice,
+    expert.read = add({.lane = outlook_ == nullptr ? Lane::kStoreRead : Lane::kHostToDevice,
                        .kind = TaskKind::kExpertRead,
                        .layer = layer_,
                        .expert = expert.expert,
@@ -190,8 +191,8 @@ class ExpertPipelineSchedule final : public Schedule {
   }
 
   void add_by_expert(TaskGraph& graph) {
-    std::ranges::sort(experts_, [](const LayerExpert& a, const LayerExpert& b) {
-      return a.rows != b.rows ? a.rows > b.rows : a.expert < b.expert;
+    std::ranges::sort(experts_, [this](const LayerExpert& a, const LayerExpert& b) {
+      return options_.hot_first && a.rows != b.rows ? a.rows > b.rows : a.expert < b.expert;
     });
     for (LayerExpert& e : experts_)
       if (e.read != kNotKnown) compute(e, graph);
@@ -206,7 +207,7 @@ class ExpertPipelineSchedule final : public Schedule {
   void compute(const LayerExpert& e, TaskGraph& graph) {
     TaskId last_use = e.read;
     if (e.rows > 0) joined_.push_back(last_use = add_expert({e.expert, e.rows}, kAllMicroBatches, {&e.read, 1}, graph));
-    if (e.read != kFree) slots_[e.slot] = last_use;
+    if (e.read != kFree && gives_slots()) slots_[e.slot] = last_use;
   }
 
   void add_by_micro_batch(TaskGraph& graph) {
@@ -221,7 +222,7 @@ class ExpertPipelineSchedule final : public Schedule {
 
   const ModelShape model_;
   const ExpertPipelineOptions options_;
-  ExpertOutlook& outlook_;
+  ExpertOutlook* outlook_;
   StepShape step_;                              ///< without its micro-batches
   std::vector<MicroBatchShape> micro_batches_;
   int32_t layer_ = 0;                           ///< that is open
@@ -229,8 +230,7 @@ class ExpertPipelineSchedule final : public Schedule {
   TaskId last_added_ = kFree;
   std::vector<TaskId> slots_;                   ///< by slot: the last use of what it holds
   size_t next_slot_ = 0;
-  std::array<TaskId, kKvRing> kv_ring_{};       ///< the last use of what it holds
-  size_t next_kv_ = 0;
+  std::array<TaskId, kKvPlaces> kv_places_{};   ///< by place: the last use of what it holds
   // Of the open layer.
   std::vector<LayerExpert> experts_;
   std::vector<Use> uses_;
@@ -243,7 +243,11 @@ class ExpertPipelineSchedule final : public Schedule {
 
 std::unique_ptr<Schedule> make_expert_pipeline_schedule(ModelShape model, const ExpertPipelineOptions& options,
                                                         ExpertOutlook& outlook) {
-  return std::make_unique<ExpertPipelineSchedule>(std::move(model), options, outlook);
+  return std::make_unique<ExpertPipelineSchedule>(std::move(model), options, &outlook);
+}
+
+std::unique_ptr<Schedule> make_expert_pipeline_schedule(ModelShape model, const ExpertPipelineOptions& options) {
+  return std::make_unique<ExpertPipelineSchedule>(std::move(model), options, nullptr);
 }
 
 }  // namespace moestro::lanes

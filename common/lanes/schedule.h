@@ -90,8 +90,9 @@ class Schedule {
 /// those of the other; everything else is computed for the rows of all.
 std::unique_ptr<Schedule> make_layerwise_schedule(ModelShape model);
 
-// Schedules for throughput. Weights and KV have a home in host memory and cross a link when they are needed. No device
-// runs these schedules yet: only virtual lanes do (virtual_driver.h).
+// Schedules for throughput. Weights and KV have a home in host memory and cross a link when they are needed. Workers on
+// a CPU or an emulated device run the expert pipeline with dense weights that stay on the device. The rest of these
+// schedules runs on virtual lanes only (virtual_driver.h).
 
 /// What a schedule asks about experts on the device. Called by the thread that runs the machine.
 class ExpertOutlook {
@@ -104,10 +105,18 @@ class ExpertOutlook {
   virtual std::span<const int32_t> foreseen(int32_t layer) = 0;
 };
 
+/// The device has room for the KV of this many micro-batches: one comes in, one is used, one goes out.
+inline constexpr int32_t kKvPlaces = 3;
+/// Which of these the KV of a layer and micro-batch takes, in a step of so many micro-batches.
+constexpr int32_t kv_place(int32_t layer, int32_t micro_batch, int32_t micro_batches) {
+  return static_cast<int32_t>((int64_t{layer} * micro_batches + micro_batch) % kKvPlaces);
+}
+
 struct ExpertPipelineOptions {
   double dense_share = 1;  ///< of each layer's dense weights, what stays on the device (0 to 1)
   double kv_share = 1;     ///< of the KV cache, what stays on the device (0 to 1); host memory has the rest
-  int32_t expert_slots = 1;  ///< on the device, for experts that come over the link; at least 1
+  int32_t expert_slots = 1;  ///< on the device, for experts that come over the link; at least 1. Not used without an
+                             ///< outlook
 
   // What the parts of the schedule are worth is measured by leaving them out.
 
@@ -116,6 +125,7 @@ struct ExpertPipelineOptions {
                           ///< not as soon as there is a slot
   bool by_expert = true;  ///< false: each micro-batch computes its experts in turn, in the order of their numbers, when
                           ///< those before it have. The device then has room for all experts of two layers.
+  bool hot_first = true;  ///< false: of the experts that are there, the one with the lowest number comes first
 };
 
 /// After Klotski (Fang et al., ASPLOS 2025). All micro-batches go through a layer together, so that an expert crosses
@@ -126,6 +136,9 @@ struct ExpertPipelineOptions {
 /// schedule.
 std::unique_ptr<Schedule> make_expert_pipeline_schedule(ModelShape model, const ExpertPipelineOptions& options,
                                                         ExpertOutlook& outlook);
+/// The same for a device that decides by itself which experts it holds and what comes ahead (common/tier): each expert
+/// that is chosen is asked for once, as with the layerwise schedule, and has no slot here.
+std::unique_ptr<Schedule> make_expert_pipeline_schedule(ModelShape model, const ExpertPipelineOptions& options);
 
 struct CgoOptions {
   double weight_share = 0;  ///< of each layer's weights, experts included, what stays on the device (0 to 1)

@@ -20,7 +20,8 @@ Status cannot_run(std::string_view runner, const Task& task) {
 
 void StepDriver::end(const Step& step, TaskId task, Nanos now) {
   const Task& of = step.machine[task];
-  if (step.machine.kind_of(of.lane) != LaneKind::kQueue) {
+  // The link that moves KV draws it itself, as its chunks go between those of experts.
+  if (step.machine.kind_of(of.lane) != LaneKind::kQueue && !is_kv_move(of)) {
     const Nanos begin = began_[static_cast<size_t>(task)];
     totals_.busy[static_cast<int>(of.lane)] += now - begin;
     if (step.timeline != nullptr) step.timeline->slice({of, task, begin, now});
@@ -65,6 +66,10 @@ Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner
   const Nanos begin = clock_.now();
   while (!machine.all_ended()) {
     bool started = false;
+    ended_.clear();
+    runner.poll(ended_);
+    for (const TaskId task : ended_) end(step, task, clock_.now());
+    if (!ended_.empty()) continue;
     if (queue) {
       MOESTRO_ASSIGN_OR_RETURN(started, start(step, Lane::kCompute));
     }

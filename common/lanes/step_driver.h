@@ -25,6 +25,9 @@ class TaskRunner {
   /// Blocks until something that was started has ended, and appends it to `ended`. Called only when there is nothing to
   /// start: what arrived before has been computed and released, so the wait holds up no other worker.
   virtual Status wait_any(std::vector<TaskId>& ended) = 0;
+  /// Appends what was started and has ended by now, without waiting. Asked before a thread computes its next task, for
+  /// transfers that others wait for; expert reads are left to wait_any().
+  virtual void poll(std::vector<TaskId>& ended) { (void)ended; }
   /// Whether the experts of `layer` will be there, whatever its router chooses (StepMachine::assume).
   virtual bool expects_all(int32_t layer) {
     (void)layer;

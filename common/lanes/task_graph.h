@@ -79,6 +79,12 @@ struct Task {
   Cost cost = {};
 };
 
+/// Whether the task moves KV between host memory and a device's.
+constexpr bool is_kv_move(const Task& task) {
+  return (task.kind == TaskKind::kKvLoad && task.lane == Lane::kHostToDevice) ||
+         (task.kind == TaskKind::kKvSave && task.lane == Lane::kDeviceToHost);
+}
+
 /// Whether the layerwise schedule has tasks of this kind on this lane. Every runner can do those.
 constexpr bool is_layerwise(const Task& task) {
   const bool carries = task.kind == TaskKind::kExpertRead;

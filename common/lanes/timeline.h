@@ -23,11 +23,13 @@ struct Slice {
   Nanos begin{0}, end{0};
 };
 
-/// A stretch of time in which a link or a drive brought an expert, by its own account. A copy that was interrupted is
-/// several.
+/// A stretch of time in which a link or a drive carried an expert or KV, by its own account. A copy that was
+/// interrupted is several.
 struct Transfer {
   Lane lane = Lane::kHostToDevice;
   int32_t layer = -1, expert = -1;
+  int32_t micro_batch = -1;  ///< of KV; its expert is -1
+  uint64_t bytes = 0;        ///< of KV
   bool demand = false;  ///< a layer waited for it; false: a prefetch
   uint32_t copy = 0;    ///< the expert is now whole, for the copy-th time since the start; 0: it is not
   Nanos begin{0}, end{0};
@@ -41,9 +43,9 @@ struct Lateness {
 };
 std::string_view tier_name(Lateness::From from);
 
-/// The compute lane had nothing to do until this expert came.
+/// The compute lane had nothing to do until this expert, or KV, came.
 struct Stall {
-  int32_t layer = -1, expert = -1;
+  int32_t layer = -1, expert = -1;  ///< expert -1: it was KV
   Nanos begin{0}, end{0};
   Lateness why = {};  ///< filled in by Timeline::stall()
 };
@@ -71,7 +73,7 @@ class Timeline {
   }
   /// Call this with layer, expert, begin and end where the compute lane has waited. The timeline finds out why.
   void stall(Stall stall) {
-    if (arrivals_ != nullptr) stall.why = arrivals_->lateness(stall.layer, stall.expert);
+    if (arrivals_ != nullptr && stall.expert >= 0) stall.why = arrivals_->lateness(stall.layer, stall.expert);
     draw(stall);
   }
   /// May be null, and missing experts then count as not foreseen, and read from the drive. Outlives the timeline's

@@ -172,6 +172,8 @@ class DeviceTier {
   /// In place of next_chunk(), for callers that choose themselves: begins a copy of `key`, which is absent. `out` gives
   /// up its slot; nullopt: a slot is free.
   Chunk begin_copy(Key key, std::optional<Key> out);
+  /// The earliest layer that waits for an expert; nullopt: none.
+  std::optional<int32_t> waiting_layer() const;
   /// Whether next_chunk() may have a chunk.
   bool link_wanted() const;
   /// `took`: how long the link was busy with it.

@@ -220,6 +220,11 @@ Chunk DeviceTier::begin_copy(Key key, std::optional<Key> out) {
   return t.chunk_of(key, !entry.ahead);
 }
 
+std::optional<int32_t> DeviceTier::waiting_layer() const {
+  if (impl_->demands.empty()) return std::nullopt;
+  return impl_->layer_of(std::ranges::min(impl_->demands));
+}
+
 bool DeviceTier::link_wanted() const {
   return !impl_->demands.empty() || (impl_->options.prefetch && !impl_->candidates.empty()) || impl_->fills();
 }

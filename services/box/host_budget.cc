@@ -25,7 +25,7 @@ uint64_t kv_bytes(const model::ModelSpec& spec, int64_t tokens, DType dtype) {
   return bytes;
 }
 
-uint64_t scratch_bytes(const model::ModelSpec& spec, int64_t step_tokens) {
+uint64_t scratch_bytes(const model::ModelSpec& spec, int64_t step_tokens, int64_t sequences) {
   int64_t widest = 0;
   for (const model::LayerSpec& layer : spec.layers) {
     int64_t width = 4 * spec.hidden + model::mixer_size(spec, layer).step_floats;
@@ -37,7 +37,7 @@ uint64_t scratch_bytes(const model::ModelSpec& spec, int64_t step_tokens) {
     }
     widest = std::max(widest, width);
   }
-  return static_cast<uint64_t>(4 * (step_tokens * widest + std::min(kStepSequences, step_tokens) * spec.vocab));
+  return static_cast<uint64_t>(4 * (step_tokens * widest + std::min(sequences, step_tokens) * spec.vocab));
 }
 
 }  // namespace
@@ -48,10 +48,13 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   WorkerMemory memory;
   memory.workers = static_cast<uint64_t>(box.workers.count);
   memory.kv_bytes = kv_bytes(model.spec, box.workers.kv_tokens.value_or(kKvTokens), dtype);
-  memory.scratch_bytes = scratch_bytes(model.spec, box.orchestrator.step_tokens.value_or(kStepTokens));
+  const int64_t step_tokens = box.orchestrator.step_tokens.value_or(kStepTokens);
+  const bool layerwise = box.workers.schedule == "layerwise" ||
+                         (box.workers.schedule == "auto" && box.workers.kv_home != "host");
+  memory.scratch_bytes = scratch_bytes(model.spec, step_tokens, layerwise ? kStepSequences : step_tokens);
   memory.process_bytes = kProcessBytes;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
-  memory.device_bytes = device.emulated.vram_bytes;
+  memory.device_bytes = device.emulated.vram_bytes;  // with the KV that is in use, where its home is host memory
   if (device.kind == config::DeviceSpec::Kind::kCuda) {  // the rest lies in the GPU's memory
     memory.kv_bytes = kv_bytes(model.spec, box.workers.kv_host_tokens, dtype);
     memory.scratch_bytes = 0;

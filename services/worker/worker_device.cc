@@ -1,8 +1,11 @@
 #include "services/worker/worker_device.h"
 
+#include "common/config/units.h"
+#include "common/model/model_spec.h"
 #include "common/policy/make_policy.h"
 #include "common/prediction/make_predictor.h"
 #include "services/worker/cuda/cuda_pass.h"
+#include "services/worker/engine/kv_shares.h"
 
 namespace moestro::device {
 
@@ -28,12 +31,31 @@ Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, co
 
 DType WorkerDevice::precision() const { return precision_.value_or(host_->manifest().expert_precisions.front()); }
 
+/// Of an emulated device whose KV has its home in host memory: what is in use of it takes memory before experts do.
+Status WorkerDevice::keep_kv_ring(const engine::EngineOptions& engine, config::EmulatedDevice& device) const {
+  const store::Manifest& manifest = host_->manifest();
+  MOESTRO_ASSIGN_OR_RETURN(const auto model,
+                           model::describe_model(manifest.config_json, manifest.generation_config_json));
+  MOESTRO_ASSIGN_OR_RETURN(const int64_t bytes, engine::kv_device_bytes(engine, model.spec));
+  const auto ring = static_cast<uint64_t>(bytes);
+  if (ring >= device.vram_bytes)
+    return invalid_argument("vram=" + config::format_size(device.vram_bytes) + " has no room for experts beside the " +
+                            config::readable_size(ring) + " of KV that are in use at a time (--kv-home host): give "
+                            "the device more, or take fewer --kv-ring-tokens or a smaller --context");
+  device.vram_bytes -= ring;
+  return Status::ok();
+}
+
 /// A device's own memory, and what brings experts there.
 Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
   DeviceExpertsOptions of{.device = options_.spec.emulated,
                           .precision = precision(),
                           .cache = options_.cache,
                           .prefetch = options_.predict != "none"};
+  if (cuda_ == nullptr && engine.kv_home == engine::KvHome::kHost) {
+    of.kv = true;
+    MOESTRO_RETURN_IF_ERROR(keep_kv_ring(engine, of.device));
+  }
   if (cuda_ != nullptr) {
     MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs,
                              cuda::device_needs(host_->manifest(), engine, of.precision));
@@ -48,7 +70,7 @@ Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
 }
 
 engine::Backend WorkerDevice::backend() const {
-  if (cuda_ == nullptr) return engine::cpu_backend(*cpu_ops_);
+  if (cuda_ == nullptr) return engine::cpu_backend(*cpu_ops_, experts_ ? experts_->kv_link() : nullptr);
   return cuda::cuda_backend({.ops = cuda_->ops(),
                              .memory = cuda_->memory(),
                              .host_ops = *cpu_ops_,

@@ -6,6 +6,7 @@
 #include "services/box/named_pack.h"
 #include "services/box/places.h"
 #include "services/command_line/command_line.h"
+#include "services/worker/choose_schedule.h"
 
 namespace moestro::worker {
 namespace {
@@ -62,12 +63,12 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
     return invalid_argument(
         "--kv-host-tokens keeps blocks to be found again by their prefix, and orchestrator.prefix_cache is off; leave "
         "out one of the two");
+  MOESTRO_RETURN_IF_ERROR(take_schedule(box, o.device.spec.kind, o.engine));
   MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
   o.engine.visible = {.sinks = w.kv_sinks, .window = w.kv_window};
   if (w.context) o.engine.context_max = *w.context;
   if (w.reserve) o.reserve = *w.reserve;
   o.store_wait = w.store_wait;
-  if (box.orchestrator.step_tokens) o.engine.step_tokens_max = *box.orchestrator.step_tokens;
   if (!w.precision.empty()) {
     MOESTRO_ASSIGN_OR_RETURN(o.engine.expert_precision, parse_dtype(w.precision));
   }
@@ -99,6 +100,12 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "workers.numa_node",
                                   "workers.kv_tokens",
                                   "workers.kv_host_tokens",
+                                  "workers.kv_home",
+                                  "workers.kv_resident_tokens",
+                                  "workers.kv_ring_tokens",
+                                  "workers.schedule",
+                                  "workers.micro_batches",
+                                  "workers.micro_batch_rows",
                                   "workers.kv_dtype",
                                   "workers.kv_sinks",
                                   "workers.kv_window",

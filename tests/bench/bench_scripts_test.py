@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench
 serve, scripts/plot_replay on sweeps of moestro replay, scripts/convert_routes.py on foreign traces,
-scripts/make_even_routes.py, tables of scripts/bench_serving, scripts/bench_prefetch, scripts/bench_ahead and
-scripts/bench_plan, and what they refuse. Nothing is measured."""
+scripts/make_even_routes.py, tables of scripts/bench_serving, scripts/bench_prefetch, scripts/bench_ahead,
+scripts/bench_throughput and scripts/bench_plan, and what they refuse. Nothing is measured."""
 
 import json
 import pathlib
@@ -308,6 +308,60 @@ class BenchAhead(unittest.TestCase):
         ran = run("bench_ahead", "--bin", "/nowhere")
         self.assertEqual((ran.returncode, ran.stdout), (1, ""))
         self.assertIn("/nowhere/moestro_ahead_bench", ran.stderr)
+
+
+FAKE_GROUP_BENCH = f"#!{sys.executable} -IS" + """
+import json, sys
+a = sys.argv
+if "--expert-time" in a:
+    print(json.dumps(dict(expert_bytes=2000000, expert_s=0.001, rows=16)))
+    sys.exit()
+rate = float(a[a.index("--link") + 1][:-4]) * (1e9 if "GB" in a[a.index("--link") + 1] else 1e6)
+seconds = 10 if "--fits" in a else 60 if "layerwise" in a else 16
+print(json.dumps(dict(seconds=seconds, tokens_per_s=240 / seconds, least_link_s=15 * 0.5e9 / rate, stalled_s=1, steps=7,
+    prompt_tokens=100, generated=240, expert_bytes_moved=3e9, kv_in_bytes=1e9)))
+"""
+
+
+class BenchThroughput(unittest.TestCase):
+    """The computation takes 10 s; the link 15 s if a copy takes 4 computations, else 3.75 s."""
+
+    def bench(self, *options):
+        with tempfile.TemporaryDirectory() as home:
+            program = pathlib.Path(home) / "moestro_group_bench"
+            program.write_text(FAKE_GROUP_BENCH)
+            program.chmod(0o755)
+            return run("bench_throughput", "/packs/mini", "--bin", home, *options)
+
+    def test_rows_are_held_against_the_longer_of_link_and_computation(self):
+        ran = self.bench("--only", "layerwise,pipeline", "--json")
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        rows = {(r["what"], "2.00 GB/s" in r["setting"]): r for r in json.loads(ran.stdout)}
+        slow, fast = rows["expert pipeline: tokens/s", False], rows["expert pipeline: tokens/s", True]
+        for row in (slow, fast):
+            self.assertEqual((row["value"], row["beside"], row["ratio"], row["aim"], row["reached"]),
+                             (15, 4, 3.75, 3, True))
+        limit = "expert pipeline: time beside the limit"
+        self.assertEqual((rows[limit, False]["beside"], rows[limit, False]["reached"]), (15, True))
+        self.assertEqual((rows[limit, True]["beside"], rows[limit, True]["reached"]), (10, False))
+        self.assertIsNone(rows["layerwise, 16 lines at a time: tokens/s", True]["aim"])
+
+    def test_the_table_says_what_bounds(self):
+        ran = self.bench("--copies", "4")
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        self.assertIn("link 0.50 GB/s (a copy = 4 computations)", ran.stdout)
+        self.assertRegex(ran.stdout, r"expert pipeline +15.00 +3.75 +16.0 +15.0 +0.94 link")
+        self.assertEqual(ran.stdout.count("  without "), 4)
+
+    def test_what_is_wrong_is_refused(self):
+        for options, words in ((["--only", "cgo"], "cgo is not one of layerwise, pipeline"),
+                               (["--copies", "0"], "--copies")):
+            ran = self.bench(*options)
+            self.assertEqual(ran.returncode, 2)
+            self.assertIn(words, ran.stderr)
+        ran = run("bench_throughput", "/packs/mini", "--bin", "/nowhere")
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("moestro_group_bench", ran.stderr)
 
 
 class BenchPlan(unittest.TestCase):

@@ -40,7 +40,8 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
         .precision = options.engine.experts,
         .cache = options.cache,
         .prefetch = options.predictor != "none",
-        .poison_slots = true};
+        .poison_slots = true,
+        .kv = options.engine.engine.kv_home == engine::KvHome::kHost};
     if (options.cuda != nullptr) of_device.cuda = open_cuda(expert_bytes(host_->manifest()));
     if (options.time != nullptr)
       of_device.make_link = [time = options.time](tier::DeviceTier& tier, const SlotMemory& slots,
@@ -53,6 +54,10 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
     device_ = device->get();
     return std::move(*device);
   };
+  if (options.engine.engine.kv_home == engine::KvHome::kHost)
+    options_.engine.make_backend = [this](kernels::Ops& ops, store::BlobSource&) {
+      return engine::cpu_backend(ops, device_->kv_link());
+    };
   if (options.cuda != nullptr)
     options_.engine.make_backend = [this](kernels::Ops& host_ops, store::BlobSource&) {
       patient_ = std::make_unique<Patient>(*device_, options_);

@@ -38,6 +38,8 @@ class DeviceBench {
   engine::testing::Bench& bench() { return *bench_; }
   DeviceExperts& device() { return *device_; }
   Foresight& foresight() { return *foresight_; }
+  /// DeviceBenchOptions::late_host.
+  engine::testing::LateSource* late_host() { return dynamic_cast<engine::testing::LateSource*>(host_.get()); }
   /// CUDA: experts that the CPU has computed.
   uint64_t computed_on_cpu() const { return patient_->lent(); }
 

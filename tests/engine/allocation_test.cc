@@ -15,9 +15,13 @@ constexpr uint64_t kSequences = 4;
 constexpr int kWarmUp = 20, kSteps = 40;
 
 TEST(AllocationTest, DecodeStepsMakeNoneAfterWarmUp) {
-  for (const bool deterministic : {true, false}) {
+  for (const auto& [deterministic, schedule] : {std::pair(true, ScheduleKind::kLayerwise),
+                                                std::pair(false, ScheduleKind::kLayerwise),
+                                                std::pair(false, ScheduleKind::kExpertPipeline)}) {
     for (const DType dtype : {DType::kBF16, DType::kInt8}) {
       BenchOptions options{.experts = dtype, .dense = dtype, .deterministic = deterministic, .threads = 2};
+      options.engine.schedule = schedule;
+      options.engine.cut.count = 3;
       if (deterministic) options.engine.micro_batches = MicroBatches::kInTurn, options.micro_batch = 1;
       Bench bench(any_fixture(), std::move(options));
       for (uint64_t id = 1; id <= kSequences; ++id) bench.add(id, {1, 2, 3}).sample = true;
@@ -39,7 +43,8 @@ TEST(AllocationTest, DecodeStepsMakeNoneAfterWarmUp) {
         ASSERT_EQ(out.sequences[0].sampled.size(), 1u);
       }
       EXPECT_EQ(made, 0) << "in " << kSteps << " steps, " << dtype_name(dtype)
-                         << (deterministic ? ", deterministic, micro-batches in turn" : ", fast");
+                         << (deterministic ? ", deterministic, micro-batches in turn" : ", fast")
+                         << (schedule == ScheduleKind::kLayerwise ? "" : ", expert pipeline");
     }
   }
 }

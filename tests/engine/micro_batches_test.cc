@@ -46,6 +46,14 @@ BenchOptions with(MicroBatches micro_batches) {
   return options;
 }
 
+BenchOptions pipeline(int64_t micro_batches, int64_t rows, PipelineParts parts = {}) {
+  BenchOptions options;
+  options.engine.schedule = ScheduleKind::kExpertPipeline;
+  options.engine.cut = {.count = micro_batches, .rows = rows};
+  options.engine.parts = parts;
+  return options;
+}
+
 /// What a few steps say.
 struct Said {
   std::vector<uint32_t> scores;  ///< bits of log-probabilities
@@ -132,12 +140,38 @@ TEST(MicroBatches, InTurnSayBitwiseWhatTheUncutStepSays) {
   }
 }
 
+TEST(MicroBatches, TheExpertPipelineSaysBitwiseWhatTheLayerwiseScheduleSays) {
+  for (const Fixture& model : models()) {
+    SCOPED_TRACE(model.name);
+    Bench layerwise(model);
+    const Said expected = play(layerwise, 4, 1);
+    uint32_t cuts = 30;
+    for (const int64_t count : {0, 1, 2, 5, 64})
+      for (const int64_t rows : {0, 1, 7}) {
+        SCOPED_TRACE(std::to_string(count) + " micro-batches, " + std::to_string(rows) + " rows");
+        LateBench late(model, pipeline(count, rows), {.seed = ++cuts});
+        EXPECT_TRUE(play(late.bench, 4, cuts) == expected);
+        late.expect_nothing_left();
+      }
+    for (const PipelineParts parts : {PipelineParts{.hot_first = false}, PipelineParts{.by_expert = false},
+                                      PipelineParts{.release_early = false}}) {
+      Bench ablated(model, pipeline(3, 0, parts));
+      EXPECT_TRUE(play(ablated, 4, 2) == expected) << parts.hot_first << parts.by_expert << parts.release_early;
+    }
+  }
+}
+
 TEST(MicroBatches, WithWindowsAndSinks) {
   for (const uint32_t seed : {1u, 2u, 3u}) {
     BenchOptions options[] = {with(MicroBatches::kTogether), with(MicroBatches::kInTurn)};
     for (BenchOptions& o : options) o.engine.visible = {.sinks = 2, .window = 6};
-    Bench together(random_model(seed), std::move(options[0])), in_turn(random_model(seed), std::move(options[1]));
-    EXPECT_TRUE(play(together, seed, 1) == play(in_turn, seed, 2 + seed)) << seed;
+    BenchOptions piped = pipeline(3, 0);
+    piped.engine.visible = options[0].engine.visible;
+    Bench together(random_model(seed), std::move(options[0])), in_turn(random_model(seed), std::move(options[1])),
+        pipelined(random_model(seed), std::move(piped));
+    const Said uncut = play(together, seed, 1);
+    EXPECT_TRUE(uncut == play(in_turn, seed, 2 + seed)) << seed;
+    EXPECT_TRUE(uncut == play(pipelined, seed, 5 + seed)) << seed << ", expert pipeline";
   }
 }
 
@@ -186,8 +220,8 @@ TEST(MicroBatches, AnExpertThatCannotBeReadFailsTheSequencesOfEachThatNeedIt) {
     Bench probe(model);
     const auto layer = MoeLayerId(seed % static_cast<uint32_t>(probe.engine().spec().moe_layers()));
     const uint32_t blob = *probe.source().manifest().expert_blob(layer, ExpertId(seed % 3), DType::kF32);
-    const auto played = [&](MicroBatches how) {
-      LateBench late(model, with(how), {.seed = seed, .broken_blob = blob});
+    const auto played = [&](BenchOptions options) {
+      LateBench late(model, std::move(options), {.seed = seed, .broken_blob = blob});
       std::mt19937 random(seed), cutting(seed);
       Said said;
       for (uint64_t step = 0; step < kSteps; ++step) {
@@ -200,8 +234,9 @@ TEST(MicroBatches, AnExpertThatCannotBeReadFailsTheSequencesOfEachThatNeedIt) {
       }
       return said;
     };
-    const Said uncut = played(MicroBatches::kTogether);
-    EXPECT_TRUE(played(MicroBatches::kInTurn) == uncut) << seed;
+    const Said uncut = played(with(MicroBatches::kTogether));
+    EXPECT_TRUE(played(with(MicroBatches::kInTurn)) == uncut) << seed;
+    EXPECT_TRUE(played(pipeline(3, 0)) == uncut) << seed << ", expert pipeline";
     for (const std::string& error : uncut.errors) ++(error.empty() ? served : failed);
   }
   EXPECT_GT(failed, 10);
@@ -213,7 +248,7 @@ TEST(MicroBatches, AStoreThatIsLostAmidAStepLeavesNothingAndTheNextStepsGoOn) {
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     const Fixture model = random_model(1 + seed % 6);
-    LateBench late(model, with(MicroBatches::kInTurn), {.seed = seed});
+    LateBench late(model, seed % 2 == 0 ? with(MicroBatches::kInTurn) : pipeline(2, 0), {.seed = seed});
     std::mt19937 random(seed), cutting(seed);
     for (uint64_t step = 0; step < 3; ++step) {
       late.source->lose_after(static_cast<int>(random() % 60));

@@ -181,6 +181,74 @@ TEST(ExpertPipeline, NothingStartsBeforeWhatItNeedsAndEverythingEnds) {
   }
 }
 
+std::vector<TaskId> copy_of(std::span<const TaskId> tasks) { return {tasks.begin(), tasks.end()}; }
+
+/// What a device that decides by itself what it holds is promised.
+class DeviceDecidesChecked final : public Checked {
+ public:
+  DeviceDecidesChecked(const RandomStep& step, RandomRoutes& routes) : Checked(step), routes_(routes) {}
+  void starts(const Task& task) {
+    Checked::starts(task);
+    if (task.kind == TaskKind::kExpertRead) EXPECT_EQ(task.lane, Lane::kStoreRead);
+    if (task.kind != TaskKind::kExpert) return;
+    needs(TaskKind::kExpertRead, task.layer, task.expert, task);
+    EXPECT_EQ(task.micro_batch, kAllMicroBatches);
+    rows_[task.layer] += task.rows;
+  }
+  void all_ended() {
+    for (size_t l = 0; l < step_.model.layers.size(); ++l) {
+      const auto layer = static_cast<int32_t>(l);
+      std::set<int32_t> chosen;
+      int32_t rows = 0;
+      for (int32_t b = 0; b < std::ssize(step_.micro_batches) && step_.model.layers[l].sparse; ++b)
+        for (const RoutedExpert& r : routes_.choose(layer, b)) chosen.insert(r.expert), rows += r.rows;
+      EXPECT_EQ(count(TaskKind::kExpertRead, layer), chosen.size()) << "each is asked for once, whatever is there";
+      EXPECT_EQ(count(TaskKind::kExpert, layer), chosen.size());
+      EXPECT_EQ(rows_[layer], rows);
+    }
+  }
+
+ private:
+  RandomRoutes& routes_;
+  std::map<int32_t, int32_t> rows_;  ///< by layer
+};
+
+TEST(ExpertPipeline, WithoutAnOutlookTheDeviceDecidesWhatItHolds) {
+  for (uint32_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomStep step(seed);
+    RandomRoutes routes(seed, step.micro_batches, 3, true);
+    const auto schedule = make_expert_pipeline_schedule(step.model, {.kv_share = step.random() % 2 / 1.0});
+    StepMachine machine(*schedule, kVirtualLanes);
+    machine.begin(step.step);
+    DeviceDecidesChecked checked(step, routes);
+    run_in_random_order(machine, routes, step.random, checked);
+    if (HasFailure()) return;
+    checked.all_ended();
+  }
+}
+
+TEST(ExpertPipeline, OfTheExpertsThatAreThereTheHottestComesFirst) {
+  const std::vector<MicroBatchShape> micro_batches{{1, 1}, {1, 1}};
+  const std::vector<RoutedExpert> first{{2, 1}, {3, 5}, {7, 2}}, second{{2, 2}, {4, 1}};
+  for (const bool hot_first : {true, false}) {
+    const auto schedule =
+        make_expert_pipeline_schedule({.layers = {{.sparse = true, .expert_bytes = 1}}}, {.hot_first = hot_first});
+    StepMachine machine(*schedule);
+    machine.begin({.tokens = 2, .micro_batches = micro_batches});
+    std::vector<int32_t> order;
+    while (!machine.all_ended()) {
+      for (const TaskId read : copy_of(machine.start(Lane::kStoreRead))) machine.ended(read);
+      const TaskId id = machine.start(Lane::kCompute).front();
+      const Task task = machine[id];
+      if (task.kind == TaskKind::kRouter) machine.routed(0, task.micro_batch, task.micro_batch == 0 ? first : second);
+      if (task.kind == TaskKind::kExpert) order.push_back(task.expert);
+      machine.ended(id);
+    }
+    EXPECT_EQ(order, hot_first ? (std::vector<int32_t>{3, 2, 7, 4}) : (std::vector<int32_t>{2, 3, 4, 7}));
+  }
+}
+
 class CgoChecked final : public Checked {
  public:
   CgoChecked(const RandomStep& step, const CgoOptions& options) : Checked(step), options_(options) {}

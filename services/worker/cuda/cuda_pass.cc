@@ -28,6 +28,8 @@ engine::Backend cuda_backend(const CudaParts& cuda) {
   return {cuda.ops, cuda.memory, [cuda](const engine::PassParts& parts) -> Result<std::unique_ptr<engine::Pass>> {
             if (parts.options.micro_batches != engine::MicroBatches::kTogether)
               return unsupported("micro-batches in turn on a CUDA device; it computes all rows of a layer together");
+            if (parts.options.schedule != engine::ScheduleKind::kLayerwise)
+              return unsupported("--schedule expert-pipeline on a CUDA device; it runs the layerwise schedule");
             auto pass = std::make_unique<CudaPass>(parts, cuda);
             MOESTRO_RETURN_IF_ERROR(pass->status().with_context("buffers of a step on the device (--step-tokens)"));
             return Result<std::unique_ptr<engine::Pass>>(std::move(pass));

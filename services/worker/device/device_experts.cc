@@ -95,7 +95,8 @@ Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
   if (!options.cuda) {
     const LinkOptions link{.bytes_per_s = options.device.link_bytes_per_s,
                            .latency = options.device.latency,
-                           .poison_slots = options.poison_slots};
+                           .poison_slots = options.poison_slots,
+                           .kv = options.kv};
     link_ = options.make_link ? options.make_link(tier_, slots_, link, keys)
                               : std::make_unique<EmulatedLink>(tier_, slots_, link, clock_, keys);
     return Status::ok();
@@ -404,6 +405,7 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
     if (const Status& failure = link_->failure(); !failure.is_ok()) return io_error(failure.message());
     let_ended_go();
     if (auto ready = next_ready()) return std::move(*ready);
+    if (link_->kv_has_ended()) return unavailable("KV has moved, and whoever waits for it comes first");
     if (host_fetches_ > 0) MOESTRO_RETURN_IF_ERROR(take_host_arrival());
     // A source that takes no fetch any more: not its kUnavailable either.
     if (const Status asked = find_sources(); !asked.is_ok()) return io_error(asked.message());

@@ -41,6 +41,7 @@ struct DeviceExpertsOptions {
   std::string cache = "auto";      ///< policy::make_device_policy
   bool prefetch = true;  ///< false: forecasts only protect resident experts, and nothing is prefetched
   bool poison_slots = false;       ///< tests
+  bool kv = false;  ///< an emulated device: its link carries the KV of running sequences too
   /// Tests: another link than the device's own.
   std::function<std::unique_ptr<ExpertLink>(tier::DeviceTier&, const SlotMemory&, const LinkOptions&, uint32_t keys)>
       make_link = nullptr;
@@ -54,6 +55,9 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   static Result<std::unique_ptr<DeviceExperts>> create(store::BlobSource& host, const DeviceExpertsOptions& options,
                                                        const Clock& clock);
   ~DeviceExperts() override;
+
+  /// What carries the KV of running sequences; null: nothing does.
+  engine::KvLink* kv_link() const { return link_->kv(); }
 
   int32_t slots() const { return tier_options_.slots; }
   uint64_t slot_bytes() const { return tier_options_.expert_bytes; }

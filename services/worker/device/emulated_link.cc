@@ -11,7 +11,12 @@ namespace moestro::device {
 
 EmulatedLink::EmulatedLink(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options,
                            const Clock& clock, uint32_t keys)
-    : ExpertLink(tier, clock, keys), slots_(slots), options_(options), thread_([this] { run(); }) {}
+    : ExpertLink(tier, clock, keys), slots_(slots), options_(options) {
+  if (options.kv)
+    kv_ = std::make_unique<EmulatedKv>(EmulatedKv::Options{options.bytes_per_s, options.latency}, clock, mutex_,
+                                       [this] { wake(); }, [this] { note_end(); });
+  thread_ = std::thread([this] { run(); });
+}
 
 EmulatedLink::~EmulatedLink() {
   {
@@ -34,9 +39,7 @@ void EmulatedLink::run() {
   std::unique_lock lock(mutex_);
   Nanos from{0};  // when the link could have begun with the next chunk
   while (!stop_) {
-    const Nanos now = clock_.now();
-    if (const auto chunk = tier_.next_chunk(now)) {
-      carry(lock, *chunk, from.count() > 0 ? from : now);
+    if (carry_next(lock, from)) {
       from = free_at_;
       continue;
     }
@@ -44,6 +47,18 @@ void EmulatedLink::run() {
     work_.wait(lock);
     from = Nanos(woken_ns_);  // a thread that waits wakes late; a link does not
   }
+}
+
+/// KV comes before the experts of its own layer and of later ones, whose routers need it. False: there is nothing.
+bool EmulatedLink::carry_next(std::unique_lock<std::mutex>& lock, Nanos from) {
+  const Nanos now = clock_.now(), begin = from.count() > 0 ? from : now;
+  const bool kv_first = kv_ && kv_->comes_first(tier_.waiting_layer());
+  if (!kv_first) {
+    if (const auto chunk = tier_.next_chunk(now)) return carry(lock, *chunk, begin), true;
+  }
+  if (!kv_ || !kv_->has_more_to_bring()) return false;
+  kv_->carry_in(lock, begin, free_at_);
+  return true;
 }
 
 void EmulatedLink::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, Nanos from) {

@@ -8,8 +8,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <thread>
 
+#include "services/worker/device/emulated_kv.h"
 #include "services/worker/device/expert_link.h"
 #include "services/worker/device/slot_memory.h"
 
@@ -19,6 +21,7 @@ struct LinkOptions {
   uint64_t bytes_per_s = 0;
   Nanos latency{0};
   bool poison_slots = false;  ///< tests: a slot is filled with NaN when a copy begins
+  bool kv = false;            ///< it carries the KV of running sequences too
 };
 
 class EmulatedLink final : public ExpertLink {
@@ -29,11 +32,14 @@ class EmulatedLink final : public ExpertLink {
   ~EmulatedLink() override;
 
   bool is_copying(tier::Key key) const override { return copying_ == key; }
+  bool kv_has_ended() const override { return kv_ && kv_->has_ended(); }
+  engine::KvLink* kv() override { return kv_.get(); }
   void wake() override;
 
  private:
   static constexpr tier::Key kNone = UINT32_MAX;
   void run();
+  bool carry_next(std::unique_lock<std::mutex>& lock, Nanos from);
   void carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, Nanos from);
 
   const SlotMemory& slots_;
@@ -42,6 +48,7 @@ class EmulatedLink final : public ExpertLink {
   Nanos free_at_{0};
   std::atomic<int64_t> woken_ns_{0};       ///< when wake() was first called since the link began to wait; 0: not called
   bool stop_ = false;
+  std::unique_ptr<EmulatedKv> kv_;
   std::thread thread_;  ///< last: it uses all of the above
 };
 

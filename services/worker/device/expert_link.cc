@@ -35,6 +35,10 @@ void ExpertLink::carried(const tier::Chunk& chunk, Nanos begin, Nanos end) {
   done_.push_back(*std::exchange(open_, std::nullopt));
   // Its lease may go now: no copy of the key begins before it is given a source again.
   set_source(chunk.key, nullptr);
+  note_end();
+}
+
+void ExpertLink::note_end() {
   ++ends_;
   ended_.notify_one();
 }

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "common/tier/device_tier.h"
+#include "services/worker/engine/kv_link.h"
 
 namespace moestro::device {
 
@@ -50,8 +51,13 @@ class ExpertLink {
   /// Why the link carries nothing any more: the device has failed.
   const Status& failure() const { return failure_; }
 
+  /// Whether KV has moved, and whoever waits for it has not taken that.
+  virtual bool kv_has_ended() const { return false; }
+
   // Without the lock:
 
+  /// What carries the KV of running sequences beside the experts. Null: the link does not.
+  virtual engine::KvLink* kv() { return nullptr; }
   /// There may be something to carry.
   virtual void wake() = 0;
   /// Work that reads slots has been queued on the device: slots released from now on are not written before it has
@@ -65,6 +71,8 @@ class ExpertLink {
  protected:
   /// A chunk has arrived, which took the link this time. Chunks of one expert in a row become one `Copied`.
   void carried(const tier::Chunk& chunk, Nanos begin, Nanos end);
+  /// With the lock held: something else than an expert has arrived.
+  void note_end();
   /// Wakes all waiting threads. The first failure is kept.
   void fail(const Status& failure);
 

@@ -24,6 +24,7 @@ class StepRunner final : public lanes::TaskRunner {
     return Status::ok();
   }
   Status flush() override { return forward_.flush(); }
+  void poll(std::vector<lanes::TaskId>& ended) override { forward_.poll(ended); }
   Status wait_any(std::vector<lanes::TaskId>& ended) override { return forward_.wait_any(ended); }
 
  private:
@@ -32,15 +33,25 @@ class StepRunner final : public lanes::TaskRunner {
   const Head& head_;
 };
 
+std::unique_ptr<lanes::Schedule> make_schedule(const PassParts& parts) {
+  if (parts.options.schedule == ScheduleKind::kLayerwise) return lanes::make_layerwise_schedule(parts.shape);
+  const KvCache& cache = parts.math.cache;
+  return lanes::make_expert_pipeline_schedule(
+      parts.shape, {.kv_share = static_cast<double>(cache.resident_blocks()) / static_cast<double>(cache.blocks()),
+                    .by_expert = parts.options.parts.by_expert,
+                    .hot_first = parts.options.parts.hot_first});
+}
+
 class CpuPass final : public Pass {
  public:
   explicit CpuPass(const PassParts& parts)
-      : schedule_(lanes::make_layerwise_schedule(parts.shape)),
+      : schedule_(make_schedule(parts)),
         machine_(*schedule_),
-        forward_({parts.math, parts.layout, parts.experts, machine_, parts.clock}, parts.options),
+        forward_({parts.math, parts.layout, parts.experts, machine_, parts.clock, parts.kv_link}, parts.options),
         head_(parts.math.spec, parts.math.weights, parts.math.ops),
         driver_(parts.clock),
-        cache_(parts.math.cache) {}
+        cache_(parts.math.cache),
+        kv_link_(parts.kv_link) {}
   Status status() const { return forward_.status(); }
 
   Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed,
@@ -52,8 +63,9 @@ class CpuPass final : public Pass {
     StepRunner runner(forward_, machine_, run_head);
     if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
     auto totals = driver_.run(machine_, runner, timeline_);
-    if (timeline_ != nullptr) timeline_->end_step();
     if (!totals.is_ok()) forward_.abandon();
+    draw_kv();
+    if (timeline_ != nullptr) timeline_->end_step();
     return totals;
   }
 
@@ -68,26 +80,50 @@ class CpuPass final : public Pass {
   std::span<const int32_t> routes() const override { return forward_.routes(); }
   std::span<const float> route_weights() const override { return forward_.route_weights(); }
   uint32_t not_finite() const override { return forward_.not_finite() + head_not_finite_; }
+  DeviceWork device_work() const override {
+    const KvRing* ring = forward_.kv_ring();
+    if (ring == nullptr) return {};
+    return {.kv_in_bytes = static_cast<uint64_t>(ring->loaded_bytes()),
+            .kv_out_bytes = static_cast<uint64_t>(ring->saved_bytes())};
+  }
 
  private:
+  /// What the link has carried of the KV cache, by its own account.
+  void draw_kv() {
+    if (kv_link_ == nullptr) return;
+    carried_.clear();
+    kv_link_->take_carried(carried_);
+    if (timeline_ == nullptr) return;
+    for (const KvCarried& c : carried_)
+      timeline_->transfer({.lane = c.lane,
+                           .layer = c.layer,
+                           .micro_batch = c.micro_batch,
+                           .bytes = static_cast<uint64_t>(c.bytes),
+                           .begin = c.begin,
+                           .end = c.end});
+  }
+
   std::unique_ptr<lanes::Schedule> schedule_;
   lanes::StepMachine machine_;
   Forward forward_;
   OutputHead head_;
   lanes::StepDriver driver_;
   const KvCache& cache_;
+  KvLink* const kv_link_;
+  std::vector<KvCarried> carried_;  ///< scratch
   lanes::Timeline* timeline_ = nullptr;
   uint32_t head_not_finite_ = 0;
 };
 
 }  // namespace
 
-Backend cpu_backend(kernels::Ops& ops) {
-  return {ops, kernels::host_memory(), [](const PassParts& parts) -> Result<std::unique_ptr<Pass>> {
-            auto pass = std::make_unique<CpuPass>(parts);
-            MOESTRO_RETURN_IF_ERROR(pass->status().with_context("buffers of a step (--step-tokens)"));
-            return Result<std::unique_ptr<Pass>>(std::move(pass));
-          }};
+Backend cpu_backend(kernels::Ops& ops, KvLink* kv_link) {
+  const auto make = [](const PassParts& parts) -> Result<std::unique_ptr<Pass>> {
+    auto pass = std::make_unique<CpuPass>(parts);
+    MOESTRO_RETURN_IF_ERROR(pass->status().with_context("buffers of a step (--step-tokens)"));
+    return Result<std::unique_ptr<Pass>>(std::move(pass));
+  };
+  return {.ops = ops, .memory = kernels::host_memory(), .make_pass = make, .kv_link = kv_link};
 }
 
 }  // namespace moestro::engine

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "services/worker/engine/kv_ring.h"
+#include "services/worker/engine/micro_batch_cut.h"
 #include "services/worker/engine/pass.h"
 #include "services/worker/engine/plan_check.h"
 #include "services/worker/engine/route_memory.h"
@@ -70,6 +72,7 @@ struct Engine::Impl {
   std::vector<TokenRange> ranges;
   std::vector<Status> failed;
   StepBatch batch;
+  MicroBatchCut cut;  ///< of the expert pipeline
   std::vector<uint32_t> count_scratch;
   std::vector<activation::ActivationCount> found_counts;
 
@@ -80,7 +83,12 @@ struct Engine::Impl {
   void release(std::span<const ReleasedSequence> released);
   Status copy_kv(const StepPlan& plan);
   Status prepare(const StepPlan& plan, PlanId before);
+  Status check_schedule();
   Status admit(const StepPlan& plan, uint32_t index);
+  Status cut_before(uint32_t index, const SequenceState& state, int64_t first);
+  bool in_turn() const {
+    return options.micro_batches == MicroBatches::kInTurn || options.schedule == ScheduleKind::kExpertPipeline;
+  }
   Result<lanes::ExecutionTotals> execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes);
   std::span<const WatchedSequence> watched_sequences(const StepPlan& plan);
   bool knows_routes() const { return limits.visible.window == 0; }
@@ -89,8 +97,27 @@ struct Engine::Impl {
   void lose_kv(const StepPlan& plan, uint32_t index);
 };
 
+/// Where the CPU computes, host memory is the KV's home in any case.
+Status Engine::Impl::check_schedule() {
+  if (options.cut.count < 0 || options.cut.rows < 0)
+    return invalid_argument("--micro-batches " + std::to_string(options.cut.count) + ", --micro-batch-rows " +
+                            std::to_string(options.cut.rows) + ": a micro-batch has at least one row");
+  if (backend.kv_link == nullptr && backend.memory.is_host()) options.kv_home = KvHome::kDevice;
+  if (options.kv_home == KvHome::kDevice) {
+    backend.kv_link = nullptr;
+    return Status::ok();
+  }
+  if (backend.kv_link == nullptr)
+    return unsupported("--kv-home host on this device, whose link does not carry the KV of running sequences");
+  if (options.schedule != ScheduleKind::kExpertPipeline)
+    return unsupported("--kv-home host with the layerwise schedule, which does not move KV; take --schedule "
+                       "expert-pipeline");
+  return Status::ok();
+}
+
 Status Engine::Impl::load() {
   MOESTRO_RETURN_IF_ERROR(check_options(options, backend.ops.options().deterministic));
+  MOESTRO_RETURN_IF_ERROR(check_schedule());
   const store::Manifest& manifest = source.manifest();
   MOESTRO_ASSIGN_OR_RETURN(description, model::describe_model(manifest.config_json, manifest.generation_config_json));
   const model::ModelSpec& spec = description.spec;
@@ -128,7 +155,7 @@ Status Engine::Impl::load() {
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
   shape = model_shape(spec, *weights, layout, *cache);
   const LayerMath::Parts math{spec, *weights, backend.ops, backend.memory, *cache, rope};
-  MOESTRO_ASSIGN_OR_RETURN(pass, backend.make_pass({options, math, layout, *experts, shape, clock}));
+  MOESTRO_ASSIGN_OR_RETURN(pass, backend.make_pass({options, math, layout, *experts, shape, clock, backend.kv_link}));
   return Status::ok();
 }
 
@@ -139,9 +166,24 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   MOESTRO_RETURN_IF_ERROR(update_blocks(s, limits, state.blocks));
   MOESTRO_RETURN_IF_ERROR(update_history(plan, s, limits, state));
   MOESTRO_RETURN_IF_ERROR(check_sequence(plan, s, ranges[index], state, limits, cache->filled()));
-  batch.add(plan, index, ranges[index], state, rope, limits.visible);
   const int64_t first = plan.tokens[ranges[index].first].position;
+  MOESTRO_RETURN_IF_ERROR(cut_before(index, state, first));
+  batch.add(plan, index, ranges[index], state, rope, limits.visible);
   cache->mark_written(state.blocks, first, first + ranges[index].count);
+  return Status::ok();
+}
+
+/// The expert pipeline cuts where the options say, and where the KV of the sequences before leaves no room for this
+/// one's.
+Status Engine::Impl::cut_before(uint32_t index, const SequenceState& state, int64_t first) {
+  if (options.schedule != ScheduleKind::kExpertPipeline) return Status::ok();
+  const int64_t rows = ranges[index].count;
+  const int64_t blocks = cache->has_places() ? place_blocks_of(*cache, state.blocks, first, rows) : 0;
+  if (blocks > cache->place_blocks() && cache->has_places())
+    return exhausted("its step needs " + std::to_string(blocks * kernels::kKvBlockTokens) +
+                     " tokens of KV on the device at once, which has room for " +
+                     std::to_string(cache->place_blocks() * kernels::kKvBlockTokens) + " (--kv-ring-tokens)");
+  if (cut.before(rows, blocks)) batch.begin_micro_batch();
   return Status::ok();
 }
 
@@ -179,9 +221,9 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
   batch.clear();
   batch.rows_of.resize(plan.sequences.size());
   failed.assign(plan.sequences.size(), Status::ok());
-  const bool in_turn = options.micro_batches == MicroBatches::kInTurn;
+  cut.begin(options.cut, static_cast<int64_t>(plan.tokens.size()), cache->place_blocks());
   for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
-    if (in_turn && std::ranges::binary_search(plan.micro_batches, i)) batch.begin_micro_batch();
+    if (in_turn() && std::ranges::binary_search(plan.micro_batches, i)) batch.begin_micro_batch();
     failed[i] = admit(plan, i);
   }
   return Status::ok();

@@ -22,11 +22,36 @@ enum class MicroBatches : uint8_t {
   kInTurn,    ///< attention and router of one after the other's; then everything else for all rows, each expert once
 };
 
+/// How the tasks of a step are ordered (common/lanes/schedule.h).
+enum class ScheduleKind : uint8_t { kLayerwise, kExpertPipeline };
+
+/// Where the KV of running sequences lies between its uses, on a device with a memory of its own. Where the CPU
+/// computes, host memory is both.
+enum class KvHome : uint8_t { kDevice, kHost };
+
+/// How the expert pipeline cuts a step into micro-batches: whole sequences, in the order of the plan.
+struct MicroBatchOptions {
+  int64_t count = 0;  ///< at most so many, with about the same number of rows; 0: as many as `rows` says
+  int64_t rows = 0;   ///< at most so many in each, unless one sequence has more; 0: as many as `count` says. Both 0: 16
+                      ///< or more rows each, and at most 8
+};
+
+/// Parts of the expert pipeline. What they are worth is measured by leaving them out.
+struct PipelineParts {
+  bool hot_first = true;      ///< lanes::ExpertPipelineOptions
+  bool by_expert = true;      ///< the same
+  bool release_early = true;  ///< false: a layer's experts are let go of when all of them have been computed
+};
+
 struct EngineOptions {
   std::string model;            ///< id as served; a plan for another model is refused
   int64_t kv_tokens = 8192;     ///< capacity of the KV cache, rounded up to whole blocks
   int64_t kv_host_tokens =
       0;  ///< further capacity in host memory for blocks evicted from a device's; rounded up to whole blocks
+  KvHome kv_home = KvHome::kDevice;
+  int64_t kv_resident_tokens = 0;  ///< kv_home host: of kv_tokens, those that stay on the device
+  int64_t kv_ring_tokens = 0;      ///< kv_home host: the device's room for the others while they are used; 0: as many
+                                   ///< as the longest sequence needs, and 8192 if there are as many
   int64_t context_max =
       0;  ///< positions of a sequence; 0, or more than model or cache allow: as many as they allow
   int64_t step_tokens_max = 512;
@@ -37,7 +62,10 @@ struct EngineOptions {
   VisiblePositions visible = {};  ///< with a window, contexts may be longer than the model's and than the cache
   Nanos compute_floor{0};  ///< the least time of one expert and of one attention; an emulated device waits for the rest
                            ///< of it
-  MicroBatches micro_batches = MicroBatches::kTogether;
+  MicroBatches micro_batches = MicroBatches::kTogether;  ///< of the layerwise schedule
+  ScheduleKind schedule = ScheduleKind::kLayerwise;
+  MicroBatchOptions cut = {};  ///< of the expert pipeline
+  PipelineParts parts = {};    ///< the same
   bool poison_kv = false;       ///< tests: the empty cache is NaN
 };
 

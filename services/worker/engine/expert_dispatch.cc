@@ -134,7 +134,7 @@ Status ExpertDispatch::request_missing() {
   return status;
 }
 
-Result<lanes::TaskId> ExpertDispatch::wait() {
+Result<lanes::TaskId> ExpertDispatch::wait(const std::function<bool()>& interrupted) {
   for (int waits = 0;;) {
     Result<store::Lease> arrival = source_->next_arrival(kArrivalWait);
     uint32_t blob = 0;
@@ -144,6 +144,7 @@ Result<lanes::TaskId> ExpertDispatch::wait() {
     } else {
       status = arrival.status();
       if (status.code() == Code::kUnavailable) {
+        if (interrupted && interrupted()) return lanes::TaskId{-1};
         if (++waits < kArrivalWaitsMax) continue;
         status = unavailable("no expert has arrived for five minutes (" + status.message() +
                              "): look at the store's log and its drive");

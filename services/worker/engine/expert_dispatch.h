@@ -5,7 +5,9 @@
 // of its routers has chosen. Micro-batches that share an expert of a layer share its lease, which ends with the last of
 // their rows.
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,8 +68,11 @@ class ExpertDispatch {
   void withdraw(MoeLayerId layer, int32_t expert);
   uint32_t blob(MoeLayerId layer, int32_t expert) const { return blob_of_[key_of(layer, expert)]; }
   Status request_missing();
-  /// Waits for the next requested expert, and returns its read. It may have failed().
-  Result<lanes::TaskId> wait();
+  /// Whether requested experts have not arrived.
+  bool waits() const { return std::ranges::any_of(layers_, &RoutedLayer::is_reading); }
+  /// Waits for the next requested expert, and returns its read. It may have failed(). -1: `interrupted`, which is asked
+  /// where the source has waited in vain, has said true.
+  Result<lanes::TaskId> wait(const std::function<bool()>& interrupted = {});
 
   /// Null if the expert could not be loaded.
   const std::byte* data(MoeLayerId layer, int32_t expert) const;

@@ -8,9 +8,15 @@ namespace moestro::engine {
 
 using lanes::TaskKind;
 
+namespace {
+constexpr std::chrono::milliseconds kKvWait{1000};
+constexpr int kKvWaitsMax = 300;
+}  // namespace
+
 Forward::Forward(const Parts& parts, const EngineOptions& options)
     : p_(parts),
       poison_(options.poison_kv),
+      release_early_(options.parts.release_early),
       floor_(options.compute_floor, parts.clock),
       step_tokens_max_(options.step_tokens_max),
       hidden_(parts.math.spec.hidden),
@@ -23,6 +29,7 @@ Forward::Forward(const Parts& parts, const EngineOptions& options)
   expert_rows_.resize(static_cast<size_t>(n * top_k_ * hidden_));
   route_weights_.resize(static_cast<size_t>(n * moe_layers_ * top_k_));
   route_ids_.resize(route_weights_.size());
+  if (parts.kv_link != nullptr) kv_.emplace(parts.math.cache, spec(), *parts.kv_link, poison_);
 }
 
 void Forward::begin(PlanId plan, const StepBatch& batch, std::vector<Status>& failed) {
@@ -31,6 +38,7 @@ void Forward::begin(PlanId plan, const StepBatch& batch, std::vector<Status>& fa
   rows_ = batch.rows();
   is_watched_ = watch_ != nullptr && watch_->wants_routes();
   math_.begin(batch);
+  if (kv_) kv_->begin(batch);
   p_.experts.begin_step(plan, batch.micro_batches, batch.row_share);
 }
 
@@ -43,6 +51,8 @@ void Forward::set_watch(ExpertWatch* watch) {
 
 void Forward::abandon() {
   forecast_due_.reset();
+  held_.clear();
+  if (kv_) kv_->abandon();
   p_.experts.abandon();
   if (watch_ != nullptr) watch_->abandon();
 }
@@ -51,7 +61,7 @@ Status Forward::compute(const lanes::Task& task) {
   const auto layer = static_cast<size_t>(task.layer);
   switch (task.kind) {
     case TaskKind::kEmbed: math_.embed(x_.data()); break;
-    case TaskKind::kAttention: floor_.run([&] { math_.attention(layer, micro_batch(task), x_.data()); }); break;
+    case TaskKind::kAttention: attention(task); break;
     case TaskKind::kRouter: route(task); break;
     case TaskKind::kDenseMlp: dense_mlp(layer); break;
     case TaskKind::kSharedExpert: math_.shared_expert(layer); break;
@@ -70,6 +80,15 @@ Status Forward::compute(const lanes::Task& task) {
     case TaskKind::kOutput: return lanes::cannot_run("the forward pass", task);
   }
   return Status::ok();
+}
+
+void Forward::attention(const lanes::Task& task) {
+  const auto layer = static_cast<size_t>(task.layer);
+  const MicroBatch& of = micro_batch(task);
+  floor_.run([&] {
+    if (kv_) math_.attention(layer, of, kv_->sequences(task.layer, task.micro_batch), x_.data());
+    else math_.attention(layer, of, x_.data());
+  });
 }
 
 void Forward::route(const lanes::Task& task) {
@@ -99,6 +118,10 @@ void Forward::tell_watch(MoeLayerId layer) {
 Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) {
   for (const lanes::TaskId id : tasks) {
     const lanes::Task task = p_.machine[id];  // a copy: a router adds to the tasks
+    if (kv_ && lanes::is_kv_move(task)) {
+      if (!kv_->start(id, task)) ended.push_back(id);
+      continue;
+    }
     if (!lanes::is_layerwise(task)) return lanes::cannot_run("the forward pass", task);
     if (lane == lanes::Lane::kStoreRead) {
       if (p_.experts.acquire(id, part_of(task).layer, task.expert)) ended.push_back(id);
@@ -110,9 +133,27 @@ Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, st
   return Status::ok();
 }
 
+void Forward::poll(std::vector<lanes::TaskId>& ended) {
+  if (kv_) kv_->take_ended(ended);
+}
+
 Status Forward::wait_any(std::vector<lanes::TaskId>& ended) {
-  MOESTRO_ASSIGN_OR_RETURN(const lanes::TaskId read, p_.experts.wait());
-  ended.push_back(read);
+  if (!kv_ || !kv_->waits()) {
+    MOESTRO_ASSIGN_OR_RETURN(const lanes::TaskId read, p_.experts.wait());
+    ended.push_back(read);
+    return Status::ok();
+  }
+  const auto moved = [&] {
+    kv_->take_ended(ended);
+    return !ended.empty();
+  };
+  for (int waits = 0; !moved() && !p_.experts.waits(); ++waits) {
+    if (waits == kKvWaitsMax) return unavailable("no KV has crossed the link for five minutes");
+    kv_->link().wait(kKvWait);
+  }
+  if (!ended.empty()) return Status::ok();
+  MOESTRO_ASSIGN_OR_RETURN(const lanes::TaskId read, p_.experts.wait(moved));
+  if (read >= 0) ended.push_back(read);
   return Status::ok();
 }
 
@@ -143,7 +184,7 @@ void Forward::expert(const lanes::Task& task) {
   const auto rows = p_.experts.rows(part, task.expert);
   if (const std::byte* blob = p_.experts.data(part.layer, task.expert)) {
     floor_.run([&] { ops().expert_ffn(p_.layout, blob, math_.h(), rows, top_k_, expert_rows_.data()); });
-    const Status used = p_.experts.release(part, task.expert);
+    const Status used = release(part, task.expert);
     if (used.is_ok()) return;
     fail_users(part, task.expert, used);
   } else {
@@ -153,8 +194,24 @@ void Forward::expert(const lanes::Task& task) {
   clear_rows(rows);
 }
 
+Status Forward::release(LayerPart part, int32_t expert) {
+  if (release_early_) return p_.experts.release(part, expert);
+  held_.push_back({part, expert});
+  return Status::ok();
+}
+
+void Forward::release_held() {
+  for (const HeldExpert& h : held_)
+    if (const Status used = p_.experts.release(h.part, h.expert); !used.is_ok()) {
+      fail_users(h.part, h.expert, used);
+      clear_rows(p_.experts.rows(h.part, h.expert));
+    }
+  held_.clear();
+}
+
 void Forward::combine(size_t layer) {
   forecast();
+  release_held();
   ops().combine(expert_rows_.data(), weights_of(*spec().layers[layer].moe_index), rows_, top_k_, hidden_, x_.data());
   if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, x_.data());
   guard_.check(layer, x_.data());

@@ -14,6 +14,7 @@
 #include "services/worker/engine/expert_watch.h"
 #include "services/worker/engine/finite_guard.h"
 #include "services/worker/engine/gate_lookahead.h"
+#include "services/worker/engine/kv_ring.h"
 #include "services/worker/engine/layer_math.h"
 
 namespace moestro::engine {
@@ -43,6 +44,7 @@ class Forward final : public lanes::TaskRunner {
     ExpertDispatch& experts;
     lanes::StepMachine& machine;
     const Clock& clock;
+    KvLink* kv_link = nullptr;  ///< not null: KV is moved, to places of the cache and back
   };
   Forward(const Parts& parts, const EngineOptions& options);
   /// Whether all buffers could be allocated.
@@ -70,16 +72,22 @@ class Forward final : public lanes::TaskRunner {
 
   Status start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) override;
   Status flush() override;
+  void poll(std::vector<lanes::TaskId>& ended) override;
   Status wait_any(std::vector<lanes::TaskId>& ended) override;
+  /// Null: the KV cache lies where it is used.
+  const KvRing* kv_ring() const { return kv_ ? &*kv_ : nullptr; }
 
-  /// Any of its tasks but reads.
+  /// Any of its tasks but reads and moves of KV.
   Status compute(const lanes::Task& task);
 
  private:
   void route(const lanes::Task& task);
   void forecast();
   void tell_watch(MoeLayerId layer);
+  void attention(const lanes::Task& task);
   void expert(const lanes::Task& task);
+  Status release(LayerPart part, int32_t expert);
+  void release_held();
   void dense_mlp(size_t layer);
   void combine(size_t layer);
   LayerPart part_of(const lanes::Task& task) const {
@@ -99,6 +107,7 @@ class Forward final : public lanes::TaskRunner {
 
   Parts p_;
   const bool poison_;
+  const bool release_early_;
   const ComputeFloor floor_;
   ExpertWatch* watch_ = nullptr;
   bool is_watched_ = false;  ///< the watch wants the routes of this step
@@ -108,6 +117,12 @@ class Forward final : public lanes::TaskRunner {
   const StepBatch* batch_ = nullptr;
   FiniteGuard guard_;
   LayerMath math_;
+  std::optional<KvRing> kv_;
+  struct HeldExpert {
+    LayerPart part;
+    int32_t expert = 0;
+  };
+  std::vector<HeldExpert> held_;  ///< computed and not let go of yet: PipelineParts::release_early is off
   std::vector<float> x_;  ///< the residual stream
   std::vector<float> expert_rows_;
   std::vector<int32_t> route_ids_;

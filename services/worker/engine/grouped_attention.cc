@@ -29,7 +29,8 @@ class GroupedAttention final : public SequenceMixer {
   GroupedAttention(const MathParts& parts, int64_t step_tokens_max);
   Status status() const override { return buffers_.status(); }
   void begin(const StepBatch& batch) override;
-  void compute(size_t layer, const MicroBatch& of, const float* h, float* out) override;
+  void compute(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
+               const float* h, float* out) override;
 
  private:
   /// Sends the rotation of queries for the sinks' keys in layers with this window, once for all layers with the same
@@ -113,14 +114,14 @@ const float* GroupedAttention::rotate_for_sinks(size_t layer, TokenRange rows) {
   return sink_q_;
 }
 
-void GroupedAttention::compute(size_t layer, const MicroBatch& of, const float* h, float* out) {
+void GroupedAttention::compute(size_t layer, const MicroBatch& of,
+                               std::span<const kernels::AttentionSequence> sequences, const float* h, float* out) {
   const AttentionSpec& a = p_.spec.layers[layer].attention;
   const LayerWeights& w = p_.weights.layer(layer);
   const kernels::AttentionShape& shape = p_.cache.shape(layer);
   const auto [first, n] = of.rows;
   const int64_t rotary = p_.spec.rope.rotary_dim, angles = first * rotary / 2;
   const int64_t q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
-  const auto sequences = std::span(batch_->attention).subspan(of.sequences.first, of.sequences.count);
   project_qkv(a, w, of.rows, h);
   const float* sink_q = rotate_for_sinks(layer, of.rows);
   p_.ops.rope(q_ + first * q_width, n, a.heads, a.head_dim, rotary, cos_ + angles, sin_ + angles);

@@ -1,6 +1,8 @@
 #pragma once
 // The contents of the paged KV cache: the blocks that are used in computation, and, on a device with its own memory,
-// further blocks in host memory whose contents wait for their next use. The scheduler owns the assignment of blocks.
+// further blocks in host memory whose contents wait for their next use. Where the home of the cache is host memory,
+// all its blocks but the first few lie there, and the device has places for those that are in use (kv_shares.h,
+// kv_ring.h). The scheduler owns the assignment of blocks.
 // The cache knows how much of each block has been written, so that a plan that would read unwritten data is refused.
 
 #include <cstddef>
@@ -13,8 +15,24 @@
 #include "kernels/memory.h"
 #include "kernels/ops.h"
 #include "services/worker/engine/engine_options.h"
+#include "services/worker/engine/kv_shares.h"
 
 namespace moestro::engine {
+
+/// The memory that a cache whose home is host memory takes of the device: the resident blocks of each layer, then
+/// places that all layers use in turn. Each layer sees one array of its own blocks, from its first resident block to
+/// the end of the last place.
+struct KvArea {
+  struct Layer {
+    int64_t first = 0;   ///< byte of its block 0
+    int64_t places = 0;  ///< its block that is the first of the first place
+    int64_t place_blocks = 0;  ///< from a place's first block to the next place's
+  };
+  std::vector<Layer> layers;
+  int64_t bytes = 0;
+
+  static KvArea of(const model::ModelSpec& spec, const EngineOptions& options, const KvShares& shares);
+};
 
 class KvCache {
  public:
@@ -32,10 +50,25 @@ class KvCache {
   int64_t bytes() const { return buffers_.bytes(); }
   int64_t host_bytes() const { return host_buffers_.bytes(); }
   int64_t block_bytes(size_t layer) const { return block_bytes_[layer]; }
-  /// The place of a block of a layer, in the device's memory or in the host's.
+  /// Where a block of a layer lies, in the device's memory or in the host's: between steps, where its home is the
+  /// host's.
   std::byte* block(size_t layer, uint32_t id) const {
-    return id < blocks_ ? static_cast<std::byte*>(layers_[layer].data) + id * block_bytes_[layer]
-                        : host_layers_[layer] + (id - blocks_) * block_bytes_[layer];
+    return id < on_device_ ? on_device(layer, id) : host_layers_[layer] + (id - on_device_) * block_bytes_[layer];
+  }
+  /// Blocks whose home is the device's memory; their ids come first.
+  int64_t resident_blocks() const { return on_device_; }
+
+  // Where the home is host memory: places on the device.
+
+  bool has_places() const { return place_blocks_ > 0; }
+  int64_t place_blocks() const { return place_blocks_; }
+  /// A block of a place, as layer() counts.
+  uint32_t place_block(size_t layer, int32_t place, int64_t index) const {
+    const KvArea::Layer& l = area_.layers[layer];
+    return static_cast<uint32_t>(l.places + place * l.place_blocks + index);
+  }
+  std::byte* on_device(size_t layer, uint32_t id) const {
+    return static_cast<std::byte*>(layers_[layer].data) + id * block_bytes_[layer];
   }
   /// Bytes of one position in one layer, including scales.
   double token_bytes(size_t layer) const { return static_cast<double>(block_bytes_[layer]) / kernels::kKvBlockTokens; }
@@ -53,8 +86,14 @@ class KvCache {
 
  private:
   explicit KvCache(kernels::Memory& memory) : buffers_(memory), host_buffers_(memory.host_side()) {}
+  Status make_layers(const model::ModelSpec& spec, const EngineOptions& options);
+  Status make_area(const model::ModelSpec& spec, const EngineOptions& options);
+
   kernels::Buffers buffers_, host_buffers_;
   int64_t blocks_ = 0, host_blocks_ = 0;
+  int64_t on_device_ = 0;     ///< blocks that block() finds on the device
+  int64_t place_blocks_ = 0;
+  KvArea area_;
   std::vector<kernels::KvView> layers_;
   std::vector<std::byte*> host_layers_;
   std::vector<kernels::AttentionShape> shapes_;  ///< of no heads for layers of another kind

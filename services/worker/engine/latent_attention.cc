@@ -44,14 +44,14 @@ class LatentAttention final : public SequenceMixer {
     send(p_.memory, sin_, batch.sin);
   }
 
-  void compute(size_t layer, const MicroBatch& of, const float* h, float* out) override {
+  void compute(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
+               const float* h, float* out) override {
     const LatentSpec& a = *p_.spec.layers[layer].latent;
     const LayerWeights& w = p_.weights.layer(layer);
     const kernels::LatentShape& shape = p_.cache.latent_shape(layer);
     const auto [first, n] = of.rows;
     const auto eps = static_cast<float>(a.norm_eps);
     const float* const x = h + first * p_.spec.hidden;
-    const auto sequences = std::span(batch_->attention).subspan(of.sequences.first, of.sequences.count);
     float* const q = q_ + first * shape.heads * shape.query_dim();
     if (a.q_rank > 0) {
       float* const q_a = q_a_ + first * a.q_rank;

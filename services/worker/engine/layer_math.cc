@@ -64,11 +64,12 @@ void LayerMath::norm_after_attention(size_t layer, const float* x) {
   norm(x, p_.weights.layer(layer).post_norm, all_rows());
 }
 
-void LayerMath::attention(size_t layer, const MicroBatch& of, float* x) {
+void LayerMath::attention(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
+                          float* x) {
   const LayerWeights& w = p_.weights.layer(layer);
   const int64_t at = of.rows.first * hidden_;
   norm(x, w.input_norm, of.rows);
-  mixers_.of_layer(layer).compute(layer, of, h_, out_);
+  mixers_.of_layer(layer).compute(layer, of, sequences, h_, out_);
   p_.ops.add_scaled(out_ + at, nullptr, of.rows.count, hidden_, x + at);
   norm(x, w.post_norm, of.rows);
 }

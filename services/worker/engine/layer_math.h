@@ -22,7 +22,9 @@ class LayerMath {
   void embed(float* x);
   /// x += attention(norm(x)) for the rows of a micro-batch. Their rows of h() are then the input of the layer's experts
   /// or MLP.
-  void attention(size_t layer, const MicroBatch& of, float* x);
+  void attention(size_t layer, const MicroBatch& of, float* x) { attention(layer, of, sequences_of(of), x); }
+  /// The same with other block tables: `sequences` are those of the micro-batch, in their order.
+  void attention(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences, float* x);
   /// Computes h() again from the stream after attention().
   void norm_after_attention(size_t layer, const float* x);
   const float* h() const { return h_; }
@@ -34,6 +36,9 @@ class LayerMath {
   void add_shared_expert(size_t layer, float* x);
 
  private:
+  std::span<const kernels::AttentionSequence> sequences_of(const MicroBatch& of) const {
+    return std::span(batch_->attention).subspan(of.sequences.first, of.sequences.count);
+  }
   void run_mlp(const MlpWeights& w, float* out);
   void norm(const float* x, const float* weight, TokenRange rows);
   TokenRange all_rows() const { return {0, static_cast<uint32_t>(rows_)}; }

@@ -11,6 +11,7 @@
 #include "services/worker/engine/engine_options.h"
 #include "services/worker/engine/expert_dispatch.h"
 #include "services/worker/engine/expert_watch.h"
+#include "services/worker/engine/kv_link.h"
 #include "services/worker/engine/layer_math.h"
 #include "services/worker/engine/step_plan.h"
 
@@ -58,6 +59,7 @@ struct PassParts {
   ExpertDispatch& experts;
   lanes::ModelShape shape;
   const Clock& clock;
+  KvLink* kv_link = nullptr;  ///< not null: the home of the KV cache is host memory, and the pass moves it
 };
 
 /// What an engine computes with. Everything outlives the engine.
@@ -65,7 +67,10 @@ struct Backend {
   kernels::Ops& ops;
   kernels::Memory& memory;  ///< of `ops`
   std::function<Result<std::unique_ptr<Pass>>(const PassParts&)> make_pass;
+  /// Null: the KV cache lies in `memory`, whatever home the options say.
+  KvLink* kv_link = nullptr;
 };
-Backend cpu_backend(kernels::Ops& ops);
+/// `kv_link`: of an emulated device whose KV has its home in host memory.
+Backend cpu_backend(kernels::Ops& ops, KvLink* kv_link = nullptr);
 
 }  // namespace moestro::engine

@@ -66,6 +66,7 @@ class RoutedLayer {
   bool is_routed() const { return routed_ == micro_batches_; }
   /// No expert is leased or under way.
   bool is_idle() const { return leased_ == 0 && reading_ == 0; }
+  bool is_reading() const { return reading_ > 0; }
 
   const RoutedRows& rows(int32_t micro_batch) const;
   std::span<const float> uses() const { return use_; }

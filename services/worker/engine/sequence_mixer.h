@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "common/model/model_spec.h"
@@ -35,8 +36,10 @@ class SequenceMixer {
   /// Begins a step; `batch` must live until it has ended.
   virtual void begin(const StepBatch& batch) = 0;
   /// For the rows of a micro-batch, prompts and decodes alike: writes their state, and out = mixed(h), projected back
-  /// to the hidden width. h and out are of the step's first row, in the backend's memory.
-  virtual void compute(size_t layer, const MicroBatch& of, const float* h, float* out) = 0;
+  /// to the hidden width. h and out are of the step's first row, in the backend's memory. `sequences`: of the
+  /// micro-batch, with the block tables to use.
+  virtual void compute(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
+                       const float* h, float* out) = 0;
 };
 
 /// Grouped-query attention (model::AttentionSpec). Buffers are for steps of at most `step_tokens_max` rows.

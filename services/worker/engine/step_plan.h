@@ -80,6 +80,7 @@ struct DeviceWork {
   uint64_t host_experts = 0;  ///< experts that the CPU computed instead of waiting for the link
   uint64_t host_rows = 0;     ///< (token, expert) choices of theirs
   uint64_t rewinds = 0;       ///< layers that were queued before their routes were known, and had to be queued again
+  uint64_t kv_in_bytes = 0, kv_out_bytes = 0;  ///< of the KV cache, from host memory and back to it
 };
 
 struct StepOutcome {

@@ -1,0 +1,51 @@
+#include "services/worker/choose_schedule.h"
+
+#include <algorithm>
+#include <string>
+
+namespace moestro::worker {
+
+using engine::KvHome;
+using engine::ScheduleKind;
+using Device = config::DeviceSpec::Kind;
+
+Result<ScheduleKind> choose_schedule(const config::BoxConfig::Workers& w, Device on) {
+  const bool kv_moves = w.kv_home == "host" && on == Device::kEmulated;
+  if (w.schedule == "auto") return kv_moves ? ScheduleKind::kExpertPipeline : ScheduleKind::kLayerwise;
+  if (w.schedule == "cgo")
+    return unsupported("--schedule cgo: no worker runs it yet, `scripts/bench_schedules` forecasts it; take "
+                       "expert-pipeline or layerwise");
+  if (w.schedule == "layerwise") {
+    if (kv_moves)
+      return invalid_argument("--schedule layerwise with --kv-home host: it does not move KV; take expert-pipeline");
+    return ScheduleKind::kLayerwise;
+  }
+  if (on == Device::kCuda)
+    return unsupported("--schedule expert-pipeline on a GPU: only CPU and emulated devices run it so far; take "
+                       "layerwise");
+  return ScheduleKind::kExpertPipeline;
+}
+
+Status take_schedule(const config::BoxConfig& box, Device on, engine::EngineOptions& o) {
+  const config::BoxConfig::Workers& w = box.workers;
+  MOESTRO_ASSIGN_OR_RETURN(o.schedule, choose_schedule(w, on));
+  const bool pipeline = o.schedule == ScheduleKind::kExpertPipeline;
+  if (w.kv_home == "host" && on == Device::kCuda)
+    return unsupported("--kv-home host on a GPU: only emulated devices move the KV of running sequences so far; "
+                       "--kv-host-tokens keeps evicted blocks in host memory");
+  if (w.kv_home != "host" && (w.kv_resident_tokens > 0 || w.kv_ring_tokens))
+    return invalid_argument("--kv-resident-tokens and --kv-ring-tokens say what a device has of a KV cache whose home "
+                            "is host memory; they need --kv-home host");
+  if (!pipeline && (w.micro_batches || w.micro_batch_rows))
+    return invalid_argument("--micro-batches and --micro-batch-rows need --schedule expert-pipeline; the layerwise "
+                            "schedule computes all rows of a step together");
+  o.kv_home = w.kv_home == "host" ? KvHome::kHost : KvHome::kDevice;
+  o.kv_resident_tokens = w.kv_resident_tokens;
+  o.kv_ring_tokens = w.kv_ring_tokens.value_or(0);
+  o.cut = {.count = w.micro_batches.value_or(0), .rows = w.micro_batch_rows.value_or(0)};
+  if (box.orchestrator.step_tokens) o.step_tokens_max = *box.orchestrator.step_tokens;
+  if (pipeline) o.step_sequences_max = std::max(o.step_sequences_max, o.step_tokens_max);
+  return Status::ok();
+}
+
+}  // namespace moestro::worker

@@ -1,0 +1,47 @@
+#pragma once
+// Carries KV between host memory and a device's own, on the link that also carries experts.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/lanes/task_graph.h"
+
+namespace moestro::engine {
+
+struct KvMove {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  int64_t bytes = 0;
+};
+
+/// A stretch of time in which the link carried KV.
+struct KvCarried {
+  lanes::Lane lane = lanes::Lane::kHostToDevice;
+  int32_t layer = -1, micro_batch = -1;
+  int64_t bytes = 0;
+  Nanos begin{0}, end{0};
+};
+
+/// All calls come from the thread that runs the steps.
+class KvLink {
+ public:
+  virtual ~KvLink() = default;
+  /// Begins the moves of a task, in order, on its lane. `moves` and the memory that they name stay as they are until it
+  /// has ended. `moe_layer`: the first MoE layer that is not before the task's layer; experts that earlier ones wait
+  /// for overtake the task. Tasks of a lane end in the order in which they began.
+  virtual void begin(lanes::TaskId id, const lanes::Task& task, int32_t moe_layer, std::span<const KvMove> moves) = 0;
+  /// Appends the tasks that have ended since the last call.
+  virtual void take_ended(std::vector<lanes::TaskId>& ended) = 0;
+  /// Waits until there is something for take_ended(), for no longer than `timeout`.
+  virtual void wait(std::chrono::milliseconds timeout) = 0;
+  /// Drops what has not been carried. On return the link touches no memory of any move.
+  virtual void abandon() = 0;
+  /// What the link has carried since the last call.
+  virtual void take_carried(std::vector<KvCarried>& out) = 0;
+};
+
+}  // namespace moestro::engine

@@ -1,0 +1,248 @@
+// A KV cache whose home is host memory never changes what the model says: bitwise the log-probabilities of the engine
+// that has all of it where it computes. Every place that was saved, and every block that was never written, is NaN.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <random>
+
+#include "tests/device/device_bench.h"
+
+namespace moestro::device::testing {
+namespace {
+
+using engine::KvHome;
+using engine::ScheduleKind;
+using engine::testing::Bench;
+using engine::testing::BenchOptions;
+using engine::testing::Fixture;
+
+constexpr int64_t kContext = 96;
+
+BenchOptions at_home(DType kv_dtype) {
+  BenchOptions options;
+  options.engine.kv_dtype = kv_dtype;
+  options.engine.context_max = kContext;
+  return options;
+}
+
+/// Room for the KV of three of the longest sequences, so that most steps are cut where the places are full.
+DeviceBenchOptions moved(DType kv_dtype, int64_t resident_tokens = 0, int64_t micro_batches = 0) {
+  DeviceBenchOptions options{.slots = 5, .engine = at_home(kv_dtype)};
+  options.engine.engine.schedule = ScheduleKind::kExpertPipeline;
+  options.engine.engine.kv_home = KvHome::kHost;
+  options.engine.engine.kv_resident_tokens = resident_tokens;
+  options.engine.engine.kv_ring_tokens = 3 * kContext;
+  options.engine.engine.cut.count = micro_batches;
+  return options;
+}
+
+struct Said {
+  std::vector<uint32_t> scores;
+  std::vector<TokenId> sampled;
+  friend bool operator==(const Said&, const Said&) = default;
+};
+
+/// Prompts in chunks and single tokens of some sequences, some of which end while others begin.
+Said play(Bench& bench, uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto vocab = static_cast<uint32_t>(bench.engine().spec().vocab);
+  std::vector<uint64_t> ids{1, 2, 3, 4, 5, 6, 7};
+  std::map<uint64_t, int64_t> lengths;
+  uint64_t next = 8;
+  Said said;
+  for (int step = 0; step < 14; ++step) {
+    for (uint64_t& id : ids) {
+      if (random() % 4 == 0) continue;
+      std::vector<TokenId> tokens(random() % 3 == 0 ? 1 + random() % 20 : 1);
+      if (lengths[id] + std::ssize(tokens) > kContext || random() % 9 == 0) {
+        if (lengths[id] > 0) bench.release(id);
+        id = next++;
+      }
+      lengths[id] += std::ssize(tokens);
+      for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
+      engine::PlanSequence& s = bench.add(id, tokens);
+      s.sample = true;
+      for (size_t i = 0; i < tokens.size(); ++i) s.score_targets.push_back(static_cast<TokenId>(random() % vocab));
+    }
+    if (bench.plan().sequences.empty()) continue;
+    const auto outcome = bench.run();
+    EXPECT_TRUE(outcome.is_ok()) << outcome.status().message();
+    if (!outcome.is_ok()) return said;
+    for (const engine::SequenceOutcome& s : outcome->sequences) {
+      EXPECT_TRUE(s.status.is_ok()) << s.status.message();
+      for (const TokenScore& score : s.scores) said.scores.push_back(std::bit_cast<uint32_t>(score.logprob));
+      for (const engine::SampledToken& token : s.sampled) said.sampled.push_back(token.id);
+    }
+  }
+  return said;
+}
+
+TEST(KvHome, SaysBitwiseTheSameForEveryFormatAndShare) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
+    Bench resident(engine::testing::any_fixture(), at_home(dtype));
+    const Said expected = play(resident, 5);
+    EXPECT_GT(expected.scores.size(), 100u);
+    for (const int64_t tokens : {0, 64, 800, 4096})
+      for (const int64_t micro_batches : {0, 1, 3}) {
+        DeviceBench device(engine::testing::any_fixture(), moved(dtype, tokens, micro_batches));
+        EXPECT_TRUE(play(device.bench(), 5) == expected)
+            << dtype_name(dtype) << ", " << tokens << " tokens stay, " << micro_batches << " micro-batches";
+      }
+  }
+}
+
+TEST(KvHome, OfEveryModelWithSlowAndFastLinks) {
+  for (const Fixture& fixture : engine::testing::fixtures()) {
+    SCOPED_TRACE(fixture.name);
+    Bench resident(fixture, at_home(DType::kF32));
+    const Said expected = play(resident, 7);
+    for (const uint64_t rate : {uint64_t{64} << 20, uint64_t{8} << 30}) {
+      DeviceBenchOptions options = moved(DType::kF32, 0, 4);
+      options.link_bytes_per_s = rate;
+      options.predictor = "next-layer-all";
+      DeviceBench device(fixture, options);
+      EXPECT_TRUE(play(device.bench(), 7) == expected) << rate;
+    }
+  }
+}
+
+TEST(KvHome, WithAWindowAndSinks) {
+  BenchOptions plain = at_home(DType::kF32);
+  plain.engine.visible = {.sinks = 3, .window = 20};
+  DeviceBenchOptions options = moved(DType::kF32, 32, 2);
+  options.engine.engine.visible = plain.engine.visible;
+  options.engine.engine.kv_ring_tokens = 0;
+  Bench resident(engine::testing::any_fixture(), std::move(plain));
+  DeviceBench device(engine::testing::any_fixture(), options);
+  EXPECT_TRUE(play(device.bench(), 9) == play(resident, 9));
+}
+
+TEST(KvHome, SequencesThatShareAPrefixShareItsBlocks) {
+  const auto tails = [](Bench& bench) {
+    std::vector<TokenId> prefix;
+    for (TokenId t = 0; t < 32; ++t)
+      prefix.push_back((t * 37 + 5) % static_cast<TokenId>(bench.engine().spec().vocab));
+    bench.add(1, prefix);
+    EXPECT_TRUE(bench.run().is_ok());
+    for (const uint64_t id : {2, 3, 4})
+      bench.add_behind(1, 2, id, {3, static_cast<TokenId>(id), 4}).score_targets = {1, 4, 1};
+    bench.add(1, {9}).score_targets = {7};
+    const auto outcome = bench.run();
+    EXPECT_TRUE(outcome.is_ok());
+    std::vector<uint32_t> scores;
+    for (const auto& s : outcome->sequences)
+      for (const auto& score : s.scores) scores.push_back(std::bit_cast<uint32_t>(score.logprob));
+    return std::pair(scores, outcome->device);
+  };
+  Bench resident(engine::testing::any_fixture(), at_home(DType::kF32));
+  DeviceBenchOptions options = moved(DType::kF32, 0, 1);
+  options.engine.engine.kv_ring_tokens = 0;  // one micro-batch
+  DeviceBench device(engine::testing::any_fixture(), options);
+  const auto [scores, work] = tails(device.bench());
+  EXPECT_EQ(scores, tails(resident).first);
+  // The prefix once, for all four; back go the last block of each.
+  int64_t block_bytes = 0;
+  for (const auto& layer : device.bench().engine().spec().layers)
+    block_bytes += kernels::kv_block_bytes({.heads = layer.attention.heads, .kv_heads = layer.attention.kv_heads,
+                                            .head_dim = layer.attention.head_dim}, DType::kF32);
+  EXPECT_EQ(work.kv_in_bytes, static_cast<uint64_t>(2 * block_bytes));
+  EXPECT_EQ(work.kv_out_bytes, static_cast<uint64_t>(4 * block_bytes));
+}
+
+/// A link's time is what its bytes take, whoever's they are: the timeline's transfers of one direction do not overlap,
+/// and have all bytes.
+TEST(KvHome, SharesTheLinkWithTheExpertsAndIsDrawn) {
+  DeviceBenchOptions options = moved(DType::kF32, 0, 3);
+  options.link_bytes_per_s = uint64_t{32} << 20;
+  DeviceBench device(engine::testing::any_fixture(), options);
+  lanes::RecordedTimeline timeline;
+  device.bench().engine().set_timeline(&timeline);
+  std::vector<int32_t> layers;
+  for (size_t l = 0; l < device.bench().engine().spec().layers.size(); ++l)
+    if (device.bench().engine().spec().layers[l].moe_index) layers.push_back(static_cast<int32_t>(l));
+  device.foresight().set_timeline(&timeline, layers);
+  for (uint64_t id = 1; id <= 6; ++id) device.bench().add(id, std::vector<TokenId>(40, 3));
+  ASSERT_TRUE(device.bench().run().is_ok());
+  for (uint64_t id = 1; id <= 6; ++id) device.bench().add(id, {4}).sample = true;
+  const auto outcome = device.bench().run();
+  ASSERT_TRUE(outcome.is_ok());
+  device.bench().engine().set_timeline(nullptr);
+  EXPECT_GT(outcome->device.kv_in_bytes, 0u);
+  uint64_t in = 0, out = 0;
+  std::vector<lanes::Transfer> carried;
+  for (const lanes::Transfer& t : timeline.transfers()) {
+    if (t.expert < 0) (t.lane == lanes::Lane::kHostToDevice ? in : out) += t.bytes;
+    if (t.lane == lanes::Lane::kHostToDevice) carried.push_back(t);
+  }
+  EXPECT_EQ(in, outcome->device.kv_in_bytes) << "the first step has nothing to load";
+  EXPECT_GT(out, outcome->device.kv_out_bytes) << "of both steps";
+  std::ranges::sort(carried, {}, &lanes::Transfer::begin);
+  int of_experts = 0;
+  for (size_t i = 1; i < carried.size(); ++i) {
+    of_experts += carried[i].expert >= 0;
+    if (carried[i - 1].expert < 0 && carried[i].expert < 0) EXPECT_LE(carried[i - 1].end, carried[i].begin);
+  }
+  EXPECT_GT(of_experts, 0);
+  Nanos kv{0};
+  for (const lanes::Transfer& t : carried)
+    if (t.expert < 0) kv += t.end - t.begin;
+  EXPECT_NEAR(static_cast<double>(kv.count()), static_cast<double>(in) * 1e9 / static_cast<double>(uint64_t{32} << 20),
+              1000.0 * static_cast<double>(carried.size()));
+}
+
+TEST(KvHome, AStepThatFailsAmidItsMovesLeavesNothingBehind) {
+  Bench resident(engine::testing::any_fixture(), at_home(DType::kF32));
+  const Said expected = play(resident, 3);
+  int failed = 0;
+  for (uint32_t seed = 1; seed <= 25; ++seed) {
+    DeviceBenchOptions options = moved(DType::kF32, 0, 3);
+    options.late_host = true;
+    options.late.seed = seed;
+    DeviceBench device(engine::testing::any_fixture(), options);
+    for (int step = 0; step < 3; ++step) {
+      for (TokenId id = 1000; id < 1005; ++id)
+        device.bench().add(static_cast<uint64_t>(id + 10 * step), std::vector<TokenId>(30, id % 7));
+      device.late_host()->lose_after(static_cast<int>(seed) * 2 + step);
+      failed += !device.bench().run().is_ok();
+    }
+    device.late_host()->lose_after(INT32_MAX);
+    EXPECT_TRUE(play(device.bench(), 3) == expected) << seed;
+  }
+  EXPECT_GT(failed, 10);
+}
+
+TEST(KvHome, IsRefusedWhereItDoesNotFit) {
+  const auto refused = [](DeviceBenchOptions options, KvHome home) {
+    const auto source = store::ResidentSource::open(
+        engine::testing::packed(engine::testing::any_fixture(), DType::kF32, DType::kF32));
+    EXPECT_TRUE(source.is_ok());
+    options.engine.engine.kv_home = home;
+    const auto ops = kernels::make_cpu_ops({.threads = 1});
+    const SteadyClock clock;
+    struct NoLink final : engine::KvLink {
+      void begin(lanes::TaskId, const lanes::Task&, int32_t, std::span<const engine::KvMove>) override {}
+      void take_ended(std::vector<lanes::TaskId>&) override {}
+      void wait(std::chrono::milliseconds) override {}
+      void abandon() override {}
+      void take_carried(std::vector<engine::KvCarried>&) override {}
+    } link;
+    const auto made =
+        engine::Engine::create(options.engine.engine, **source, engine::cpu_backend(*ops, &link), clock);
+    EXPECT_FALSE(made.is_ok());
+    return made.is_ok() ? std::string() : made.status().message();
+  };
+  DeviceBenchOptions layerwise = moved(DType::kF32);
+  layerwise.engine.engine.schedule = ScheduleKind::kLayerwise;
+  EXPECT_NE(refused(layerwise, KvHome::kHost).find("--schedule expert-pipeline"), std::string::npos);
+  DeviceBenchOptions small = moved(DType::kF32);
+  small.engine.engine.kv_ring_tokens = 2 * kContext;
+  EXPECT_NE(refused(small, KvHome::kHost).find("take at least " + std::to_string(3 * kContext)), std::string::npos);
+  DeviceBenchOptions evicted = moved(DType::kF32);
+  evicted.engine.engine.kv_host_tokens = 64;
+  EXPECT_NE(refused(evicted, KvHome::kHost).find("--kv-host-tokens with --kv-home host"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moestro::device::testing

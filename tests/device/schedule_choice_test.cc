@@ -1,0 +1,79 @@
+// What --schedule, --micro-batches and --kv-home come to, on each kind of device.
+
+#include <gtest/gtest.h>
+
+#include "services/worker/choose_schedule.h"
+
+namespace moestro::worker {
+namespace {
+
+using Device = config::DeviceSpec::Kind;
+using engine::KvHome;
+using engine::ScheduleKind;
+
+struct Taken {
+  engine::EngineOptions options;
+  Status status;
+};
+Taken take(const config::BoxConfig& box, Device on) {
+  Taken taken;
+  taken.status = take_schedule(box, on, taken.options);
+  return taken;
+}
+Taken take(const std::string& schedule, const std::string& home, Device on) {
+  config::BoxConfig box;
+  box.workers.schedule = schedule;
+  box.workers.kv_home = home;
+  return take(box, on);
+}
+
+TEST(ScheduleChoice, AutoIsLayerwiseUnlessKvHasToMove) {
+  for (const Device on : {Device::kCpu, Device::kEmulated, Device::kCuda})
+    EXPECT_EQ(take("auto", "device", on).options.schedule, ScheduleKind::kLayerwise);
+  const Taken moved = take("auto", "host", Device::kEmulated);
+  EXPECT_EQ(moved.options.schedule, ScheduleKind::kExpertPipeline);
+  EXPECT_EQ(moved.options.kv_home, KvHome::kHost);
+  EXPECT_EQ(take("auto", "host", Device::kCpu).options.schedule, ScheduleKind::kLayerwise) << "nothing moves there";
+}
+
+TEST(ScheduleChoice, WhatIsAskedForIsTaken) {
+  config::BoxConfig box;
+  box.workers.schedule = "expert-pipeline";
+  box.workers.micro_batches = 6;
+  box.workers.micro_batch_rows = 32;
+  box.workers.kv_home = "host";
+  box.workers.kv_resident_tokens = 160;
+  box.workers.kv_ring_tokens = 4096;
+  box.orchestrator.step_tokens = 1024;
+  const auto [o, status] = take(box, Device::kEmulated);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  EXPECT_EQ(o.schedule, ScheduleKind::kExpertPipeline);
+  EXPECT_EQ(o.cut.count, 6);
+  EXPECT_EQ(o.cut.rows, 32);
+  EXPECT_EQ(o.kv_resident_tokens, 160);
+  EXPECT_EQ(o.kv_ring_tokens, 4096);
+  EXPECT_EQ(o.step_tokens_max, 1024);
+  EXPECT_EQ(o.step_sequences_max, 1024) << "as many sequences as tokens decode in a step";
+  EXPECT_EQ(take("layerwise", "device", Device::kCpu).options.step_sequences_max, 256);
+}
+
+TEST(ScheduleChoice, WhatDoesNotGoIsRefusedByName) {
+  const auto names = [](const Taken& taken, Code code, const std::string& words) {
+    EXPECT_EQ(taken.status.code(), code) << taken.status.message();
+    EXPECT_NE(taken.status.message().find(words), std::string::npos) << taken.status.message();
+  };
+  for (const Device on : {Device::kCpu, Device::kEmulated, Device::kCuda})
+    names(take("cgo", "device", on), Code::kUnsupported, "--schedule cgo");
+  names(take("expert-pipeline", "device", Device::kCuda), Code::kUnsupported, "--schedule expert-pipeline on a GPU");
+  names(take("auto", "host", Device::kCuda), Code::kUnsupported, "--kv-home host on a GPU");
+  names(take("layerwise", "host", Device::kEmulated), Code::kInvalidArgument, "--schedule layerwise with --kv-home");
+  config::BoxConfig box;
+  box.workers.micro_batches = 2;
+  names(take(box, Device::kCpu), Code::kInvalidArgument, "--micro-batches and --micro-batch-rows need");
+  config::BoxConfig ring;
+  ring.workers.kv_ring_tokens = 4096;
+  names(take(ring, Device::kEmulated), Code::kInvalidArgument, "they need --kv-home host");
+}
+
+}  // namespace
+}  // namespace moestro::worker

@@ -1,0 +1,64 @@
+"""The expert pipeline, with the KV cache of running sequences in host memory: the tokens of the layerwise schedule,
+also after preemption and from shared prefixes; what the timeline shows of it; what is refused."""
+
+import json
+import pathlib
+
+from cluster import Cluster, DemoTest, expert_and_dense_bytes, main, moestro
+
+PROMPTS = ["Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with",
+           "Once upon a time there was a king who", "Once upon a time there was a queen who", "A", "In the beginning"]
+
+
+class Schedules(DemoTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.expert, _ = expert_and_dense_bytes(cls.pack)
+        with Cluster(cls.pack, "--deterministic") as cluster:
+            cls.layerwise = cls.run_streams(cls(), cluster, PROMPTS, 40)
+
+    def device(self, experts):
+        return f"emulated:vram={experts * self.expert + (8 << 20)},link=200MB/s"
+
+    def test_tokens_are_those_of_the_layerwise_schedule(self):
+        pipeline = ("--deterministic", "--schedule", "expert-pipeline")
+        host = ("--kv-home", "host", "--context", "256", "--kv-ring-tokens", "768", "--device", self.device(20))
+        for options in (pipeline, (*pipeline, "--micro-batches", "3"), (*pipeline, "--micro-batch-rows", "1"),
+                        (*pipeline, *host), (*pipeline, *host, "--kv-resident-tokens", "512", "--micro-batches", "2"),
+                        (*pipeline, *host, "--kv-tokens", "320"), ("--deterministic", *host)):
+            with Cluster(self.pack, *options) as cluster:
+                self.assertEqual(self.run_streams(cluster, PROMPTS, 40), self.layerwise, options)
+
+    def test_the_timeline_has_the_moves_of_kv(self):
+        path = f"{self.dir.name}/kv.json"
+        with Cluster(self.pack, "--kv-home", "host", "--context", "256", "--device", self.device(20), "--timeline",
+                     path) as cluster:
+            self.run_streams(cluster, PROMPTS, 24)
+        lines = pathlib.Path(path).read_text().splitlines()
+        events = [json.loads(line.rstrip(",")) for line in lines if line.startswith("{")]
+        for name in ("load kv", "save kv"):
+            moved = [e for e in events if e.get("name") == name]
+            self.assertGreater(len(moved), 50, name)
+            self.assertTrue(all(e["args"]["bytes"] > 0 and e["args"]["layer"] >= 0 for e in moved))
+        process = json.loads(moestro("timeline", "--json", path).stdout)["processes"][0]
+        self.assertIn("device to host", {lane["lane"] for lane in process["lanes"]})
+
+    def test_what_does_not_go_is_refused_in_one_line(self):
+        for options, words in ((("--schedule", "cgo"), "--schedule cgo: no worker runs it yet"),
+                               (("--micro-batches", "2"), "need --schedule expert-pipeline"),
+                               (("--schedule", "expert-pipeline", "--micro-batch-rows", "0"), "micro-batch-rows"),
+                               (("--kv-home", "host", "--device", "emulated:vram=1MiB,link=1GB/s"),
+                                "has no room for experts beside"),
+                               (("--kv-home", "host", "--device", self.device(20), "--kv-ring-tokens", "64"),
+                                "take at least"),
+                               (("--kv-home", "host", "--device", self.device(20), "--kv-host-tokens", "64"),
+                                "--kv-host-tokens")):
+            with self.assertRaises(AssertionError) as refused:
+                with Cluster(self.pack, *options):
+                    pass
+            self.assertIn(words, str(refused.exception), options)
+
+
+if __name__ == "__main__":
+    main()
