@@ -352,6 +352,7 @@ void ControlPlane::Loop::publish_context() {
   int64_t most = 0;
   for (const auto& [id, peer] : peers_) most = std::max(most, peer.context_max);
   if (most > 0) context_max_.store(most);
+  if (const size_t places = scheduler_.places(); places > 0) worker_places_.store(places);
 }
 
 void ControlPlane::Loop::publish() {
