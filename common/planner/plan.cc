@@ -7,6 +7,7 @@ namespace moestro::planner {
 namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr int64_t kLargerSteps = 4;
 
 /// Nobody has to use what there is more of, so it is never a loss.
 void add_what_if(Plan& plan, const PlanInput& changed, std::string what) {
@@ -45,6 +46,12 @@ void add_what_ifs(Plan& plan, PlanInput in) {
     more = in;
     *more.rates.drive_bytes_per_s *= 2;
     add_what_if(plan, more, "a drive twice as fast");
+  }
+  if (in.workload.prompt * in.workload.sequences > in.workload.step_tokens) {
+    more = in;
+    more.workload.step_tokens *= kLargerSteps;
+    more.needs.workspace_bytes *= kLargerSteps;  // nearly all of it is for a step's rows
+    add_what_if(plan, more, "--step-tokens " + std::to_string(more.workload.step_tokens));
   }
 }
 

@@ -164,9 +164,12 @@ TEST_F(PlanCommand, SearchesSchedulesAndSaysWhichWorkersRun) {
   }
   const Ran text = plan_text_of(many);
   EXPECT_THAT(text.out, HasSubstr("a forecast only: workers do not run it on this device yet"));
-  EXPECT_THAT(text.out, HasSubstr("by layerwise"));
-  EXPECT_THAT(text.out, HasSubstr("what has to arrive in a layer"));
-  auto pinned = many;
+  EXPECT_THAT(text.out, HasSubstr("below: layerwise"));
+  EXPECT_EQ(plan["what_ifs"].back()["what"], "--step-tokens 2048");
+  EXPECT_GT(plan["what_ifs"].back()["prompt_tokens_per_s"], 2 * plan["prompt"]["tokens_per_s"].get<double>());
+  auto pinned = many, pipeline = many;
+  pipeline.insert(pipeline.end(), {"--schedule", "expert-pipeline"});
+  EXPECT_THAT(plan_text_of(pipeline).out, HasSubstr("what has to arrive in a layer"));
   pinned.insert(pinned.end(), {"--schedule", "cgo"});
   const json cgo = planned(pinned);
   EXPECT_EQ(cgo["schedule"], "cgo");

@@ -139,9 +139,13 @@ Json tiers_json(const planner::Placement& placement) {
   return tiers;
 }
 
-Json arrangement_json(const planner::Arrangement& a) {
-  return {{"micro_batches", a.micro_batches}, {"rows", a.rows},   {"sequences", a.sequences()},
-          {"dense_share", a.dense_share},     {"kv_share", a.kv_share}, {"slots", a.slots},
+Json arrangement_json(const PlanReport& r, const planner::Arrangement& a) {
+  return {{"micro_batches", a.micro_batches},
+          {"rows", a.rows},
+          {"sequences", std::min(a.sequences(), r.options.sequences)},
+          {"dense_share", a.dense_share},
+          {"kv_share", a.kv_share},
+          {"slots", a.slots},
           {"ahead", a.ahead}};
 }
 
@@ -150,7 +154,7 @@ Json option_json(const PlanReport& r, const ScheduleOption& option) {
   const planner::Placement& placement = option.placement;
   Json made = {{"schedule", planner::schedule_name(option.arrangement.schedule)},
                {"runs", option.runs},
-               {"arrangement", arrangement_json(option.arrangement)}};
+               {"arrangement", arrangement_json(r, option.arrangement)}};
   made["placement"] = {{"experts", placement.experts},
                        {"device_experts", placement.device_experts},
                        {"host_experts", placement.host_experts},

@@ -13,10 +13,10 @@ using planner::ScheduleOption;
 
 std::string name_of(ScheduleName schedule) { return std::string(planner::schedule_name(schedule)); }
 
-std::string at_once_text(const Arrangement& a) {
-  const auto rows = static_cast<long long>(a.rows);
-  return a.micro_batches == 1 ? printed("%lld", rows)
-                              : printed("%lld x %lld", static_cast<long long>(a.micro_batches), rows);
+std::string at_once_text(const PlanReport& r, const Arrangement& a) {
+  const auto sequences = static_cast<long long>(std::min(a.sequences(), r.options.sequences));
+  return a.micro_batches == 1 ? printed("%lld", sequences)
+                              : printed("%lld in %lld", sequences, static_cast<long long>(a.micro_batches));
 }
 
 /// What `up` would be told to use, and what it would not.
@@ -29,13 +29,13 @@ std::string arrangement_text(const PlanReport& r) {
   const Arrangement& a = r.plan.choice.arrangement;
   const auto percent = [](double share) { return printed("%.0f %%", 100 * share); };
   if (a.schedule == ScheduleName::kCgo)
-    return percent(a.dense_share) + " of all weights stay on the device; the KV cache is in host memory\n\n";
-  if (a.schedule != ScheduleName::kExpertPipeline) return "\n";
+    return percent(a.dense_share) + " of all weights stay on the device; the KV cache is in host memory";
+  if (a.schedule != ScheduleName::kExpertPipeline) return "";
   std::string text = counted(static_cast<uint64_t>(a.slots), "slot") + " for experts that come and go";
   if (r.memory.memories.device == planner::Memories::Device::kWhole)
     text += "; on the device: " + percent(a.dense_share) + " of the dense weights, " + percent(a.kv_share) +
             " of the KV cache";
-  return text + "\n\n";
+  return text;
 }
 
 }  // namespace
@@ -49,11 +49,11 @@ std::string seconds_text(double seconds) {
 std::string rate_text(double per_s) { return printed(per_s < 100 ? "%.3g" : "%.0f", per_s); }
 
 std::string schedules_text(const PlanReport& r) {
-  std::string text = printed("%-16s %9s %10s %10s %10s   in tokens/s\n", "schedule", "at once", "prompt", "decode",
-                             "all");
+  std::string text = printed("%-16s %11s %10s %10s %10s   tokens/s; time for all\n", "schedule", "at once",
+                             "prompt", "decode", "all");
   for (const ScheduleOption& option : r.plan.search.options) {
-    std::string line = printed("%-16s %9s %10s %10s %10s   ", name_of(option.arrangement.schedule).c_str(),
-                               at_once_text(option.arrangement).c_str(),
+    std::string line = printed("%-16s %11s %10s %10s %10s   ", name_of(option.arrangement.schedule).c_str(),
+                               at_once_text(r, option.arrangement).c_str(),
                                rate_text(option.prompt.tokens_per_s()).c_str(),
                                rate_text(option.decode.tokens_per_s()).c_str(), seconds_text(option.seconds()).c_str());
     line += mark(r, option);
@@ -61,19 +61,14 @@ std::string schedules_text(const PlanReport& r) {
   }
   for (const planner::LeftOut& left : r.plan.search.left_out)
     text += printed("%-16s is left out: ", name_of(left.schedule).c_str()) + left.why + "\n";
-  const int64_t at_once = std::min(r.plan.choice.arrangement.sequences(), r.options.sequences);
-  text += printed("%lld of ", static_cast<long long>(at_once)) +
-          counted(static_cast<uint64_t>(r.options.sequences), "sequence") + " at once by " +
-          name_of(r.plan.choice.arrangement.schedule);
   const std::string more = arrangement_text(r);
-  return text + (more == "\n" ? "\n\n" : ": " + more);
+  return text + "below: " + name_of(r.plan.choice.arrangement.schedule) + (more.empty() ? "" : "; ") + more + "\n";
 }
 
 std::string bubbles_text(const PlanReport& r) {
-  const auto pipeline = std::ranges::find_if(r.plan.search.options, [](const ScheduleOption& o) {
-    return o.arrangement.schedule == ScheduleName::kExpertPipeline;
-  });
-  if (pipeline == r.plan.search.options.end()) return "";
+  // Of no interest where something else is faster anyway.
+  const auto pipeline = r.plan.search.options.begin();
+  if (pipeline->arrangement.schedule != ScheduleName::kExpertPipeline) return "";
   const std::string of = printed("%lld", static_cast<long long>(pipeline->arrangement.micro_batches)) +
                          (pipeline->arrangement.micro_batches == 1 ? " micro-batch" : " micro-batches");
   std::string text = "\nexpert-pipeline, " + of +
