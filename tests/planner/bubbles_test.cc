@@ -43,7 +43,8 @@ TEST(Bubbles, CountWhatHasToArrive) {
   EXPECT_NEAR(all[1].bringing_s, all[0].bringing_s + 2 * kReadExpert / 10e9, 1e-6) << "two of a token's experts";
   EXPECT_NEAR(all[2].bringing_s - all[1].bringing_s, kReadExpert / 10e9, 1e-6);
   EXPECT_NEAR(all[2].computing_s - all[1].computing_s, 2 * kReadExpert / 100e9, 1e-6);
-  EXPECT_NEAR(all[3].computing_s - all[1].computing_s, 8 * kReadExpert / 100e9, 1e-5) << "each is read once by the device";
+  EXPECT_NEAR(all[3].computing_s - all[1].computing_s, 8 * kReadExpert / 100e9, 1e-5)
+      << "each is read once by the device";
   EXPECT_NEAR(all[3].bringing_s, all[0].bringing_s + 8 * kReadExpert / 10e9 + kReadAttention / 10e9, 1e-5);
   EXPECT_EQ(all[0].short_s(), 0);
   EXPECT_NEAR(all[3].short_s(), all[3].bringing_s - all[3].computing_s, 1e-12);

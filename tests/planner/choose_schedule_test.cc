@@ -222,7 +222,8 @@ TEST(ChooseSchedule, ClosedFormAndVirtualLanesAgreeWhereTheyMeanTheSame) {
 }
 
 TEST(ChooseSchedule, TakesLessThanASecondFor94LayersOf128Experts) {
-  const PlanInput in = input(kHardware[1], large_sizes(kSmallWeights), {.prompt = 512, .generate = 128, .sequences = 2000});
+  const PlanInput in =
+      input(kHardware[1], large_sizes(kSmallWeights), {.prompt = 512, .generate = 128, .sequences = 2000});
   const auto begin = std::chrono::steady_clock::now();
   const auto plan = make_plan(in);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
