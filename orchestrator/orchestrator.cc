@@ -32,6 +32,7 @@ namespace moestro::orchestrator {
 namespace {
 
 constexpr std::chrono::seconds kLastBytes{2};
+constexpr size_t kLinesLeast = 64;  ///< of batches, in flight
 
 Result<HttpOptions> http_options(const std::string& where) {
   const auto address = config::parse_listen_address(where);
@@ -94,11 +95,18 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-BatchLimits batch_limits(const OrchestratorOptions& options) {
+BatchLimits batch_limits(const OrchestratorOptions& options, const ControlPlane& control) {
   BatchLimits limits;
-  limits.lines_in_flight = options.batch_lines;
-  limits.sequences_in_flight =
-      std::max<uint64_t>(1, options.queue_max / 2);  // the other half of the queue is for those who wait
+  const size_t most = std::max<size_t>(1, options.queue_max / 2);  // the other half of the queue is for those who wait
+  limits.sequences_in_flight = most;
+  if (options.batch_lines) {
+    limits.lines_in_flight = [lines = *options.batch_lines] { return lines; };
+  } else {
+    limits.lines_in_flight = [&control, most] {
+      const size_t places = control.places();
+      return std::min(most, std::max(kLinesLeast, places + places / 4));
+    };
+  }
   return limits;
 }
 
@@ -171,7 +179,8 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   auto sampling = std::make_unique<Ticker>(std::chrono::seconds(1),
                                            [&service, &post] { post([&service] { service.sample(); }); });
   auto runner = std::make_unique<BatchRunner>(
-      std::move(kept.state), std::move(kept.files), options.model_name, batch_limits(options),
+      std::move(kept.state), std::move(kept.files), options.model_name,
+      batch_limits(options, *control),
       [&service](HttpRequest r, std::shared_ptr<Exchange> e) { service.handle(std::move(r), std::move(e)); }, post,
       unix_seconds, options.aliases);
   auto batches = std::make_unique<BatchApi>(*runner, options.model_name, post);

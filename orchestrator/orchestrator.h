@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,7 @@ struct OrchestratorOptions {
   std::string state = "default";      ///< where files, batches and responses are kept (state/open_state.h)
   uint64_t file_bytes_max = 512ull << 20;
   uint64_t response_bytes_max = 256ull << 20;  ///< of responses that are kept; 0: none is
-  size_t batch_lines = 64;            ///< lines of batches that run at once
+  std::optional<size_t> batch_lines;  ///< lines of batches in the queue or running; nullopt: by the workers' places
   std::chrono::milliseconds line_lease{
       15'000};  ///< an orchestrator that shares batches is considered dead after this long without a renewal
   int32_t history_capacity = 512;     ///< past requests whose activations are kept; 0: none

@@ -300,7 +300,8 @@ void add_batches(Schema& schema, BoxConfig::Orchestrator& c) {
               .theme = kBatches});
   schema.add({.key = "orchestrator.batch_lines", .flag = "--batch-lines", .field = &c.batch_lines,
               .min = 1, .max = 4096,
-              .help = "Lines of batches that run at once",
+              .help = "Lines of batches that are in the queue or run at once. auto: a quarter more than the workers "
+                      "can have in a step, so that each line that ends is replaced at once",
               .theme = kBatches});
   schema.add({.key = "orchestrator.line_lease", .flag = "--line-lease", .field = &c.line_lease,
               .min = 500, .max = 3'600'000,

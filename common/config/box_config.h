@@ -73,7 +73,7 @@ struct BoxConfig {
     std::string state = "default";
     std::optional<Bytes> file_max = Bytes{512ull << 20};
     std::optional<Bytes> responses_kept = Bytes{256ull << 20};
-    int64_t batch_lines = 64;
+    std::optional<int64_t> batch_lines;
     std::chrono::milliseconds line_lease{15'000};
     std::chrono::milliseconds worker_wait = std::chrono::seconds(60);
     std::string api_keys;  ///< empty: no keys are required

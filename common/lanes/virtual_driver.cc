@@ -50,7 +50,8 @@ Status VirtualDriver::take_ready(const Step& step) {
       if (!rate)
         return unsupported("the machine has no lane '" + std::string(lane_name(lane)) + "', which the task '" +
                            std::string(task_name(step.machine[id].kind)) + "' needs");
-      state(lane).waiting.push_back({id, rate->duration(step.machine[id].cost)});
+      const Task& task = step.machine[id];
+      state(lane).waiting.push_back({id, times_ != nullptr ? times_->duration(task) : rate->duration(task.cost)});
       std::ranges::push_heap(state(lane).waiting, std::greater<>(), &Work::task);
     }
     begin_next(step, lane);

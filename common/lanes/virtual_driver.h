@@ -40,9 +40,17 @@ class VirtualRouter {
   virtual std::span<const RoutedExpert> choose(int32_t layer, int32_t micro_batch) = 0;
 };
 
+/// Knows better than a lane's rates how long tasks take.
+class TaskTimes {
+ public:
+  virtual ~TaskTimes() = default;
+  virtual Nanos duration(const Task& task) const = 0;
+};
+
 class VirtualDriver {
  public:
-  explicit VirtualDriver(const LaneRates& rates) : rates_(rates) {}
+  /// `times`: null, or in place of what `rates` say. `rates` says which lanes there are in any case.
+  explicit VirtualDriver(const LaneRates& rates, const TaskTimes* times = nullptr) : rates_(rates), times_(times) {}
 
   /// Runs the step that `machine` (with kVirtualLanes) has begun. The clock goes on from the step before.
   /// Stalled is the time in which the lane kCompute has nothing to do. kUnsupported: a task needs a lane that the
@@ -72,6 +80,7 @@ class VirtualDriver {
   void end(const Step& step, Lane lane);
 
   const LaneRates rates_;
+  const TaskTimes* const times_;
   std::array<LaneState, kLaneCount> lanes_;
   ExecutionTotals totals_;
   Nanos now_{0};

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "common/planner/layer_times.h"
 #include "common/planner/model_sizes.h"
 #include "common/planner/rates.h"
 
@@ -23,22 +24,22 @@ struct Residency {
   std::optional<double> foreseen = {};
 };
 
-/// Rows of one step.
-struct Step {
-  double rows = 1;
-  double logit_rows = 1;
-  double context = 1;  ///< positions that a row sees, on average
-  bool prompt = false;
+enum class Lane : uint8_t {
+  kCompute,
+  kLink,     ///< host memory to device
+  kDrive,
+  kLinkOut,  ///< device to host memory
+  kHost,     ///< the host's processor, where it attends beside a device
 };
-
-enum class Lane : uint8_t { kCompute, kLink, kDrive };
-std::string_view lane_name(Lane lane);  ///< "compute", "link", "drive"
+inline constexpr Lane kLanes[] = {Lane::kCompute, Lane::kLink, Lane::kDrive, Lane::kLinkOut, Lane::kHost};
+std::string_view lane_name(Lane lane);  ///< "compute", "link", "drive", "link out", "host"
 
 struct StepForecast {
   double seconds = 0;
   double least_seconds = 0;  ///< if every missing expert were foreseen
   double most_seconds = 0;   ///< if none were
-  double compute_seconds = 0, link_seconds = 0, drive_seconds = 0;  ///< for which each lane is busy
+  /// For which each lane is busy.
+  double compute_seconds = 0, link_seconds = 0, drive_seconds = 0, link_out_seconds = 0, host_seconds = 0;
   double attention_seconds = 0, expert_seconds = 0, head_seconds = 0;  ///< parts of compute_seconds
   double reading_seconds = 0;  ///< the part of compute_seconds that reading weights and KV cache once takes
   double experts_used = 0;     ///< of a layer, by at least one row
@@ -51,6 +52,9 @@ struct StepForecast {
   /// Of the computing, most is reading weights and cache from memory.
   bool reads_bound() const { return reading_seconds >= compute_seconds / 2; }
 };
+
+/// Adds the head to a step that has its layers.
+void add_head(StepForecast& forecast, const ModelSizes& sizes, const Rates& rates, const Step& step);
 
 /// The drive's rate must be there if experts are missing in host memory, and the link's if the device has a memory.
 StepForecast forecast_step(const ModelSizes& sizes, const Rates& rates, const Residency& residency, const Step& step);

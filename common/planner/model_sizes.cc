@@ -54,6 +54,11 @@ double ModelSizes::kv_bytes_per_token() const {
   return bytes;
 }
 
+double ModelSizes::weight_bytes(double parameters) const {
+  return parameters * static_cast<double>(moestro::dense_bytes(precisions.dense, 1, hidden)) /
+         static_cast<double>(hidden);
+}
+
 uint64_t ModelSizes::kv_bytes(int64_t sequences, int64_t tokens) const {
   return static_cast<uint64_t>(sequences * ceil_div(tokens, kKvTokensPerBlock)) * kv_block_bytes;
 }

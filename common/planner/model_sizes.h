@@ -26,6 +26,7 @@ struct LayerSizes {
   double kv_bytes_per_token = 0;
   int64_t window = 0;               ///< positions that a query sees; 0: all
   bool sparse = false;              ///< it has experts
+  bool operator==(const LayerSizes&) const = default;
 };
 
 struct ModelSizes {
@@ -41,9 +42,20 @@ struct ModelSizes {
   int64_t all_experts() const { return experts * moe_layers; }
   uint64_t experts_bytes() const { return expert_bytes * static_cast<uint64_t>(all_experts()); }
   double kv_bytes_per_token() const;
+  /// Of that many parameters of dense matrices.
+  double weight_bytes(double parameters) const;
   /// Of whole blocks for each sequence of `tokens`.
   uint64_t kv_bytes(int64_t sequences, int64_t tokens) const;
 };
+
+/// Calls `use(layer, count)` for every run of equal layers.
+template <class Use>
+void each_run(const ModelSizes& sizes, const Use& use) {
+  for (size_t i = 0, same = 1; i < sizes.layers.size(); i += same) {
+    for (same = 1; i + same < sizes.layers.size() && sizes.layers[i + same] == sizes.layers[i];) ++same;
+    use(sizes.layers[i], static_cast<double>(same));
+  }
+}
 
 inline constexpr int64_t kKvTokensPerBlock = model::kKvBlockTokens;
 

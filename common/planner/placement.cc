@@ -53,7 +53,10 @@ int64_t fill(Tier& tier, uint64_t room, uint64_t each, int64_t all) {
 Result<Tier> device_tier(const Needs& n, const Memories& m, int64_t& held) {
   Tier tier{"device memory", m.device_bytes, {}};
   if (m.device == Device::kWhole)
-    tier.parts = {{"dense weights", n.dense_bytes}, {"KV cache", n.kv_bytes}, {"workspace", n.workspace_bytes}};
+    tier.parts = {{n.device_dense_bytes ? "dense weights, and room for what is streamed" : "dense weights",
+                   n.device_dense_bytes.value_or(n.dense_bytes)},
+                  {"KV cache", n.kv_bytes},
+                  {"workspace", n.workspace_bytes}};
   if (tier.used_bytes() + n.slot_bytes > m.device_bytes)
     return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes,
                      m.device == Device::kWhole ? kSmaller : "give the device more (vram=SIZE)");
@@ -66,6 +69,8 @@ Result<Tier> host_tier(const Needs& n, const Memories& m, Placement& placement) 
   if (m.device != Device::kWhole) {
     tier.parts.push_back({"KV cache", n.kv_bytes});
     tier.parts.push_back({"workspace", n.workspace_bytes});
+  } else if (n.host_kv_bytes > 0) {
+    tier.parts.push_back({"KV cache", n.host_kv_bytes});
   }
   if (m.device == Device::kExpertsOnly) tier.parts.push_back({"the emulated device", m.device_bytes});
   const uint64_t others = tier.used_bytes();

@@ -25,12 +25,15 @@ struct Memories {
 /// What a run takes in addition to experts.
 struct Needs {
   uint64_t dense_bytes = 0;
-  uint64_t kv_bytes = 0;
+  uint64_t kv_bytes = 0;         ///< on the device that computes
   uint64_t workspace_bytes = 0;  ///< of the largest step, on the device that computes
   uint64_t process_bytes = 0;    ///< of the host: code, heap, driver
   uint64_t expert_bytes = 0;     ///< of one, in host memory and on the drive
   uint64_t slot_bytes = 0;       ///< of one, on the device
   int64_t experts = 0;           ///< of all layers
+  uint64_t host_kv_bytes = 0;    ///< with its home in host memory, where the device has a memory for the KV cache
+  std::optional<uint64_t> device_dense_bytes = {};  ///< of a GPU's memory, for weights that are not whole experts;
+                                                    ///< nullopt: all dense weights
 };
 
 struct Part {

@@ -7,77 +7,29 @@ namespace moestro::planner {
 namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr int64_t kLargerSteps = 4;
 
-Phase prompt_phase(const PlanInput& in, const Residency& at) {
-  const Workload& w = in.workload;
-  Phase phase;
-  phase.tokens = static_cast<double>(w.prompt * w.sequences);
-  const double rows = std::min(static_cast<double>(w.step_tokens), phase.tokens), steps = phase.tokens / rows;
-  phase.step = {.rows = rows,
-                .logit_rows = rows / static_cast<double>(w.prompt),
-                .context = (static_cast<double>(w.prompt) + 1) / 2,
-                .prompt = true};
-  phase.forecast = forecast_step(in.sizes, in.rates, at, phase.step);
-  phase.seconds = steps * phase.forecast.seconds;
-  return phase;
-}
-
-Phase decode_phase(const PlanInput& in, const Residency& at) {
-  const Workload& w = in.workload;
-  Phase phase;
-  phase.tokens = static_cast<double>(w.generate * w.sequences);
-  const auto rows = static_cast<double>(std::min(w.sequences, w.step_tokens));
-  const double context = static_cast<double>(w.prompt) + (static_cast<double>(w.generate) + 1) / 2;
-  phase.step = {.rows = rows, .logit_rows = rows, .context = context};
-  phase.forecast = forecast_step(in.sizes, in.rates, at, phase.step);
-  phase.seconds = phase.tokens / rows * phase.forecast.seconds;
-  return phase;
-}
-
-Residency residency(const PlanInput& in, const Placement& placement) {
-  Residency at;
-  at.device_memory = in.memories.device != Memories::Device::kHost;
-  at.device_share = at.device_memory ? placement.device_share() : 1;
-  at.host_share = placement.host_share();
-  at.prefetch = in.prefetch;
-  at.foreseen = in.foreseen;
-  return at;
-}
-
-/// Without what-ifs.
-Result<Plan> plan_once(const PlanInput& in) {
-  Plan plan;
-  MOESTRO_ASSIGN_OR_RETURN(plan.placement, place(in.needs, in.memories));
-  const Residency scan = residency(in, plan.placement);
-  Residency at = scan;
-  if (in.device_hits && scan.device_share < 1) at.device_share = *in.device_hits;  // nothing misses if all is there
-  if (plan.placement.needs_drive() && !in.rates.drive_bytes_per_s)
-    return invalid_argument("the drive's rate is missing: host memory holds " +
-                            std::to_string(plan.placement.host_experts) + " of " +
-                            std::to_string(plan.placement.experts) + " experts");
-  plan.prompt = prompt_phase(in, scan);
-  plan.decode = decode_phase(in, at);
-  return plan;
-}
-
+/// Nobody has to use what there is more of, so it is never a loss.
 void add_what_if(Plan& plan, const PlanInput& changed, std::string what) {
-  const auto then = plan_once(changed);
+  const auto then = search_schedules(changed);
   if (!then.is_ok()) return;
-  plan.what_ifs.push_back({std::move(what), then->prompt.tokens_per_s(), then->decode.tokens_per_s(), then->seconds()});
+  const ScheduleOption& best = then->options.front();
+  const ScheduleOption& better = best.seconds() < plan.choice.seconds() ? best : plan.choice;
+  plan.what_ifs.push_back(
+      {std::move(what), better.prompt.tokens_per_s(), better.decode.tokens_per_s(), better.seconds()});
 }
 
-void add_what_ifs(Plan& plan, const PlanInput& in) {
+void add_what_ifs(Plan& plan, PlanInput in) {
+  in.schedule = plan.choice.arrangement.schedule;
   PlanInput more = in;
   if (in.memories.device != Memories::Device::kHost) {
     more.memories.device_bytes += kGiB;
     // On an emulated device it is the host's memory too.
     if (in.memories.device == Memories::Device::kExpertsOnly) more.memories.host_bytes += kGiB;
-    if (in.device_hits && plan.placement.device_share() > 0) {
+    if (const double share = plan.choice.placement.device_share(); in.device_hits && share > 0) {
       // The measured share grows as the resident one does, up to everything.
-      const auto placed = place(more.needs, more.memories);
-      if (placed.is_ok())
-        more.device_hits =
-            std::min(1.0, *in.device_hits * placed->device_share() / plan.placement.device_share());
+      const auto placed = place(more, plan.choice.arrangement);
+      if (placed.is_ok()) more.device_hits = std::min(1.0, *in.device_hits * placed->device_share() / share);
     }
     add_what_if(plan, more, "1 GiB more device memory");
   }
@@ -95,12 +47,21 @@ void add_what_ifs(Plan& plan, const PlanInput& in) {
     *more.rates.drive_bytes_per_s *= 2;
     add_what_if(plan, more, "a drive twice as fast");
   }
+  if (in.workload.prompt * in.workload.sequences > in.workload.step_tokens) {
+    more = in;
+    more.workload.step_tokens *= kLargerSteps;
+    more.needs.workspace_bytes *= kLargerSteps;  // nearly all of it is for a step's rows
+    add_what_if(plan, more, "--step-tokens " + std::to_string(more.workload.step_tokens));
+  }
 }
 
 }  // namespace
 
 Result<Plan> make_plan(const PlanInput& input) {
-  MOESTRO_ASSIGN_OR_RETURN(Plan plan, plan_once(input));
+  Plan plan;
+  MOESTRO_ASSIGN_OR_RETURN(plan.search, search_schedules(input));
+  const auto runs = std::ranges::find_if(plan.search.options, &ScheduleOption::runs);
+  plan.choice = runs != plan.search.options.end() ? *runs : plan.search.options.front();
   add_what_ifs(plan, input);
   return plan;
 }

@@ -21,6 +21,8 @@ struct Rates {
   std::optional<double> link_bytes_per_s;   ///< host to device; absent: the device computes from host memory
   double link_latency_s = 0;                ///< of each expert
   std::optional<double> drive_bytes_per_s;  ///< absent: unknown
+  /// Of the host's processor, where it attends beside a device. Both or none: unknown.
+  std::optional<double> host_bytes_per_s, host_operations_per_s;
 };
 
 }  // namespace moestro::planner

@@ -1,24 +1,16 @@
 #include "common/planner/virtual_run.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <utility>
 
-#include "common/dense_layout.h"
-
 namespace moestro::planner {
 namespace {
 
+constexpr double kRounding = 1e-9;    ///< of sums of shares that are whole numbers
 constexpr int64_t kDrawnRows = 256;  ///< with more rows, every expert has close to its share
-
-double seconds_of(Nanos time) { return std::chrono::duration<double>(time).count(); }
-
-double weight_bytes(const ModelSizes& sizes, double parameters) {
-  return parameters * static_cast<double>(dense_bytes(sizes.precisions.dense, 1, sizes.hidden)) /
-         static_cast<double>(sizes.hidden);
-}
 
 /// One step after another.
 class GroupRun {
@@ -60,12 +52,12 @@ lanes::ModelShape model_shape(const ModelSizes& sizes) {
   lanes::ModelShape shape{.layers = {},
                           .embed_bytes_per_token = kHiddenBytes * static_cast<double>(sizes.hidden),
                           .head_parameters = sizes.head_parameters,
-                          .head_weight_bytes = weight_bytes(sizes, sizes.head_parameters)};
+                          .head_weight_bytes = sizes.weight_bytes(sizes.head_parameters)};
   for (const LayerSizes& from : sizes.layers) {
     lanes::LayerShape layer;
     layer.sparse = from.sparse;
     layer.attention_parameters = from.attention_parameters;
-    layer.attention_weight_bytes = weight_bytes(sizes, from.attention_parameters);
+    layer.attention_weight_bytes = sizes.weight_bytes(from.attention_parameters);
     layer.attention_flops_per_position = from.pair_operations;
     layer.output_parameters = from.output_width * static_cast<double>(sizes.hidden);
     layer.qkv_bytes_per_token =
@@ -74,7 +66,7 @@ lanes::ModelShape model_shape(const ModelSizes& sizes) {
     layer.kv_bytes_per_token = from.kv_bytes_per_token;
     double& mlp = from.sparse ? layer.shared_parameters : layer.dense_parameters;
     double& mlp_bytes = from.sparse ? layer.shared_weight_bytes : layer.dense_weight_bytes;
-    mlp = from.mlp_parameters, mlp_bytes = weight_bytes(sizes, from.mlp_parameters);
+    mlp = from.mlp_parameters, mlp_bytes = sizes.weight_bytes(from.mlp_parameters);
     if (from.sparse) {
       layer.router_parameters = from.router_parameters;
       layer.router_weight_bytes = 4 * from.router_parameters;
@@ -93,6 +85,11 @@ EvenRoutes::EvenRoutes(int64_t experts, int64_t top_k, int32_t ahead, uint32_t s
   std::iota(numbers_.begin(), numbers_.end(), 0);
   drawn_ = numbers_;
   count_.resize(numbers_.size());
+}
+
+bool EvenRoutes::is_resident(int32_t layer, int32_t expert) const {
+  const auto up_to = [&](int32_t layers) { return std::floor(resident_ * layers + kRounding); };
+  return expert < up_to(layer + 1) - up_to(layer);
 }
 
 std::span<const lanes::RoutedExpert> EvenRoutes::choose(int32_t, int32_t) {

@@ -2,6 +2,7 @@
 // The time of a whole run by the machine that runs steps, on lanes that have only rates. Slower than the closed form of
 // forecast.h. It is for schedules whose queues and order decide, and for comparing them.
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,20 +12,24 @@
 
 namespace moestro::planner {
 
+inline double seconds_of(Nanos time) { return std::chrono::duration<double>(time).count(); }
+
 /// A model as schedules see it. Hidden states have 16 bits.
 lanes::ModelShape model_shape(const ModelSizes& sizes);
 
 /// Experts as even routing chooses them: drawn where a micro-batch has few rows, else each has its share. Equal seeds
-/// give equal choices.
+/// give equal choices. No expert is resident unless keep_resident() says so.
 class EvenRoutes final : public lanes::VirtualRouter, public lanes::ExpertOutlook {
  public:
-  /// `ahead`: experts of each layer that are brought before its routers choose. None is resident.
+  /// `ahead`: experts of each layer that are brought before its routers choose.
   EvenRoutes(int64_t experts, int64_t top_k, int32_t ahead, uint32_t seed = 1);
   /// Rows of each micro-batch from now on.
   void set_rows(int64_t rows) { rows_ = rows; }
+  /// So many experts of each layer on average are resident, as evenly over the layers as whole experts allow.
+  void keep_resident(double each_layer) { resident_ = each_layer; }
 
   std::span<const lanes::RoutedExpert> choose(int32_t layer, int32_t micro_batch) override;
-  bool is_resident(int32_t, int32_t) const override { return false; }
+  bool is_resident(int32_t layer, int32_t expert) const override;
   std::span<const int32_t> foreseen(int32_t) override { return {numbers_.data(), ahead_}; }
 
  private:
@@ -32,6 +37,7 @@ class EvenRoutes final : public lanes::VirtualRouter, public lanes::ExpertOutloo
   const size_t ahead_;
   uint64_t state_;
   int64_t rows_ = 1;
+  double resident_ = 0;
   std::vector<int32_t> numbers_;  ///< of all experts, ascending
   std::vector<int32_t> drawn_, count_;
   std::vector<lanes::RoutedExpert> routed_;

@@ -203,8 +203,14 @@ bool BatchRunner::work() {
 }
 
 bool BatchRunner::fits(const BatchLine& line) const {
-  return flights_.size() < limits_.lines_in_flight && !full(bytes_, line.body.size(), limits_.bytes_in_flight) &&
+  return room() > 0 && !full(bytes_, line.body.size(), limits_.bytes_each * limits_.lines_in_flight()) &&
          !full(sequences_, line.sequences, limits_.sequences_in_flight);
+}
+
+/// Lines that may be given out in addition.
+size_t BatchRunner::room() const {
+  const size_t most = limits_.lines_in_flight();
+  return most - std::min(most, flights_.size());
 }
 
 void BatchRunner::fill() {
@@ -216,7 +222,7 @@ void BatchRunner::fill() {
   const auto now = Clock::now();
   for (auto& [id, flight] : flights_)
     if (!flight.exchange && now >= flight.due) begin(id, flight);
-  while (flights_.size() < limits_.lines_in_flight && give_out()) {
+  while (room() > 0 && give_out()) {
   }
 }
 
@@ -225,7 +231,7 @@ bool BatchRunner::give_out() {
   for (size_t tried = 0; !held_ && tried < jobs_.size(); ++tried) {
     BatchJob& job = *jobs_.front();
     jobs_.splice(jobs_.end(), jobs_, jobs_.begin());
-    auto ready = job.next(Clock::now() < take_at_ ? 0 : limits_.lines_in_flight - flights_.size());
+    auto ready = job.next(Clock::now() < take_at_ ? 0 : room());
     if (!ready.is_ok()) {
       if (put_off(job, ready.status())) continue;
       stall(ready.status());
@@ -329,6 +335,7 @@ BatchRunner::Clock::time_point BatchRunner::next_due() const {
   auto due = std::min(sweep_at_, now + std::chrono::seconds(60));
   if (!figures_.stalled.empty()) due = std::min(due, stalled_until_);
   else if (shared_ != nullptr) due = std::min(due, look_at_);
+  else if (!jobs_.empty()) due = std::min(due, now + limits_.look);  // there may be more workers than before
   for (const auto& [id, flight] : flights_)
     if (!flight.exchange) due = std::min(due, flight.due);
   for (const auto& job : jobs_)

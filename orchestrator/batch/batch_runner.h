@@ -18,14 +18,15 @@
 namespace moestro::orchestrator {
 
 struct BatchLimits {
-  size_t lines_in_flight = 64;
-  uint64_t bytes_in_flight = 2 << 20;       ///< bytes of their bodies; a single line may have more
+  std::function<size_t()> lines_in_flight = [] { return size_t{64}; };  ///< asked again and again
+  uint64_t bytes_each = 32 << 10;           ///< of the bodies of lines in flight, on average; one line may have more
   uint64_t sequences_in_flight = 2048;      ///< likewise
   size_t batches_max = 256;                 ///< batches that have not ended
   std::chrono::milliseconds retry_first{250}, retry_max{5000};  ///< pauses for a line while the server is full
   std::chrono::milliseconds stalled{1000};  ///< between tries while the state cannot be written
   std::chrono::milliseconds look{
-      1000};  ///< pause between checks of what other orchestrators did to shared batches; less than their lease
+      1000};  ///< pause between checks of what other orchestrators did to shared batches, less than their lease; and
+              ///< of lines_in_flight
   int tries_max = 4;                        ///< tries of a shared line while the server is full; then others may take
                                             ///< it
 };
@@ -110,6 +111,7 @@ class BatchRunner {
   void expire();
   void fill();
   bool fits(const BatchLine& line) const;
+  size_t room() const;
   bool give_out();
   void begin(uint64_t id, Flight& flight);
   void answered(uint64_t id, int status, const std::string& body);

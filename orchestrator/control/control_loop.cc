@@ -358,6 +358,7 @@ void ControlPlane::Loop::publish() {
   totals_.waiting = scheduler_.waiting();
   totals_.running = scheduler_.running();
   totals_.waiting_of_batches = scheduler_.waiting_of_batches();
+  if (const size_t places = scheduler_.places(); places > 0) worker_places_.store(places);
   totals_.preemptions = scheduler_.preemptions();
   totals_.quarantined = scheduler_.quarantined();
   const KvFigures kv = scheduler_.kv();

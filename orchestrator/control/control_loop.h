@@ -65,6 +65,7 @@ class ControlPlane::Loop {
   }
   ExpertShares expert_shares() const { return expert_use_.shares(); }
   int64_t context_max() const { return context_max_.load(); }
+  size_t places() const { return worker_places_.load(); }
   bool has_worker() const { return worker_count_.load() > 0; }
   bool had_worker() const { return had_worker_.load(); }
   bool draining() const {
@@ -150,6 +151,7 @@ class ControlPlane::Loop {
   std::atomic<bool> stop_{false}, give_up_{false};
   std::atomic<size_t> worker_count_{0};
   std::atomic<int64_t> context_max_{0};
+  std::atomic<size_t> worker_places_{0};
   std::atomic<bool> had_worker_{false};
   std::atomic<bool> history_lost_{false};     ///< the last checkpoint could not be stored
   std::atomic<int64_t> history_kept_at_{-1};  ///< nanoseconds of the clock; -1: never

@@ -126,6 +126,9 @@ class ControlPlane {
   bool draining() const;
   /// The longest sequence that any worker can hold: its context, or its KV cache. 0 before the first worker.
   int64_t context_max() const;
+  /// Sequences that the workers can have in their steps at once; without workers as before, 0 at first. From any
+  /// thread.
+  size_t places() const;
   size_t queue_max() const;
   /// The most sequences that one request of `flow` can have at once.
   size_t sequences_max(const std::string& flow) const;

@@ -65,6 +65,7 @@ bool Scheduler::make_way(const Sequence& s) {
   for (const auto& [id, w] : workers_) {
     if (!takes(*w, s) || s.least_room() > w->length_max() || w->flights.size() >= options_.steps_in_flight) continue;
     if (w->batch_sequences() <= batch_places(w->running.size(), options_.interactive_weight)) continue;
+    if (room_for_readers(*w) == 0) continue;  // whoever of a batch goes, there is no place
     for (Sequence* other : w->running)
       if (other->of_batch() && (youngest == nullptr || other->admission > youngest->admission)) youngest = other;
   }
@@ -81,8 +82,26 @@ void Scheduler::preempt(Worker& worker, Sequence& s) {
 /// The blocks that a sequence is given when it is admitted: its prompt's, or on a worker with a window as many as it
 /// will hold at once.
 int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const {
-  return worker.window.blocks_at_most(s.length() + 1,
-                                      std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max));
+  return worker.window.blocks_at_most(s.length() + 1, step_tokens(worker));
+}
+
+/// The blocks that a sequence will hold when its answer has the length that is expected of a batch's.
+int64_t Scheduler::blocks_expected(const Worker& worker, const Sequence& s) const {
+  const int64_t answer = answers_.expected(s.length() - s.prompt(), s.request.tokens_max);
+  return worker.window.blocks_at_most(std::min(s.prompt() + answer, worker.length_max()), step_tokens(worker));
+}
+
+/// Blocks that have to stay free when `s` is admitted, for answers that grow. A batch's sequence is admitted only if it
+/// and the others can be expected to end without any of them being sent back, which costs computing them again; an
+/// interactive one as soon as it can begin. A worker that has nothing else takes any.
+int64_t Scheduler::growth(const Worker& worker, const Sequence& s) const {
+  if (!s.of_batch() || worker.running.empty()) return worker.growth();
+  int64_t blocks = std::max<int64_t>(0, blocks_expected(worker, s) - blocks_wanted(worker, s));
+  for (const Sequence* other : worker.running) {
+    const auto held = static_cast<int64_t>(other->blocks.size()) - other->blocks_left;
+    blocks += std::max<int64_t>(1, other->request.background ? blocks_expected(worker, *other) - held : 1);
+  }
+  return blocks;
 }
 
 /// The worker with room that has the fewest tokens to compute until this prompt is done: those it has already, and what
@@ -92,7 +111,7 @@ Scheduler::Place Scheduler::choose_worker(Sequence& s) {
   Place best;
   int64_t best_cost = 0;
   for (const auto& [id, w] : workers_) {
-    if (!takes(*w, s) || s.least_room() > w->length_max() || w->running.size() >= places(*w)) continue;
+    if (!takes(*w, s) || s.least_room() > w->length_max() || room_for(*w, s.request.background) == 0) continue;
     const int64_t reused = reusable_blocks(*w, s);
     int64_t fresh = blocks_wanted(*w, s),
             found = 0;  // blocks to take, and cached ones to share, which are not to be taken meanwhile
@@ -103,7 +122,7 @@ Scheduler::Place Scheduler::choose_worker(Sequence& s) {
       --fresh;
       found += !w->kv.is_held(*block);
     }
-    if (fresh + found + w->growth() > w->kv.available()) continue;
+    if (fresh + found + growth(*w, s) > w->kv.available()) continue;
     const int64_t cost = w->load() + s.length() - reused * w->kv.block_tokens();
     if (best.worker == nullptr || cost < best_cost) best = {w.get(), reused}, best_cost = cost;
   }

@@ -96,14 +96,12 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight) {
   flight.plan = plan.id = PlanId{next_plan_++};
   if (!worker.flights.empty()) plan.parent = worker.flights.back().plan;
   int64_t budget = step_tokens(worker);
-  const std::vector<Sequence*> order = planning_order(worker);
+  const PlanningOrder order = planning_order(worker);
   KeySet coming = coming_blocks(worker);
-  bool at_prompts = false;
-  for (Sequence* s : order) {
-    if (!at_prompts && s->expected() - s->planned() > 1) {
-      at_prompts = true;
-      budget = prompt_budget(worker, static_cast<int64_t>(plan.sequences.size()), budget);
-    }
+  for (size_t i = 0; i < order.sequences.size(); ++i) {
+    Sequence* const s = order.sequences[i];
+    const bool prompt = s->expected() - s->planned() > 1;
+    if (i == order.fixed) budget = elastic_budget(worker, static_cast<int64_t>(plan.sequences.size()), budget, prompt);
     if (budget == 0 || plan.sequences.size() >= worker.limits.step_sequences_max) break;
     if (s->worker == nullptr) continue;  // sent back to make room for an older one
     if (s->in_flight == 0) {

@@ -9,36 +9,65 @@ namespace moestro::orchestrator {
 
 /// Decodes before prompts, in order of admission. Of the prompts those of batches come last, unless it is their turn;
 /// within a class those of the flow that was served least come first.
-std::vector<Scheduler::Sequence*> Scheduler::planning_order(Worker& worker) {
-  if (const auto suspect = suspects_turn(worker)) return *suspect;
-  std::vector<Sequence*> order;
-  std::copy_if(worker.running.begin(), worker.running.end(), std::back_inserter(order),
-               [](const Sequence* s) { return !s->alone(); });
-  const auto prompts = std::stable_partition(order.begin(), order.end(),
-                                             [](const Sequence* s) { return s->expected() - s->planned() == 1; });
+Scheduler::PlanningOrder Scheduler::planning_order(Worker& worker) {
+  const auto decodes = [](const Sequence* s) { return s->expected() - s->planned() == 1; };
+  PlanningOrder order;
+  if (const auto suspect = suspects_turn(worker)) {
+    order.sequences = *suspect;
+    order.fixed = static_cast<size_t>(std::ranges::count_if(order.sequences, decodes));
+    return order;
+  }
+  std::ranges::copy_if(worker.running, std::back_inserter(order.sequences),
+                       [](const Sequence* s) { return !s->alone(); });
+  const auto prompts = std::stable_partition(order.sequences.begin(), order.sequences.end(), decodes);
   const bool batch_first = worker.batch_turn.due(step_tokens(worker));
   const auto rank = [&](const Sequence* s) { return std::tuple(s->of_batch() != batch_first, s->flow->served); };
-  std::stable_sort(prompts, order.end(), [&](const Sequence* a, const Sequence* b) { return rank(a) < rank(b); });
+  std::stable_sort(prompts, order.sequences.end(),
+                   [&](const Sequence* a, const Sequence* b) { return rank(a) < rank(b); });
+  order.fixed = static_cast<size_t>(prompts - order.sequences.begin());
+  if (options_.tpot_target > Nanos(0) && worker.readers() > 0) share_step(worker, order, order.fixed);
   return order;
+}
+
+/// Somebody reads along, so the step is to be short: of its decodes those of batches take turns. A few are in it in any
+/// case, the others after the prompts that somebody waits for.
+void Scheduler::share_step(const Worker& worker, PlanningOrder& order, size_t decodes) const {
+  const auto first = order.sequences.begin(), prompts = first + static_cast<std::ptrdiff_t>(decodes);
+  const auto of_batches = std::stable_partition(first, prompts, [](const Sequence* s) { return !s->of_batch(); });
+  std::stable_sort(of_batches, prompts,
+                   [](const Sequence* a, const Sequence* b) { return a->last_plan.value < b->last_plan.value; });
+  const int64_t within = worker.step_times.tokens_within(options_.tpot_target);
+  const int64_t kept = std::clamp<int64_t>(within / (options_.interactive_weight + 1), 1, within);
+  const auto others = of_batches + std::min<std::ptrdiff_t>(prompts - of_batches, kept);
+  auto read_now = order.sequences.end();  // the end of the prompts that are not of batches
+  while (read_now != prompts && (*(read_now - 1))->of_batch()) --read_now;
+  order.fixed = static_cast<size_t>(others - first);
+  std::rotate(others, prompts, read_now);
 }
 
 int64_t Scheduler::step_tokens(const Worker& worker) const {
   return std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max);
 }
 
-/// Of the tokens that a step has left, those that prompts may take beside so many decodes: no more than keep the time
-/// per output token. A block's worth they always get, so that they come to an end.
-int64_t Scheduler::prompt_budget(const Worker& worker, int64_t decodes, int64_t left) const {
-  if (options_.tpot_target == Nanos(0) || decodes == 0) return left;
+/// Of the tokens that a step has left, those that it may take beside so many decodes: no more than keep the time per
+/// output token, if anybody reads along. A block's worth prompts always get, so that they come to an end.
+int64_t Scheduler::elastic_budget(const Worker& worker, int64_t decodes, int64_t left, bool prompt) const {
+  if (options_.tpot_target == Nanos(0) || decodes == 0 || worker.readers() == 0) return left;
   const int64_t within = worker.step_times.tokens_within(options_.tpot_target) - decodes;
-  return std::min(left, std::max<int64_t>(within, worker.limits.kv_block_tokens));
+  return std::min(left, std::max<int64_t>(within, prompt ? worker.limits.kv_block_tokens : 0));
 }
 
-/// The most sequences that a worker is given: as many as decode together within the time per output token.
-size_t Scheduler::places(const Worker& worker) const {
-  const size_t most = worker.limits.step_sequences_max;
-  if (options_.tpot_target == Nanos(0)) return most;
-  return std::min(most, static_cast<size_t>(worker.step_times.tokens_within(options_.tpot_target)));
+/// More sequences that a worker may be given: those whose answers are read as they come only as many as decode together
+/// within the time per output token.
+size_t Scheduler::room_for(const Worker& worker, bool background) const {
+  const size_t most = worker.limits.step_sequences_max, room = most - std::min(most, worker.running.size());
+  return background ? room : std::min(room, room_for_readers(worker));
+}
+
+size_t Scheduler::room_for_readers(const Worker& worker) const {
+  if (options_.tpot_target == Nanos(0)) return SIZE_MAX;
+  const auto most = static_cast<size_t>(worker.step_times.tokens_within(options_.tpot_target));
+  return most - std::min(most, worker.readers());
 }
 
 /// What is computed again, because its sequence was sent back or its worker died, is nobody's.

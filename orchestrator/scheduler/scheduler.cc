@@ -28,6 +28,12 @@ size_t Scheduler::waiting_of_batches() const {
   return batches_.size() + aged_waiting_ + static_cast<size_t>(std::ranges::count_if(apart_, of_batch));
 }
 
+size_t Scheduler::places() const {
+  size_t places = 0;
+  for (const auto& [id, w] : workers_) places += w->limits.step_sequences_max;
+  return places;
+}
+
 KvFigures Scheduler::kv() const {
   KvFigures figures;
   for (const auto& [id, w] : workers_) {
@@ -294,6 +300,7 @@ bool Scheduler::finished(Worker& worker, Sequence& s) {
   const bool stops = said_all || ends(s, s.tokens.back());
   const bool full = sampled >= s.request.tokens_max || s.length() >= worker.length_max();
   if (!stops && !full) return false;
+  if (s.request.background) answers_.ended(sampled);
   actions_.push_back(Finished{s.request.id, stops ? FinishReason::kStop : FinishReason::kLength});
   return true;
 }

@@ -16,8 +16,10 @@
 // There are two classes. Sequences of batches wait behind all others, their prompts are computed after those of others,
 // and they are the first to be sent back, also when an interactive sequence waits for room. They keep one place and one
 // token for each `interactive_weight` of the others (batch_turn.h). A batch's sequence that has waited for
-// `batch_aging` counts as interactive. Within a class, the next turn goes to the API key, or the batch, that was served
-// the fewest tokens (fair_queue.h).
+// `batch_aging` counts as interactive. Batches' sequences run in groups as large as the KV cache holds with the answers
+// that are expected of them. `tpot_target` bounds only steps that somebody reads: beside an interactive sequence, those
+// of batches take turns in what the target leaves, and keep their KV blocks meanwhile. Within a class, the next turn
+// goes to the API key, or the batch, that was served the fewest tokens (fair_queue.h).
 //
 // A worker has up to two plans under way (`steps_in_flight`): the next is sent before the result of the one before it,
 // its parent, so that no worker waits for the wire. A running sequence then goes on with "what the parent sampled", a
@@ -44,6 +46,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "orchestrator/scheduler/answer_lengths.h"
 #include "orchestrator/scheduler/fair_queue.h"
 #include "orchestrator/scheduler/kv_blocks.h"
 #include "orchestrator/scheduler/types.h"
@@ -58,7 +61,7 @@ struct SchedulerOptions {
       2;  ///< a sequence that was in flight at this many deaths of workers, without progress between them, is
           ///< quarantined
   Nanos worker_wait = std::chrono::seconds(60);  ///< a sequence fails after waiting this long while there was no worker
-  Nanos tpot_target{0};            ///< predicted upper bound for steps that decode; 0: no target
+  Nanos tpot_target{0};            ///< predicted upper bound for steps that decode for an interactive sequence; 0: none
   int64_t interactive_weight = 16; ///< tokens of others for one of batches, if both could use everything
   Nanos batch_aging =
       std::chrono::seconds(60);    ///< a batch's sequence without progress for this long counts as interactive
@@ -91,6 +94,8 @@ class Scheduler {
 
   size_t waiting() const { return interactive_.size() + batches_.size() + apart_.size(); }
   size_t waiting_of_batches() const;
+  /// Sequences that all workers can have in their steps at once.
+  size_t places() const;
   size_t running() const { return sequences_.size() - waiting(); }
   /// Sequences that were sent back to the queue to make room, since the start.
   uint64_t preemptions() const { return preemptions_; }
@@ -136,6 +141,8 @@ class Scheduler {
   bool fits_somewhere(const Sequence& s) const;
   void fail_for_want_of_room(Sequence& s);
   int64_t blocks_wanted(const Worker& worker, const Sequence& s) const;
+  int64_t blocks_expected(const Worker& worker, const Sequence& s) const;
+  int64_t growth(const Worker& worker, const Sequence& s) const;
   Place choose_worker(Sequence& s);
   void enter(Worker& worker, Sequence& s, int64_t reused_blocks);
   bool alike() const;
@@ -146,10 +153,16 @@ class Scheduler {
   void make_releases();
   static void release(Worker& worker, const Sequence& s);
   bool may_plan(const Worker& worker) const;
-  std::vector<Sequence*> planning_order(Worker& worker);
+  struct PlanningOrder {
+    std::vector<Sequence*> sequences;
+    size_t fixed = 0;  ///< so many of them are in the step in any case; the others as far as the target leaves room
+  };
+  PlanningOrder planning_order(Worker& worker);
+  void share_step(const Worker& worker, PlanningOrder& order, size_t decodes) const;
   int64_t step_tokens(const Worker& worker) const;
-  int64_t prompt_budget(const Worker& worker, int64_t decodes, int64_t left) const;
-  size_t places(const Worker& worker) const;
+  int64_t elastic_budget(const Worker& worker, int64_t decodes, int64_t left, bool prompt) const;
+  size_t room_for(const Worker& worker, bool background) const;
+  size_t room_for_readers(const Worker& worker) const;
   void charge(Worker& worker, const Flight& flight);
   int64_t plannable(const Worker& worker, const Sequence& s) const;
   Plan form_plan(Worker& worker, Flight& flight);
@@ -211,6 +224,7 @@ class Scheduler {
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   FairQueue interactive_, batches_;  ///< waiting sequences, by class
   std::vector<Sequence*> apart_;     ///< sequences that wait for a worker of a certain version, oldest first
+  AnswerLengths answers_;            ///< of batches
   size_t aged_waiting_ = 0;          ///< sequences of batches in interactive_
   Nanos next_aging_{0};              ///< no sequence in batches_ ages before this
   uint64_t preemptions_ = 0, quarantined_ = 0;

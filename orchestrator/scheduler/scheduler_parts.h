@@ -104,6 +104,11 @@ struct Scheduler::Worker {
     return static_cast<size_t>(
         std::count_if(running.begin(), running.end(), [](const Sequence* s) { return s->of_batch(); }));
   }
+  /// Running sequences whose answers are read as they come.
+  size_t readers() const {
+    return static_cast<size_t>(
+        std::count_if(running.begin(), running.end(), [](const Sequence* s) { return !s->request.background; }));
+  }
   /// Blocks that the running sequences will soon need: one each. They are kept free at admission, so that a new
   /// sequence is not sent back at once to make room.
   int64_t growth() const { return static_cast<int64_t>(running.size()); }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "orchestrator/scheduler/micro_batches.h"
+#include "common/lanes/length_balance.h"
 #include "orchestrator/scheduler/scheduler_parts.h"
 
 namespace moestro::orchestrator {
@@ -28,28 +28,28 @@ void Scheduler::spread(std::vector<Sequence*> admitted) {
   std::erase_if(admitted, [](const Sequence* s) { return s->worker == nullptr || s->computed > 0; });
   if (admitted.size() < 2 || workers_.size() < 2 || !alike()) return;
   std::vector<Worker*> workers;
-  std::vector<MicroBatchRoom> rooms;
+  std::vector<lanes::PlaceRoom> rooms;
   std::vector<int64_t> lengths;
+  const bool of_batches = std::ranges::all_of(admitted, [](const Sequence* s) { return s->request.background; });
   for (const auto& [id, w] : workers_) {
     workers.push_back(w.get());
-    rooms.push_back(
-        {places(*w) - std::min(places(*w), w->running.size()), static_cast<int64_t>(w->kv.available()), w->load()});
+    rooms.push_back({room_for(*w, of_batches), static_cast<int64_t>(w->kv.available()), w->load()});
   }
-  const auto room_of = [&](const Sequence* s) -> MicroBatchRoom& {
+  const auto room_of = [&](const Sequence* s) -> lanes::PlaceRoom& {
     return rooms[static_cast<size_t>(std::find(workers.begin(), workers.end(), s->worker) - workers.begin())];
   };
   // In blocks, so that what fits here fits into the cache.
   const int64_t block = workers.front()->kv.block_tokens();
   int64_t longest_before = 0;
-  for (MicroBatchRoom& room : rooms) longest_before = std::max(longest_before, room.tokens /= block);
+  for (lanes::PlaceRoom& room : rooms) longest_before = std::max(longest_before, room.tokens /= block);
   for (const Sequence* s : admitted) {
-    MicroBatchRoom& room = room_of(s);
+    lanes::PlaceRoom& room = room_of(s);
     lengths.push_back(blocks_wanted(*s->worker, *s));
     ++room.sequences_max;
     room.tokens_max += lengths.back();
     room.tokens = std::max<int64_t>(0, room.tokens - lengths.back());
   }
-  const auto placed = balance_by_length(lengths, 0, rooms);
+  const auto placed = lanes::balance_by_length(lengths, 0, rooms);
   for (size_t i = 0; i < admitted.size(); ++i) {
     if (!placed[i]) return;
     rooms[*placed[i]].tokens += lengths[i];

@@ -54,7 +54,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   if (box.orchestrator.file_max) options.file_bytes_max = box.orchestrator.file_max->value;
   if (box.orchestrator.responses_kept) options.response_bytes_max = box.orchestrator.responses_kept->value;
   options.line_lease = box.orchestrator.line_lease;
-  options.batch_lines = static_cast<size_t>(box.orchestrator.batch_lines);
+  if (box.orchestrator.batch_lines) options.batch_lines = static_cast<size_t>(*box.orchestrator.batch_lines);
   options.worker_wait_s = whole_seconds(box.orchestrator.worker_wait);
   options.history_capacity = static_cast<int32_t>(box.history.capacity);
   options.history_checkpoint = box.history.checkpoint;

@@ -40,7 +40,7 @@ class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::
       posted_.push_back(std::move(work));
     };
     BatchLimits limits;
-    limits.lines_in_flight = 4;
+    limits.lines_in_flight = [] { return size_t{4}; };
     limits.retry_first = limits.stalled = limits.look = std::chrono::milliseconds(5);
     runner_ = std::make_unique<BatchRunner>(
         std::move(opened.state), std::move(opened.files), "m", limits,

@@ -39,6 +39,16 @@ class PlanCommand : public testing::Test {
     arguments.insert(arguments.begin(), "plan");
     return run_moestro(arguments);
   }
+  /// A host of 4 GiB.
+  std::string small_host() const {
+    const fs::path file = dir_ / "small.yaml";
+    write_file(file, "host:\n  memory: 4GiB\n  memory_gbps: 100\n  tflops: 2\n");
+    return file.string();
+  }
+  Ran plan_text_of(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.end(), {"--shape", "mixtral-8x7b", "--hardware", hardware()});
+    return plan(std::move(arguments));
+  }
   /// Of Mixtral-8x7B on that host.
   json planned(std::vector<std::string> arguments) const {
     arguments.insert(arguments.end(), {"--shape", "mixtral-8x7b", "--hardware", hardware(), "--json"});
@@ -129,7 +139,50 @@ TEST_F(PlanCommand, WhatCannotFitIsRefusedWithTheLeastThatWould) {
   expect_refused(with({"--dram", "3GiB"}), 1, "does not fit: --dram of 3.00 GiB is too small; the least is 3");
   expect_refused(with({"--device", "cuda", "--vram", "2GiB"}), 1, "device memory of 2.00 GiB is too small");
   expect_refused(with({"--device", "emulated:vram=100MiB,link=10GB/s"}), 1, "device memory of 100 MiB is too small");
-  expect_refused(with({"--sequences", "65536", "--prompt", "16384"}), 1, "host memory");
+  expect_refused({"--shape", "mixtral-8x7b", "--hardware", small_host(), "--prompt", "16384"}, 1, "host memory of");
+}
+
+TEST_F(PlanCommand, SearchesSchedulesAndSaysWhichWorkersRun) {
+  const std::vector<std::string> many{"--device",    "cuda", "--kv-dtype", "bf16",
+                                      "--sequences", "960",  "--generate", "32"};
+  const json plan = planned(many);
+  EXPECT_EQ(plan["asked_schedule"], "auto");
+  ASSERT_EQ(plan["schedules"].size(), 3u) << plan["left_out"];
+  EXPECT_EQ(plan["schedule"], "layerwise") << "the others are not run by a GPU's workers";
+  EXPECT_EQ(plan["runs"], true);
+  const json& fastest = plan["schedules"][0];
+  EXPECT_EQ(fastest["runs"], false);
+  EXPECT_LT(fastest["seconds"], plan["seconds"]);
+  EXPECT_GT(fastest["arrangement"]["sequences"], plan["arrangement"]["sequences"]);
+  EXPECT_GT(plan["candidates"], 1000);
+  for (const json& option : plan["schedules"]) {
+    EXPECT_EQ(option["bubbles"].size(), option["schedule"] == "expert-pipeline" ? 4u : 0u);
+    EXPECT_EQ(option["tiers"].size(), 3u);
+    EXPECT_GT(option["decode"]["lanes"]["link"]["busy_s"], 0);
+    for (const json& tier : option["tiers"])
+      if (!tier["capacity_bytes"].is_null()) EXPECT_LE(tier["bytes"], tier["capacity_bytes"]) << option["schedule"];
+  }
+  const Ran text = plan_text_of(many);
+  EXPECT_THAT(text.out, HasSubstr("a forecast only: workers do not run it on this device yet"));
+  EXPECT_THAT(text.out, HasSubstr("below: layerwise"));
+  EXPECT_EQ(plan["what_ifs"].back()["what"], "--step-tokens 2048");
+  EXPECT_GT(plan["what_ifs"].back()["prompt_tokens_per_s"], 2 * plan["prompt"]["tokens_per_s"].get<double>());
+  auto pinned = many, pipeline = many;
+  pipeline.insert(pipeline.end(), {"--schedule", "expert-pipeline"});
+  EXPECT_THAT(plan_text_of(pipeline).out, HasSubstr("what has to arrive in a layer"));
+  pinned.insert(pinned.end(), {"--schedule", "cgo"});
+  const json cgo = planned(pinned);
+  EXPECT_EQ(cgo["schedule"], "cgo");
+  EXPECT_EQ(cgo["runs"], false);
+  EXPECT_EQ(cgo["schedules"].size(), 1u);
+  EXPECT_GT(cgo["decode"]["lanes"]["host"]["busy_s"], 0) << "the host attends";
+}
+
+TEST_F(PlanCommand, AScheduleIsLeftOutWithItsReason) {
+  const Ran ran = plan({"--shape", "mixtral-8x7b", "--dram", "200GiB", "--sequences", "64", "--device", "cuda",
+                        "--hardware", (source_dir() / "configs/hardware/l4.yaml").string()});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("cgo              is left out: the host's rates are not known"));
 }
 
 TEST_F(PlanCommand, WrongLinesAreRefusedInOneLine) {
@@ -138,8 +191,7 @@ TEST_F(PlanCommand, WrongLinesAreRefusedInOneLine) {
     more.insert(more.begin(), model.begin(), model.end());
     return more;
   };
-  expect_refused(with({"--schedule", "expert-pipeline"}), 2, "--schedule expert-pipeline: not there yet");
-  expect_refused(with({"--schedule", "cgo"}), 2, "--schedule cgo: not there yet");
+  expect_refused(with({"--schedule", "cgo"}), 2, "--schedule cgo: it needs a device in addition");
   expect_refused(with({"--schedule", "fast"}), 2, "--schedule fast is unknown");
   expect_refused(with({"--dram", "much"}), 2, "--dram: ");
   expect_refused(with({"--vram", "4GiB"}), 2, "--vram goes with");

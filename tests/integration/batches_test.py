@@ -9,7 +9,7 @@ import sys
 
 import batch_box
 from batch_box import BatchTest
-from cluster import Cluster, main
+from cluster import Cluster, expert_and_dense_bytes, main
 
 LINES = int(os.environ.get("MOESTRO_BATCH_LINES", "600"))
 TOKENS = int(os.environ.get("MOESTRO_BATCH_TOKENS", "16"))
@@ -48,6 +48,28 @@ class Batches(BatchTest):
             self.assertEqual(sorted(a["custom_id"] for a in answers), sorted(one["custom_id"] for one in lines))
             print(f"{LINES} lines of {TOKENS} tokens, {kills} programs killed", file=sys.stderr)
             self.assertEqual({a["response"]["body"]["usage"]["completion_tokens"] for a in answers}, {TOKENS})
+
+    def test_a_group_is_as_large_as_the_cache_holds_while_experts_come_from_the_drive(self):
+        expert, dense = expert_and_dense_bytes(self.pack)
+        lines, tokens, most = 240, 48, 0
+        # 192 lines of about 12 and 48 tokens fill 12,288 tokens of the cache.
+        with Cluster(self.pack, "--dram", str(dense + 24 * expert), "--kv-tokens", "12288", "--state",
+                     "sqlite:" + self.dir.name + "/group/state.db") as cluster:
+            batch = self.submit(cluster, [line(i, tokens=tokens) for i in range(lines)])
+            status = {}
+
+            def over():
+                nonlocal most
+                status.update(cluster.request("GET", "/v1/moestro/status")[1])
+                most = max(most, status["sequences"]["running"])
+                return (self.look(cluster, batch) or {}).get("status") == "completed"
+
+            cluster.wait_until(over, 120, "the end of the batch")
+            print(f"{most} lines at once, {status['sequences']['preemptions']} sent back, "
+                  f"{status['tiers']['nvme']['read_bytes']} bytes read", file=sys.stderr)
+            self.assertGreaterEqual(most, 128)
+            self.assertEqual(status["sequences"]["preemptions"], 0)
+            self.assertGreater(status["tiers"]["dram"]["misses"], 0, "experts came from the drive")
 
     def test_a_batch_survives_a_stop_of_everything(self):
         state = "sqlite:" + self.dir.name + "/stop/state.db"

@@ -66,6 +66,27 @@ TEST(VirtualDriver, LanesWorkAtOnceAndEachOnOneTaskInTheSchedulesOrder) {
   EXPECT_EQ(driven.timeline.slices().back().begin, 45ns);
 }
 
+TEST(VirtualDriver, TimesThatAreKnownBetterCountInPlaceOfRates) {
+  struct ByKind final : TaskTimes {
+    Nanos duration(const Task& task) const override { return task.kind == TaskKind::kKvLoad ? 7ns : 4ns; }
+  };
+  Tasks tasks;
+  tasks.first = [](TaskGraph& graph) {
+    const TaskId copy = graph.add({.lane = Lane::kHostToDevice, .kind = TaskKind::kKvLoad, .cost = {0, 30}});
+    graph.add({.kind = TaskKind::kAttention, .cost = {0, 10}}, std::array{copy});
+  };
+  const LaneRates rates{bytes_a_nano(1), {}, bytes_a_nano(1), {}, {}};
+  const ByKind times;
+  StepMachine machine(tasks, kVirtualLanes);
+  machine.begin({.tokens = 1});
+  OneExpert router;
+  VirtualDriver driver(rates, &times);
+  const auto totals = driver.run(machine, router, nullptr);
+  ASSERT_TRUE(totals.is_ok());
+  EXPECT_EQ(totals->elapsed, 11ns);
+  EXPECT_EQ(totals->busy[static_cast<int>(Lane::kHostToDevice)], 7ns);
+}
+
 TEST(VirtualDriver, WhatIsUrgentInterruptsWhereTheLaneAllowsIt) {
   Tasks tasks;
   tasks.first = [](TaskGraph& graph) {

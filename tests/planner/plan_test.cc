@@ -21,6 +21,7 @@ PlanInput input(Memories::Device device, uint64_t device_gib, uint64_t host_gib)
   if (device != Memories::Device::kHost) in.rates.link_bytes_per_s = 20e9;
   in.rates.drive_bytes_per_s = 2e9;
   in.memories = {device, device_gib * kGiB, host_gib * kGiB, {}};
+  in.schedule = ScheduleName::kLayerwise;
   in.needs = {.dense_bytes = in.sizes.dense_bytes, .kv_bytes = in.sizes.kv_bytes(1, 640), .workspace_bytes = 1 << 28,
               .process_bytes = 1 << 26, .expert_bytes = in.sizes.expert_bytes, .slot_bytes = in.sizes.expert_bytes,
               .experts = in.sizes.all_experts()};
@@ -30,32 +31,33 @@ PlanInput input(Memories::Device device, uint64_t device_gib, uint64_t host_gib)
 TEST(Plan, PhasesAddUp) {
   const auto plan = make_plan(input(Memories::Device::kHost, 0, 128));
   ASSERT_TRUE(plan.is_ok()) << plan.status().message();
-  EXPECT_EQ(plan->placement.host_experts, 256) << "90 GB fit in 128 GiB";
-  EXPECT_EQ(plan->prompt.tokens, 512);
-  EXPECT_DOUBLE_EQ(plan->prompt.seconds, plan->prompt.forecast.seconds) << "one step";
-  EXPECT_DOUBLE_EQ(plan->decode.seconds, 128 * plan->decode.forecast.seconds);
-  EXPECT_DOUBLE_EQ(plan->decode.step.context, 512 + 64.5);
-  EXPECT_DOUBLE_EQ(plan->decode.tokens_per_s(), 1 / plan->decode.forecast.seconds);
+  EXPECT_EQ(plan->choice.placement.host_experts, 256) << "90 GB fit in 128 GiB";
+  EXPECT_EQ(plan->choice.prompt.tokens, 512);
+  EXPECT_DOUBLE_EQ(plan->choice.prompt.seconds, plan->choice.prompt.forecast.seconds) << "one step";
+  EXPECT_DOUBLE_EQ(plan->choice.decode.seconds, 128 * plan->choice.decode.forecast.seconds);
+  EXPECT_DOUBLE_EQ(plan->choice.decode.step.context, 512 + 64.5);
+  EXPECT_DOUBLE_EQ(plan->choice.decode.tokens_per_s(), 1 / plan->choice.decode.forecast.seconds);
 }
 
 TEST(Plan, WhatWouldHelpIsWhatBounds) {
   const auto plan = make_plan(input(Memories::Device::kHost, 0, 48));
   ASSERT_TRUE(plan.is_ok()) << plan.status().message();
-  EXPECT_EQ(plan->decode.forecast.bound(), Lane::kDrive);
+  EXPECT_EQ(plan->choice.decode.forecast.bound(), Lane::kDrive);
   ASSERT_EQ(plan->what_ifs.size(), 2u);
   EXPECT_EQ(plan->what_ifs[0].what, "1 GiB more host memory");
-  EXPECT_GT(plan->what_ifs[0].decode_tokens_per_s, plan->decode.tokens_per_s());
-  EXPECT_GT(plan->what_ifs[1].decode_tokens_per_s, 1.5 * plan->decode.tokens_per_s());
+  EXPECT_GT(plan->what_ifs[0].decode_tokens_per_s, plan->choice.decode.tokens_per_s());
+  EXPECT_GT(plan->what_ifs[1].decode_tokens_per_s, 1.5 * plan->choice.decode.tokens_per_s());
 }
 
 TEST(Plan, ALinkTwiceAsFastWhereTheLinkBounds) {
   const auto plan = make_plan(input(Memories::Device::kWhole, 24, 128));
   ASSERT_TRUE(plan.is_ok()) << plan.status().message();
-  EXPECT_EQ(plan->decode.forecast.bound(), Lane::kLink);
+  EXPECT_EQ(plan->choice.decode.forecast.bound(), Lane::kLink);
   ASSERT_EQ(plan->what_ifs.size(), 4u);
   EXPECT_EQ(plan->what_ifs[2].what, "a link twice as fast");
-  EXPECT_GT(plan->what_ifs[2].decode_tokens_per_s, 1.3 * plan->decode.tokens_per_s());
-  EXPECT_DOUBLE_EQ(plan->what_ifs[1].decode_tokens_per_s, plan->decode.tokens_per_s()) << "host memory has it all";
+  EXPECT_GT(plan->what_ifs[2].decode_tokens_per_s, 1.3 * plan->choice.decode.tokens_per_s());
+  EXPECT_DOUBLE_EQ(plan->what_ifs[1].decode_tokens_per_s, plan->choice.decode.tokens_per_s())
+      << "host memory has it all";
 }
 
 TEST(Plan, MeasuredHitsCountForDecoding) {
@@ -64,8 +66,8 @@ TEST(Plan, MeasuredHitsCountForDecoding) {
   in.device_hits = 0.9;
   const auto measured = make_plan(in);
   ASSERT_TRUE(even.is_ok() && measured.is_ok());
-  EXPECT_GT(measured->decode.tokens_per_s(), even->decode.tokens_per_s());
-  EXPECT_DOUBLE_EQ(measured->prompt.tokens_per_s(), even->prompt.tokens_per_s());
+  EXPECT_GT(measured->choice.decode.tokens_per_s(), even->choice.decode.tokens_per_s());
+  EXPECT_DOUBLE_EQ(measured->choice.prompt.tokens_per_s(), even->choice.prompt.tokens_per_s());
 }
 
 TEST(Plan, HitsMeanNothingWhereTheDeviceHoldsAll) {
@@ -75,8 +77,8 @@ TEST(Plan, HitsMeanNothingWhereTheDeviceHoldsAll) {
   in.device_hits = 0.5;
   const auto with_hits = make_plan(in);
   ASSERT_TRUE(all.is_ok() && with_hits.is_ok());
-  EXPECT_LT(all->placement.host_experts, 256);
-  EXPECT_DOUBLE_EQ(with_hits->decode.seconds, all->decode.seconds);
+  EXPECT_LT(all->choice.placement.host_experts, 256);
+  EXPECT_DOUBLE_EQ(with_hits->choice.decode.seconds, all->choice.decode.seconds);
 }
 
 TEST(Plan, ADriveOfUnknownSpeedIsRefusedOnlyIfItIsNeeded) {
@@ -128,11 +130,11 @@ TEST(Plan, NoGainIsForecastToBeALoss) {
       gain.give(more);
       const auto after = make_plan(more);
       ASSERT_TRUE(after.is_ok()) << after.status().message();
-      EXPECT_LE(after->prompt.seconds, before->prompt.seconds * (1 + 1e-12)) << gain.what << ", round " << i;
-      EXPECT_LE(after->decode.seconds, before->decode.seconds * (1 + 1e-12)) << gain.what << ", round " << i;
+      // Each phase by itself may be slower, if another number of sequences at once is better for both together.
+      EXPECT_LE(after->choice.seconds(), before->choice.seconds() * (1 + 1e-12)) << gain.what << ", round " << i;
       ++compared;
     }
-    for (const StepForecast* f : {&before->prompt.forecast, &before->decode.forecast}) {
+    for (const StepForecast* f : {&before->choice.prompt.forecast, &before->choice.decode.forecast}) {
       EXPECT_LE(f->least_seconds, f->seconds * (1 + 1e-12));
       EXPECT_LE(f->seconds, f->most_seconds * (1 + 1e-12));
       for (const Lane lane : {Lane::kCompute, Lane::kLink, Lane::kDrive})

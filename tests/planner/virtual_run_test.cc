@@ -62,6 +62,22 @@ TEST(EvenRoutes, EveryRowHasItsExpertsAndEqualSeedsAreEqual) {
   EXPECT_EQ(a.foreseen(0).size(), 3u);
 }
 
+TEST(EvenRoutes, ResidentExpertsAreSpreadOverTheLayers) {
+  EvenRoutes routes(8, 2, 8);
+  const auto resident = [&](int32_t layer) {
+    int count = 0;
+    for (int32_t expert = 0; expert < 8; ++expert) count += routes.is_resident(layer, expert);
+    return count;
+  };
+  EXPECT_EQ(resident(0) + resident(1), 0);
+  routes.keep_resident(2.5);
+  EXPECT_EQ(resident(0), 2);
+  EXPECT_EQ(resident(1), 3);
+  EXPECT_EQ(resident(2) + resident(3), 5);
+  routes.keep_resident(8);
+  EXPECT_EQ(resident(7), 8);
+}
+
 /// With many sequences every expert is used, so a decoding step cannot be shorter than the bytes over the link.
 TEST(RunVirtually, ASlowLinkBoundsDecodingAndTheScheduleReachesIt) {
   const ModelSizes sizes = mixtral_sizes();

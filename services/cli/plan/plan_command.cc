@@ -15,13 +15,11 @@ namespace {
 
 using Kind = config::DeviceSpec::Kind;
 
-constexpr const char* kSchedulesToCome[] = {"auto", "expert-pipeline", "cgo"};
-
-Status check_schedule(const std::string& schedule) {
-  if (schedule == "layerwise") return Status::ok();
-  for (const char* name : kSchedulesToCome)
-    if (schedule == name) return unsupported("--schedule " + schedule + ": not there yet; layerwise is");
-  return invalid_argument("--schedule " + schedule + " is unknown; layerwise is there");
+/// nullopt: auto.
+Result<std::optional<planner::ScheduleName>> pinned_schedule(const std::string& name) {
+  const auto schedule = planner::schedule_of(name);
+  if (schedule || name == "auto") return schedule;
+  return invalid_argument("--schedule " + name + " is unknown; there are auto, layerwise, expert-pipeline and cgo");
 }
 
 Result<std::optional<Hardware>> hardware_of(const PlanOptions& o) {
@@ -32,23 +30,27 @@ Result<std::optional<Hardware>> hardware_of(const PlanOptions& o) {
 }
 
 Result<std::string> run_plan(const PlanOptions& o) {
-  MOESTRO_RETURN_IF_ERROR(check_schedule(o.schedule));
+  MOESTRO_ASSIGN_OR_RETURN(const std::optional<planner::ScheduleName> schedule, pinned_schedule(o.schedule));
   MOESTRO_ASSIGN_OR_RETURN(const std::optional<Hardware> file, hardware_of(o));
   const Hardware* const hardware = file ? &*file : nullptr;
   MOESTRO_ASSIGN_OR_RETURN(const PlannedModel model, read_planned_model(o));
   MOESTRO_ASSIGN_OR_RETURN(const PlannedMemory memory, plan_memory(o, model, hardware));
-  // What does not fit is refused before anything is measured.
-  MOESTRO_ASSIGN_OR_RETURN(const planner::Placement placement, planner::place(memory.needs, memory.memories));
-  MOESTRO_ASSIGN_OR_RETURN(const PlannedRates rates,
-                           plan_rates(o, model, memory, hardware, placement.needs_drive()));
   planner::PlanInput input{.sizes = model.sizes,
-                           .rates = rates.rates,
+                           .rates = {},
                            .memories = memory.memories,
                            .needs = memory.needs,
                            .workload = {o.prompt, o.generate, o.sequences, o.step_tokens},
+                           .schedule = schedule,
                            .prefetch = o.prefetch,
                            .device_hits = o.hits,
                            .foreseen = o.foreseen};
+  // What does not fit with one sequence at a time is refused before anything is measured.
+  const auto least = planner::place(input, planner::Arrangement{});
+  const bool streams = schedule && *schedule != planner::ScheduleName::kLayerwise;
+  if (!least.is_ok() && !streams) return least.status();
+  MOESTRO_ASSIGN_OR_RETURN(const PlannedRates rates,
+                           plan_rates(o, model, memory, hardware, least.is_ok() && least->needs_drive()));
+  input.rates = rates.rates;
   MOESTRO_ASSIGN_OR_RETURN(const planner::Plan plan, planner::make_plan(input));
   const PlanReport report{o, model, memory, rates, plan};
   if (!o.json) return plan_text(report);
@@ -113,9 +115,10 @@ void add_workload_options(command_line::App& plan, PlanOptions& o) {
   };
   count("--prompt", o.prompt, 1 << 24, "Tokens of each prompt");
   count("--generate", o.generate, 1 << 24, "Tokens that each sequence generates");
-  count("--sequences", o.sequences, 65536, "Sequences that run at once");
-  count("--step-tokens", o.step_tokens, 65536, "Most tokens in one step");
-  plan.add_option("--schedule", o.schedule, "Schedule of a step: layerwise")
+  count("--sequences", o.sequences, 65536, "Sequences. As many run at once as fit, or as is fastest");
+  count("--step-tokens", o.step_tokens, 65536, "Most tokens in one step, or in each of its micro-batches");
+  plan.add_option("--schedule", o.schedule,
+                  "Schedule of a step: layerwise, expert-pipeline or cgo. auto: the fastest that workers run")
       ->capture_default_str()
       ->type_name("NAME")
       ->group(group);

@@ -11,7 +11,7 @@ struct PlanOptions {
   std::string pack, shape;         ///< one of them; shape: a name, a config.json or its folder
   std::string experts, dense;      ///< empty: the pack's first; bf16
   std::string kv_dtype = "f32";
-  std::string device = "cpu", vram, dram, hardware, schedule = "layerwise";
+  std::string device = "cpu", vram, dram, hardware, schedule = "auto";
   std::string drive;               ///< empty: the hardware file's, or measured
   int64_t prompt = 512, generate = 128, sequences = 1, step_tokens = 512;
   int threads = 0;                 ///< 0: one per core

@@ -49,6 +49,10 @@ Result<PlannedRates> rates_of_file(const PlanOptions& o, const PlannedModel& mod
     planned.rates = rates_of_sheet(model, hardware.memory_bytes_per_s, hardware.flops);
     planned.rates.link_bytes_per_s = hardware.link_bytes_per_s;
     planned.rates.link_latency_s = hardware.link_latency_us * 1e-6;
+    if (host.memory_bytes_per_s && host.flops) {
+      planned.rates.host_bytes_per_s = kReachedOfPeak * *host.memory_bytes_per_s;
+      planned.rates.host_operations_per_s = kReachedOfPeak * *host.flops;
+    }
   } else {
     const std::string why = "--device " + o.device + " computes on the host";
     if (!host.memory_bytes_per_s) return missing("host.memory_gbps", why);

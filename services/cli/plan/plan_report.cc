@@ -6,35 +6,34 @@
 
 #include "common/config/units.h"
 #include "services/cli/common/output.h"
+#include "services/cli/plan/schedule_report.h"
 
 namespace moestro::cli {
 namespace {
 
 using config::readable_size;
 using Json = nlohmann::ordered_json;
+using planner::kLanes;
 using planner::Lane;
 using planner::Phase;
+using planner::ScheduleOption;
 using Kind = config::DeviceSpec::Kind;
 
-constexpr Lane kLanes[] = {Lane::kCompute, Lane::kLink, Lane::kDrive};
-
-bool there(const PlanReport& r, Lane lane) {
-  if (lane == Lane::kLink) return r.memory.device.kind != Kind::kCpu;
-  return lane == Lane::kCompute || r.plan.placement.needs_drive();
+bool there(const PlanReport& r, const ScheduleOption& option, Lane lane) {
+  switch (lane) {
+    case Lane::kCompute: return true;
+    case Lane::kLink: return r.memory.device.kind != Kind::kCpu;
+    case Lane::kDrive: return option.placement.needs_drive();
+    case Lane::kLinkOut:
+    case Lane::kHost: return option.prompt.forecast.busy(lane) + option.decode.forecast.busy(lane) > 0;
+  }
+  return false;
 }
 
 std::string lane_text(const PlanReport& r, Lane lane) {
   if (lane == Lane::kCompute) return r.memory.device.kind == Kind::kCuda ? "GPU" : "CPU";
   return std::string(planner::lane_name(lane));
 }
-
-std::string seconds_text(double seconds) {
-  if (seconds < 0.1) return printed("%.3g ms", 1e3 * seconds);
-  return seconds < 120 ? printed("%.3g s", seconds) : seconds < 7200 ? printed("%.1f min", seconds / 60)
-                                                                    : printed("%.1f h", seconds / 3600);
-}
-
-std::string rate_text(double per_s) { return printed(per_s < 100 ? "%.3g" : "%.0f", per_s); }
 
 std::string dtype_text(DType dtype) { return std::string(dtype_name(dtype)); }
 
@@ -48,14 +47,14 @@ std::string head_text(const PlanReport& r) {
          "experts " + dtype_text(p.experts) + " (" + readable_size(s.expert_bytes) + " each), dense weights " +
          dtype_text(p.dense) + ", KV " + dtype_text(p.kv) + " (" +
          readable_size(static_cast<uint64_t>(s.kv_bytes_per_token())) + " a token)\n" +
-         printed("%s, prompt %lld, generate %lld, schedule layerwise, prefetch %s, device %.200s\n",
+         printed("%s, prompt %lld, generate %lld, prefetch %s, device %.200s\n",
                  counted(static_cast<uint64_t>(o.sequences), "sequence").c_str(), static_cast<long long>(o.prompt),
                  static_cast<long long>(o.generate), o.prefetch ? "on" : "off", one_line(o.device).c_str());
 }
 
 std::string tiers_text(const PlanReport& r) {
   std::string text = printed("\n%-14s %10s  %s\n", "memory", "bytes", "what lies there");
-  for (const planner::Tier& tier : r.plan.placement.tiers) {
+  for (const planner::Tier& tier : r.plan.choice.placement.tiers) {
     const std::string of = tier.capacity_bytes > 0 ? " of " + readable_size(tier.capacity_bytes) : "";
     std::string name = tier.name;
     for (const planner::Part& part : tier.parts) {
@@ -73,7 +72,7 @@ std::string bound_text(const PlanReport& r, const planner::StepForecast& f) {
   if (f.bound() == Lane::kCompute) text += f.reads_bound() ? " (reading weights and cache)" : " (computing)";
   std::string idle;
   for (const Lane lane : kLanes)
-    if (there(r, lane))
+    if (there(r, r.plan.choice, lane))
       idle += (idle.empty() ? "" : ", ") + lane_text(r, lane) + printed(" %.0f %%", 100 * std::max(0.0, f.idle(lane)));
   return text + "; idle: " + idle;
 }
@@ -97,17 +96,17 @@ std::string what_ifs_text(const PlanReport& r) {
   std::string text = printed("\n%-28s %10s %10s %10s\n", "with", "prompt", "decode", "all");
   for (const planner::WhatIf& w : r.plan.what_ifs)
     text += printed("%-28s %10s %10s %10s\n", w.what.c_str(),
-                    change(w.prompt_tokens_per_s, r.plan.prompt.tokens_per_s()).c_str(),
-                    change(w.decode_tokens_per_s, r.plan.decode.tokens_per_s()).c_str(),
+                    change(w.prompt_tokens_per_s, r.plan.choice.prompt.tokens_per_s()).c_str(),
+                    change(w.decode_tokens_per_s, r.plan.choice.decode.tokens_per_s()).c_str(),
                     seconds_text(w.seconds).c_str());
   return text;
 }
 
-Json phase_json(const PlanReport& r, const Phase& phase) {
+Json phase_json(const PlanReport& r, const ScheduleOption& option, const Phase& phase) {
   const planner::StepForecast& f = phase.forecast;
   Json lanes = Json::object();
   for (const Lane lane : kLanes)
-    if (there(r, lane))
+    if (there(r, option, lane))
       lanes[std::string(planner::lane_name(lane))] = {{"busy_s", f.busy(lane)}, {"idle", std::max(0.0, f.idle(lane))}};
   return {{"tokens", phase.tokens},
           {"seconds", phase.seconds},
@@ -140,6 +139,39 @@ Json tiers_json(const planner::Placement& placement) {
   return tiers;
 }
 
+Json arrangement_json(const PlanReport& r, const planner::Arrangement& a) {
+  return {{"micro_batches", a.micro_batches},
+          {"rows", a.rows},
+          {"sequences", std::min(a.sequences(), r.options.sequences)},
+          {"dense_share", a.dense_share},
+          {"kv_share", a.kv_share},
+          {"slots", a.slots},
+          {"ahead", a.ahead}};
+}
+
+/// A schedule's best arrangement: where it lies, and what it gives.
+Json option_json(const PlanReport& r, const ScheduleOption& option) {
+  const planner::Placement& placement = option.placement;
+  Json made = {{"schedule", planner::schedule_name(option.arrangement.schedule)},
+               {"runs", option.runs},
+               {"arrangement", arrangement_json(r, option.arrangement)}};
+  made["placement"] = {{"experts", placement.experts},
+                       {"device_experts", placement.device_experts},
+                       {"host_experts", placement.host_experts},
+                       {"arena_bytes", placement.arena_bytes}};
+  made["tiers"] = tiers_json(placement);
+  made["prompt"] = phase_json(r, option, option.prompt);
+  made["decode"] = phase_json(r, option, option.decode);
+  made["seconds"] = option.seconds();
+  made["bubble_free_micro_batches"] = nullptr;
+  if (option.bubble_free) made["bubble_free_micro_batches"] = *option.bubble_free;
+  made["bubbles"] = Json::array();
+  for (const planner::Inequality& i : option.bubbles)
+    made["bubbles"].push_back(
+        {{"what", i.what}, {"computing_s", i.computing_s}, {"bringing_s", i.bringing_s}, {"short_s", i.short_s()}});
+  return made;
+}
+
 Json model_json(const PlannedModel& model) {
   const planner::ModelSizes& s = model.sizes;
   return {{"name", model.name},
@@ -168,8 +200,11 @@ std::vector<std::string> plan_assumptions(const PlanReport& r) {
     all.push_back(r.options.hits ? "prompts find on the device the resident share of experts, decoding --hits"
                                  : "the device holds what is used as often as anything else; --hits gives a measured "
                                    "share");
-  if (r.plan.placement.needs_drive())
+  if (r.plan.choice.placement.needs_drive())
     all.push_back("host memory has its share of any experts, also of those that the device lacks");
+  if (r.plan.search.options.size() > 1 || r.plan.choice.arrangement.schedule != planner::ScheduleName::kLayerwise)
+    all.push_back("schedules other than layerwise: copies that are queued behind others wait, and every step begins "
+                  "with nothing on its way; device to host is as fast as host to device");
   if (r.options.prefetch && !r.options.foreseen)
     all.push_back("only what even routing makes certain is foreseen; --foreseen gives a measured share");
   if (r.memory.device.kind == Kind::kCuda)
@@ -182,9 +217,10 @@ std::vector<std::string> plan_assumptions(const PlanReport& r) {
 }
 
 std::string plan_text(const PlanReport& r) {
-  std::string text = head_text(r) + tiers_text(r) + "\n";
-  text += phase_text(r, "prompt", r.plan.prompt) + phase_text(r, "decode", r.plan.decode);
-  text += "all of it in " + seconds_text(r.plan.seconds()) + "\n" + what_ifs_text(r);
+  const ScheduleOption& choice = r.plan.choice;
+  std::string text = head_text(r) + "\n" + schedules_text(r) + tiers_text(r) + "\n";
+  text += phase_text(r, "prompt", choice.prompt) + phase_text(r, "decode", choice.decode);
+  text += "all of it in " + seconds_text(choice.seconds()) + "\n" + bubbles_text(r) + what_ifs_text(r);
   text += "\nrates: " + r.rates.source + "; host memory: " + r.memory.host + "\nassumed:\n";
   for (const std::string& line : plan_assumptions(r)) text += "- " + line + "\n";
   return text;
@@ -192,9 +228,8 @@ std::string plan_text(const PlanReport& r) {
 
 Json plan_json(const PlanReport& r) {
   const PlanOptions& o = r.options;
-  const planner::Placement& placement = r.plan.placement;
   Json json = {{"model", model_json(r.model)},
-               {"schedule", o.schedule},
+               {"asked_schedule", o.schedule},
                {"prefetch", o.prefetch},
                {"device", o.device},
                {"workload",
@@ -202,17 +237,16 @@ Json plan_json(const PlanReport& r) {
                  {"generate", o.generate},
                  {"sequences", o.sequences},
                  {"step_tokens", o.step_tokens}}}};
-  json["placement"] = {{"experts", placement.experts},
-                       {"device_experts", placement.device_experts},
-                       {"host_experts", placement.host_experts},
-                       {"arena_bytes", placement.arena_bytes}};
-  json["tiers"] = tiers_json(placement);
   json["rates"] = {{"source", r.rates.source}, {"link_bytes_per_s", nullptr}, {"drive_bytes_per_s", nullptr}};
   if (r.rates.rates.link_bytes_per_s) json["rates"]["link_bytes_per_s"] = *r.rates.rates.link_bytes_per_s;
   if (r.rates.rates.drive_bytes_per_s) json["rates"]["drive_bytes_per_s"] = *r.rates.rates.drive_bytes_per_s;
-  json["prompt"] = phase_json(r, r.plan.prompt);
-  json["decode"] = phase_json(r, r.plan.decode);
-  json["seconds"] = r.plan.seconds();
+  json.update(option_json(r, r.plan.choice));
+  json["schedules"] = Json::array();
+  for (const ScheduleOption& option : r.plan.search.options) json["schedules"].push_back(option_json(r, option));
+  json["left_out"] = Json::array();
+  for (const planner::LeftOut& left : r.plan.search.left_out)
+    json["left_out"].push_back({{"schedule", planner::schedule_name(left.schedule)}, {"why", left.why}});
+  json["candidates"] = r.plan.search.candidates;
   json["what_ifs"] = Json::array();
   for (const planner::WhatIf& w : r.plan.what_ifs)
     json["what_ifs"].push_back({{"what", w.what},

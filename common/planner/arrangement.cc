@@ -1,0 +1,115 @@
+#include "common/planner/arrangement.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moestro::planner {
+namespace {
+
+constexpr double kRingOfKv = 3;      ///< micro-batches whose KV cache is on the device: coming, in use, going
+constexpr double kWeightBuffers = 2; ///< layers whose streamed weights are on the device
+constexpr double kFloat = 4;
+
+uint64_t whole(double bytes) { return static_cast<uint64_t>(std::ceil(std::max(0.0, bytes))); }
+
+/// Hidden states of a step's rows that wait while others compute, and the rows that experts have written.
+double waiting_rows_bytes(const PlanInput& in, const Arrangement& a) {
+  const double others = prompt_steps(in.workload, a).all.rows - static_cast<double>(in.workload.step_tokens);
+  return std::max(0.0, others) * static_cast<double>(in.sizes.hidden * (2 + in.sizes.top_k)) * kFloat;
+}
+
+/// A GPU whose memory does not have all of what is used again and again.
+void stream(const PlanInput& in, const Arrangement& a, Needs& needs) {
+  double dense = 0, largest = 0, kv_largest = 0;
+  for (const LayerSizes& layer : in.sizes.layers) {
+    dense += layer_dense_bytes(in.sizes, layer);
+    largest = std::max(largest, a.schedule == ScheduleName::kCgo ? layer_bytes(in.sizes, layer)
+                                                                 : layer_dense_bytes(in.sizes, layer));
+    kv_largest = std::max(kv_largest, layer.kv_bytes_per_token);
+  }
+  const double streamed = 1 - a.dense_share;
+  if (streamed > 0)
+    needs.device_dense_bytes =
+        whole(static_cast<double>(needs.dense_bytes) - streamed * dense + kWeightBuffers * streamed * largest);
+  const double moved = 1 - a.kv_share, kv = static_cast<double>(needs.kv_bytes);
+  if (moved <= 0) return;
+  needs.host_kv_bytes = whole(moved * kv);
+  // cgo moves none: the host attends.
+  const double each =
+      a.schedule == ScheduleName::kCgo ? 0 : std::min(kRingOfKv, static_cast<double>(a.micro_batches));
+  const double tokens = static_cast<double>(a.rows * round_up(in.workload.prompt + in.workload.generate,
+                                                              kKvTokensPerBlock));
+  needs.kv_bytes = whole((1 - moved) * kv + moved * each * tokens * kv_largest);
+}
+
+PhaseSteps cut(PhaseSteps steps, double micro_batches) {
+  steps.micro = steps.all;
+  steps.micro.rows /= micro_batches, steps.micro.logit_rows /= micro_batches;
+  return steps;
+}
+
+}  // namespace
+
+double layer_dense_bytes(const ModelSizes& sizes, const LayerSizes& layer) {
+  return sizes.weight_bytes(layer.attention_parameters + layer.mlp_parameters) + kFloat * layer.router_parameters;
+}
+
+double layer_bytes(const ModelSizes& sizes, const LayerSizes& layer) {
+  const uint64_t experts = layer.sparse ? static_cast<uint64_t>(sizes.experts) * sizes.expert_bytes : 0;
+  return layer_dense_bytes(sizes, layer) + static_cast<double>(experts);
+}
+
+PhaseSteps prompt_steps(const Workload& w, const Arrangement& a) {
+  const auto prompt = static_cast<double>(w.prompt), m = static_cast<double>(a.micro_batches),
+             sequences = static_cast<double>(std::min(a.sequences(), w.sequences));
+  PhaseSteps steps;
+  steps.tokens = prompt * static_cast<double>(w.sequences);
+  const double rows = std::min(m * static_cast<double>(w.step_tokens), sequences * prompt);
+  steps.all = {.rows = rows, .logit_rows = rows / prompt, .context = (prompt + 1) / 2, .prompt = true};
+  steps.steps = std::max(1.0, steps.tokens / rows);
+  steps = cut(steps, m);
+  // A prompt that is longer than a micro-batch comes in parts, each of which sees those before.
+  if (steps.micro.rows < prompt) steps.cached = (prompt - steps.micro.rows) / 2;
+  return steps;
+}
+
+PhaseSteps decode_steps(const Workload& w, const Arrangement& a) {
+  const auto sequences = static_cast<double>(std::min(a.sequences(), w.sequences)),
+             m = static_cast<double>(a.micro_batches);
+  PhaseSteps steps;
+  steps.tokens = static_cast<double>(w.generate * w.sequences);
+  const double rows = std::min(sequences, m * static_cast<double>(w.step_tokens));
+  const double context = static_cast<double>(w.prompt) + (static_cast<double>(w.generate) + 1) / 2;
+  steps.all = {.rows = rows, .logit_rows = rows, .context = context};
+  steps.steps = std::max(static_cast<double>(w.generate), steps.tokens / rows);
+  steps = cut(steps, m);
+  steps.cached = steps.micro.rows * (context - 1);
+  return steps;
+}
+
+Needs needs_of(const PlanInput& in, const Arrangement& a) {
+  Needs needs = in.needs;
+  const int64_t sequences = std::min(a.sequences(), in.workload.sequences);
+  needs.kv_bytes = in.sizes.kv_bytes(sequences, in.workload.prompt + in.workload.generate);
+  needs.workspace_bytes += whole(waiting_rows_bytes(in, a));
+  if (in.memories.device == Memories::Device::kWhole) stream(in, a, needs);
+  return needs;
+}
+
+Result<Placement> place(const PlanInput& in, const Arrangement& a) { return place(needs_of(in, a), in.memories); }
+
+double largest_weight_share(const PlanInput& in, Arrangement a) {
+  const auto taken = [&](double share) {
+    a.dense_share = share;
+    const Needs n = needs_of(in, a);
+    const double dense = static_cast<double>(n.device_dense_bytes.value_or(n.dense_bytes));
+    const double experts = share * static_cast<double>(static_cast<uint64_t>(n.experts) * n.slot_bytes);
+    return dense + experts + static_cast<double>(n.kv_bytes + n.workspace_bytes);
+  };
+  // What is taken grows evenly with the share.
+  const auto there = static_cast<double>(in.memories.device_bytes);
+  const double none = taken(0), all = taken(1);
+  return all <= there ? 1 : std::clamp((there - none) / (all - none), 0.0, 1.0);
+}
+
+}  // namespace moestro::planner

@@ -1,0 +1,46 @@
+#pragma once
+// What a plan may choose: the schedule, how a step's rows are cut, and where weights and KV cache have their home.
+
+#include <cstdint>
+
+#include "common/planner/plan_input.h"
+#include "common/planner/schedule_name.h"
+
+namespace moestro::planner {
+
+struct Arrangement {
+  ScheduleName schedule = ScheduleName::kLayerwise;
+  int64_t micro_batches = 1;
+  int64_t rows = 1;         ///< sequences of a micro-batch
+  double dense_share = 1;   ///< r_w: of each layer's dense weights, what stays on the device; cgo: of all its weights
+  double kv_share = 1;      ///< r_c: of the KV cache, what stays on the device; the rest is in host memory
+  int64_t slots = 0;        ///< expert-pipeline: room for experts that come and go; the other room is of residents
+  bool ahead = true;        ///< expert-pipeline: a layer's experts come before its routers have chosen
+
+  int64_t sequences() const { return micro_batches * rows; }  ///< that run at once
+};
+
+/// Rows of a phase's steps, and how they are cut.
+struct PhaseSteps {
+  Step all;               ///< of a step
+  Step micro;             ///< of one of its micro-batches
+  double cached = 0;      ///< of a micro-batch: positions in the KV cache before the step
+  double tokens = 0;      ///< of the whole phase
+  double steps = 1;       ///< of the whole phase
+};
+PhaseSteps prompt_steps(const Workload& workload, const Arrangement& arrangement);
+PhaseSteps decode_steps(const Workload& workload, const Arrangement& arrangement);
+
+/// What the arrangement takes of each memory, in addition to experts.
+Needs needs_of(const PlanInput& input, const Arrangement& arrangement);
+/// Where it all lies. kExhausted: it does not fit; the least that would, as place() says it.
+Result<Placement> place(const PlanInput& input, const Arrangement& arrangement);
+
+/// cgo: the most of all layers' weights that can stay on the device. 0 where even the buffers do not fit.
+double largest_weight_share(const PlanInput& input, Arrangement arrangement);
+
+/// Of a layer, what is not an expert; and all of it.
+double layer_dense_bytes(const ModelSizes& sizes, const LayerSizes& layer);
+double layer_bytes(const ModelSizes& sizes, const LayerSizes& layer);
+
+}  // namespace moestro::planner

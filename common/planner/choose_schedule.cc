@@ -1,0 +1,271 @@
+#include "common/planner/choose_schedule.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/planner/virtual_step.h"
+
+namespace moestro::planner {
+namespace {
+
+using Device = Memories::Device;
+
+constexpr int64_t kMicroBatches[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 24, 32, 48, 64};
+constexpr int64_t kRows[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
+constexpr double kDenseShares[] = {1, 0.5, 0}, kKvShares[] = {1, 0.75, 0.5, 0.25, 0};
+constexpr size_t kFinalists = 4;         ///< of a schedule, that run on virtual lanes
+constexpr int64_t kBubbleFreeMost = 512; ///< micro-batches that are tried for it
+
+Residency residency(const PlanInput& in, const Placement& placement) {
+  Residency at;
+  at.device_memory = in.memories.device != Device::kHost;
+  at.device_share = at.device_memory ? placement.device_share() : 1;
+  at.host_share = placement.host_share();
+  at.prefetch = in.prefetch;
+  at.foreseen = in.foreseen;
+  return at;
+}
+
+Phase phase_of(const PhaseSteps& steps, const StepForecast& forecast) {
+  return {steps.all, forecast, steps.tokens, steps.steps * forecast.seconds};
+}
+
+/// Both phases by closed forms.
+ScheduleOption estimate(const PlanInput& in, const Arrangement& a, const Placement& placement) {
+  const PhaseSteps prompt = prompt_steps(in.workload, a), decode = decode_steps(in.workload, a);
+  ScheduleOption option;
+  option.arrangement = a, option.placement = placement;
+  if (a.schedule == ScheduleName::kLayerwise) {
+    const Residency scan = residency(in, placement);
+    Residency at = scan;
+    if (in.device_hits && scan.device_share < 1) at.device_share = *in.device_hits;  // nothing misses if all is there
+    option.prompt = phase_of(prompt, forecast_step(in.sizes, in.rates, scan, prompt.all));
+    option.decode = phase_of(decode, forecast_step(in.sizes, in.rates, at, decode.all));
+  } else {
+    option.prompt = phase_of(prompt, forecast_group(in, a, placement, prompt));
+    option.decode = phase_of(decode, forecast_group(in, a, placement, decode));
+  }
+  option.runs = workers_run(a.schedule, in.memories.device);
+  return option;
+}
+
+Status check_rates(const PlanInput& in, const Placement& placement) {
+  if (!placement.needs_drive() || in.rates.drive_bytes_per_s) return Status::ok();
+  return invalid_argument("the drive's rate is missing: host memory holds " +
+                          std::to_string(placement.host_experts) + " of " + std::to_string(placement.experts) +
+                          " experts");
+}
+
+/// Of a schedule: the estimates of all that fit, of the same number of micro-batches only the best.
+class Candidates {
+ public:
+  explicit Candidates(const PlanInput& in) : in_(in) {}
+
+  void add(const Arrangement& a, const Placement& placement) {
+    ++count_;
+    const ScheduleOption option = estimate(in_, a, placement);
+    const auto alike = std::ranges::find_if(best_, [&](const ScheduleOption& o) {
+      return o.arrangement.micro_batches == a.micro_batches;
+    });
+    if (alike == best_.end()) best_.push_back(option);
+    else if (option.seconds() < alike->seconds()) *alike = option;
+  }
+  /// The best first.
+  std::vector<ScheduleOption> take() {
+    std::ranges::stable_sort(best_, {}, &ScheduleOption::seconds);
+    return std::move(best_);
+  }
+  int64_t count() const { return count_; }
+
+ private:
+  const PlanInput& in_;
+  std::vector<ScheduleOption> best_;
+  int64_t count_ = 0;
+};
+
+/// Calls `use` with sequences of a micro-batch: no more than there are, and those that cover all of them.
+template <class Use>
+void each_rows(const PlanInput& in, int64_t micro_batches, const Use& use) {
+  const int64_t all = ceil_div(in.workload.sequences, micro_batches);
+  for (const int64_t rows : kRows)
+    if (rows < all) use(rows);
+  if (all <= in.workload.step_tokens) use(all);
+}
+
+/// Why a schedule is out of the question, or empty.
+std::string obstacle(const PlanInput& in, ScheduleName schedule) {
+  if (schedule == ScheduleName::kLayerwise) return "";
+  const Device device = in.memories.device;
+  if (schedule == ScheduleName::kExpertPipeline) {
+    const bool stays = device == Device::kHost && !in.rates.drive_bytes_per_s;
+    return stays ? "every expert is in host memory: none is brought" : "";
+  }
+  if (device != Device::kWhole) return "it needs a device in addition to the processor that attends";
+  if (!in.rates.host_bytes_per_s || !in.rates.host_operations_per_s)
+    return "the host's rates are not known (host.memory_gbps and host.tflops of --hardware)";
+  return "";
+}
+
+/// The search for one schedule.
+class Search {
+ public:
+  Search(const PlanInput& in, ScheduleName schedule) : in_(in), schedule_(schedule), candidates_(in) {}
+
+  /// kExhausted, kInvalidArgument: why there is none.
+  Result<ScheduleOption> best() {
+    if (schedule_ == ScheduleName::kLayerwise) add_layerwise();
+    if (schedule_ == ScheduleName::kExpertPipeline) add_pipeline();
+    if (schedule_ == ScheduleName::kCgo) add_cgo();
+    std::vector<ScheduleOption> found = candidates_.take();
+    if (found.empty()) return refused_.is_ok() ? exhausted("no arrangement of it fits") : refused_;
+    if (schedule_ == ScheduleName::kLayerwise) return std::move(found.front());
+    return on_lanes(std::move(found));
+  }
+  int64_t count() const { return candidates_.count(); }
+
+ private:
+  std::optional<Placement> placed(const Arrangement& a) {
+    auto placement = place(in_, a);
+    Status status = placement.status();
+    if (status.is_ok()) status = check_rates(in_, *placement);
+    if (status.is_ok()) return std::move(*placement);
+    // One sequence at a time takes the least: what is said of it is what to do.
+    if (refused_.is_ok() || a.sequences() == 1) refused_ = std::move(status);
+    return std::nullopt;
+  }
+
+  void add_layerwise() {
+    const auto add = [&](int64_t rows) {
+      const Arrangement a{.rows = rows};
+      const auto placement = placed(a);
+      if (placement) candidates_.add(a, *placement);
+      return placement.has_value();
+    };
+    each_rows(in_, 1, add);
+    // And as many as fit, to the sequence.
+    int64_t fits = 0, too_many = std::min(in_.workload.sequences, in_.workload.step_tokens) + 1;
+    while (too_many - fits > 1) {
+      const int64_t middle = fits + (too_many - fits) / 2;
+      (add(middle) ? fits : too_many) = middle;
+    }
+  }
+
+  void add_pipeline() {
+    const bool gpu = in_.memories.device == Device::kWhole;
+    for (const int64_t m : kMicroBatches) {
+      if (m > in_.workload.sequences) break;
+      each_rows(in_, m, [&](int64_t rows) {
+        for (const double dense : kDenseShares)
+          for (const double kv : kKvShares)
+            if (gpu || (dense == 1 && kv == 1))
+              add_pipeline({schedule_, m, rows, dense, kv, 0, true});
+      });
+    }
+  }
+
+  void add_pipeline(Arrangement a) {
+    const auto placement = placed(a);
+    if (!placement) return;
+    const bool link = in_.memories.device != Device::kHost;
+    const int64_t room = link ? placement->device_experts : placement->host_experts, layer = in_.sizes.experts;
+    if (!link && room >= placement->experts) return;  // as layerwise, only that weights are read more often
+    int64_t before = 0;
+    for (const int64_t slots : {2 * in_.sizes.top_k, ceil_div(layer, 2), layer, 2 * layer}) {
+      a.slots = std::clamp<int64_t>(slots, 1, room);
+      if (a.slots == std::exchange(before, a.slots)) continue;
+      for (const bool ahead : {true, false}) {
+        a.ahead = ahead && in_.prefetch;
+        if (ahead == a.ahead) candidates_.add(a, *placement);
+      }
+    }
+  }
+
+  void add_cgo() {
+    for (const int64_t m : kMicroBatches) {
+      if (m > in_.workload.sequences) break;
+      each_rows(in_, m, [&](int64_t rows) {
+        Arrangement a{schedule_, m, rows, 0, 0, 0, true};
+        a.dense_share = largest_weight_share(in_, a);
+        const auto placement = placed(a);
+        if (placement && placement->host_experts == placement->experts) candidates_.add(a, *placement);
+        else if (placement) refused_ = exhausted("all weights have to be in host memory");
+      });
+    }
+  }
+
+  /// The best few run, then what the closed form sees least of: slots.
+  Result<ScheduleOption> on_lanes(std::vector<ScheduleOption> found) {
+    if (found.size() > kFinalists) found.resize(kFinalists);
+    std::optional<ScheduleOption> best;
+    const auto consider = [&](const Arrangement& a) -> Status {
+      MOESTRO_ASSIGN_OR_RETURN(ScheduleOption option, forecast_arrangement(in_, a));
+      if (!best || option.seconds() < best->seconds()) best = std::move(option);
+      return Status::ok();
+    };
+    for (const ScheduleOption& option : found) MOESTRO_RETURN_IF_ERROR(consider(option.arrangement));
+    if (schedule_ == ScheduleName::kExpertPipeline)
+      for (const double factor : {0.5, 1.5, 2.0}) {
+        Arrangement a = best->arrangement;
+        const int64_t room = std::max(best->placement.device_experts, best->placement.host_experts);
+        a.slots = std::clamp<int64_t>(static_cast<int64_t>(factor * static_cast<double>(a.slots)), 1, room);
+        MOESTRO_RETURN_IF_ERROR(consider(a));
+      }
+    return std::move(*best);
+  }
+
+  const PlanInput& in_;
+  const ScheduleName schedule_;
+  Candidates candidates_;
+  Status refused_ = Status::ok();
+};
+
+}  // namespace
+
+Result<ScheduleOption> forecast_arrangement(const PlanInput& in, const Arrangement& a) {
+  MOESTRO_ASSIGN_OR_RETURN(const Placement placement, place(in, a));
+  MOESTRO_RETURN_IF_ERROR(check_rates(in, placement));
+  ScheduleOption option = estimate(in, a, placement);
+  if (a.schedule == ScheduleName::kLayerwise) return option;
+  const auto run = [&](Phase& phase, const PhaseSteps& steps) -> Status {
+    MOESTRO_ASSIGN_OR_RETURN(const StepForecast forecast, virtual_step(in, a, placement, steps));
+    phase = phase_of(steps, forecast);
+    return Status::ok();
+  };
+  MOESTRO_RETURN_IF_ERROR(run(option.prompt, prompt_steps(in.workload, a)));
+  MOESTRO_RETURN_IF_ERROR(run(option.decode, decode_steps(in.workload, a)));
+  if (a.schedule != ScheduleName::kExpertPipeline) return option;
+  option.bubbles = bubbles(in, a, placement);
+  option.bubble_free = bubble_free_micro_batches(in, a, placement, kBubbleFreeMost);
+  return option;
+}
+
+Result<ScheduleSearch> search_schedules(const PlanInput& in) {
+  ScheduleSearch search;
+  for (const ScheduleName schedule : kSchedules) {
+    if (in.schedule.value_or(schedule) != schedule) continue;
+    const auto leave_out = [&](std::string why) { search.left_out.push_back({schedule, std::move(why)}); };
+    if (const std::string why = obstacle(in, schedule); !why.empty()) {
+      if (in.schedule) return invalid_argument("--schedule " + std::string(schedule_name(schedule)) + ": " + why);
+      leave_out(why);
+      continue;
+    }
+    Search one(in, schedule);
+    auto best = one.best();
+    search.candidates += one.count();
+    if (best.is_ok()) search.options.push_back(std::move(*best));
+    else if (in.schedule || schedule == ScheduleName::kLayerwise) return best.status();
+    else leave_out(best.status().message());
+  }
+  std::ranges::stable_sort(search.options, {}, &ScheduleOption::seconds);
+  return search;
+}
+
+Result<ScheduleOption> choose_schedule(const PlanInput& in) {
+  MOESTRO_ASSIGN_OR_RETURN(ScheduleSearch search, search_schedules(in));
+  for (ScheduleOption& option : search.options)
+    if (option.runs) return std::move(option);
+  return unsupported("workers do not run the schedule " + std::string(schedule_name(*in.schedule)) +
+                     " on this device yet");
+}
+
+}  // namespace moestro::planner

@@ -1,0 +1,58 @@
+#include "common/planner/layer_times.h"
+
+namespace moestro::planner {
+namespace {
+
+constexpr double kAttentionCalls = 12, kExpertCalls = 4, kHeadCalls = 3;  ///< operations around products
+
+}  // namespace
+
+Computing attention_time(const LayerSizes& layer, const Rates& rates, const Step& step) {
+  const double visible = layer.window > 0 ? std::min(step.context, static_cast<double>(layer.window)) : step.context;
+  Computing c;
+  c.product(rates.dense, step.rows, layer.attention_parameters);
+  const double operations = step.rows * visible * layer.pair_operations / rates.attention_operations_per_s;
+  const double reads = step.prompt ? 0 : step.rows * visible * layer.kv_bytes_per_token / rates.kv_bytes_per_s;
+  c.add(std::max(operations, reads), reads);
+  if (!step.prompt) c.add(step.rows * rates.attention_sequence_s, 0);
+  c.add(step.rows * layer.row_floats * rates.float_s + kAttentionCalls * rates.call_s, 0);
+  c.at_least(rates.floor_s);
+  return c;
+}
+
+Computing router_time(const LayerSizes& layer, const Rates& rates, double rows) {
+  Computing c;
+  if (layer.sparse) c.product(rates.router, rows, layer.router_parameters);
+  return c;
+}
+
+double around_experts(const Rates& rates) { return kExpertCalls * rates.call_s; }
+
+double expert_seconds(const ModelSizes& sizes, const Rates& rates, double rows) {
+  return std::max(rates.experts.seconds(rows, sizes.expert_parameters), rates.floor_s);
+}
+
+Computing experts_time(const ModelSizes& sizes, const Rates& rates, double rows, double used) {
+  Computing c;
+  const double each = expert_seconds(sizes, rates, rows * static_cast<double>(sizes.top_k) / used);
+  c.add(used * each, used * rates.experts.reading(sizes.expert_parameters));
+  c.add(around_experts(rates), 0);
+  return c;
+}
+
+Computing mlp_time(const LayerSizes& layer, const Rates& rates, double rows) {
+  Computing c;
+  c.product(rates.dense, rows, layer.mlp_parameters);
+  return c;
+}
+
+Computing head_time(const ModelSizes& sizes, const Rates& rates, const Step& step) {
+  Computing c;
+  c.product(rates.dense, step.logit_rows, sizes.head_parameters);
+  const double logits = step.logit_rows * static_cast<double>(sizes.vocab);
+  c.add(logits * rates.logit_s + step.rows * static_cast<double>(sizes.hidden) * rates.float_s, 0);
+  c.add(kHeadCalls * rates.call_s, 0);
+  return c;
+}
+
+}  // namespace moestro::planner

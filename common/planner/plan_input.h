@@ -1,0 +1,32 @@
+#pragma once
+// What a plan is made of.
+
+#include <cstdint>
+#include <optional>
+
+#include "common/planner/forecast.h"
+#include "common/planner/placement.h"
+#include "common/planner/schedule_name.h"
+
+namespace moestro::planner {
+
+/// Sequences, each of a prompt and generated tokens. As many run at once as fit; one that ends is replaced at once.
+struct Workload {
+  int64_t prompt = 512, generate = 128, sequences = 1;
+  int64_t step_tokens = 512;  ///< the most of one micro-batch
+};
+
+struct PlanInput {
+  ModelSizes sizes;
+  Rates rates;
+  Memories memories;
+  Needs needs;  ///< its KV cache is counted anew for the sequences that run at once
+  Workload workload;
+  std::optional<ScheduleName> schedule = {};  ///< nullopt: the fastest that workers run
+  bool prefetch = true;
+  std::optional<double> device_hits;  ///< measured share of what decoding uses that is found on the device; nullopt:
+                                      ///< the resident share, which prompts always have. For layerwise
+  std::optional<double> foreseen;     ///< Residency::foreseen
+};
+
+}  // namespace moestro::planner

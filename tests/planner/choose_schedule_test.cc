@@ -1,0 +1,238 @@
+// The search over schedules: what it chooses against a grid of arrangements, what it refuses, and how long it takes.
+
+#include "common/planner/choose_schedule.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "common/planner/plan.h"
+#include "tests/planner/planned_models.h"
+
+namespace moestro::planner {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kGibi = uint64_t{1} << 30;
+
+constexpr Precisions kSmallWeights{.experts = DType::kInt4, .dense = DType::kInt8, .kv = DType::kBF16};
+
+/// Of 94 layers with 128 experts.
+ModelSizes large_sizes(const Precisions& precisions) {
+  const nlohmann::json config = {{"architectures", {"Qwen3MoeForCausalLM"}},
+                                 {"hidden_size", 4096},
+                                 {"num_hidden_layers", 94},
+                                 {"num_attention_heads", 64},
+                                 {"num_key_value_heads", 4},
+                                 {"head_dim", 128},
+                                 {"vocab_size", 151936},
+                                 {"max_position_embeddings", 40960},
+                                 {"intermediate_size", 12288},
+                                 {"moe_intermediate_size", 1536},
+                                 {"num_experts_per_tok", 8},
+                                 {"num_experts", 128},
+                                 {"norm_topk_prob", true},
+                                 {"decoder_sparse_step", 1},
+                                 {"mlp_only_layers", nlohmann::json::array()},
+                                 {"torch_dtype", "bfloat16"}};
+  auto model = model::describe_model(config.dump(), "");
+  EXPECT_TRUE(model.is_ok()) << model.status().message();
+  auto sizes = model_sizes(*model, precisions);
+  EXPECT_TRUE(sizes.is_ok()) << sizes.status().message();
+  return std::move(sizes).value();
+}
+
+struct Hardware {
+  const char* name;
+  Memories memories;
+  double bytes_per_s, operations_per_s, link, drive, host_bytes_per_s, host_operations_per_s;
+};
+constexpr Hardware kHardware[] = {
+    {"T4", {Memories::Device::kWhole, 15 * kGibi, 192 * kGibi, {}}, 256e9, 52e12, 12e9, 3e9, 60e9, 1.3e12},
+    {"L4", {Memories::Device::kWhole, 22 * kGibi, 128 * kGibi, {}}, 240e9, 97e12, 25e9, 5e9, 80e9, 2e12},
+    {"RTX 3090", {Memories::Device::kWhole, 22 * kGibi, 256 * kGibi, {}}, 750e9, 57e12, 25e9, 1e9, 100e9, 2e12},
+    {"H100", {Memories::Device::kWhole, 76 * kGibi, 500 * kGibi, {}}, 2.7e12, 790e12, 50e9, 6e9, 50e9, 1e12},
+    {"a CPU with a drive", {Memories::Device::kHost, 0, 48 * kGibi, {}}, 80e9, 1.6e12, 0, 3e9, 0, 0},
+};
+
+PlanInput input(const Hardware& hardware, const ModelSizes& sizes, const Workload& workload) {
+  PlanInput in;
+  in.sizes = sizes, in.workload = workload, in.memories = hardware.memories;
+  in.rates = rates_of(hardware.bytes_per_s, hardware.operations_per_s);
+  if (sizes.precisions.experts == DType::kInt4)
+    in.rates.experts = ProductCurve::roofline(0.56, hardware.bytes_per_s, hardware.operations_per_s);
+  if (hardware.link > 0) {
+    in.rates.link_bytes_per_s = hardware.link, in.rates.link_latency_s = 10e-6;
+    in.rates.host_bytes_per_s = hardware.host_bytes_per_s;
+    in.rates.host_operations_per_s = hardware.host_operations_per_s;
+  }
+  in.rates.drive_bytes_per_s = hardware.drive;
+  in.needs = {.dense_bytes = sizes.dense_bytes, .workspace_bytes = kGibi / 2, .process_bytes = kGibi / 4,
+              .expert_bytes = sizes.expert_bytes, .slot_bytes = sizes.expert_bytes, .experts = sizes.all_experts()};
+  return in;
+}
+
+/// The fastest of a grid of arrangements, each as forecast_arrangement() has it.
+ScheduleOption best_of_grid(const PlanInput& in, int64_t* tried) {
+  std::optional<ScheduleOption> best;
+  const auto consider = [&](const Arrangement& a) {
+    auto option = forecast_arrangement(in, a);
+    if (!option.is_ok()) return;
+    ++*tried;
+    if (!best || option->seconds() < best->seconds()) best = std::move(*option);
+  };
+  const int64_t all = in.workload.sequences;
+  const bool gpu = in.memories.device == Memories::Device::kWhole;
+  for (const int64_t rows : {1, 4, 16, 64, 128, 256, 512})
+    if (rows <= all) consider({.rows = rows});
+  for (const int64_t m : {1, 4, 8, 16, 32})
+    for (const int64_t rows : {1, 16, 64, 128}) {
+      if (m * rows > all) continue;
+      for (const int64_t slots : {in.sizes.top_k, 2 * in.sizes.experts})
+        for (const bool ahead : {true, false})
+          for (const double kv : {1.0, 0.5, 0.0})
+            if (gpu || kv == 1) consider({ScheduleName::kExpertPipeline, m, rows, /*dense_share=*/1, kv, slots, ahead});
+      Arrangement cgo{ScheduleName::kCgo, m, rows, 0, 0, 0, true};
+      if (!gpu) continue;
+      cgo.dense_share = largest_weight_share(in, cgo);
+      consider(cgo);
+    }
+  EXPECT_TRUE(best.has_value());
+  return *best;
+}
+
+TEST(ChooseSchedule, IsWithin5PercentOfTheBestOfAGrid) {
+  const ModelSizes mixtral = mixtral_sizes(), large = large_sizes(kSmallWeights);
+  const Workload workloads[] = {{.prompt = 512, .generate = 32, .sequences = 960},
+                                {.prompt = 128, .generate = 128, .sequences = 256},
+                                {.prompt = 2000, .generate = 64, .sequences = 64},
+                                {.prompt = 100, .generate = 100, .sequences = 1}};
+  int64_t tried = 0;
+  std::string chosen;
+  for (const Hardware& hardware : kHardware)
+    for (const ModelSizes* sizes : {&mixtral, &large})
+      for (const Workload& workload : workloads) {
+        if (sizes == &large && &workload != &workloads[1]) continue;
+        const PlanInput in = input(hardware, *sizes, workload);
+        const auto search = search_schedules(in);
+        ASSERT_TRUE(search.is_ok()) << hardware.name << ": " << search.status().message();
+        const ScheduleOption& choice = search->options.front();
+        const ScheduleOption best = best_of_grid(in, &tried);
+        const auto name = [](const ScheduleOption& o) {
+          const Arrangement& a = o.arrangement;
+          return std::string(schedule_name(a.schedule)) + " " + std::to_string(a.micro_batches) + " x " +
+                 std::to_string(a.rows) + ", r_w " + std::to_string(a.dense_share) + ", r_c " +
+                 std::to_string(a.kv_share) + ", slots " + std::to_string(a.slots) + (a.ahead ? ", ahead" : "");
+        };
+        EXPECT_LE(choice.seconds(), 1.05 * best.seconds())
+            << hardware.name << ", " << workload.sequences << " sequences: " << name(choice) << "; the grid: "
+            << name(best);
+        chosen += std::string(schedule_name(choice.arrangement.schedule)) + " ";
+      }
+  EXPECT_GT(tried, 1000);
+  EXPECT_THAT(chosen, HasSubstr("expert-pipeline"));
+  EXPECT_THAT(chosen, HasSubstr("layerwise")) << "no schedule is always the best";
+}
+
+TEST(ChooseSchedule, OnlyWhatWorkersRunIsToBeUsed) {
+  const PlanInput in = input(kHardware[1], mixtral_sizes(), {.prompt = 512, .generate = 32, .sequences = 960});
+  const auto search = search_schedules(in);
+  ASSERT_TRUE(search.is_ok()) << search.status().message();
+  EXPECT_EQ(search->options.size(), 3u);
+  EXPECT_FALSE(search->options.front().runs) << "no GPU's worker runs it";
+  const auto choice = choose_schedule(in);
+  ASSERT_TRUE(choice.is_ok()) << choice.status().message();
+  EXPECT_TRUE(choice->runs);
+  EXPECT_TRUE(workers_run(choice->arrangement.schedule, in.memories.device));
+  PlanInput pinned = in;
+  pinned.schedule = ScheduleName::kCgo;
+  EXPECT_EQ(choose_schedule(pinned).status().code(), Code::kUnsupported);
+  const auto plan = make_plan(pinned);
+  ASSERT_TRUE(plan.is_ok()) << "it can be forecast";
+  EXPECT_EQ(plan->choice.arrangement.schedule, ScheduleName::kCgo);
+  EXPECT_EQ(plan->search.options.size(), 1u);
+}
+
+TEST(ChooseSchedule, OneSequenceIsComputedLayerByLayer) {
+  const auto choice = search_schedules(input(kHardware[2], mixtral_sizes(), {.prompt = 512, .generate = 32}));
+  ASSERT_TRUE(choice.is_ok()) << choice.status().message();
+  EXPECT_EQ(choice->options.front().arrangement.sequences(), 1);
+  EXPECT_EQ(choice->options.front().arrangement.schedule, ScheduleName::kLayerwise);
+}
+
+TEST(ChooseSchedule, AsManySequencesRunAsFit) {
+  PlanInput in =
+      input(kHardware[1], mixtral_sizes(kSmallWeights), {.prompt = 512, .generate = 128, .sequences = 1000});
+  in.schedule = ScheduleName::kLayerwise;
+  in.memories.device_bytes = 8 * kGibi;
+  const auto search = search_schedules(in);
+  ASSERT_TRUE(search.is_ok()) << search.status().message();
+  const ScheduleOption& all = search->options.front();
+  Arrangement more = all.arrangement;
+  EXPECT_GT(more.rows, 16);
+  EXPECT_LT(more.rows, 100) << "640 positions of 128 KiB each";
+  while (place(in, more).is_ok()) ++more.rows;
+  EXPECT_EQ(place(in, more).status().code(), Code::kExhausted);
+  // The cache in host memory: many more.
+  in.schedule = ScheduleName::kExpertPipeline;
+  const auto pipeline = search_schedules(in);
+  ASSERT_TRUE(pipeline.is_ok()) << pipeline.status().message();
+  EXPECT_GT(pipeline->options.front().arrangement.sequences(), 3 * all.arrangement.rows);
+  EXPECT_LT(pipeline->options.front().seconds(), all.seconds());
+}
+
+TEST(ChooseSchedule, WhatCannotFitOrBeForecastIsRefused) {
+  PlanInput in = input(kHardware[1], mixtral_sizes(), {.sequences = 64});
+  in.memories.device_bytes = kGibi;
+  EXPECT_EQ(search_schedules(in).status().code(), Code::kExhausted);
+  EXPECT_THAT(search_schedules(in).status().message(), HasSubstr("device memory of 1.00 GiB is too small; the least"));
+  in = input(kHardware[1], mixtral_sizes(), {.sequences = 64});
+  in.rates.host_bytes_per_s.reset();
+  const auto search = search_schedules(in);
+  ASSERT_TRUE(search.is_ok());
+  ASSERT_EQ(search->left_out.size(), 1u);
+  EXPECT_EQ(search->left_out[0].schedule, ScheduleName::kCgo);
+  EXPECT_THAT(search->left_out[0].why, HasSubstr("host.memory_gbps"));
+  in.schedule = ScheduleName::kCgo;
+  EXPECT_EQ(search_schedules(in).status().code(), Code::kInvalidArgument);
+  in = input(kHardware[4], mixtral_sizes(), {.sequences = 64});
+  in.schedule = ScheduleName::kCgo;
+  EXPECT_THAT(search_schedules(in).status().message(), HasSubstr("a device in addition"));
+  in.schedule.reset(), in.rates.drive_bytes_per_s.reset();
+  EXPECT_THAT(search_schedules(in).status().message(), HasSubstr("the drive's rate is missing"));
+}
+
+/// One micro-batch of the expert pipeline, everything on the device but experts, is what layerwise is with all experts
+/// foreseen. So the two ways of forecasting can be compared with each other.
+TEST(ChooseSchedule, ClosedFormAndVirtualLanesAgreeWhereTheyMeanTheSame) {
+  for (const Hardware& hardware : kHardware) {
+    PlanInput in = input(hardware, mixtral_sizes(), {.prompt = 256, .generate = 32, .sequences = 64});
+    const auto layerwise = forecast_arrangement(in, {.rows = 32});
+    // As many experts stay: closed forms know no slots.
+    const int64_t slots = 2 * in.sizes.experts;
+    const uint64_t more = static_cast<uint64_t>(slots) * in.sizes.expert_bytes;
+    (hardware.link > 0 ? in.memories.device_bytes : in.memories.host_bytes) += more;
+    const auto lanes = forecast_arrangement(in, {ScheduleName::kExpertPipeline, 1, 32, 1, 1, slots, true});
+    ASSERT_TRUE(layerwise.is_ok() && lanes.is_ok()) << layerwise.status().message() << lanes.status().message();
+    EXPECT_NEAR(lanes->decode.forecast.seconds / layerwise->decode.forecast.seconds, 1, 0.12) << hardware.name;
+    EXPECT_NEAR(lanes->prompt.forecast.seconds / layerwise->prompt.forecast.seconds, 1, 0.12) << hardware.name;
+  }
+}
+
+TEST(ChooseSchedule, TakesLessThanASecondFor94LayersOf128Experts) {
+  const PlanInput in =
+      input(kHardware[1], large_sizes(kSmallWeights), {.prompt = 512, .generate = 128, .sequences = 2000});
+  const auto begin = std::chrono::steady_clock::now();
+  const auto plan = make_plan(in);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+  std::printf("%lld candidates and what would help, in %.2f s\n", static_cast<long long>(plan->search.candidates),
+              seconds);
+  EXPECT_LT(seconds, 1);
+  EXPECT_GT(plan->search.candidates, 1000);
+}
+
+}  // namespace
+}  // namespace moestro::planner
