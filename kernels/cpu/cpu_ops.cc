@@ -33,13 +33,20 @@ CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
   const bool in_12_bits = weights == DType::kBF16In12;
   const bool may_round = !options_.deterministic && activations == Activations::kRounded;
   const RoundedProduct& rounded = kernels_.rounded[dtype];
-  if (may_round && rounded.round) return {rounded.product, &rounded, in_12_bits};
-  return {{.many = kernels_.product[dtype]}, nullptr, in_12_bits};
+  if (is_blocks(weights)) return {{.many = kernels_.product[dtype]}, nullptr, false, weights};
+  if (may_round && rounded.round) return {rounded.product, &rounded, in_12_bits, DType::kF32};
+  return {{.many = kernels_.product[dtype]}, nullptr, in_12_bits, DType::kF32};
 }
 
 namespace {
 bf16_in_12::Exponents exponents_of(const WeightRun& run) {
   return bf16_in_12::read_exponents(reinterpret_cast<const std::byte*>(run.parameters), run.matrix_rows * run.cols);
+}
+
+int64_t width_of(const WeightRun* runs, int64_t run_count) {
+  int64_t width = 0;
+  for (int64_t i = 0; i < run_count; ++i) width += runs[i].cols;
+  return width;
 }
 
 int64_t widened_width(const WeightRun* runs, int64_t run_count) {
@@ -56,6 +63,13 @@ int64_t CpuOps::widened_numbers(int64_t n, int64_t width) {
 }
 
 void CpuOps::make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count) {
+  if (is_blocks(product.blocks)) {
+    for (ThreadScratch& s : thread_scratch_) {
+      s.widened_runs.at_least(run_count);
+      s.widened_blocks.at_least(widened_numbers(n, width_of(runs, run_count)));
+    }
+    return;
+  }
   if (!product.in_12_bits) return;
   int64_t exceptions = kExceptionsReserved;
   if (pool_.threads() == 1)  // which takes a whole matrix at once
@@ -73,6 +87,7 @@ bool CpuOps::lists_exceptions(const Product& product) const {
 
 // A result is, bit by bit, what the same weights stored as bf16 give.
 void CpuOps::multiply(const Product& product, const ProductTask& task, int thread) {
+  if (is_blocks(product.blocks)) return multiply_blocks(product, task, thread);
   if (!product.in_12_bits) return product.run.of(task.n)(task);
   if (lists_exceptions(product)) return multiply_in_12_bits(task, thread);
   multiply_widened(product, task, thread);
@@ -143,6 +158,36 @@ void CpuOps::multiply_widened(const Product& product, const ProductTask& task, i
   }
 }
 
+// A few rows at a time become f32 in the core's own cache. So a result is, bit by bit, what f32 weights give.
+void CpuOps::multiply_blocks(const Product& product, const ProductTask& task, int thread) {
+  const int64_t width = width_of(task.runs, task.run_count), numbers = widened_numbers(task.n, width);
+  const int64_t rows_max = numbers / width;
+  float* const widened = scratch(thread).widened_blocks.at_least(numbers);
+  WeightRun* const runs = scratch(thread).widened_runs.at_least(task.run_count);
+  const BlockShape shape = block_shape(product.blocks);
+  ProductTask part = task;
+  part.runs = runs;
+  part.first_row = 0;
+  part.next_w = nullptr;  // it is in the cache
+  for (int64_t row = 0; row < task.rows; row += rows_max) {
+    part.rows = std::min(rows_max, task.rows - row);
+    part.bias = task.bias ? task.bias + row : nullptr;
+    part.y_offset = task.y_offset + row;
+    float* to = widened;
+    for (int64_t i = 0; i < task.run_count; ++i) {
+      const WeightRun& run = task.runs[i];
+      dequantise(product.blocks)(run.w + (task.first_row + row) * run.row_bytes,
+                                 part.rows * run.cols / shape.columns, to);
+      runs[i] = {};
+      runs[i].w = reinterpret_cast<const std::byte*>(to);
+      runs[i].row_bytes = run.cols * static_cast<int64_t>(sizeof *to);
+      runs[i].cols = run.cols;
+      to += part.rows * run.cols;
+    }
+    product.run.of(part.n)(part);
+  }
+}
+
 const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n,
                                       int64_t cols, RoundedScratch& to) {
   const int64_t groups = quant_groups(cols);
@@ -196,13 +241,14 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
 }
 
 void CpuOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
-  MOESTRO_CHECK(!has_parameters(table.dtype), "a table is f32, bf16 or f16");
-  const int64_t row_bytes = table.cols * dtype_bytes(table.dtype);
+  MOESTRO_CHECK(!has_parameters(table.dtype), "a table has no parameters");
+  const int64_t bytes = row_bytes(table.dtype, table.cols);
   for (size_t i = 0; i < ids.size(); ++i) {
     MOESTRO_CHECK(ids[i] >= 0 && ids[i] < table.rows, "row of a table");
-    kernels_.to_f32[static_cast<size_t>(table.dtype)](
-        static_cast<const char*>(table.data) + ids[i] * row_bytes, table.cols,
-        y + static_cast<int64_t>(i) * table.cols);
+    const auto* row = static_cast<const std::byte*>(table.data) + ids[i] * bytes;
+    float* to = y + static_cast<int64_t>(i) * table.cols;
+    if (is_blocks(table.dtype)) dequantise(table.dtype)(row, table.cols / block_shape(table.dtype).columns, to);
+    else kernels_.to_f32[static_cast<size_t>(table.dtype)](row, table.cols, to);
   }
 }
 

@@ -62,6 +62,7 @@ class CpuOps final : public Ops {
     Scratch<float> panel, scores, up;
     Scratch<float*> up_rows;
     Scratch<uint16_t> widened;
+    Scratch<float> widened_blocks;
     Scratch<WeightRun> widened_runs;
     Scratch<WeightException> exceptions;
   };
@@ -82,6 +83,7 @@ class CpuOps final : public Ops {
     ProductByTokens run;
     const RoundedProduct* rounding;  ///< null: f32
     bool in_12_bits;  ///< weights are bf16 in 12 bits, and multiplied as bf16
+    DType blocks = DType::kF32;  ///< if is_blocks(): the format of the weights, which are widened to f32
   };
   Product product(DType weights, Activations activations) const;
   /// How many weights are widened at once for n tokens, in rows of `width` columns over all runs. Wider rows never give
@@ -94,6 +96,10 @@ class CpuOps final : public Ops {
   bool lists_exceptions(const Product& product) const;
   void multiply_in_12_bits(const ProductTask& task, int thread);
   void multiply_widened(const Product& product, const ProductTask& task, int thread);
+  void multiply_blocks(const Product& product, const ProductTask& task, int thread);
+  auto dequantise(DType blocks) const {
+    return kernels_.dequantise[static_cast<size_t>(blocks) - static_cast<size_t>(kFirstBlocks)];
+  }
   struct RoundedScratch {
     Scratch<std::byte> blocks, groups;
     RoundedRows rows;
@@ -147,7 +153,7 @@ class CpuOps final : public Ops {
   Scratch<const float*> x_rows_;
   Scratch<float*> y_rows_, a_rows_;
   Scratch<float> activations_;
-  RoundedScratch rounded_x_, rounded_a_;
+  RoundedScratch rounded_x_, rounded_up_, rounded_a_;
   std::vector<RoundedScratch> rounded_tiles_;
   Scratch<float> tile_parts_;
   Scratch<float*> tile_rows_;

@@ -199,6 +199,8 @@ struct KernelTable {
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
   void (*widen_bf16)(const std::byte* blocks, int64_t count, const uint8_t* of_code,
                      uint16_t* to);  ///< of common/bf16_in_12.h, without exceptions
+  void (*dequantise[10])(const std::byte* blocks, int64_t count,
+                         float* to);  ///< by DType from kFirstBlocks on; bitwise common/formats/blocks.h
   void (*to_f16)(const float* from, int64_t count, uint16_t* to);
   float (*to_int8)(const float* from, int64_t count,
                    int8_t* to);  ///< returns the scale; see KvView in kernels/ops.h
