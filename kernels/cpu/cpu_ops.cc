@@ -28,12 +28,16 @@ bool CpuOps::supports(DType) const {
   return true;
 }
 
-CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
+CpuOps::Product CpuOps::product(DType weights, Activations activations, int64_t n) const {
   const auto dtype = static_cast<size_t>(computed_as(weights));
   const bool in_12_bits = weights == DType::kBF16In12;
   const bool may_round = !options_.deterministic && activations == Activations::kRounded;
   const RoundedProduct& rounded = kernels_.rounded[dtype];
-  if (is_blocks(weights)) return {{.many = kernels_.product[dtype]}, nullptr, false, weights};
+  if (is_blocks(weights)) {
+    const RoundedProduct& fast = kernels_.rounded_blocks[index_of_blocks(weights)];
+    if (may_round && n <= fast.product.few_tokens) return {fast.product, &fast, false, weights};
+    return {{.many = kernels_.product[dtype]}, nullptr, false, weights};
+  }
   if (may_round && rounded.round) return {rounded.product, &rounded, in_12_bits, DType::kF32};
   return {{.many = kernels_.product[dtype]}, nullptr, in_12_bits, DType::kF32};
 }
@@ -63,7 +67,7 @@ int64_t CpuOps::widened_numbers(int64_t n, int64_t width) {
 }
 
 void CpuOps::make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count) {
-  if (is_blocks(product.blocks)) {
+  if (product.widens_blocks()) {
     for (ThreadScratch& s : thread_scratch_) {
       s.widened_runs.at_least(run_count);
       s.widened_blocks.at_least(widened_numbers(n, width_of(runs, run_count)));
@@ -87,7 +91,7 @@ bool CpuOps::lists_exceptions(const Product& product) const {
 
 // A result is, bit by bit, what the same weights stored as bf16 give.
 void CpuOps::multiply(const Product& product, const ProductTask& task, int thread) {
-  if (is_blocks(product.blocks)) return multiply_blocks(product, task, thread);
+  if (product.widens_blocks()) return multiply_blocks(product, task, thread);
   if (!product.in_12_bits) return product.run.of(task.n)(task);
   if (lists_exceptions(product)) return multiply_in_12_bits(task, thread);
   multiply_widened(product, task, thread);
@@ -196,6 +200,7 @@ const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const floa
   to.rows.blocks = to.blocks.at_least(ceil_div(cols, rounding.block_columns) * n * RoundedRows::kBlockBytes +
                                       RoundedRows::kSpareBytes);
   to.rows.groups = to.groups.at_least(n * groups * 3 * static_cast<int64_t>(sizeof(float)));
+  if (rounding.lane_sums) to.rows.lane_sums = to.lane_sums.at_least(n * groups * 16);
   over_ranges(n, 1, n * cols, [&](int64_t first, int64_t end, int) {
     for (int64_t t = first; t < end; ++t) rounding.round(x[t], cols, t, to.rows);
   });
@@ -211,7 +216,7 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
     x_rows[t] = x + t * w.cols;
     y_rows[t] = y + t * w.rows;
   }
-  const Product product = this->product(w.dtype, activations);
+  const Product product = this->product(w.dtype, activations, n);
   ProductTask whole;
   whole.x = x_rows;
   if (product.rounding) whole.rounded = round_rows(*product.rounding, x_rows, n, w.cols, rounded_x_);

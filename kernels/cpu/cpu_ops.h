@@ -83,9 +83,11 @@ class CpuOps final : public Ops {
     ProductByTokens run;
     const RoundedProduct* rounding;  ///< null: f32
     bool in_12_bits;  ///< weights are bf16 in 12 bits, and multiplied as bf16
-    DType blocks = DType::kF32;  ///< if is_blocks(): the format of the weights, which are widened to f32
+    DType blocks = DType::kF32;  ///< if is_blocks(): the format of the weights
+    /// Blocks that `run` does not read itself are widened to f32.
+    bool widens_blocks() const { return is_blocks(blocks) && rounding == nullptr; }
   };
-  Product product(DType weights, Activations activations) const;
+  Product product(DType weights, Activations activations, int64_t n) const;
   /// How many weights are widened at once for n tokens, in rows of `width` columns over all runs. Wider rows never give
   /// less.
   static int64_t widened_numbers(int64_t n, int64_t width);
@@ -97,11 +99,11 @@ class CpuOps final : public Ops {
   void multiply_in_12_bits(const ProductTask& task, int thread);
   void multiply_widened(const Product& product, const ProductTask& task, int thread);
   void multiply_blocks(const Product& product, const ProductTask& task, int thread);
-  auto dequantise(DType blocks) const {
-    return kernels_.dequantise[static_cast<size_t>(blocks) - static_cast<size_t>(kFirstBlocks)];
-  }
+  static size_t index_of_blocks(DType d) { return static_cast<size_t>(d) - static_cast<size_t>(kFirstBlocks); }
+  auto dequantise(DType blocks) const { return kernels_.dequantise[index_of_blocks(blocks)]; }
   struct RoundedScratch {
     Scratch<std::byte> blocks, groups;
+    Scratch<float> lane_sums;
     RoundedRows rows;
   };
   /// n rows of `cols` activations, rounded; they stay until the next call with `to`.
