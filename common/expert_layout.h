@@ -15,10 +15,10 @@
 // group, byte b holds c = b % 16 + 32 * (b / 16) in its low and c + 16 in its high half, so a vector of 16 bytes widens
 // to adjacent columns. Columns past the row's end are 0. bf16-12bit: each of the three matrices has rows and, in place
 // of scales, exponents as in common/bf16_in_12.h. Its tiles are as wide as those of bf16, so that sums have the same
-// order. Blocks (common/formats/blocks.h): rows as in the checkpoint, without parameters; tiles are whole blocks of down
-// wide. A tile can be computed as soon as its bytes are there; a tensor-parallel rank takes whole tiles. For reading,
-// a tile is cut into SLICES of at most 1 MiB, each with a checksum. A tile is one slice unless 64 columns of ffn exceed
-// 1 MiB, or bf16-12bit pads narrow rows beyond it.
+// order. Blocks (common/formats/blocks.h): rows as in the checkpoint, without parameters; tiles are whole blocks of
+// down wide. A tile can be computed as soon as its bytes are there; a tensor-parallel rank takes whole tiles. For
+// reading, a tile is cut into SLICES of at most 1 MiB, each with a checksum. A tile is one slice unless 64 columns of
+// ffn (256 of blocks of 256) exceed 1 MiB, or bf16-12bit pads narrow rows beyond it.
 
 #include <cstdint>
 

@@ -182,7 +182,8 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
     down_weights[i] = run_of(layout.formats().down, base, tile.down, tile.down_scales, layout.hidden(), tile.ffn);
   }
   const auto [gate_format, up_format, down_format] = layout.formats();
-  const Product by_gate = product(gate_format, Activations::kRounded, n), by_up = product(up_format, Activations::kRounded, n),
+  const Product by_gate = product(gate_format, Activations::kRounded, n),
+                by_up = product(up_format, Activations::kRounded, n),
                 by_down = product(down_format, Activations::kRounded, n);
   make_room_to_widen(by_gate, n, gate, 1);
   make_room_to_widen(by_up, n, up_weights, 1);

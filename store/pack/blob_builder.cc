@@ -87,8 +87,8 @@ Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTen
                   last = std::min(rows, ceil_div(piece_end - part, row_length));
     for (int64_t r = first; r < last; ++r) {
       MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(r * source_row), source_bytes_of_row));
-      MOESTRO_RETURN_IF_ERROR(convert_row(source, *source.dtype, source_bytes_of_row.data(), packed.dtype, cols, values.data(),
-                                          reinterpret_cast<std::byte*>(parameters.data())));
+      MOESTRO_RETURN_IF_ERROR(convert_row(source, *source.dtype, source_bytes_of_row.data(), packed.dtype, cols,
+                                          values.data(), reinterpret_cast<std::byte*>(parameters.data())));
       copy_part({row_data, static_cast<size_t>(row_length)}, static_cast<uint64_t>(part + r * row_length), begin, out);
     }
     return Status::ok();
@@ -197,7 +197,8 @@ Status BlobBuilder::load_band(const SourceTensor& tensor, const ExpertLayout& la
       static_cast<int64_t>(scratch_bytes_max_) / (hidden * row_bytes(band_.dtype, step)) * step;
   band_.tensor = &tensor;
   band_.first = tile.first_ffn / block * block;
-  band_.columns = std::min(ffn - band_.first, round_up(std::max(fitting, tile.first_ffn + tile.ffn - band_.first), block));
+  const int64_t least = tile.first_ffn + tile.ffn - band_.first;
+  band_.columns = std::min(ffn - band_.first, round_up(std::max(fitting, least), block));
   const auto row = static_cast<size_t>(row_bytes(band_.dtype, band_.columns)),
              source_row = static_cast<size_t>(source_bytes(tensor, band_.columns));
   band_.bytes.resize(static_cast<size_t>(hidden) * row);

@@ -1,6 +1,6 @@
 #pragma once
 // A Hugging Face checkpoint directory: config.json and one or many safetensors files, opened and checked against the
-// model. Or a model as GGUF (gguf/), or a checkpoint without files, whose random weights are made when they are read.
+// model. Or a model as GGUF, or a checkpoint without files, whose random weights are made when they are read.
 
 #include <filesystem>
 #include <map>
@@ -13,7 +13,7 @@
 #include "common/model/model_spec.h"
 #include "store/pack/copied_files.h"
 #include "store/pack/file.h"
-#include "store/pack/gguf/gguf_model.h"
+#include "store/pack/gguf_model.h"
 #include "store/pack/random_weights.h"
 #include "store/pack/safetensors.h"
 

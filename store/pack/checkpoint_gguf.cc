@@ -4,8 +4,8 @@
 
 #include "common/model/strict_json.h"
 #include "store/pack/checkpoint.h"
-#include "store/pack/gguf/gguf_config.h"
-#include "store/pack/gguf/gguf_tokenizer.h"
+#include "store/pack/gguf_config.h"
+#include "store/pack/gguf_tokenizer.h"
 
 namespace moestro::store {
 namespace {
@@ -77,7 +77,8 @@ Status Checkpoint::add_gguf_tensors(const GgufModel& gguf) {
     }
     if (!found) return invalid_argument(directory_.string() + ": tensor " + in_quotes(name) + " is missing");
     // A gate of one row is a vector here.
-    if (found->shape.size() == 1 && t.shape.size() == 2 && t.shape[0] == 1) found->shape.insert(found->shape.begin(), 1);
+    if (found->shape.size() == 1 && t.shape.size() == 2 && t.shape[0] == 1)
+      found->shape.insert(found->shape.begin(), 1);
     if (interleaved && (t.name.ends_with("attn.q.weight") || t.name.ends_with("attn.k.weight")))
       found->interleaved = spec.layers.front().attention.head_dim;
     tensors_.emplace(t.source_name, std::move(*found));

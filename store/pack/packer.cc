@@ -32,7 +32,8 @@ Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOpt
   out.file_bytes_max = options.file_bytes_max;
   out.model_name = options.model_name;
   if (out.model_name.empty()) out.model_name = checkpoint.name();
-  const DType own = checkpoint.is_native() ? one_format(checkpoint.expert_formats()) : checkpoint.own_expert_dtype().dtype;
+  const DType own =
+      checkpoint.is_native() ? one_format(checkpoint.expert_formats()) : checkpoint.own_expert_dtype().dtype;
   out.experts = options.experts.empty() ? std::vector{own} : options.experts;
   for (const DType d : out.experts)
     if ((is_blocks(d) || d == DType::kMixed) && d != own)
@@ -61,7 +62,8 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
   };
   if (checkpoint.is_native()) lines.push_back("weights stay in the formats that the file has them in");
   else if (!options.dense && checkpoint.own_dense_dtype().widened) widened("dense weights", "--dense");
-  if (!checkpoint.is_native() && options.experts.empty() && checkpoint.own_expert_dtype().widened) widened("experts", "--experts");
+  if (!checkpoint.is_native() && options.experts.empty() && checkpoint.own_expert_dtype().widened)
+    widened("experts", "--experts");
   if (const int64_t n = checkpoint.model().spec.mtp_layers; n > 0)
     lines.push_back("the checkpoint's layers after the last (" + std::to_string(n) +
                     " by config.json), which predict further tokens, are left out: nothing speculates with them yet");
@@ -76,7 +78,8 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
 // What must be equal for an unfinished pack to go on: the checkpoint, and everything that decides the plan.
 uint64_t journal_key(const Checkpoint& checkpoint, const PackPlanOptions& options) {
   std::string text = std::to_string(kPackVersion) + '/' + std::to_string(kExpertLayoutId) + '/' + options.model_name +
-                     '/' + std::string(dtype_name(options.dense.value_or(DType::kMixed))) + '/' + std::to_string(options.file_bytes_max);
+                     '/' + std::string(dtype_name(options.dense.value_or(DType::kMixed))) + '/' +
+                     std::to_string(options.file_bytes_max);
   for (const DType d : options.experts) text += '/' + std::string(dtype_name(d));
   if (options.shares.size() > 1)
     for (const uint32_t share : options.shares) text += '+' + std::to_string(share);

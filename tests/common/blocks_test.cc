@@ -1,4 +1,4 @@
-// Blocks of GGUF files against the numbers that gguf-py makes of them (tests/fixtures/blocks, scripts/make_fixtures.py).
+// Blocks of GGUF files against the numbers that gguf-py makes of them (tests/fixtures/blocks).
 
 #include "common/formats/blocks.h"
 

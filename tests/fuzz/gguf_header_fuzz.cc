@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "common/check.h"
-#include "store/pack/gguf/gguf_config.h"
-#include "store/pack/gguf/gguf_tokenizer.h"
+#include "store/pack/gguf_config.h"
+#include "store/pack/gguf_tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace moestro::store;

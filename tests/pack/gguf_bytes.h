@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "store/pack/gguf/gguf_header.h"
+#include "store/pack/gguf_header.h"
 
 namespace moestro::testing {
 

@@ -32,7 +32,8 @@ TEST(GgufHeader, ReadsMetadataAndTensors) {
   EXPECT_EQ(**header.metadata.integer("llama.block_count"), 7);
   EXPECT_EQ(**header.metadata.number("llama.block_count"), 7.0);
   EXPECT_FALSE(*header.metadata.integer("absent"));
-  EXPECT_THAT(header.metadata.text("llama.block_count").status().message(), HasSubstr("'llama.block_count' is not a text"));
+  EXPECT_THAT(header.metadata.text("llama.block_count").status().message(),
+              HasSubstr("'llama.block_count' is not a text"));
   ASSERT_EQ(header.tensors.size(), 2u);
   EXPECT_THAT(header.tensors[0].shape, ElementsAre(3, 8));
   EXPECT_EQ(header.tensors[1].bytes, 288u);
@@ -82,7 +83,8 @@ TEST(GgufHeader, RefusesWhatLies) {
       {value(10).number(~uint64_t{0}), "above 2^63"},
       {value(7).number<uint8_t>(2), "a truth value of 2"},
       {GgufBytes().head(0, 2).entry("k", 1).entry("k", 2), "'k' is empty or given twice"},
-      {GgufBytes().head(2, 0).tensor("t", {4}, kF32, 0).tensor("t", {4}, kF32, 32).data(48), "'t' has no name or is given"},
+      {GgufBytes().head(2, 0).tensor("t", {4}, kF32, 0).tensor("t", {4}, kF32, 32).data(48),
+       "'t' has no name or is given"},
       {with(77, {4}), "unknown type 77"},
       {with(4, {4}), "unknown type 4"},
       {with(kF32, {}), "has 0 dimensions"},

@@ -8,8 +8,8 @@
 
 #include "common/model/model_spec.h"
 #include "store/pack/checkpoint.h"
-#include "store/pack/gguf/gguf_config.h"
-#include "store/pack/gguf/gguf_tokenizer.h"
+#include "store/pack/gguf_config.h"
+#include "store/pack/gguf_tokenizer.h"
 #include "store/pack/packer.h"
 #include "store/pack/verify.h"
 #include "tests/pack/synthetic_checkpoint.h"
@@ -88,7 +88,8 @@ TEST_F(GgufPack, HasTheFilesOfATokenizer) {
   EXPECT_EQ(m.model_name, "qwen2moe_split");
   std::vector<std::string> names;
   for (const CopiedFile& c : m.copied) names.push_back(c.name);
-  EXPECT_THAT(names, UnorderedElementsAre("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"));
+  EXPECT_THAT(names, UnorderedElementsAre("config.json", "tokenizer.json", "tokenizer_config.json",
+                                          "chat_template.jinja"));
   EXPECT_EQ(testing::read_text(dir_ / "pack" / "config.json"), m.config_json);
 }
 
@@ -101,7 +102,8 @@ TEST_F(GgufPack, BytesAreTheSameWithAnyNumberOfThreadsAndAfterAnInterruption) {
 }
 
 TEST_F(GgufPack, NothingElseBecomesBlocks) {
-  EXPECT_THAT(pack(file_of("dots1_q8_0"), {.experts = {DType::kQ4K}}).message(), HasSubstr("nothing else is converted"));
+  EXPECT_THAT(pack(file_of("dots1_q8_0"), {.experts = {DType::kQ4K}}).message(),
+              HasSubstr("nothing else is converted"));
   EXPECT_THAT(pack(file_of("dots1_q8_0"), {.dense = DType::kQ4_0}).message(), HasSubstr("nothing is converted to it"));
   // Explicitly: the experts become int8, and the rest stays.
   const Manifest m = packed(file_of("qwen3moe_few_bits"), {.experts = {DType::kInt8}});
@@ -131,7 +133,8 @@ TEST_F(GgufPack, RefusesADirectoryWithSeveralModels) {
 TEST_F(GgufPack, RefusesWhatItDoesNotKnowByName) {
   expect_refused(edited("llama_q8_0", "llama.rope.freq_base", "llama.rope.frog_base"),
                  "'llama.rope.frog_base' is not supported");
-  expect_refused(edited("dots1_q8_0", "blk.0.attn_q.weight", "blk.0.attn_r.weight"), "'blk.0.attn_q.weight' is missing");
+  expect_refused(edited("dots1_q8_0", "blk.0.attn_q.weight", "blk.0.attn_r.weight"),
+                 "'blk.0.attn_q.weight' is missing");
   expect_refused(edited("dots1_q8_0", "output_norm.weight", "output_nurm.weight"), "'output_norm.weight' is missing");
   expect_refused(edited("olmoe_separate", "general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0olmoe"s,
                         "general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0grogo"s),

@@ -3,8 +3,8 @@
 
 #include <cstdio>
 
-#include "store/pack/gguf/gguf_model.h"
-#include "store/pack/gguf/gguf_tokenizer.h"
+#include "store/pack/gguf_model.h"
+#include "store/pack/gguf_tokenizer.h"
 
 int main(int argc, char** argv) {
   using namespace moestro::store;

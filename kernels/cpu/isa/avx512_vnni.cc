@@ -1,5 +1,5 @@
-// Rounded products of int8, int4 and blocks with AVX-512's dot products of bytes (VNNI); compiled with their flags, called only
-// where the machine has them.
+// Rounded products of int8, int4 and blocks with AVX-512's dot products of bytes (VNNI); compiled with their flags,
+// called only where the machine has them.
 
 #include <immintrin.h>
 

@@ -93,12 +93,13 @@ Status run_pack(const PackArguments& arguments) {
 }  // namespace
 
 void add_pack_command(command_line::App& app, CommandResult& result) {
-  auto* command = app.add_subcommand("pack", "Convert a Hugging Face checkpoint or a GGUF file to a pack, which Moestro serves");
+  auto* command = app.add_subcommand("pack",
+                                     "Convert a Hugging Face checkpoint or GGUF file to a pack, which Moestro serves");
   auto arguments = std::make_shared<PackArguments>();
   command
       ->add_option("source", arguments->source,
-                   "A directory with config.json, *.safetensors and tokenizer.json; or a GGUF file, the first part of a "
-                   "split one, or a directory with one")
+                   "A directory with config.json, *.safetensors and tokenizer.json; or a GGUF file, the first part of "
+                   "a split one, or a directory with one")
       ->required()
       ->option_text("SRC");
   command

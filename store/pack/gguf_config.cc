@@ -1,4 +1,4 @@
-#include "store/pack/gguf/gguf_config.h"
+#include "store/pack/gguf_config.h"
 
 #include <algorithm>
 #include <array>
@@ -121,10 +121,12 @@ void read_rope(Reader& in, json& config) {
   in.expect("rope.scaling.attn_factor", in.number_if_any("rope.scaling.attn_factor"), 1);
   in.expect("rope.scaling.yarn_attn_factor", in.number_if_any("rope.scaling.yarn_attn_factor"), 1);
   in.expect("rope.scaling.yarn_ext_factor", in.number_if_any("rope.scaling.yarn_ext_factor"), 1);
-  const auto fast = in.number_if_any("rope.scaling.yarn_beta_fast"), slow = in.number_if_any("rope.scaling.yarn_beta_slow");
+  const auto fast = in.number_if_any("rope.scaling.yarn_beta_fast"),
+             slow = in.number_if_any("rope.scaling.yarn_beta_slow");
   if (type == "none") return;
   if (type != "linear" && type != "yarn")
-    return in.refuse(unsupported("rope.scaling.type " + in_quotes(type) + " is not supported (none, linear and yarn are)"));
+    return in.refuse(
+        unsupported("rope.scaling.type " + in_quotes(type) + " is not supported (none, linear and yarn are)"));
   json scaling = {{"rope_type", type}};
   if (factor) scaling["factor"] = *factor;
   if (type == "yarn") {
@@ -138,7 +140,8 @@ void read_rope(Reader& in, json& config) {
 /// Tokens that end an answer: the end of the text, of a turn, of a message.
 void read_token_ids(Reader& in, json& config) {
   json ends = json::array();
-  for (const auto* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+  for (const auto* key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
     const auto id = in.metadata().integer(key);
     if (!id) in.refuse(id.status());
     else if (*id && std::ranges::find(ends, json(**id)) == ends.end()) ends.push_back(**id);

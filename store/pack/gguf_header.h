@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "store/pack/gguf/gguf_types.h"
+#include "store/pack/gguf_types.h"
 
 namespace moestro::store {
 
@@ -57,8 +57,8 @@ struct GgufParse {
 };
 
 /// `bytes` are the first ones of a file of `file_size`. Checks everything: counts and lengths within the file, unique
-/// names, known types, dimensions of whole blocks, alignment, no overlap, no hole, nothing beyond the end. `where` names
-/// the file in errors.
+/// names, known types, dimensions of whole blocks, alignment, no overlap, no hole, nothing beyond the end. `where`
+/// names the file in errors.
 Result<GgufParse> parse_gguf_header(std::span<const std::byte> bytes, uint64_t file_size, const std::string& where);
 
 }  // namespace moestro::store

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "store/pack/copied_files.h"
-#include "store/pack/gguf/gguf_header.h"
+#include "store/pack/gguf_header.h"
 
 namespace moestro::store {
 

@@ -1,4 +1,4 @@
-#include "store/pack/gguf/gguf_types.h"
+#include "store/pack/gguf_types.h"
 
 #include <algorithm>
 #include <iterator>

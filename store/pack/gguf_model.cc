@@ -1,4 +1,4 @@
-#include "store/pack/gguf/gguf_model.h"
+#include "store/pack/gguf_model.h"
 
 #include <algorithm>
 #include <charconv>

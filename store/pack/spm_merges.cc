@@ -1,4 +1,4 @@
-#include "store/pack/gguf/spm_merges.h"
+#include "store/pack/spm_merges.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,12 +1,12 @@
-#include "store/pack/gguf/gguf_tokenizer.h"
+#include "store/pack/gguf_tokenizer.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "common/model/strict_json.h"
-#include "store/pack/gguf/pre_tokenizers.h"
-#include "store/pack/gguf/spm_merges.h"
+#include "store/pack/gguf_pre_tokenizers.h"
+#include "store/pack/spm_merges.h"
 
 namespace moestro::store {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "store/pack/file.h"
-#include "store/pack/gguf/gguf_header.h"
+#include "store/pack/gguf_header.h"
 
 namespace moestro::store {
 

@@ -1,4 +1,4 @@
-#include "store/pack/gguf/gguf_header.h"
+#include "store/pack/gguf_header.h"
 
 #include <algorithm>
 #include <bit>

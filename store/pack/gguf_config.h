@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/model/model_spec.h"
-#include "store/pack/gguf/gguf_header.h"
+#include "store/pack/gguf_header.h"
 
 namespace moestro::store {
 
@@ -18,7 +18,7 @@ std::string gguf_tensor_name(const std::string& name);
 
 /// Which of an expert's matrices.
 enum class ExpertMatrix : uint8_t { kGate, kUp, kDown };
-/// All experts of a layer: "blk.3.ffn_gate_exps.weight". One of them, in files made before 2024: "blk.3.ffn_gate.5.weight".
+/// All experts of a layer: "blk.3.ffn_gate_exps.weight". One of them, in the oldest files: "blk.3.ffn_gate.5.weight".
 std::string gguf_experts_name(LayerId layer, ExpertMatrix matrix);
 std::string gguf_expert_name(LayerId layer, ExpertMatrix matrix, ExpertId expert);
 

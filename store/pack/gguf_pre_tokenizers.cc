@@ -1,4 +1,4 @@
-#include "store/pack/gguf/pre_tokenizers.h"
+#include "store/pack/gguf_pre_tokenizers.h"
 
 #include <algorithm>
 #include <iterator>
@@ -47,12 +47,13 @@ constexpr PreTokenizer kPreTokenizers[] = {
 }  // namespace
 
 Result<const PreTokenizer*> find_pre_tokenizer(std::string_view name) {
-  const auto* found = std::ranges::find(kPreTokenizers, name, [](const PreTokenizer& p) { return std::string_view(p.name); });
+  const auto name_of = [](const PreTokenizer& p) { return std::string_view(p.name); };
+  const auto* found = std::ranges::find(kPreTokenizers, name, name_of);
   if (found != std::end(kPreTokenizers)) return found;
   std::string known;
   for (const PreTokenizer& p : kPreTokenizers) known += (known.empty() ? "" : ", ") + std::string(p.name);
-  return unsupported("the pre-tokenizer " + model::in_quotes(name) + " (tokenizer.ggml.pre) is not supported (" + known +
-                     " are)");
+  return unsupported("the pre-tokenizer " + model::in_quotes(name) + " (tokenizer.ggml.pre) is not supported (" +
+                     known + " are)");
 }
 
 }  // namespace moestro::store
