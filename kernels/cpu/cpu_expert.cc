@@ -182,6 +182,10 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
     down_weights[i] = run_of(layout.formats().down, base, tile.down, tile.down_scales, layout.hidden(), tile.ffn);
   }
   const auto [gate_format, up_format, down_format] = layout.formats();
+  MOESTRO_CHECK(layout.hidden() % block_shape(gate_format).columns == 0 &&
+                    layout.hidden() % block_shape(up_format).columns == 0 &&
+                    layout.ffn() % block_shape(down_format).columns == 0,
+                "rows of whole blocks");
   const Product by_gate = product(gate_format, Activations::kRounded, n),
                 by_up = product(up_format, Activations::kRounded, n),
                 by_down = product(down_format, Activations::kRounded, n);

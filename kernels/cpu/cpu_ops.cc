@@ -210,6 +210,7 @@ const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const floa
 void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
                     Activations activations) {
   if (n <= 0 || w.rows <= 0) return;
+  MOESTRO_CHECK(w.cols % block_shape(w.dtype).columns == 0, "rows of whole blocks");
   const float** x_rows = x_rows_.at_least(n);
   float** y_rows = y_rows_.at_least(n);
   for (int64_t t = 0; t < n; ++t) {

@@ -121,8 +121,7 @@ bool is_number(Kind kind) { return kind == Kind::kF32 || kind == Kind::kF64; }
 
 template <typename T, typename Take>
 GgufValue take_all(Cursor& in, uint64_t count, const Take& take) {
-  std::vector<T> all;
-  all.reserve(count);
+  std::vector<T> all;  // it grows with what is there: a count may lie
   for (uint64_t i = 0; i < count && !in.failed(); ++i) all.push_back(take());
   return all;
 }
