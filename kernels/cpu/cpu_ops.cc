@@ -130,11 +130,11 @@ void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
   kernels_.product_in_12_bits.of(listed.n)(listed);
 }
 
-// A few rows at a time become bf16 and go through its product.
-void CpuOps::multiply_widened(const Product& product, const ProductTask& task, int thread) {
-  const int64_t width = widened_width(task.runs, task.run_count), numbers = widened_numbers(task.n, width);
-  const int64_t rows_max = std::min(numbers / width / kWidenedRowsMin * kWidenedRowsMin, kPanelRows);
-  uint16_t* const widened = scratch(thread).widened.at_least(numbers);
+template <class Number, class Widen>
+void CpuOps::multiply_in_portions(const Product& product, const ProductTask& task, int64_t width, Number* widened,
+                                  int thread, const Widen& widen) {
+  const int64_t rows = widened_numbers(task.n, width) / width / kWidenedRowsMin * kWidenedRowsMin;
+  const int64_t rows_max = std::min(rows, kPanelRows);
   WeightRun* const runs = scratch(thread).widened_runs.at_least(task.run_count);
   ProductTask part = task;
   part.runs = runs;
@@ -144,14 +144,10 @@ void CpuOps::multiply_widened(const Product& product, const ProductTask& task, i
     part.rows = std::min(rows_max, task.rows - row);
     part.bias = task.bias ? task.bias + row : nullptr;
     part.y_offset = task.y_offset + row;
-    uint16_t* to = widened;
+    Number* to = widened;
     for (int64_t i = 0; i < task.run_count; ++i) {
       const WeightRun& run = task.runs[i];
-      const int64_t first = task.first_row + row, blocks = bf16_in_12::blocks_of(run.cols),
-                    stride = blocks * bf16_in_12::kBlockColumns;
-      const auto exponents = exponents_of(run);
-      kernels_.widen_bf16(run.w + first * run.row_bytes, part.rows * blocks, exponents.of_code, to);
-      bf16_in_12::put_exceptions(exponents, run.cols, first, first + part.rows, stride, to);
+      const int64_t stride = widen(run, task.first_row + row, part.rows, to);
       runs[i] = {};
       runs[i].w = reinterpret_cast<const std::byte*>(to);
       runs[i].row_bytes = stride * static_cast<int64_t>(sizeof *to);
@@ -162,34 +158,29 @@ void CpuOps::multiply_widened(const Product& product, const ProductTask& task, i
   }
 }
 
-// A few rows at a time become f32 in the core's own cache. So a result is, bit by bit, what f32 weights give.
+void CpuOps::multiply_widened(const Product& product, const ProductTask& task, int thread) {
+  const int64_t width = widened_width(task.runs, task.run_count);
+  uint16_t* const widened = scratch(thread).widened.at_least(widened_numbers(task.n, width));
+  multiply_in_portions(product, task, width, widened, thread,
+                       [&](const WeightRun& run, int64_t first, int64_t rows, uint16_t* to) {
+                         const int64_t blocks = bf16_in_12::blocks_of(run.cols),
+                                       stride = blocks * bf16_in_12::kBlockColumns;
+                         const auto exponents = exponents_of(run);
+                         kernels_.widen_bf16(run.w + first * run.row_bytes, rows * blocks, exponents.of_code, to);
+                         bf16_in_12::put_exceptions(exponents, run.cols, first, first + rows, stride, to);
+                         return stride;
+                       });
+}
+
+// As f32, so a result is, bit by bit, what f32 weights give.
 void CpuOps::multiply_blocks(const Product& product, const ProductTask& task, int thread) {
-  const int64_t width = width_of(task.runs, task.run_count), numbers = widened_numbers(task.n, width);
-  const int64_t rows_max = numbers / width;
-  float* const widened = scratch(thread).widened_blocks.at_least(numbers);
-  WeightRun* const runs = scratch(thread).widened_runs.at_least(task.run_count);
-  const BlockShape shape = block_shape(product.blocks);
-  ProductTask part = task;
-  part.runs = runs;
-  part.first_row = 0;
-  part.next_w = nullptr;  // it is in the cache
-  for (int64_t row = 0; row < task.rows; row += rows_max) {
-    part.rows = std::min(rows_max, task.rows - row);
-    part.bias = task.bias ? task.bias + row : nullptr;
-    part.y_offset = task.y_offset + row;
-    float* to = widened;
-    for (int64_t i = 0; i < task.run_count; ++i) {
-      const WeightRun& run = task.runs[i];
-      dequantise(product.blocks)(run.w + (task.first_row + row) * run.row_bytes,
-                                 part.rows * run.cols / shape.columns, to);
-      runs[i] = {};
-      runs[i].w = reinterpret_cast<const std::byte*>(to);
-      runs[i].row_bytes = run.cols * static_cast<int64_t>(sizeof *to);
-      runs[i].cols = run.cols;
-      to += part.rows * run.cols;
-    }
-    product.run.of(part.n)(part);
-  }
+  const int64_t width = width_of(task.runs, task.run_count), columns = block_shape(product.blocks).columns;
+  float* const widened = scratch(thread).widened_blocks.at_least(widened_numbers(task.n, width));
+  multiply_in_portions(product, task, width, widened, thread,
+                       [&](const WeightRun& run, int64_t first, int64_t rows, float* to) {
+                         dequantise(product.blocks)(run.w + first * run.row_bytes, rows * run.cols / columns, to);
+                         return run.cols;
+                       });
 }
 
 const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n,

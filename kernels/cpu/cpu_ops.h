@@ -99,6 +99,11 @@ class CpuOps final : public Ops {
   void multiply_in_12_bits(const ProductTask& task, int thread);
   void multiply_widened(const Product& product, const ProductTask& task, int thread);
   void multiply_blocks(const Product& product, const ProductTask& task, int thread);
+  /// A few rows at a time are widened to `widened`, in the core's own cache, and go through the product. widen(run,
+  /// first row, rows, to) returns the numbers from row to row.
+  template <class Number, class Widen>
+  void multiply_in_portions(const Product& product, const ProductTask& task, int64_t width, Number* widened, int thread,
+                            const Widen& widen);
   static size_t index_of_blocks(DType d) { return static_cast<size_t>(d) - static_cast<size_t>(kFirstBlocks); }
   auto dequantise(DType blocks) const { return kernels_.dequantise[index_of_blocks(blocks)]; }
   struct RoundedScratch {

@@ -6,8 +6,16 @@
 namespace moestro::kernels::test {
 namespace {
 
-/// Of products whose activations are rounded to 8 bits, as a part of the largest result.
-constexpr double kRoundedBound = 0.02;
+/// Of products whose activations are rounded to 8 bits, as a part of the size of results. Rounding a normal number of a
+/// group whose largest is 3 errs by 0.007 on average: this is 6 times that.
+constexpr double kRoundedBound = 0.04;
+
+/// What results of normal activations are about as large as.
+double size_of(const BlockMatrix& m) {
+  double squares = 0;
+  for (const float w : m.values) squares += static_cast<double>(w) * w;
+  return std::sqrt(squares / static_cast<double>(m.weight.rows));
+}
 
 class BlocksTest : public ::testing::TestWithParam<Isa> {
  protected:
@@ -53,7 +61,7 @@ TEST_P(BlocksTest, FastProductsAreCloseToTheReference) {
         std::vector<float> got(static_cast<size_t>(n * rows)), want(got.size());
         ops->matmul(x.data(), n, m.weight, bias.data(), got.data());
         reference->matmul(x.data(), n, m.wide, bias.data(), want.data(), Activations::kRounded);
-        expect_close(got, want, kRoundedBound, std::string(dtype_name(d)) + ", n " + std::to_string(n), 6.0);
+        expect_close(got, want, kRoundedBound, std::string(dtype_name(d)) + ", n " + std::to_string(n), size_of(m));
       }
 }
 
