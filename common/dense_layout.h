@@ -13,7 +13,7 @@ constexpr int64_t dense_parameters_offset(DType d, int64_t rows, int64_t cols) {
 
 constexpr int64_t dense_bytes(DType d, int64_t rows, int64_t cols) {
   return has_parameters(d) ? dense_parameters_offset(d, rows, cols) + matrix_parameter_bytes(d, rows, cols)
-                           : rows * cols * dtype_bytes(d);
+                           : rows * row_bytes(d, cols);
 }
 
 }  // namespace moestro

@@ -12,14 +12,29 @@ std::string_view dtype_name(DType dtype) {
     case DType::kInt8: return "int8";
     case DType::kInt4: return "int4";
     case DType::kBF16In12: return "bf16-12bit";
+    case DType::kQ4_0: return "q4_0";
+    case DType::kQ5_0: return "q5_0";
+    case DType::kQ8_0: return "q8_0";
+    case DType::kQ2K: return "q2_k";
+    case DType::kQ3K: return "q3_k";
+    case DType::kQ4K: return "q4_k";
+    case DType::kQ5K: return "q5_k";
+    case DType::kQ6K: return "q6_k";
+    case DType::kIQ4NL: return "iq4_nl";
+    case DType::kMXFP4: return "mxfp4";
+    case DType::kMixed: return "mixed";
   }
   return "unknown";
 }
 
 Result<DType> parse_dtype(std::string_view name) {
-  for (DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4, DType::kBF16In12})
-    if (dtype_name(d) == name) return d;
-  return unsupported("precision '" + std::string(name) + "' is not one of f32, bf16, f16, int8, int4, bf16-12bit");
+  std::string names;
+  for (size_t i = 0; i < kDTypes; ++i) {
+    const std::string_view known = dtype_name(static_cast<DType>(i));
+    if (known == name) return static_cast<DType>(i);
+    names += (names.empty() ? "" : ", ") + std::string(known);
+  }
+  return unsupported("precision '" + std::string(name) + "' is not one of " + names);
 }
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
 #pragma once
 // Number formats of weights.
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -18,36 +19,78 @@ enum class DType : uint8_t {
   kInt4 = 4,  ///< q in 0..15, the same groups, bf16 scale and offset: value = q * scale + offset; see
               ///< common/expert_layout.h
   kBF16In12 = 5,  ///< bf16 without loss in 12 bits; see common/bf16_in_12.h
+  // Blocks as GGUF files have them, with their scales; see common/formats/blocks.h.
+  kQ4_0 = 6,
+  kQ5_0 = 7,
+  kQ8_0 = 8,
+  kQ2K = 9,
+  kQ3K = 10,
+  kQ4K = 11,
+  kQ5K = 12,
+  kQ6K = 13,
+  kIQ4NL = 14,
+  kMXFP4 = 15,
+  /// Of experts only: each matrix of each layer has its own format (Manifest::expert_formats). No tensor is kMixed.
+  kMixed = 16,
 };
+
+inline constexpr DType kFirstBlocks = DType::kQ4_0, kLastBlocks = DType::kMXFP4;
+inline constexpr size_t kDTypes = static_cast<size_t>(DType::kMixed) + 1;
+constexpr bool is_known(DType d) { return static_cast<size_t>(d) < kDTypes; }
+
+/// Values that are stored together: adjacent columns of a row, and the bytes that they take.
+struct BlockShape {
+  int64_t columns = 1, bytes = 0;
+};
+/// Of a format that stores a row as blocks; of any other, one value.
+constexpr BlockShape block_shape(DType d) {
+  switch (d) {
+    case DType::kF32: return {1, 4};
+    case DType::kBF16:
+    case DType::kF16: return {1, 2};
+    case DType::kInt8: return {1, 1};
+    case DType::kQ4_0:
+    case DType::kIQ4NL: return {32, 18};
+    case DType::kQ5_0: return {32, 22};
+    case DType::kQ8_0: return {32, 34};
+    case DType::kMXFP4: return {32, 17};
+    case DType::kQ2K: return {256, 84};
+    case DType::kQ3K: return {256, 110};
+    case DType::kQ4K: return {256, 144};
+    case DType::kQ5K: return {256, 176};
+    case DType::kQ6K: return {256, 210};
+    case DType::kInt4:
+    case DType::kBF16In12:
+    case DType::kMixed: break;
+  }
+  return {1, 0};
+}
+/// Whether a row is whole blocks that contain their own scales.
+constexpr bool is_blocks(DType d) { return d >= kFirstBlocks && d <= kLastBlocks; }
 
 inline constexpr int64_t kQuantGroup = 64;
 
-std::string_view dtype_name(DType dtype);                 ///< "f32", "bf16", "f16", "int8", "int4", "bf16-12bit"
+std::string_view dtype_name(DType dtype);                 ///< "f32", "bf16-12bit", "q4_k", "mixed", ...
 Result<DType> parse_dtype(std::string_view name);         ///< the same names
 constexpr bool is_quantised(DType d) { return d == DType::kInt8 || d == DType::kInt4; }
 /// Whether a matrix has parameters (scales, exponents) in addition to its values.
 constexpr bool has_parameters(DType d) { return is_quantised(d) || d == DType::kBF16In12; }
 /// bf16 numbers stored with each group: scale; scale and offset.
 constexpr int64_t group_parameters(DType d) { return d == DType::kInt8 ? 1 : d == DType::kInt4 ? 2 : 0; }
-/// The format that products compute with: kBF16In12 is widened to bf16 when it is loaded.
-constexpr DType computed_as(DType d) { return d == DType::kBF16In12 ? DType::kBF16 : d; }
-/// Bytes of one stored value without parameters. 0 for int4 and kBF16In12, whose values share bytes: see row_bytes.
-constexpr int64_t dtype_bytes(DType d) {
-  switch (d) {
-    case DType::kF32: return 4;
-    case DType::kBF16:
-    case DType::kF16: return 2;
-    case DType::kInt8: return 1;
-    case DType::kInt4:
-    case DType::kBF16In12: break;
-  }
-  return 0;
+/// The format that products compute with: kBF16In12 is widened to bf16 when it is loaded, and blocks to f32.
+constexpr DType computed_as(DType d) {
+  return d == DType::kBF16In12 ? DType::kBF16 : is_blocks(d) ? DType::kF32 : d;
 }
+/// Bytes of one stored value without parameters. 0 where values share bytes (int4, kBF16In12, blocks): see row_bytes.
+constexpr int64_t dtype_bytes(DType d) { return is_blocks(d) ? 0 : block_shape(d).bytes; }
 constexpr int64_t quant_groups(int64_t cols) { return (cols + kQuantGroup - 1) / kQuantGroup; }
-/// Bytes of the values of a row of `cols`. int4 and kBF16In12 are rounded up to whole groups or blocks of 64.
+/// Bytes of the values of a row of `cols`. int4 and kBF16In12 are rounded up to whole groups or blocks of 64. Rows of
+/// blocks have whole ones only.
 constexpr int64_t row_bytes(DType d, int64_t cols) {
   if (d == DType::kBF16In12) return bf16_in_12::blocks_of(cols) * bf16_in_12::kBlockBytes;
-  return d == DType::kInt4 ? quant_groups(cols) * (kQuantGroup / 2) : cols * dtype_bytes(d);
+  if (d == DType::kInt4) return quant_groups(cols) * (kQuantGroup / 2);
+  const BlockShape block = block_shape(d);
+  return (cols + block.columns - 1) / block.columns * block.bytes;
 }
 /// Bytes of the parameters of the groups of a row of `cols`.
 constexpr int64_t parameter_bytes(DType d, int64_t cols) { return quant_groups(cols) * group_parameters(d) * 2; }

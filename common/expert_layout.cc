@@ -5,26 +5,29 @@
 namespace moestro {
 
 ExpertTile ExpertLayout::measure(int64_t f) const {
-  const int64_t gate_bytes = round_up(f * row_bytes(dtype_, hidden_), kPartAlign);
+  const auto& [gate, up, down] = formats_;
   ExpertTile t;
   t.ffn = f;
   t.gate = 0;
-  t.up = gate_bytes;
-  t.down = 2 * gate_bytes;
-  int64_t end = t.down + round_up(hidden_ * row_bytes(dtype_, f), kPartAlign);
-  if (has_parameters(dtype_)) {
-    const int64_t gate_scale_bytes = round_up(matrix_parameter_bytes(dtype_, f, hidden_), kPartAlign);
+  t.up = round_up(f * row_bytes(gate, hidden_), kPartAlign);
+  t.down = t.up + round_up(f * row_bytes(up, hidden_), kPartAlign);
+  int64_t end = t.down + round_up(hidden_ * row_bytes(down, f), kPartAlign);
+  if (has_parameters(gate)) {
     t.gate_scales = end;
-    t.up_scales = t.gate_scales + gate_scale_bytes;
-    t.down_scales = t.up_scales + gate_scale_bytes;
-    end = t.down_scales + round_up(matrix_parameter_bytes(dtype_, hidden_, f), kPartAlign);
+    t.up_scales = t.gate_scales + round_up(matrix_parameter_bytes(gate, f, hidden_), kPartAlign);
+    t.down_scales = t.up_scales + round_up(matrix_parameter_bytes(up, f, hidden_), kPartAlign);
+    end = t.down_scales + round_up(matrix_parameter_bytes(down, hidden_, f), kPartAlign);
   }
   t.bytes = round_up(end, kDiskAlign);
   return t;
 }
 
-ExpertLayout::ExpertLayout(int64_t hidden, int64_t ffn, DType dtype) : hidden_(hidden), ffn_(ffn), dtype_(dtype) {
+ExpertLayout::ExpertLayout(int64_t hidden, int64_t ffn, ExpertFormats formats)
+    : hidden_(hidden), ffn_(ffn), formats_(formats) {
   MOESTRO_CHECK(hidden >= 1 && ffn >= 1, "an expert has at least one row and column");
+  MOESTRO_CHECK(formats.dtype() != DType::kMixed || !(has_parameters(formats.gate) || has_parameters(formats.up) ||
+                                                      has_parameters(formats.down)),
+                "matrices with parameters have one format");
   tile_ffn_ = widest_tile();
   tiles_ = ceil_div(ffn, tile_ffn_);
   full_tile_bytes_ = measure(tile_ffn_).bytes;
@@ -32,10 +35,11 @@ ExpertLayout::ExpertLayout(int64_t hidden, int64_t ffn, DType dtype) : hidden_(h
 }
 
 int64_t ExpertLayout::widest_tile() const {
-  if (computed_as(dtype_) != dtype_) return ExpertLayout(hidden_, ffn_, computed_as(dtype_)).tile_ffn();
-  int64_t width = std::min(ffn_, kQuantGroup);
-  while (width < ffn_ && measure(std::min(ffn_, width + kQuantGroup)).bytes <= kSliceBytesMax)
-    width = std::min(ffn_, width + kQuantGroup);
+  if (dtype() == DType::kBF16In12) return ExpertLayout(hidden_, ffn_, DType::kBF16).tile_ffn();
+  const int64_t step = std::max(kQuantGroup, block_shape(formats_.down).columns);
+  int64_t width = std::min(ffn_, step);
+  while (width < ffn_ && measure(std::min(ffn_, width + step)).bytes <= kSliceBytesMax)
+    width = std::min(ffn_, width + step);
   return width;
 }
 

@@ -15,9 +15,10 @@
 // group, byte b holds c = b % 16 + 32 * (b / 16) in its low and c + 16 in its high half, so a vector of 16 bytes widens
 // to adjacent columns. Columns past the row's end are 0. bf16-12bit: each of the three matrices has rows and, in place
 // of scales, exponents as in common/bf16_in_12.h. Its tiles are as wide as those of bf16, so that sums have the same
-// order. A tile can be computed as soon as its bytes are there; a tensor-parallel rank takes whole tiles. For reading,
-// a tile is cut into SLICES of at most 1 MiB, each with a checksum. A tile is one slice unless 64 columns of ffn exceed
-// 1 MiB, or bf16-12bit pads narrow rows beyond it.
+// order. Blocks (common/formats/blocks.h): rows as in the checkpoint, without parameters; tiles are whole blocks of
+// down wide. A tile can be computed as soon as its bytes are there; a tensor-parallel rank takes whole tiles. For
+// reading, a tile is cut into SLICES of at most 1 MiB, each with a checksum. A tile is one slice unless 64 columns of
+// ffn (256 of blocks of 256) exceed 1 MiB, or bf16-12bit pads narrow rows beyond it.
 
 #include <cstdint>
 
@@ -29,6 +30,17 @@ inline constexpr uint32_t kExpertLayoutId = 1;  ///< in the manifest and in cont
 inline constexpr int64_t kSliceBytesMax = 1 << 20;
 inline constexpr int64_t kDiskAlign = 4096;
 inline constexpr int64_t kPartAlign = 64;
+
+/// The formats of an expert's matrices.
+struct ExpertFormats {
+  DType gate = DType::kF32, up = DType::kF32, down = DType::kF32;
+  constexpr ExpertFormats() = default;
+  constexpr ExpertFormats(DType all) : gate(all), up(all), down(all) {}  // NOLINT: one format is the usual case
+  constexpr ExpertFormats(DType g, DType u, DType d) : gate(g), up(u), down(d) {}
+  /// The one format of all matrices, or kMixed.
+  constexpr DType dtype() const { return gate == up && up == down ? gate : DType::kMixed; }
+  friend constexpr bool operator==(const ExpertFormats&, const ExpertFormats&) = default;
+};
 
 /// Byte offsets within one tile, and its padded size.
 struct ExpertTile {
@@ -44,12 +56,13 @@ struct ExpertTile {
 class ExpertLayout {
  public:
   ExpertLayout() = default;
-  /// hidden, ffn >= 1.
-  ExpertLayout(int64_t hidden, int64_t ffn, DType dtype);
+  /// hidden, ffn >= 1. Formats with and without parameters are not mixed.
+  ExpertLayout(int64_t hidden, int64_t ffn, ExpertFormats formats);
 
   int64_t hidden() const { return hidden_; }
   int64_t ffn() const { return ffn_; }
-  DType dtype() const { return dtype_; }
+  const ExpertFormats& formats() const { return formats_; }
+  DType dtype() const { return formats_.dtype(); }
   int64_t tile_ffn() const { return tile_ffn_; }
   int64_t tiles() const { return tiles_; }
   int64_t bytes() const { return bytes_; }
@@ -59,7 +72,7 @@ class ExpertLayout {
   ExpertTile measure(int64_t ffn_columns) const;
   int64_t widest_tile() const;
   int64_t hidden_ = 0, ffn_ = 0, tile_ffn_ = 0, tiles_ = 0, full_tile_bytes_ = 0, bytes_ = 0;
-  DType dtype_ = DType::kF32;
+  ExpertFormats formats_;
 };
 
 constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }

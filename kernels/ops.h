@@ -163,7 +163,7 @@ class Ops {
   /// y[n, rows] = x[n, cols] * w^T + bias (may be null).
   virtual void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
                       Activations activations = Activations::kRounded) = 0;
-  /// y[i] = row `ids[i]` of table, as f32. The table is not quantised.
+  /// y[i] = row `ids[i]` of table, as f32. The table has no parameters.
   virtual void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) = 0;
   /// y = x / sqrt(mean(x^2) + eps) * weight over each row of `dim`; y may be x.
   virtual void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) = 0;

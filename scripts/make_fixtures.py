@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tests/fixtures: tiny random models with what Hugging Face transformers says of them (models/), and small
-tokenizers with what Hugging Face tokenizers says of hard texts (tokenizers/, see scripts/python/tokenizer_fixtures.py).
+"""Makes tests/fixtures: tiny random models with what Hugging Face transformers says of them (models/), small
+tokenizers with what Hugging Face tokenizers says of hard texts (tokenizers/, see scripts/python/tokenizer_fixtures.py),
+and GGUF files (gguf/, blocks/; see scripts/python/gguf_fixtures.py).
 
 Two variants or three of each architecture, chosen so that every branch of its config is taken. The reference is
 transformers in float32 with eager attention, over the weights as stored ("f32") and over the weights rounded to bf16
@@ -22,6 +23,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
 
+import gguf_fixtures
 import tokenizer_fixtures
 
 MARGIN_MIN = 1e-3
@@ -29,6 +31,7 @@ GREEDY_TOKENS = 32
 PROMPT_LENGTHS = (1, 6, 21, 60)  # the last is beyond every window and every original context below
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OUT = ROOT / "tests" / "fixtures" / "models"
+GGUF_OUT, BLOCKS_OUT = ROOT / "tests" / "fixtures" / "gguf", ROOT / "tests" / "fixtures" / "blocks"
 TOKENIZERS_OUT = ROOT / "tests" / "fixtures" / "tokenizers"
 BYTES_MAX = 300 * 1024
 
@@ -169,11 +172,10 @@ VARIANTS = {
 }
 
 
-def build(name, seed):
+def build(v, seed):
     import torch
     import transformers
 
-    v = VARIANTS[name]
     config = getattr(transformers, v["arch"] + "Config")(**{**BASE, **v["config"]})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
@@ -186,7 +188,7 @@ def build(name, seed):
                 p.copy_(1 + 0.1 * torch.randn_like(p))
             else:
                 p.normal_(std=0.1)
-            p.copy_(p.to(getattr(torch, v["dtype"])).float())
+            p.copy_(p.to(getattr(torch, v.get("dtype", "float32"))).float())
         for key, b in net.named_buffers():  # wide enough to change choices
             if key.endswith("e_score_correction_bias"):
                 b.normal_(std=0.1)
@@ -315,15 +317,29 @@ def save(name, net, sections):
     return size
 
 
+def prompts_of(seed):
+    import torch
+
+    random = torch.Generator().manual_seed(seed)
+    return [torch.randint(3, BASE["vocab_size"], (n,), generator=random).tolist() for n in PROMPT_LENGTHS]
+
+
+def make_gguf(name):
+    import torch
+
+    torch.set_num_threads(1)
+    gguf_fixtures.make(name, GGUF_OUT, build, lambda net, prompts: reference(net, prompts, False), MARGIN_MIN,
+                       prompts_of, BYTES_MAX)
+
+
 def make(name):
     import torch
 
     torch.set_num_threads(1)  # tiny models: more threads only wait for each other
     by_token = VARIANTS[name]["config"].get("rope_parameters", {}).get("rope_type") == "dynamic"  # docs/decisions/0004
     for seed in range(1, 200):
-        net = build(name, seed)
-        random = torch.Generator().manual_seed(seed)
-        prompts = [torch.randint(3, BASE["vocab_size"], (n,), generator=random).tolist() for n in PROMPT_LENGTHS]
+        net = build(VARIANTS[name], seed)
+        prompts = prompts_of(seed)
         sections, least = {}, 1.0
         for dtype, twin in (("f32", net), ("bf16", rounded(net, torch.bfloat16))):
             sections[dtype], margin = reference(twin, prompts, by_token)
@@ -342,7 +358,7 @@ def make(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = [*VARIANTS, *tokenizer_fixtures.KINDS]
+    every = [*VARIANTS, *gguf_fixtures.VARIANTS, "blocks", *tokenizer_fixtures.KINDS]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to make (default: all): {', '.join(every)}")
     names = parser.parse_args().names or every
     for name in names:
@@ -351,6 +367,10 @@ def main():
     for name in names:
         if name in VARIANTS:
             make(name)
+        elif name in gguf_fixtures.VARIANTS:
+            make_gguf(name)
+        elif name == "blocks":
+            gguf_fixtures.make_blocks(BLOCKS_OUT)
         else:
             tokenizer_fixtures.make(name, TOKENIZERS_OUT, ROOT / "models" / "demo")
 

@@ -14,7 +14,7 @@ constexpr int64_t kUnitRowsMin = 32, kUnitRowsMax = 128;
 /// and AVX-512 at shapes from 1024 x 384 to 4096 x 14336: up to 1.15 times as fast below this, as slow as 0.65 times
 /// above).
 bool pays_by_tile(const ExpertLayout& layout, int64_t rows) {
-  return layout.tiles() > 2 && rows <= (is_quantised(layout.dtype()) ? 1 : 3);
+  return layout.tiles() > 2 && rows <= (is_quantised(layout.dtype()) || is_blocks(layout.formats().down) ? 1 : 3);
 }
 
 int64_t unit_rows(int64_t rows, int threads) {
@@ -22,9 +22,7 @@ int64_t unit_rows(int64_t rows, int threads) {
 }
 
 /// The part of a tile at `values` (and `parameters`, where there are any), `rows` x `cols`.
-WeightRun run_of(const ExpertLayout& layout, const std::byte* tile, int64_t values, int64_t parameters, int64_t rows,
-                 int64_t cols) {
-  const DType dtype = layout.dtype();
+WeightRun run_of(DType dtype, const std::byte* tile, int64_t values, int64_t parameters, int64_t rows, int64_t cols) {
   const auto* numbers = parameters > 0 ? reinterpret_cast<const uint16_t*>(tile + parameters) : nullptr;
   return {tile + values, row_bytes(dtype, cols), numbers, quant_groups(cols) * group_parameters(dtype), cols, rows};
 }
@@ -35,10 +33,10 @@ WeightRun run_of(const ExpertLayout& layout, const std::byte* tile, int64_t valu
 /// gate, up: a run for each tile, of its rows; down: the runs of one product.
 struct CpuOps::ExpertWork {
   const ExpertLayout& layout;
-  Product product;
+  Product by_gate, by_up, by_down;
   int64_t rows;
   const float* const* x;
-  const RoundedRows* rounded_x;
+  const RoundedRows *rounded_x, *rounded_up;  ///< for gate and for up
   float* const* a;  ///< activations, `ffn` wide
   const RoundedRows* rounded_a;
   float* const* y;
@@ -78,12 +76,13 @@ void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
   task.y = work.a;
   task.y_offset = tile_first + first;
   task.panel = panel(thread);
-  multiply(work.product, task, thread);
+  multiply(work.by_gate, task, thread);
   task.runs = work.up + i;
+  task.rounded = work.rounded_up;
   task.y = up_rows;
   task.y_offset = 0;
   task.next_w = unit + 1 < work.up_units() ? work.up_weights(unit + 1) : nullptr;  // a thread takes neighbours
-  multiply(work.product, task, thread);
+  multiply(work.by_up, task, thread);
   for (int64_t t = 0; t < work.rows; ++t) kernels_.silu_mul(work.a[t] + tile_first + first, up_rows[t], count);
 }
 
@@ -100,7 +99,7 @@ void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
   task.y = work.y;
   task.y_offset = task.first_row;
   task.panel = panel(thread);
-  multiply(work.product, task, thread);
+  multiply(work.by_down, task, thread);
 }
 
 void CpuOps::expert_down_by_tile(const ExpertWork& work) {
@@ -116,8 +115,8 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
       part_rows[part_of(i, t)] = parts + part_of(i, t) * hidden;
       a_rows[part_of(i, t)] = work.a[t] + i * layout.tile_ffn();
     }
-    if (work.product.rounding)
-      round_rows(*work.product.rounding, a_rows + part_of(i, 0), n, work.down[i].cols,
+    if (work.by_down.rounding)
+      round_rows(*work.by_down.rounding, a_rows + part_of(i, 0), n, work.down[i].cols,
                  rounded_tiles_[static_cast<size_t>(i)]);
   }
   const int64_t wanted = ceil_div(int64_t{4} * pool_.threads(), tiles);  // units of a tile
@@ -133,7 +132,7 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
         const int64_t i = unit / units;
         ProductTask task;
         task.x = a_rows + part_of(i, 0);
-        task.rounded = work.product.rounding ? &rounded_tiles_[static_cast<size_t>(i)].rows : nullptr;
+        task.rounded = work.by_down.rounding ? &rounded_tiles_[static_cast<size_t>(i)].rows : nullptr;
         task.n = n;
         task.runs = work.down + i;
         task.run_count = 1;
@@ -143,7 +142,7 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
         task.y = part_rows + part_of(i, 0);
         task.y_offset = task.first_row;
         task.panel = panel(thread);
-        multiply(work.product, task, thread);
+        multiply(work.by_down, task, thread);
       });
   over_ranges(hidden, 16, tiles * n * hidden, [&](int64_t first, int64_t end, int) {
     for (int64_t t = 0; t < n; ++t) {
@@ -178,18 +177,29 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
   for (int64_t i = 0; i < layout.tiles(); ++i) {
     const ExpertTile tile = layout.tile(i);
     const std::byte* base = blob + tile.offset;
-    gate[i] = run_of(layout, base, tile.gate, tile.gate_scales, tile.ffn, layout.hidden());
-    up_weights[i] = run_of(layout, base, tile.up, tile.up_scales, tile.ffn, layout.hidden());
-    down_weights[i] = run_of(layout, base, tile.down, tile.down_scales, layout.hidden(), tile.ffn);
+    gate[i] = run_of(layout.formats().gate, base, tile.gate, tile.gate_scales, tile.ffn, layout.hidden());
+    up_weights[i] = run_of(layout.formats().up, base, tile.up, tile.up_scales, tile.ffn, layout.hidden());
+    down_weights[i] = run_of(layout.formats().down, base, tile.down, tile.down_scales, layout.hidden(), tile.ffn);
   }
-  const Product product = this->product(layout.dtype(), Activations::kRounded);
-  make_room_to_widen(product, n, gate, 1);
-  make_room_to_widen(product, n, down_weights, layout.tiles());
-  const auto round = [&](const float* const* values, int64_t cols, RoundedScratch& to) {
-    return product.rounding ? round_rows(*product.rounding, values, n, cols, to) : nullptr;
+  const auto [gate_format, up_format, down_format] = layout.formats();
+  MOESTRO_CHECK(layout.hidden() % block_shape(gate_format).columns == 0 &&
+                    layout.hidden() % block_shape(up_format).columns == 0 &&
+                    layout.ffn() % block_shape(down_format).columns == 0,
+                "rows of whole blocks");
+  const Product by_gate = product(gate_format, Activations::kRounded, n),
+                by_up = product(up_format, Activations::kRounded, n),
+                by_down = product(down_format, Activations::kRounded, n);
+  make_room_to_widen(by_gate, n, gate, 1);
+  make_room_to_widen(by_up, n, up_weights, 1);
+  make_room_to_widen(by_down, n, down_weights, layout.tiles());
+  const auto round = [&](const Product& by, const float* const* values, int64_t cols, RoundedScratch& to) {
+    return by.rounding ? round_rows(*by.rounding, values, n, cols, to) : nullptr;
   };
-  ExpertWork work{layout,  product, n,    x_rows,     round(x_rows, layout.hidden(), rounded_x_), a_rows,
-                  nullptr, y_rows,      gate, up_weights, down_weights,                               0,
+  const RoundedRows* rounded_x = round(by_gate, x_rows, layout.hidden(), rounded_x_);
+  const bool rounds_alike = by_up.rounding && by_gate.rounding && by_up.rounding->round == by_gate.rounding->round;
+  const RoundedRows* rounded_up = rounds_alike ? rounded_x : round(by_up, x_rows, layout.hidden(), rounded_up_);
+  ExpertWork work{layout, by_gate,    by_up,        by_down, n, x_rows, rounded_x, rounded_up, a_rows, nullptr, y_rows,
+                  gate,   up_weights, down_weights, 0,
                   unit_rows(layout.ffn(), pool_.threads()), unit_rows(layout.hidden(), pool_.threads())};
   const bool small = n * layout.hidden() * layout.ffn() * 3 < kInlineWork;
   if (n >= kPanelRows) work.up_rows = work.down_rows = kPanelRows;
@@ -211,7 +221,7 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
       [&](int64_t unit, int thread) { expert_up(work, unit, thread); });
   // Which way the parts are added depends on how many rows there are.
   if (!small && !options_.deterministic && pays_by_tile(layout, n)) return expert_down_by_tile(work);
-  work.rounded_a = round(a_rows, layout.ffn(), rounded_a_);
+  work.rounded_a = round(by_down, a_rows, layout.ffn(), rounded_a_);
   over(
       work.down_units(), [](int64_t) { return nullptr; },
       [&](int64_t unit, int thread) { expert_down(work, unit, thread); });

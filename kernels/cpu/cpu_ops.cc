@@ -28,18 +28,29 @@ bool CpuOps::supports(DType) const {
   return true;
 }
 
-CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
+CpuOps::Product CpuOps::product(DType weights, Activations activations, int64_t n) const {
   const auto dtype = static_cast<size_t>(computed_as(weights));
   const bool in_12_bits = weights == DType::kBF16In12;
   const bool may_round = !options_.deterministic && activations == Activations::kRounded;
   const RoundedProduct& rounded = kernels_.rounded[dtype];
-  if (may_round && rounded.round) return {rounded.product, &rounded, in_12_bits};
-  return {{.many = kernels_.product[dtype]}, nullptr, in_12_bits};
+  if (is_blocks(weights)) {
+    const RoundedProduct& fast = kernels_.rounded_blocks[index_of_blocks(weights)];
+    if (may_round && n <= fast.product.few_tokens) return {fast.product, &fast, false, weights};
+    return {{.many = kernels_.product[dtype]}, nullptr, false, weights};
+  }
+  if (may_round && rounded.round) return {rounded.product, &rounded, in_12_bits, DType::kF32};
+  return {{.many = kernels_.product[dtype]}, nullptr, in_12_bits, DType::kF32};
 }
 
 namespace {
 bf16_in_12::Exponents exponents_of(const WeightRun& run) {
   return bf16_in_12::read_exponents(reinterpret_cast<const std::byte*>(run.parameters), run.matrix_rows * run.cols);
+}
+
+int64_t width_of(const WeightRun* runs, int64_t run_count) {
+  int64_t width = 0;
+  for (int64_t i = 0; i < run_count; ++i) width += runs[i].cols;
+  return width;
 }
 
 int64_t widened_width(const WeightRun* runs, int64_t run_count) {
@@ -56,6 +67,13 @@ int64_t CpuOps::widened_numbers(int64_t n, int64_t width) {
 }
 
 void CpuOps::make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count) {
+  if (product.widens_blocks()) {
+    for (ThreadScratch& s : thread_scratch_) {
+      s.widened_runs.at_least(run_count);
+      s.widened_blocks.at_least(widened_numbers(n, width_of(runs, run_count)));
+    }
+    return;
+  }
   if (!product.in_12_bits) return;
   int64_t exceptions = kExceptionsReserved;
   if (pool_.threads() == 1)  // which takes a whole matrix at once
@@ -73,6 +91,7 @@ bool CpuOps::lists_exceptions(const Product& product) const {
 
 // A result is, bit by bit, what the same weights stored as bf16 give.
 void CpuOps::multiply(const Product& product, const ProductTask& task, int thread) {
+  if (product.widens_blocks()) return multiply_blocks(product, task, thread);
   if (!product.in_12_bits) return product.run.of(task.n)(task);
   if (lists_exceptions(product)) return multiply_in_12_bits(task, thread);
   multiply_widened(product, task, thread);
@@ -111,11 +130,11 @@ void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
   kernels_.product_in_12_bits.of(listed.n)(listed);
 }
 
-// A few rows at a time become bf16 and go through its product.
-void CpuOps::multiply_widened(const Product& product, const ProductTask& task, int thread) {
-  const int64_t width = widened_width(task.runs, task.run_count), numbers = widened_numbers(task.n, width);
-  const int64_t rows_max = std::min(numbers / width / kWidenedRowsMin * kWidenedRowsMin, kPanelRows);
-  uint16_t* const widened = scratch(thread).widened.at_least(numbers);
+template <class Number, class Widen>
+void CpuOps::multiply_in_portions(const Product& product, const ProductTask& task, int64_t width, Number* widened,
+                                  int thread, const Widen& widen) {
+  const int64_t rows = widened_numbers(task.n, width) / width / kWidenedRowsMin * kWidenedRowsMin;
+  const int64_t rows_max = std::min(rows, kPanelRows);
   WeightRun* const runs = scratch(thread).widened_runs.at_least(task.run_count);
   ProductTask part = task;
   part.runs = runs;
@@ -125,14 +144,10 @@ void CpuOps::multiply_widened(const Product& product, const ProductTask& task, i
     part.rows = std::min(rows_max, task.rows - row);
     part.bias = task.bias ? task.bias + row : nullptr;
     part.y_offset = task.y_offset + row;
-    uint16_t* to = widened;
+    Number* to = widened;
     for (int64_t i = 0; i < task.run_count; ++i) {
       const WeightRun& run = task.runs[i];
-      const int64_t first = task.first_row + row, blocks = bf16_in_12::blocks_of(run.cols),
-                    stride = blocks * bf16_in_12::kBlockColumns;
-      const auto exponents = exponents_of(run);
-      kernels_.widen_bf16(run.w + first * run.row_bytes, part.rows * blocks, exponents.of_code, to);
-      bf16_in_12::put_exceptions(exponents, run.cols, first, first + part.rows, stride, to);
+      const int64_t stride = widen(run, task.first_row + row, part.rows, to);
       runs[i] = {};
       runs[i].w = reinterpret_cast<const std::byte*>(to);
       runs[i].row_bytes = stride * static_cast<int64_t>(sizeof *to);
@@ -143,6 +158,31 @@ void CpuOps::multiply_widened(const Product& product, const ProductTask& task, i
   }
 }
 
+void CpuOps::multiply_widened(const Product& product, const ProductTask& task, int thread) {
+  const int64_t width = widened_width(task.runs, task.run_count);
+  uint16_t* const widened = scratch(thread).widened.at_least(widened_numbers(task.n, width));
+  multiply_in_portions(product, task, width, widened, thread,
+                       [&](const WeightRun& run, int64_t first, int64_t rows, uint16_t* to) {
+                         const int64_t blocks = bf16_in_12::blocks_of(run.cols),
+                                       stride = blocks * bf16_in_12::kBlockColumns;
+                         const auto exponents = exponents_of(run);
+                         kernels_.widen_bf16(run.w + first * run.row_bytes, rows * blocks, exponents.of_code, to);
+                         bf16_in_12::put_exceptions(exponents, run.cols, first, first + rows, stride, to);
+                         return stride;
+                       });
+}
+
+// As f32, so a result is, bit by bit, what f32 weights give.
+void CpuOps::multiply_blocks(const Product& product, const ProductTask& task, int thread) {
+  const int64_t width = width_of(task.runs, task.run_count), columns = block_shape(product.blocks).columns;
+  float* const widened = scratch(thread).widened_blocks.at_least(widened_numbers(task.n, width));
+  multiply_in_portions(product, task, width, widened, thread,
+                       [&](const WeightRun& run, int64_t first, int64_t rows, float* to) {
+                         dequantise(product.blocks)(run.w + first * run.row_bytes, rows * run.cols / columns, to);
+                         return run.cols;
+                       });
+}
+
 const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n,
                                       int64_t cols, RoundedScratch& to) {
   const int64_t groups = quant_groups(cols);
@@ -151,6 +191,7 @@ const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const floa
   to.rows.blocks = to.blocks.at_least(ceil_div(cols, rounding.block_columns) * n * RoundedRows::kBlockBytes +
                                       RoundedRows::kSpareBytes);
   to.rows.groups = to.groups.at_least(n * groups * 3 * static_cast<int64_t>(sizeof(float)));
+  if (rounding.lane_sums) to.rows.lane_sums = to.lane_sums.at_least(n * groups * 16);
   over_ranges(n, 1, n * cols, [&](int64_t first, int64_t end, int) {
     for (int64_t t = first; t < end; ++t) rounding.round(x[t], cols, t, to.rows);
   });
@@ -160,13 +201,14 @@ const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const floa
 void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
                     Activations activations) {
   if (n <= 0 || w.rows <= 0) return;
+  MOESTRO_CHECK(w.cols % block_shape(w.dtype).columns == 0, "rows of whole blocks");
   const float** x_rows = x_rows_.at_least(n);
   float** y_rows = y_rows_.at_least(n);
   for (int64_t t = 0; t < n; ++t) {
     x_rows[t] = x + t * w.cols;
     y_rows[t] = y + t * w.rows;
   }
-  const Product product = this->product(w.dtype, activations);
+  const Product product = this->product(w.dtype, activations, n);
   ProductTask whole;
   whole.x = x_rows;
   if (product.rounding) whole.rounded = round_rows(*product.rounding, x_rows, n, w.cols, rounded_x_);
@@ -196,13 +238,14 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
 }
 
 void CpuOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
-  MOESTRO_CHECK(!has_parameters(table.dtype), "a table is f32, bf16 or f16");
-  const int64_t row_bytes = table.cols * dtype_bytes(table.dtype);
+  MOESTRO_CHECK(!has_parameters(table.dtype), "a table has no parameters");
+  const int64_t bytes = row_bytes(table.dtype, table.cols);
   for (size_t i = 0; i < ids.size(); ++i) {
     MOESTRO_CHECK(ids[i] >= 0 && ids[i] < table.rows, "row of a table");
-    kernels_.to_f32[static_cast<size_t>(table.dtype)](
-        static_cast<const char*>(table.data) + ids[i] * row_bytes, table.cols,
-        y + static_cast<int64_t>(i) * table.cols);
+    const auto* row = static_cast<const std::byte*>(table.data) + ids[i] * bytes;
+    float* to = y + static_cast<int64_t>(i) * table.cols;
+    if (is_blocks(table.dtype)) dequantise(table.dtype)(row, table.cols / block_shape(table.dtype).columns, to);
+    else kernels_.to_f32[static_cast<size_t>(table.dtype)](row, table.cols, to);
   }
 }
 

@@ -62,6 +62,7 @@ class CpuOps final : public Ops {
     Scratch<float> panel, scores, up;
     Scratch<float*> up_rows;
     Scratch<uint16_t> widened;
+    Scratch<float> widened_blocks;
     Scratch<WeightRun> widened_runs;
     Scratch<WeightException> exceptions;
   };
@@ -82,8 +83,11 @@ class CpuOps final : public Ops {
     ProductByTokens run;
     const RoundedProduct* rounding;  ///< null: f32
     bool in_12_bits;  ///< weights are bf16 in 12 bits, and multiplied as bf16
+    DType blocks = DType::kF32;  ///< if is_blocks(): the format of the weights
+    /// Blocks that `run` does not read itself are widened to f32.
+    bool widens_blocks() const { return is_blocks(blocks) && rounding == nullptr; }
   };
-  Product product(DType weights, Activations activations) const;
+  Product product(DType weights, Activations activations, int64_t n) const;
   /// How many weights are widened at once for n tokens, in rows of `width` columns over all runs. Wider rows never give
   /// less.
   static int64_t widened_numbers(int64_t n, int64_t width);
@@ -94,8 +98,17 @@ class CpuOps final : public Ops {
   bool lists_exceptions(const Product& product) const;
   void multiply_in_12_bits(const ProductTask& task, int thread);
   void multiply_widened(const Product& product, const ProductTask& task, int thread);
+  void multiply_blocks(const Product& product, const ProductTask& task, int thread);
+  /// A few rows at a time are widened to `widened`, in the core's own cache, and go through the product. widen(run,
+  /// first row, rows, to) returns the numbers from row to row.
+  template <class Number, class Widen>
+  void multiply_in_portions(const Product& product, const ProductTask& task, int64_t width, Number* widened, int thread,
+                            const Widen& widen);
+  static size_t index_of_blocks(DType d) { return static_cast<size_t>(d) - static_cast<size_t>(kFirstBlocks); }
+  auto dequantise(DType blocks) const { return kernels_.dequantise[index_of_blocks(blocks)]; }
   struct RoundedScratch {
     Scratch<std::byte> blocks, groups;
+    Scratch<float> lane_sums;
     RoundedRows rows;
   };
   /// n rows of `cols` activations, rounded; they stay until the next call with `to`.
@@ -147,7 +160,7 @@ class CpuOps final : public Ops {
   Scratch<const float*> x_rows_;
   Scratch<float*> y_rows_, a_rows_;
   Scratch<float> activations_;
-  RoundedScratch rounded_x_, rounded_a_;
+  RoundedScratch rounded_x_, rounded_up_, rounded_a_;
   std::vector<RoundedScratch> rounded_tiles_;
   Scratch<float> tile_parts_;
   Scratch<float*> tile_rows_;

@@ -117,7 +117,9 @@ std::string_view isa_name(Isa isa) {
 
 std::string_view product_instructions(Isa isa, DType weights, bool deterministic) {
   const DType computed = computed_as(weights);
-  const bool bf16 = computed == DType::kBF16, bytes = computed == DType::kInt8 || computed == DType::kInt4;
+  const bool blocks = is_blocks(weights) && isa != Isa::kAvx2Vnni;  // which has no products for those
+  const bool bf16 = computed == DType::kBF16,
+             bytes = computed == DType::kInt8 || computed == DType::kInt4 || blocks;
   const bool rounds = !deterministic && (bf16 || bytes);
   switch (isa) {
     case Isa::kScalar:
@@ -133,7 +135,10 @@ std::string_view product_instructions(Isa isa, DType weights, bool deterministic
     case Isa::kAvx512Bf16Vnni:
       return !rounds ? "AVX-512" : bf16 ? "AVX-512 BF16" : "AVX-512 VNNI";
     case Isa::kAvx512Amx:
-      return !rounds ? "AVX-512" : bf16 ? "AMX, AVX-512 BF16" : "AMX, AVX-512 VNNI";
+      return !rounds  ? "AVX-512"
+             : blocks ? "AVX-512 VNNI"
+             : bf16   ? "AMX, AVX-512 BF16"
+                      : "AMX, AVX-512 VNNI";
   }
   return "unknown";
 }
@@ -161,6 +166,7 @@ size_t index_of(DType dtype) { return static_cast<size_t>(dtype); }
 KernelTable with(KernelTable table, const ByteProducts& part) {
   table.rounded[index_of(DType::kInt8)] = part.int8;
   table.rounded[index_of(DType::kInt4)] = part.int4;
+  std::copy(std::begin(part.blocks), std::end(part.blocks), std::begin(table.rounded_blocks));
   return table;
 }
 KernelTable with(KernelTable table, const Bf16Products& part) {

@@ -75,11 +75,13 @@ struct RoundedRows {
       16 * kBlockBytes;  ///< after the last block: kernels read more tokens than there are
   std::byte* blocks = nullptr;
   std::byte* groups = nullptr;
+  float* lane_sums = nullptr;  ///< if RoundedProduct::lane_sums: [block][token][16], scale * sum of 4 adjacent q
   int64_t tokens = 0, group_count = 0;
 
   int64_t block_stride() const { return tokens * kBlockBytes; }
   std::byte* block(int64_t index, int64_t token) const { return blocks + (index * tokens + token) * kBlockBytes; }
   float* scales(int64_t token) const { return reinterpret_cast<float*>(groups) + token * group_count * 3; }
+  float* lane_sums_of(int64_t index, int64_t token) const { return lane_sums + (index * tokens + token) * 16; }
   int32_t* minus_sums(int64_t token) const { return reinterpret_cast<int32_t*>(scales(token) + group_count); }
   float* scaled_sums(int64_t token) const { return scales(token) + group_count * 2; }
 };
@@ -114,6 +116,7 @@ struct RoundedProduct {
   /// Fills a token's part of `to`.
   void (*round)(const float* x, int64_t cols, int64_t token, const RoundedRows& to) = nullptr;
   ProductByTokens product;  ///< none: use the exact one
+  bool lane_sums = false;   ///< of the rounded rows: they are needed
 };
 
 /// K or V of one KV head in the paged cache.
@@ -199,6 +202,8 @@ struct KernelTable {
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
   void (*widen_bf16)(const std::byte* blocks, int64_t count, const uint8_t* of_code,
                      uint16_t* to);  ///< of common/bf16_in_12.h, without exceptions
+  void (*dequantise[10])(const std::byte* blocks, int64_t count,
+                         float* to);  ///< by DType from kFirstBlocks on; bitwise common/formats/blocks.h
   void (*to_f16)(const float* from, int64_t count, uint16_t* to);
   float (*to_int8)(const float* from, int64_t count,
                    int8_t* to);  ///< returns the scale; see KvView in kernels/ops.h
@@ -223,6 +228,7 @@ struct KernelTable {
 
   // Not in the base of an instruction set; filled by parts (kernels/cpu/isa.cc).
   RoundedProduct rounded[5] = {};  ///< by DType as `product`
+  RoundedProduct rounded_blocks[10] = {};  ///< by DType from kFirstBlocks on; of few tokens
   /// Products with bf16 in 12 bits, activations rounded as for bf16. Results are bitwise those of bf16.
   ProductByTokens product_in_12_bits = {};
   /// Of a cache of bf16, with queries and weights rounded to bf16; null: there is none.
@@ -232,6 +238,7 @@ struct KernelTable {
 /// Parts: kernels for an instruction that a base does not use. Each is compiled with its own flags.
 struct ByteProducts {
   RoundedProduct int8, int4;
+  RoundedProduct blocks[10] = {};  ///< as KernelTable::rounded_blocks
 };
 struct Bf16Products {
   RoundedProduct bf16;

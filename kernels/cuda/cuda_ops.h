@@ -66,7 +66,7 @@ class CudaOps final : public Ops {
               int32_t* ids);
 
   const OpsOptions& options() const override { return options_; }
-  bool supports(DType weight) const override { return weight != DType::kBF16In12; }
+  bool supports(DType weight) const override { return weight <= DType::kInt4; }
   void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
               Activations activations) override;
   void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;

@@ -43,8 +43,7 @@ class KvRow {
         return;
       case DType::kInt8:
         return store_int8(x);
-      case DType::kInt4:
-      case DType::kBF16In12:
+      default:
         break;
     }
     MOESTRO_CHECK(false, "a KV cache is f32, bf16, f16 or int8");

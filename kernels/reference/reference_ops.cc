@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/float16.h"
+#include "common/formats/blocks.h"
 
 namespace moestro::kernels::reference {
 
@@ -16,9 +17,7 @@ double value_at(const void* data, DType dtype, int64_t i) {
       return bf16_to_f32(static_cast<const uint16_t*>(data)[i]);
     case DType::kF16:
       return f16_to_f32(static_cast<const uint16_t*>(data)[i]);
-    case DType::kInt8:
-    case DType::kInt4:
-    case DType::kBF16In12:
+    default:
       break;
   }
   MOESTRO_CHECK(false, "values with parameters: see weight_at");
@@ -42,8 +41,18 @@ static double bf16_in_12_at(const Weight& w, int64_t row, int64_t col) {
   return static_cast<double>(bf16_to_f32(value));
 }
 
+static double block_value_at(const Weight& w, int64_t row, int64_t col) {
+  const BlockShape shape = block_shape(w.dtype);
+  float values[256];
+  const auto* block = static_cast<const std::byte*>(w.data) + row * row_bytes(w.dtype, w.cols) +
+                      col / shape.columns * shape.bytes;
+  formats::dequantise(w.dtype, block, shape.columns, values);
+  return static_cast<double>(values[col % shape.columns]);
+}
+
 double weight_at(const Weight& w, int64_t row, int64_t col) {
   if (w.dtype == DType::kBF16In12) return bf16_in_12_at(w, row, col);
+  if (is_blocks(w.dtype)) return block_value_at(w, row, col);
   if (!is_quantised(w.dtype)) return value_at(w.data, w.dtype, row * w.cols + col);
   const uint16_t* parameters =
       w.parameters + (row * quant_groups(w.cols) + col / kQuantGroup) * group_parameters(w.dtype);
@@ -72,8 +81,7 @@ void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const floa
 void ReferenceOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
   for (const int32_t id : ids) {
     MOESTRO_CHECK(id >= 0 && id < table.rows, "row of a table");
-    for (int64_t c = 0; c < table.cols; ++c)
-      *y++ = static_cast<float>(value_at(table.data, table.dtype, id * table.cols + c));
+    for (int64_t c = 0; c < table.cols; ++c) *y++ = static_cast<float>(weight_at(table, id, c));
   }
 }
 

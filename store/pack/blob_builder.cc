@@ -28,7 +28,8 @@ Status has_too_many_exponents(const SourceTensor& tensor) {
                      ": more than 1 in 128 has an exponent beyond the 16 most frequent; choose bf16");
 }
 
-int64_t source_bytes(const SourceTensor& tensor) { return dtype_bytes(*tensor.dtype); }
+/// Bytes of `columns` values of a row: whole blocks.
+int64_t source_bytes(const SourceTensor& tensor, int64_t columns) { return row_bytes(*tensor.dtype, columns); }
 
 }  // namespace
 
@@ -54,17 +55,21 @@ Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<s
   const SourceTensor& source = checkpoint_.tensor(checkpoint_.model().dense[index].source_name);
   if (packed.dtype == DType::kBF16In12) return fill_in_12_bits(packed, source, begin, out);
   if (is_quantised(packed.dtype)) return fill_from_matrix(packed, source, begin, out);
-  const auto from = static_cast<uint64_t>(source_bytes(source)), to = static_cast<uint64_t>(dtype_bytes(packed.dtype));
-  const uint64_t packed_bytes = source.bytes / from * to;
-  const uint64_t first = std::max(begin, packed.offset),
-                 last = std::min(begin + out.size(), packed.offset + packed_bytes);
-  if (first >= last) return Status::ok();
-  const uint64_t element = (first - packed.offset) / to, count = (last - first) / to;
-  source_.resize(count * from);
-  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, element * from, source_));
-  if (!convert_values(*source.dtype, source_.data(), packed.dtype, out.data() + (first - begin),
-                      static_cast<int64_t>(count)))
+  // Values are converted as they lie, or whole blocks: a piece may begin and end within one.
+  const auto columns = static_cast<uint64_t>(block_shape(*source.dtype).columns);
+  const auto from = static_cast<uint64_t>(source_bytes(source, static_cast<int64_t>(columns))),
+             to = static_cast<uint64_t>(row_bytes(packed.dtype, static_cast<int64_t>(columns)));
+  const uint64_t packed_end = packed.offset + source.bytes / from * to;
+  if (begin + out.size() <= packed.offset || begin >= packed_end) return Status::ok();
+  const uint64_t first = begin > packed.offset ? (begin - packed.offset) / to : 0,
+                 last = (std::min(begin + out.size(), packed_end) - packed.offset + to - 1) / to;
+  source_.resize((last - first) * from);
+  converted_.resize((last - first) * to);
+  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, first * from, source_));
+  if (!convert_values(*source.dtype, source_.data(), packed.dtype, converted_.data(),
+                      static_cast<int64_t>((last - first) * columns)))
     return does_not_fit(source, packed.dtype);
+  copy_part(converted_, packed.offset + first * to, begin, out);
   return Status::ok();
 }
 
@@ -72,7 +77,7 @@ Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<s
 // them lies in the piece is kept.
 Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
                                      std::span<std::byte> out) {
-  const int64_t rows = packed.shape[0], cols = packed.shape[1], source_row = cols * source_bytes(source);
+  const int64_t rows = packed.shape[0], cols = packed.shape[1], source_row = source_bytes(source, cols);
   const int64_t value_row = row_bytes(packed.dtype, cols), parameter_row = parameter_bytes(packed.dtype, cols);
   std::vector<std::byte> source_bytes_of_row(static_cast<size_t>(source_row)), values(static_cast<size_t>(value_row));
   std::vector<uint16_t> parameters(static_cast<size_t>(parameter_row) / sizeof(uint16_t));
@@ -82,8 +87,8 @@ Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTen
                   last = std::min(rows, ceil_div(piece_end - part, row_length));
     for (int64_t r = first; r < last; ++r) {
       MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(r * source_row), source_bytes_of_row));
-      MOESTRO_RETURN_IF_ERROR(convert_row(source, source_bytes_of_row.data(), packed.dtype, cols, values.data(),
-                                          reinterpret_cast<std::byte*>(parameters.data())));
+      MOESTRO_RETURN_IF_ERROR(convert_row(source, *source.dtype, source_bytes_of_row.data(), packed.dtype, cols,
+                                          values.data(), reinterpret_cast<std::byte*>(parameters.data())));
       copy_part({row_data, static_cast<size_t>(row_length)}, static_cast<uint64_t>(part + r * row_length), begin, out);
     }
     return Status::ok();
@@ -138,16 +143,17 @@ Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTens
 }
 
 Status BlobBuilder::read_row_as_bf16(const SourceTensor& source, int64_t row, int64_t cols) {
-  const int64_t bytes = cols * source_bytes(source);
+  const int64_t bytes = source_bytes(source, cols);
   source_.resize(static_cast<size_t>(bytes));
   wide_.resize(static_cast<size_t>(cols));
   MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(row * bytes), source_));
-  return convert_row(source, source_.data(), DType::kBF16, cols, reinterpret_cast<std::byte*>(wide_.data()), nullptr);
+  return convert_row(source, *source.dtype, source_.data(), DType::kBF16, cols,
+                     reinterpret_cast<std::byte*>(wide_.data()), nullptr);
 }
 
 Status BlobBuilder::build_expert(uint32_t blob, const Sink& sink) {
   const model::ExpertTensors& expert = checkpoint_.model().experts[static_cast<size_t>(plan_.origins[blob].expert)];
-  const ExpertLayout& layout = plan_.layout(plan_.manifest.blobs[blob].precision);
+  const ExpertLayout& layout = plan_.layout(plan_.manifest.blobs[blob]);
   band_.tensor = nullptr;
   for (int64_t i = 0; i < layout.tiles(); ++i) {
     MOESTRO_RETURN_IF_ERROR(build_tile(expert, layout, i));
@@ -159,77 +165,91 @@ Status BlobBuilder::build_expert(uint32_t blob, const Sink& sink) {
 Status BlobBuilder::build_tile(const model::ExpertTensors& expert, const ExpertLayout& layout, int64_t index) {
   const ExpertTile tile = layout.tile(index);
   piece_.assign(static_cast<size_t>(tile.bytes), std::byte{0});
-  MOESTRO_RETURN_IF_ERROR(fill_rows(checkpoint_.tensor(expert.gate), layout, tile, tile.gate, tile.gate_scales));
-  MOESTRO_RETURN_IF_ERROR(fill_rows(checkpoint_.tensor(expert.up), layout, tile, tile.up, tile.up_scales));
+  const ExpertFormats& to = layout.formats();
+  MOESTRO_RETURN_IF_ERROR(
+      fill_rows(checkpoint_.tensor(expert.gate), to.gate, layout.hidden(), tile, tile.gate, tile.gate_scales));
+  MOESTRO_RETURN_IF_ERROR(
+      fill_rows(checkpoint_.tensor(expert.up), to.up, layout.hidden(), tile, tile.up, tile.up_scales));
   MOESTRO_RETURN_IF_ERROR(load_band(checkpoint_.tensor(expert.down), layout, tile));
   return fill_columns(layout, tile);
 }
 
 // Rows [first_ffn, first_ffn + ffn) of gate or up: they lie together in the checkpoint.
-Status BlobBuilder::fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile,
+Status BlobBuilder::fill_rows(const SourceTensor& tensor, DType to, int64_t cols, const ExpertTile& tile,
                               int64_t values, int64_t scales) {
-  const int64_t row = layout.hidden() * source_bytes(tensor);
+  const int64_t row = source_bytes(tensor, cols);
   source_.resize(static_cast<size_t>(tile.ffn * row));
   MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, static_cast<uint64_t>(tile.first_ffn * row), source_));
   return fill_part(
-      tensor, layout.dtype(), tile.ffn, layout.hidden(), [&](int64_t r) { return source_.data() + r * row; },
+      tensor, *tensor.dtype, to, tile.ffn, cols, [&](int64_t r) { return source_.data() + r * row; },
       piece_.data() + values, piece_.data() + scales);
 }
 
 // A tile needs a few columns of every row of down. They are read for as many tiles at once as the scratch memory takes.
 Status BlobBuilder::load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile) {
   if (band_.tensor == &tensor && tile.first_ffn + tile.ffn <= band_.first + band_.columns) return Status::ok();
-  const int64_t element = source_bytes(tensor), hidden = layout.hidden(), ffn = layout.ffn();
+  const DType from = *tensor.dtype;
+  const bool widened = is_blocks(from) && from != layout.formats().down;  // a tile may begin within a block
+  const int64_t hidden = layout.hidden(), ffn = layout.ffn(), block = block_shape(from).columns;
+  const int64_t step = round_up(layout.tile_ffn(), block);
+  band_.dtype = widened ? DType::kF32 : from;
   const int64_t fitting =
-      static_cast<int64_t>(scratch_bytes_max_) / (hidden * element) / layout.tile_ffn() * layout.tile_ffn();
+      static_cast<int64_t>(scratch_bytes_max_) / (hidden * row_bytes(band_.dtype, step)) * step;
   band_.tensor = &tensor;
-  band_.first = tile.first_ffn;
-  band_.columns = std::min(ffn - band_.first, std::max(fitting, tile.ffn));
-  band_.bytes.resize(static_cast<size_t>(hidden * band_.columns * element));
-  if (band_.columns == ffn) return checkpoint_.read(tensor, 0, band_.bytes);
-  const auto row = static_cast<size_t>(band_.columns * element);
-  for (int64_t h = 0; h < hidden; ++h)
-    MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, static_cast<uint64_t>((h * ffn + band_.first) * element),
-                                             std::span(band_.bytes).subspan(static_cast<size_t>(h) * row, row)));
+  band_.first = tile.first_ffn / block * block;
+  const int64_t least = tile.first_ffn + tile.ffn - band_.first;
+  band_.columns = std::min(ffn - band_.first, round_up(std::max(fitting, least), block));
+  const auto row = static_cast<size_t>(row_bytes(band_.dtype, band_.columns)),
+             source_row = static_cast<size_t>(source_bytes(tensor, band_.columns));
+  band_.bytes.resize(static_cast<size_t>(hidden) * row);
+  if (band_.columns == ffn && !widened) return checkpoint_.read(tensor, 0, band_.bytes);
+  for (int64_t h = 0; h < hidden; ++h) {
+    const std::span<std::byte> to = std::span(band_.bytes).subspan(static_cast<size_t>(h) * row, row);
+    const auto at = static_cast<uint64_t>(h * source_bytes(tensor, ffn) + source_bytes(tensor, band_.first));
+    source_.resize(source_row);
+    MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, at, widened ? std::span(source_) : to));
+    if (widened)
+      MOESTRO_RETURN_IF_ERROR(
+          convert_row(tensor, from, source_.data(), DType::kF32, band_.columns, to.data(), nullptr));
+  }
   return Status::ok();
 }
 
 Status BlobBuilder::fill_columns(const ExpertLayout& layout, const ExpertTile& tile) {
-  const SourceTensor& tensor = *band_.tensor;
-  const int64_t element = source_bytes(tensor);
   const auto row = [&](int64_t h) {
-    return band_.bytes.data() + (h * band_.columns + tile.first_ffn - band_.first) * element;
+    return band_.bytes.data() + h * row_bytes(band_.dtype, band_.columns) +
+           row_bytes(band_.dtype, tile.first_ffn - band_.first);
   };
-  return fill_part(tensor, layout.dtype(), layout.hidden(), tile.ffn, row, piece_.data() + tile.down,
-                   piece_.data() + tile.down_scales);
+  return fill_part(*band_.tensor, band_.dtype, layout.formats().down, layout.hidden(), tile.ffn, row,
+                   piece_.data() + tile.down, piece_.data() + tile.down_scales);
 }
 
 template <class SourceRow>
-Status BlobBuilder::fill_part(const SourceTensor& tensor, DType to, int64_t rows, int64_t cols,
+Status BlobBuilder::fill_part(const SourceTensor& tensor, DType from, DType to, int64_t rows, int64_t cols,
                               const SourceRow& source_row, std::byte* values, std::byte* parameters) {
   if (to == DType::kBF16In12) {
     wide_.resize(static_cast<size_t>(rows * cols));
     for (int64_t r = 0; r < rows; ++r)
-      MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_row(r), DType::kBF16, cols,
+      MOESTRO_RETURN_IF_ERROR(convert_row(tensor, from, source_row(r), DType::kBF16, cols,
                                           reinterpret_cast<std::byte*>(wide_.data() + r * cols), nullptr));
     return bf16_in_12::encode(wide_.data(), rows, cols, values, parameters) ? Status::ok()
                                                                             : has_too_many_exponents(tensor);
   }
   for (int64_t r = 0; r < rows; ++r)
-    MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_row(r), to, cols, values + r * row_bytes(to, cols),
+    MOESTRO_RETURN_IF_ERROR(convert_row(tensor, from, source_row(r), to, cols, values + r * row_bytes(to, cols),
                                         parameters + r * parameter_bytes(to, cols)));
   return Status::ok();
 }
 
-Status BlobBuilder::convert_row(const SourceTensor& tensor, const std::byte* source, DType to, int64_t n,
+Status BlobBuilder::convert_row(const SourceTensor& tensor, DType from, const std::byte* source, DType to, int64_t n,
                                 std::byte* values, std::byte* scales) {
   bool fits = false;
   if (is_quantised(to)) {
     work_.resize(static_cast<size_t>(n));
-    fits = convert_values(*tensor.dtype, source, DType::kF32, reinterpret_cast<std::byte*>(work_.data()), n) &&
+    fits = convert_values(from, source, DType::kF32, reinterpret_cast<std::byte*>(work_.data()), n) &&
            quantise_row(work_.data(), n, to, values, reinterpret_cast<uint16_t*>(scales));
   } else {
-    fits = convert_values(*tensor.dtype, source, to, values, n);
+    fits = convert_values(from, source, to, values, n);
   }
   return fits ? Status::ok() : does_not_fit(tensor, to);
 }

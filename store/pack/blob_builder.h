@@ -24,9 +24,11 @@ class BlobBuilder {
   Status build(uint32_t blob, const Sink& sink);
 
  private:
-  /// Columns [first, first + columns) of the down matrix, held in the checkpoint's format.
+  /// Columns [first, first + columns) of the down matrix, held in the checkpoint's format; as f32 if its blocks become
+  /// another format.
   struct DownBand {
     const SourceTensor* tensor = nullptr;
+    DType dtype = DType::kF32;
     int64_t first = 0, columns = 0;
     std::vector<std::byte> bytes;
   };
@@ -37,25 +39,25 @@ class BlobBuilder {
   Status fill_from_tensor(uint32_t tensor, uint64_t begin, std::span<std::byte> out);
   Status build_expert(uint32_t blob, const Sink& sink);
   Status build_tile(const model::ExpertTensors& expert, const ExpertLayout& layout, int64_t index);
-  Status fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile, int64_t values,
+  Status fill_rows(const SourceTensor& tensor, DType to, int64_t cols, const ExpertTile& tile, int64_t values,
                    int64_t scales);
   Status fill_columns(const ExpertLayout& layout, const ExpertTile& tile);
   Status load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile);
-  /// A matrix of a tile. source_row(r) gives the checkpoint's bytes of row r.
+  /// A matrix of a tile. source_row(r) gives row r as `from`.
   template <class SourceRow>
-  Status fill_part(const SourceTensor& tensor, DType to, int64_t rows, int64_t cols, const SourceRow& source_row,
-                   std::byte* values, std::byte* parameters);
+  Status fill_part(const SourceTensor& tensor, DType from, DType to, int64_t rows, int64_t cols,
+                   const SourceRow& source_row, std::byte* values, std::byte* parameters);
   Status fill_in_12_bits(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
                          std::span<std::byte> out);
   Status read_row_as_bf16(const SourceTensor& source, int64_t row, int64_t cols);
-  Status convert_row(const SourceTensor& tensor, const std::byte* source, DType to, int64_t n, std::byte* values,
-                     std::byte* scales);
+  Status convert_row(const SourceTensor& tensor, DType from, const std::byte* source, DType to, int64_t n,
+                     std::byte* values, std::byte* scales);
 
   const Checkpoint& checkpoint_;
   const PackPlan& plan_;
   const uint64_t scratch_bytes_max_;
   DownBand band_;
-  std::vector<std::byte> piece_, source_;
+  std::vector<std::byte> piece_, source_, converted_;
   std::vector<float> work_;
   std::vector<uint16_t> wide_;
   std::optional<bf16_in_12::Encoder> encoder_;  ///< of `encoded_`

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "common/dense_layout.h"
+#include "common/formats/blocks.h"
 #include "common/model/model_spec.h"
 #include "store/pack/finite.h"
 #include "store/pack/manifest_check.h"
@@ -24,18 +25,18 @@ void BlobNumbers::add_matrix(std::vector<Region>& to, DType dtype, int64_t value
   } else if (is_quantised(dtype)) {
     add(parameters, rows * parameter_bytes(dtype, cols), Kind::kGroupParameters);
   } else {
-    add(values, rows * row_bytes(dtype, cols), Kind::kValues);
+    add(values, rows * row_bytes(dtype, cols), is_blocks(dtype) ? Kind::kBlocks : Kind::kValues);
   }
 }
 
 std::vector<BlobNumbers::Region> BlobNumbers::expert_regions(const ExpertLayout& layout) {
   std::vector<Region> regions;
-  const DType d = layout.dtype();
+  const auto& [gate, up, down] = layout.formats();
   for (int64_t i = 0; i < layout.tiles(); ++i) {
     const ExpertTile t = layout.tile(i);
-    add_matrix(regions, d, t.offset + t.gate, t.offset + t.gate_scales, t.ffn, layout.hidden(), "gate");
-    add_matrix(regions, d, t.offset + t.up, t.offset + t.up_scales, t.ffn, layout.hidden(), "up");
-    add_matrix(regions, d, t.offset + t.down, t.offset + t.down_scales, layout.hidden(), t.ffn, "down");
+    add_matrix(regions, gate, t.offset + t.gate, t.offset + t.gate_scales, t.ffn, layout.hidden(), "gate");
+    add_matrix(regions, up, t.offset + t.up, t.offset + t.up_scales, t.ffn, layout.hidden(), "up");
+    add_matrix(regions, down, t.offset + t.down, t.offset + t.down_scales, layout.hidden(), t.ffn, "down");
   }
   return regions;
 }
@@ -53,17 +54,20 @@ Result<BlobNumbers> BlobNumbers::of(const Manifest& manifest) {
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
   BlobNumbers numbers(manifest);
   for (const PackedTensor& t : manifest.tensors) numbers.add_tensor(t);
-  numbers.experts_.resize(static_cast<size_t>(DType::kBF16In12) + 1);
+  numbers.experts_.resize(kDTypes);
   if (description.spec.moe_layers() == 0) return numbers;
   const auto& expert = description.spec.moe().expert;
-  for (const DType d : manifest.expert_precisions)
-    numbers.experts_[static_cast<size_t>(d)] = expert_regions({expert.hidden, expert.ffn, d});
+  for (const DType d : manifest.expert_precisions) {
+    MOESTRO_ASSIGN_OR_RETURN(const auto layouts, manifest.expert_layouts(expert.hidden, expert.ffn, d));
+    for (const ExpertLayout& layout : layouts)
+      numbers.experts_[static_cast<size_t>(d)].push_back(expert_regions(layout));
+  }
   return numbers;
 }
 
 const std::vector<BlobNumbers::Region>& BlobNumbers::regions_of(uint32_t blob) const {
   const Blob& b = manifest_->blobs[blob];
-  return b.kind == BlobKind::kExpert ? experts_[static_cast<size_t>(b.precision)] : dense_[blob];
+  return b.kind == BlobKind::kExpert ? experts_[static_cast<size_t>(b.precision)][b.moe_layer.value] : dense_[blob];
 }
 
 Status BlobNumbers::check(uint32_t blob, uint64_t offset, std::span<const std::byte> bytes) const {
@@ -88,6 +92,10 @@ Status BlobNumbers::check_region(uint32_t blob, const Region& r, uint64_t at, st
     case Kind::kGroupParameters:
       bad = find_group_not_finite(r.dtype, bytes), each = static_cast<uint64_t>(group_parameters(r.dtype)) * 2;
       number = "the scale or offset of group ", fault = " gives numbers that are infinite or not numbers";
+      break;
+    case Kind::kBlocks:
+      bad = formats::find_block_not_finite(r.dtype, at, bytes), at = 0;  // it counts from the region's start
+      number = "a scale of block ", fault = " gives numbers that are infinite or not numbers";
       break;
     case Kind::kExponentsOfCodes:
     case Kind::kExponentsOfExceptions:

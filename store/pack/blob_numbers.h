@@ -23,7 +23,7 @@ class BlobNumbers {
   Status check(uint32_t blob, uint64_t offset, std::span<const std::byte> bytes) const;
 
  private:
-  enum class Kind { kValues, kGroupParameters, kExponentsOfCodes, kExponentsOfExceptions };
+  enum class Kind { kValues, kGroupParameters, kBlocks, kExponentsOfCodes, kExponentsOfExceptions };
   struct Region {
     uint64_t offset = 0, length = 0;
     DType dtype = DType::kF32;
@@ -40,7 +40,8 @@ class BlobNumbers {
 
   const Manifest* manifest_;
   std::vector<std::vector<Region>> dense_;    ///< by blob
-  std::vector<std::vector<Region>> experts_;  ///< by DType
+  /// By DType and MoE layer.
+  std::vector<std::vector<std::vector<Region>>> experts_;
 };
 
 }  // namespace moestro::store

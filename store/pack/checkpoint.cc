@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "common/formats/blocks.h"
 #include "common/model/strict_json.h"
 #include "store/pack/finite.h"
 #include "store/pack/manifest_check.h"
@@ -81,14 +82,18 @@ Result<WeightMap> parse_index(const std::string& text, const std::string& where)
 
 }  // namespace
 
+void Checkpoint::stamp(const File& file, const std::string& name) {
+  struct stat st{};
+  if (fstat(file.fd(), &st) != 0) return;  // then reading it fails, too
+  const std::string text = name + '\0' + std::to_string(st.st_size) + '\0' + std::to_string(st.st_mtim.tv_sec) + '.' +
+                           std::to_string(st.st_mtim.tv_nsec);
+  fingerprint_ = XXH3_64bits_withSeed(text.data(), text.size(), fingerprint_);
+}
+
 Status Checkpoint::open_file(const std::string& name) {
   MOESTRO_ASSIGN_OR_RETURN(File file, File::open_for_reading(directory_ / name));
   MOESTRO_ASSIGN_OR_RETURN(std::vector<SourceTensor> tensors, read_safetensors_header(file));
-  struct stat st{};
-  if (fstat(file.fd(), &st) != 0) return io_error(file.path(), errno);
-  const std::string stamp = name + '\0' + std::to_string(st.st_size) + '\0' + std::to_string(st.st_mtim.tv_sec) + '.' +
-                            std::to_string(st.st_mtim.tv_nsec);
-  fingerprint_ = XXH3_64bits_withSeed(stamp.data(), stamp.size(), fingerprint_);
+  stamp(file, name);
   for (SourceTensor& tensor : tensors) {
     tensor.file = static_cast<uint32_t>(files_.size());
     const std::string tensor_name = tensor.name;
@@ -132,8 +137,21 @@ Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64
   if (tensor.shape != shape)
     return invalid_argument(label + " has shape " + shape_text(tensor.shape) + "; by config.json it is " +
                             shape_text(shape));
+  if (!tensor.dtype && is_native())
+    return unsupported(label + " is " + tensor.format + ", which nothing computes with yet (" + usable_gguf_types() +
+                       " are); quantise the model to one of those with llama-quantize, or take another file of it");
   if (!tensor.dtype) return unsupported(label + " is " + tensor.format + "; weights are read from F32, BF16 and F16");
   return Status::ok();
+}
+
+// All experts of a layer have one length, and their matrices one format each.
+Status Checkpoint::note_formats(const model::ExpertTensors& t) {
+  const ExpertFormats formats{*tensors_.at(t.gate).dtype, *tensors_.at(t.up).dtype, *tensors_.at(t.down).dtype};
+  const size_t layer = t.moe_layer.value;
+  if (expert_formats_.size() == layer) expert_formats_.push_back(formats);
+  if (!is_native() || expert_formats_[layer] == formats) return Status::ok();
+  return unsupported(directory_.string() + ": the experts of layer " + std::to_string(t.layer.value) +
+                     " differ in format; those of one layer must have the same");
 }
 
 // A tensor that nobody asked for means that config.json does not describe this checkpoint, so results would be wrong.
@@ -161,7 +179,7 @@ Status Checkpoint::check_tensors() {
     used[name] = true;
     const SourceTensor& tensor = tensors_.at(name);
     if (census != nullptr)
-      (*census)[*tensor.dtype] += tensor.bytes / static_cast<uint64_t>(dtype_bytes(*tensor.dtype));
+      (*census)[*tensor.dtype] += tensor.bytes / static_cast<uint64_t>(block_shape(*tensor.dtype).bytes);
     return Status::ok();
   };
   for (const model::DenseTensor& t : model_.dense)
@@ -171,6 +189,7 @@ Status Checkpoint::check_tensors() {
     MOESTRO_RETURN_IF_ERROR(need(&experts, t.gate, {expert.ffn, expert.hidden}));
     MOESTRO_RETURN_IF_ERROR(need(&experts, t.up, {expert.ffn, expert.hidden}));
     MOESTRO_RETURN_IF_ERROR(need(&experts, t.down, {expert.hidden, expert.ffn}));
+    MOESTRO_RETURN_IF_ERROR(note_formats(t));
   }
   own_dense_dtype_ = narrowest(dense);
   own_expert_dtype_ = narrowest(experts);
@@ -199,6 +218,7 @@ Status Checkpoint::describe(const std::string& where) {
 
 Result<Checkpoint> Checkpoint::random(std::string config_json, std::string generation_config_json, uint64_t seed) {
   Checkpoint c;
+  c.name_ = "random";
   c.config_json_ = std::move(config_json);
   c.generation_config_json_ = std::move(generation_config_json);
   MOESTRO_RETURN_IF_ERROR(c.describe("random weights"));
@@ -214,16 +234,23 @@ Result<Checkpoint> Checkpoint::random(std::string config_json, std::string gener
     add(t.up, {expert.ffn, expert.hidden});
     add(t.down, {expert.hidden, expert.ffn});
   }
+  c.expert_formats_.assign(static_cast<size_t>(c.model_.spec.moe_layers()), DType::kBF16);
   c.fingerprint_ = XXH3_64bits_withSeed(&seed, sizeof seed, c.fingerprint_);
   c.random_ = std::make_shared<const RandomWeights>(c.model_, seed);
   return c;
 }
 
-Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
+Result<Checkpoint> Checkpoint::open(const fs::path& source) {
+  MOESTRO_ASSIGN_OR_RETURN(const fs::path gguf, find_gguf(source));
+  return gguf.empty() ? open_directory(source) : open_gguf(gguf);
+}
+
+Result<Checkpoint> Checkpoint::open_directory(const fs::path& dir) {
   std::error_code ignored;
   if (!fs::is_directory(dir, ignored)) return not_found(dir.string() + ": no such directory");
   Checkpoint c;
   c.directory_ = dir;
+  c.name_ = fs::weakly_canonical(dir).filename().string();
   MOESTRO_ASSIGN_OR_RETURN(c.config_json_, read_text_file(dir / "config.json", kConfigBytesMax));
   MOESTRO_ASSIGN_OR_RETURN(auto generation, read_text_file_if_any(dir / "generation_config.json", kConfigBytesMax));
   c.generation_config_json_ = generation.value_or("");
@@ -240,12 +267,16 @@ Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<st
                   {reinterpret_cast<uint16_t*>(out.data()), out.size() / sizeof(uint16_t)});
     return Status::ok();
   }
-  MOESTRO_RETURN_IF_ERROR(files_[tensor.file].read_at(tensor.offset + first, out));
-  const auto bad = find_not_finite(*tensor.dtype, out);
+  MOESTRO_RETURN_IF_ERROR(tensor.interleaved > 0 ? read_interleaved(tensor, first, out)
+                                                 : files_[tensor.file].read_at(tensor.offset + first, out));
+  const DType dtype = *tensor.dtype;
+  const BlockShape shape = block_shape(dtype);
+  const auto bad = is_blocks(dtype) ? formats::find_block_not_finite(dtype, 0, out) : find_not_finite(dtype, out);
   if (!bad) return Status::ok();
-  const uint64_t index = first / static_cast<uint64_t>(dtype_bytes(*tensor.dtype)) + *bad;
+  const uint64_t index = first / static_cast<uint64_t>(shape.bytes) + *bad;
   return invalid_argument(directory_.string() + ": tensor " + in_quotes(tensor.name) +
-                          " is infinite or not a number at value " + std::to_string(index) +
+                          " is infinite or not a number at " + (shape.columns > 1 ? "block " : "value ") +
+                          std::to_string(index) +
                           "; the checkpoint is damaged or was never good");
 }
 

@@ -1,15 +1,19 @@
 #pragma once
 // A Hugging Face checkpoint directory: config.json and one or many safetensors files, opened and checked against the
-// model. Or a checkpoint without files, whose random weights are made when they are read.
+// model. Or a model as GGUF, or a checkpoint without files, whose random weights are made when they are read.
 
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/expert_layout.h"
 #include "common/model/model_spec.h"
+#include "store/pack/copied_files.h"
 #include "store/pack/file.h"
+#include "store/pack/gguf_model.h"
 #include "store/pack/random_weights.h"
 #include "store/pack/safetensors.h"
 
@@ -17,9 +21,9 @@ namespace moestro::store {
 
 class Checkpoint {
  public:
-  /// Opens model.safetensors, or the files that model.safetensors.index.json lists. All errors of the directory are
-  /// found here.
-  static Result<Checkpoint> open(const std::filesystem::path& dir);
+  /// Opens a GGUF file, with all its parts, or a directory that holds one; else model.safetensors, or the files that
+  /// model.safetensors.index.json lists. All errors of the source are found here.
+  static Result<Checkpoint> open(const std::filesystem::path& source);
 
   /// The checkpoint that this config.json describes, with random weights in bf16; nothing of it is on disk.
   static Result<Checkpoint> random(std::string config_json, std::string generation_config_json, uint64_t seed);
@@ -27,7 +31,10 @@ class Checkpoint {
   const model::ModelDescription& model() const { return model_; }
   const std::string& config_json() const { return config_json_; }
   const std::string& generation_config_json() const { return generation_config_json_; }
-  const std::filesystem::path& directory() const { return directory_; }
+  const std::filesystem::path& directory() const { return directory_; }  ///< or the GGUF file
+  const std::string& name() const { return name_; }  ///< of the directory or the file
+  /// The small files of a pack, if they are not those of the directory: made from a GGUF file's metadata.
+  const std::optional<std::vector<TextFile>>& made_files() const { return made_files_; }
 
   /// After open(), all tensors that the model needs exist.
   const SourceTensor& tensor(const std::string& name) const { return tensors_.at(name); }
@@ -43,18 +50,31 @@ class Checkpoint {
   };
   OwnDType own_dense_dtype() const { return own_dense_dtype_; }
   OwnDType own_expert_dtype() const { return own_expert_dtype_; }
+  /// Whether a pack keeps every matrix as the source has it, and no format is right for all of them.
+  bool is_native() const { return made_files_.has_value(); }
+  /// Those of the experts, by MoE layer.
+  const std::vector<ExpertFormats>& expert_formats() const { return expert_formats_; }
   uint64_t fingerprint() const { return fingerprint_; }  ///< changes when config, names, sizes or times of the files do
 
  private:
+  static Result<Checkpoint> open_directory(const std::filesystem::path& dir);
+  static Result<Checkpoint> open_gguf(const std::filesystem::path& file);
+  Status add_gguf_tensors(const GgufModel& gguf);
+  Status read_interleaved(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const;
+  void stamp(const File& file, const std::string& name);
   Status describe(const std::string& where);
   Status open_files();
   Status open_file(const std::string& name);
   Status check_tensors();
   Status check_head() const;
+  Status note_formats(const model::ExpertTensors& expert);
   Status check_tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   Status check_unused(const std::map<std::string, bool>& used) const;
 
-  std::filesystem::path directory_;
+  std::filesystem::path directory_;  ///< or file; for errors
+  std::string name_;
+  std::optional<std::vector<TextFile>> made_files_;
+  std::vector<ExpertFormats> expert_formats_;
   std::string config_json_, generation_config_json_;
   model::ModelDescription model_;
   std::vector<File> files_;

@@ -6,6 +6,7 @@
 
 #include "common/expert_layout.h"
 #include "common/float16.h"
+#include "common/formats/blocks.h"
 #include "store/pack/finite.h"
 
 namespace moestro::store {
@@ -25,9 +26,9 @@ void to_f32(DType from, const std::byte* source, float* out, int64_t n) {
     case DType::kF16:
       for (int64_t i = 0; i < n; ++i) out[i] = f16_to_f32(load16(i));
       return;
-    case DType::kInt8:
-    case DType::kInt4:
-    case DType::kBF16In12: MOESTRO_CHECK(false, "no checkpoint format");
+    default:
+      MOESTRO_CHECK(is_blocks(from), "no checkpoint format");
+      formats::dequantise(from, source, n, out);
   }
 }
 
@@ -51,9 +52,7 @@ bool from_f32(const float* in, DType to, std::byte* target, int64_t n) {
     case DType::kF16:
       for (int64_t i = 0; i < n; ++i) h = f32_to_f16(in[i]), std::memcpy(target + 2 * i, &h, sizeof h);
       return stayed_finite(in, to, target, n);
-    case DType::kInt8:
-    case DType::kInt4:
-    case DType::kBF16In12: break;
+    default: break;
   }
   MOESTRO_CHECK(false, "quantise_row and bf16_in_12::encode are for those");
 }
@@ -62,14 +61,14 @@ bool from_f32(const float* in, DType to, std::byte* target, int64_t n) {
 
 bool convert_values(DType from, const std::byte* source, DType to, std::byte* target, int64_t n) {
   if (from == to) {
-    std::memcpy(target, source, static_cast<size_t>(n * dtype_bytes(from)));
+    std::memcpy(target, source, static_cast<size_t>(row_bytes(from, n)));
     return true;
   }
-  constexpr int64_t kBlock = 1024;
+  constexpr int64_t kBlock = 1024;  // whole blocks of every format
   float block[kBlock];
   for (int64_t i = 0; i < n; i += kBlock) {
     const int64_t part = std::min(kBlock, n - i);
-    to_f32(from, source + i * dtype_bytes(from), block, part);
+    to_f32(from, source + row_bytes(from, i), block, part);
     if (!from_f32(block, to, target + i * dtype_bytes(to), part)) return false;
   }
   return true;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/dtype.h"
+#include "common/expert_layout.h"
 #include "common/ids.h"
 #include "common/status.h"
 
@@ -68,7 +69,11 @@ struct Manifest {
   std::vector<Blob> blobs;
   std::vector<PackedTensor> tensors;
   std::vector<CopiedFile> copied;  ///< empty in packs from before this list existed
+  std::vector<ExpertFormats> expert_formats;  ///< of kMixed, by MoE layer; empty if that is not among the precisions
 
+  /// The layout of the experts of each MoE layer at a precision of the list. kCorrupt if their rows are not whole
+  /// blocks.
+  Result<std::vector<ExpertLayout>> expert_layouts(int64_t hidden, int64_t ffn, DType precision) const;
   /// Index in `blobs` of an expert, or an error that names it.
   Result<uint32_t> expert_blob(MoeLayerId layer, ExpertId expert, DType precision) const;
 };

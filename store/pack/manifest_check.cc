@@ -17,8 +17,6 @@ constexpr size_t kTensorDimensionsMax = 4;
 
 Status bad(const std::string& what) { return corrupt("manifest: " + what); }
 
-bool is_known(DType d) { return d <= DType::kBF16In12; }
-
 Status check_lists(const Manifest& m) {
   if (m.layout_id != kExpertLayoutId)
     return unsupported("manifest: expert layout " + std::to_string(m.layout_id) + "; this build reads layout " +
@@ -34,6 +32,10 @@ Status check_lists(const Manifest& m) {
   std::set<DType> precisions;
   for (const DType d : m.expert_precisions)
     if (!is_known(d) || !precisions.insert(d).second) return bad("list of precisions");
+  if (precisions.contains(DType::kMixed) == m.expert_formats.empty()) return bad("formats of mixed experts");
+  for (const ExpertFormats& f : m.expert_formats)
+    for (const DType d : {f.gate, f.up, f.down})
+      if (!is_known(d) || d == DType::kMixed || has_parameters(d)) return bad("format of mixed experts");
   return m.expert_precisions.empty() ? bad("no precisions") : Status::ok();
 }
 
@@ -62,6 +64,7 @@ Status check_blob_order(const Manifest& m) {
   const uint64_t layers = uint64_t{m.blobs.back().moe_layer.value} + 1,
                  experts = uint64_t{m.blobs.back().expert.value} + 1;
   if (count != layers * experts * m.expert_precisions.size()) return bad("number of experts");
+  if (!m.expert_formats.empty() && m.expert_formats.size() != layers) return bad("number of formats of mixed experts");
   for (uint64_t i = 0; i < count; ++i) {
     const Blob& b = *(first + static_cast<ptrdiff_t>(i));
     const bool in_order = b.kind == BlobKind::kExpert && b.expert.value == i % experts &&
@@ -108,7 +111,8 @@ std::optional<uint64_t> tensor_bytes(const PackedTensor& t) {
   for (size_t i = 0; i < t.shape.size(); ++i)
     if (t.shape[i] < 1 || t.shape[i] > kElementsMax / rows) return std::nullopt;
     else if (i + 1 < t.shape.size()) rows *= t.shape[i];
-  if (has_parameters(t.dtype) && t.shape.size() != 2) return std::nullopt;
+  if ((has_parameters(t.dtype) || is_blocks(t.dtype)) && t.shape.size() != 2) return std::nullopt;
+  if (t.shape.back() % block_shape(t.dtype).columns != 0) return std::nullopt;
   return static_cast<uint64_t>(dense_bytes(t.dtype, rows, t.shape.back()));
 }
 
@@ -118,7 +122,7 @@ Status check_tensors(const Manifest& m) {
   for (const PackedTensor& t : m.tensors) {
     const std::string label = "tensor " + model::in_quotes(t.name);
     if (t.name.empty() || !names.insert(t.name).second) return bad(label + ": name is empty or given twice");
-    if (!is_known(t.dtype)) return bad(label + ": format");
+    if (!is_known(t.dtype) || t.dtype == DType::kMixed) return bad(label + ": format");
     if (t.blob >= m.blobs.size() || m.blobs[t.blob].kind != BlobKind::kDense) return bad(label + ": blob");
     const auto bytes = tensor_bytes(t);
     uint64_t end = 0;

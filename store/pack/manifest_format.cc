@@ -36,13 +36,17 @@ flatbuffers::Offset<wire::PackManifest> write_payload(flatbuffers::FlatBufferBui
     copied.push_back(wire::CreatePackCopiedFile(builder, builder.CreateString(c.name), c.bytes, c.xxh3_64));
   std::vector<uint8_t> precisions;
   for (const DType d : m.expert_precisions) precisions.push_back(static_cast<uint8_t>(d));
+  std::vector<uint8_t> formats;
+  for (const ExpertFormats& f : m.expert_formats)
+    for (const DType d : {f.gate, f.up, f.down}) formats.push_back(static_cast<uint8_t>(d));
+  const auto expert_formats = formats.empty() ? 0 : builder.CreateVector(formats);
   const auto name = builder.CreateString(m.model_name);
   const auto config = builder.CreateString(m.config_json);
   const auto generation = builder.CreateString(m.generation_config_json);
   const auto files = builder.CreateVectorOfStrings(m.files);
   return wire::CreatePackManifest(builder, m.layout_id, name, config, generation, files,
                                   builder.CreateVector(precisions), builder.CreateVector(blobs),
-                                  builder.CreateVector(tensors), builder.CreateVector(copied));
+                                  builder.CreateVector(tensors), builder.CreateVector(copied), expert_formats);
 }
 
 std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
@@ -95,6 +99,11 @@ Manifest read_payload(const wire::PackManifest& in) {
     for (const auto* t : *in.tensors()) m.tensors.push_back(read_tensor(*t));
   if (in.copied() != nullptr)
     for (const auto* c : *in.copied()) m.copied.push_back({text(c->name()), c->bytes(), c->xxh3_64()});
+  if (in.expert_formats() != nullptr)
+    for (uint32_t i = 0; i + 2 < in.expert_formats()->size(); i += 3) {
+      const auto format = [&](uint32_t at) { return static_cast<DType>(in.expert_formats()->Get(i + at)); };
+      m.expert_formats.emplace_back(format(0), format(1), format(2));
+    }
   return m;
 }
 

@@ -54,10 +54,13 @@ Status check_model(const Manifest& m) {
   const Blob& last = m.blobs.back();
   if (last.moe_layer.value + int64_t{1} != model.spec.moe_layers() || last.expert.value + int64_t{1} != moe.experts)
     return corrupt("manifest: number of experts differs from its config.json");
-  std::map<DType, int64_t> bytes;
-  for (const DType d : m.expert_precisions) bytes[d] = ExpertLayout(moe.expert.hidden, moe.expert.ffn, d).bytes();
+  std::map<DType, std::vector<ExpertLayout>> layouts;
+  for (const DType d : m.expert_precisions) {
+    MOESTRO_ASSIGN_OR_RETURN(layouts[d], m.expert_layouts(moe.expert.hidden, moe.expert.ffn, d));
+  }
   for (const Blob& b : m.blobs)
-    if (b.kind == BlobKind::kExpert && b.length != static_cast<uint64_t>(bytes[b.precision]))
+    if (b.kind == BlobKind::kExpert &&
+        b.length != static_cast<uint64_t>(layouts[b.precision][b.moe_layer.value].bytes()))
       return corrupt("manifest: size of the experts differs from its config.json");
   return Status::ok();
 }

@@ -21,6 +21,8 @@ class Planner {
     m.config_json = checkpoint_.config_json();
     m.generation_config_json = checkpoint_.generation_config_json();
     m.expert_precisions = options_.experts;
+    if (std::ranges::find(options_.experts, DType::kMixed) != options_.experts.end())
+      m.expert_formats = checkpoint_.expert_formats();
     plan_dense();
     for (const DType precision : options_.experts) plan_experts(precision);
     for (const uint64_t bytes : plan_.file_bytes) plan_.total_bytes += bytes;
@@ -41,7 +43,7 @@ class Planner {
       if (it == groups.end()) {
         groups.push_back(group);
         plan_.origins.emplace_back();
-        plan_.manifest.blobs.push_back({BlobKind::kDense, {}, {}, options_.dense, 0, {}});
+        plan_.manifest.blobs.push_back({BlobKind::kDense, {}, {}, options_.dense.value_or(DType::kMixed), 0, {}});
       }
       place_tensor(i, blob);
     }
@@ -59,7 +61,8 @@ class Planner {
   void place_tensor(uint32_t index, uint32_t blob) {
     const model::DenseTensor& source = checkpoint_.model().dense[index];
     const DType dtype = source.exact                     ? DType::kF32
-                        : is_matrix_of_a_product(source) ? options_.dense
+                        : !options_.dense                ? *checkpoint_.tensor(source.source_name).dtype
+                        : is_matrix_of_a_product(source) ? *options_.dense
                                                          : options_.dense_rest;
     PackedTensor tensor{source.name, dtype, source.shape, blob, plan_.manifest.blobs[blob].length};
     int64_t rows = 1;
@@ -79,12 +82,15 @@ class Planner {
 
   void plan_experts(DType precision) {
     const model::ExpertSpec& spec = checkpoint_.model().spec.moe().expert;
-    const ExpertLayout layout(spec.hidden, spec.ffn, precision);
-    plan_.layouts.push_back(layout);
+    std::vector<ExpertLayout> layouts;
+    for (const ExpertFormats& own : checkpoint_.expert_formats())
+      layouts.emplace_back(spec.hidden, spec.ffn, precision == DType::kMixed ? own : ExpertFormats(precision));
+    plan_.layouts.push_back(layouts);
     int part = 0;
     open_expert_file(precision, part);
     const auto& experts = checkpoint_.model().experts;
     for (size_t i = 0; i < experts.size(); ++i) {
+      const ExpertLayout& layout = layouts[experts[i].moe_layer.value];
       const auto bytes = static_cast<uint64_t>(layout.bytes());
       if (const uint64_t end = longest(); end > 0 && end + bytes > options_.file_bytes_max)
         open_expert_file(precision, ++part);
@@ -153,11 +159,11 @@ class Planner {
 
 }  // namespace
 
-const ExpertLayout& PackPlan::layout(DType precision) const {
-  for (const ExpertLayout& layout : layouts)
-    if (layout.dtype() == precision) return layout;
-  MOESTRO_CHECK(false, "a precision of the plan");
-  return layouts.front();
+const ExpertLayout& PackPlan::layout(const Blob& expert) const {
+  const auto& listed = manifest.expert_precisions;
+  const auto precision = std::find(listed.begin(), listed.end(), expert.precision);
+  MOESTRO_CHECK(precision != listed.end(), "a precision of the plan");
+  return layouts[static_cast<size_t>(precision - listed.begin())][expert.moe_layer.value];
 }
 
 PackPlan plan_pack(const Checkpoint& checkpoint, const PackPlanOptions& options) {

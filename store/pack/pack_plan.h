@@ -3,6 +3,7 @@
 // checkpoint and options always give the same plan, so an interrupted run can resume.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,8 @@ namespace moestro::store {
 
 struct PackPlanOptions {
   std::string model_name;
-  std::vector<DType> experts;  ///< at least one
-  DType dense = DType::kBF16;
+  std::vector<DType> experts;  ///< at least one; kMixed: every matrix as the checkpoint has it
+  std::optional<DType> dense = DType::kBF16;  ///< nullopt: every tensor as the checkpoint has it
   DType dense_rest =
       DType::kBF16;  ///< if `dense` is quantised: for embedding, router and vectors; otherwise the same as `dense`
   uint64_t file_bytes_max = uint64_t{4} << 30;  ///< expert files are split here; a blob is never split
@@ -33,11 +34,11 @@ struct BlobOrigin {
 struct PackPlan {
   Manifest manifest;                 ///< checksums still 0
   std::vector<BlobOrigin> origins;   ///< one per blob
-  std::vector<ExpertLayout> layouts; ///< one per expert precision
+  std::vector<std::vector<ExpertLayout>> layouts;  ///< per expert precision, by MoE layer
   std::vector<uint64_t> file_bytes;  ///< one per file
   uint64_t total_bytes = 0;
 
-  const ExpertLayout& layout(DType precision) const;
+  const ExpertLayout& layout(const Blob& expert) const;
 };
 
 PackPlan plan_pack(const Checkpoint& checkpoint, const PackPlanOptions& options);

@@ -21,14 +21,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// That of all experts' matrices, or kMixed.
+DType one_format(const std::vector<ExpertFormats>& layers) {
+  const bool equal = std::ranges::all_of(layers, [&](const ExpertFormats& f) { return f == layers.front(); });
+  return equal ? layers.front().dtype() : DType::kMixed;
+}
+
 Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOptions& options) {
   PackPlanOptions out;
   out.file_bytes_max = options.file_bytes_max;
   out.model_name = options.model_name;
-  if (out.model_name.empty()) out.model_name = fs::weakly_canonical(checkpoint.directory()).filename().string();
-  out.experts = options.experts.empty() ? std::vector{checkpoint.own_expert_dtype().dtype} : options.experts;
-  out.dense = options.dense.value_or(checkpoint.own_dense_dtype().dtype);
-  out.dense_rest = is_quantised(out.dense) ? checkpoint.own_dense_dtype().dtype : computed_as(out.dense);
+  if (out.model_name.empty()) out.model_name = checkpoint.name();
+  const DType own =
+      checkpoint.is_native() ? one_format(checkpoint.expert_formats()) : checkpoint.own_expert_dtype().dtype;
+  out.experts = options.experts.empty() ? std::vector{own} : options.experts;
+  for (const DType d : out.experts)
+    if ((is_blocks(d) || d == DType::kMixed) && d != own)
+      return unsupported("experts as " + std::string(dtype_name(d)) + ": the source does not have them so, and nothing "
+                         "else is converted to it; leave --experts out to keep them as they are");
+  out.dense = options.dense;
+  if (!checkpoint.is_native()) out.dense = options.dense.value_or(checkpoint.own_dense_dtype().dtype);
+  if (out.dense && (is_blocks(*out.dense) || *out.dense == DType::kMixed))
+    return unsupported("dense weights as " + std::string(dtype_name(*out.dense)) +
+                       ": nothing is converted to it; leave --dense out to keep them as they are");
+  if (out.dense) {
+    const DType plain = checkpoint.is_native() ? DType::kF32 : checkpoint.own_dense_dtype().dtype;
+    out.dense_rest = is_quantised(*out.dense) ? plain : computed_as(*out.dense);
+  }
   if (std::set(out.experts.begin(), out.experts.end()).size() != out.experts.size())
     return invalid_argument("an expert precision is given twice");
   return out;
@@ -41,8 +60,10 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
     lines.push_back(std::string(what) + " are of several formats and become f32, which holds them all exactly; " +
                     flag + " bf16 or f16 takes half the room");
   };
-  if (!options.dense && checkpoint.own_dense_dtype().widened) widened("dense weights", "--dense");
-  if (options.experts.empty() && checkpoint.own_expert_dtype().widened) widened("experts", "--experts");
+  if (checkpoint.is_native()) lines.push_back("weights stay in the formats that the file has them in");
+  else if (!options.dense && checkpoint.own_dense_dtype().widened) widened("dense weights", "--dense");
+  if (!checkpoint.is_native() && options.experts.empty() && checkpoint.own_expert_dtype().widened)
+    widened("experts", "--experts");
   if (const int64_t n = checkpoint.model().spec.mtp_layers; n > 0)
     lines.push_back("the checkpoint's layers after the last (" + std::to_string(n) +
                     " by config.json), which predict further tokens, are left out: nothing speculates with them yet");
@@ -57,7 +78,8 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
 // What must be equal for an unfinished pack to go on: the checkpoint, and everything that decides the plan.
 uint64_t journal_key(const Checkpoint& checkpoint, const PackPlanOptions& options) {
   std::string text = std::to_string(kPackVersion) + '/' + std::to_string(kExpertLayoutId) + '/' + options.model_name +
-                     '/' + std::string(dtype_name(options.dense)) + '/' + std::to_string(options.file_bytes_max);
+                     '/' + std::string(dtype_name(options.dense.value_or(DType::kMixed))) + '/' +
+                     std::to_string(options.file_bytes_max);
   for (const DType d : options.experts) text += '/' + std::string(dtype_name(d));
   if (options.shares.size() > 1)
     for (const uint32_t share : options.shares) text += '+' + std::to_string(share);
@@ -173,7 +195,10 @@ Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const AddFiles& ad
 Result<PackSummary> pack_checkpoint(const fs::path& source, const fs::path& dir, const PackOptions& options,
                                     const PackObserver& observer) {
   MOESTRO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source));
-  return pack_opened(checkpoint, [&](const fs::path& to) { return copy_files(source, to); }, dir, options, observer);
+  const auto add = [&](const fs::path& to) {
+    return checkpoint.made_files() ? write_files(*checkpoint.made_files(), to) : copy_files(source, to);
+  };
+  return pack_opened(checkpoint, add, dir, options, observer);
 }
 
 Result<PackSummary> pack_random(const RandomModel& model, const fs::path& dir, const PackOptions& options,

@@ -272,6 +272,8 @@ int run(int argc, char** argv) {
   if (argc > 4) return latents(b), 0;
   b.peak();
   for (const DType d : {DType::kBF16, DType::kBF16In12, DType::kInt8, DType::kInt4}) b.stream(d);
+  for (auto d = static_cast<size_t>(kFirstBlocks); d <= static_cast<size_t>(kLastBlocks); ++d)
+    b.stream(static_cast<DType>(d));
   b.matvec("matmul n 1 bf16 3584 x 1024", DType::kBF16, 3584, 1024);
   b.matvec("matmul n 1 bf16 1024 x 1024", DType::kBF16, 1024, 1024);
   b.matvec("matmul n 1 bf16 1024 x 3584", DType::kBF16, 1024, 3584);

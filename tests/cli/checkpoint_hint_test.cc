@@ -28,15 +28,15 @@ TEST(HubModel, OrganisationAndName) {
 
 TEST(Checkpoint, WhatIsNoDirectoryIsExplained) {
   const test::TempDir dir;
-  EXPECT_TRUE(check_checkpoint_directory(dir.path(), "p").is_ok());
-  const Status model = check_checkpoint_directory("Qwen/No-Such-Model", "my packs/q");
+  EXPECT_TRUE(check_checkpoint_source(dir.path(), "p").is_ok());
+  const Status model = check_checkpoint_source("Qwen/No-Such-Model", "my packs/q");
   EXPECT_EQ(model.code(), Code::kNotFound);
   EXPECT_THAT(model.message(), HasSubstr("hf download Qwen/No-Such-Model --local-dir No-Such-Model && moestro pack "
                                          "No-Such-Model -o 'my packs/q' (hf comes with"));
-  const Status missing = check_checkpoint_directory(dir / "none", "p");
+  const Status missing = check_checkpoint_source(dir / "none", "p");
   EXPECT_EQ(missing.message(), "there is no directory " + (dir / "none").string());
   test::write_file(dir / "model.gguf", "x");
-  EXPECT_THAT(check_checkpoint_directory(dir / "model.gguf", "p").message(), HasSubstr("model.gguf is a file; give"));
+  EXPECT_THAT(check_checkpoint_source(dir / "model.gguf", "p").message(), HasSubstr("model.gguf is a file; give"));
 }
 
 TEST(NoPack, ACheckpointIsToBePackedElsewhere) {

@@ -63,7 +63,7 @@ class CudaLinkFixture : public ::testing::Test {
       const std::lock_guard lock(link_->mutex());
       for (const tier::Key key : keys) {
         wanted.push_back({key});
-        link_->set_source(key, host(key));
+        link_->set_source(key, host(key), kBytes);
       }
       tier_->routed(clock_.now(), layer, wanted, found);
     }

@@ -88,7 +88,7 @@ class GatedLinkTest : public CudaLinkFixture {
     forecast.row(static_cast<int32_t>(key / 4))[key % 4] = 0.9F;
     {
       const std::lock_guard lock(link_->mutex());
-      link_->set_source(key, host(key));
+      link_->set_source(key, host(key), kBytes);
       tier_->foresee(clock_.now(), -1, forecast);
     }
     link_->wake();

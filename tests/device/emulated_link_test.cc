@@ -39,7 +39,7 @@ class EmulatedLinkTest : public ::testing::Test {
       std::vector<tier::DeviceTier::Wanted> wanted;
       for (tier::Key key = 0; key < static_cast<tier::Key>(copies); ++key) {
         wanted.push_back({key});
-        link.set_source(key, host_[key].data());
+        link.set_source(key, host_[key].data(), host_[key].size());
       }
       std::vector<tier::Found> found(wanted.size());
       tier.routed(begin, 0, wanted, found);

@@ -57,7 +57,8 @@ class VirtualExpertLink final : public ExpertLink {
 
  private:
   void arrived(const tier::Chunk& chunk, Nanos end) {
-    std::memcpy(slots_.slot(chunk.slot) + chunk.offset, sources_[chunk.key] + chunk.offset, chunk.bytes);
+    const Source& source = sources_[chunk.key];
+    std::memcpy(slots_.slot(chunk.slot) + chunk.offset, source.data + chunk.offset, source.bytes_of(chunk));
     carried(chunk, end, end);  // nobody draws it
   }
 

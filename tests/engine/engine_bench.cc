@@ -78,7 +78,10 @@ const fs::path& packed(const Fixture& fixture, DType experts, DType dense) {
   const std::string key = fixture.name + "-" + std::string(dtype_name(experts)) + "-" + std::string(dtype_name(dense));
   const auto [it, fresh] = packs.try_emplace(key, root.path() / key);
   if (fresh) {
-    const auto summary = store::pack_checkpoint(fixture.dir, it->second, {.experts = {experts}, .dense = dense}, {});
+    store::PackOptions options;
+    if (experts != DType::kMixed) options.experts = {experts};
+    if (dense != DType::kMixed) options.dense = dense;
+    const auto summary = store::pack_checkpoint(fixture.dir, it->second, options, {});
     MOESTRO_CHECK(summary.is_ok(), summary.status().message());
   }
   return it->second;

@@ -147,7 +147,7 @@ const Corruption kCorruptions[] = {
     {"precision twice", [](Manifest& m) { m.expert_precisions[1] = DType::kBF16; }, "precisions"},
     {"precision unknown", [](Manifest& m) { m.expert_precisions[1] = static_cast<DType>(77); }, "precisions"},
     {"kind unknown", [](Manifest& m) { m.blobs[2].kind = static_cast<BlobKind>(9); }, "kind of blob 2"},
-    {"blob precision unknown", [](Manifest& m) { m.blobs[2].precision = static_cast<DType>(9); },
+    {"blob precision unknown", [](Manifest& m) { m.blobs[2].precision = static_cast<DType>(99); },
      "precision of blob 2"},
     {"slice empty", [](Manifest& m) { m.blobs[2].slices[0].length = 0; }, "length of a slice"},
     {"slice too long", [](Manifest& m) { m.blobs[2].slices[0].length = (1 << 20) + 4096; }, "length of a slice"},
@@ -174,9 +174,19 @@ const Corruption kCorruptions[] = {
        m.tensors.clear();
      },
      "no experts"},
+    {"tensor mixed", [](Manifest& m) { m.tensors[1].dtype = DType::kMixed; }, "format"},
+    {"tensor of half a block", [](Manifest& m) { m.tensors[1].dtype = DType::kQ4K; }, "does not fit"},
+    {"formats without mixed experts", [](Manifest& m) { m.expert_formats.resize(1); }, "formats of mixed experts"},
+    {"mixed experts without formats",
+     [](Manifest& m) {
+       for (Blob& b : m.blobs)
+         if (b.kind == BlobKind::kExpert && b.precision == m.expert_precisions[1]) b.precision = DType::kMixed;
+       m.expert_precisions[1] = DType::kMixed;
+     },
+     "formats of mixed experts"},
     {"tensor twice", [](Manifest& m) { m.tensors[1].name = m.tensors[0].name; }, "given twice"},
     {"tensor nameless", [](Manifest& m) { m.tensors[1].name = ""; }, "name is empty"},
-    {"tensor of no format", [](Manifest& m) { m.tensors[1].dtype = static_cast<DType>(9); }, "format"},
+    {"tensor of no format", [](Manifest& m) { m.tensors[1].dtype = static_cast<DType>(99); }, "format"},
     {"vector quantised", [](Manifest& m) { m.tensors[1].dtype = DType::kInt8; }, "does not fit"},
     {"matrix quantised, its scales outside",
      [](Manifest& m) {

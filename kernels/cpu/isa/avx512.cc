@@ -15,6 +15,7 @@ namespace {
 #include "kernels/cpu/isa/softmax.inc"
 #include "kernels/cpu/isa/elementwise.inc"
 #include "kernels/cpu/isa/gemm.inc"
+#include "kernels/cpu/isa/blocks.inc"
 #include "kernels/cpu/isa/attention.inc"
 #include "kernels/cpu/isa/latent.inc"
 // clang-format on

@@ -64,12 +64,13 @@ std::optional<std::string> hub_model(const std::string& text) {
   return name;
 }
 
-Status check_checkpoint_directory(const std::string& source, const std::string& pack) {
+Status check_checkpoint_source(const std::string& source, const std::string& pack) {
   std::error_code error;
   if (fs::is_directory(source, error)) return Status::ok();
+  if (fs::is_regular_file(source, error) && source.ends_with(".gguf")) return Status::ok();
   if (fs::exists(source, error))
     return invalid_argument(source +
-                            " is a file; give the directory of a checkpoint, which has config.json, "
+                            " is a file; give a GGUF file, or the directory of a checkpoint, which has config.json, "
                             "*.safetensors and tokenizer.json");
   const std::string missing = "there is no directory " + source;
   const auto model = hub_model(source);

@@ -1,7 +1,9 @@
 #include "services/cli/pack/pack_command.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +14,7 @@
 #include "services/cli/pack/progress.h"
 #include "services/cli/pack/spread_option.h"
 #include "services/command_line/command_line.h"
+#include "store/pack/checkpoint.h"
 #include "store/pack/packer.h"
 
 namespace moestro::cli {
@@ -51,10 +54,23 @@ Status check_servable(const std::filesystem::path& source) {
   return orchestrator::ServedModel::load("", source).status();
 }
 
+/// The same of a GGUF file: of the files that its metadata become.
+Status check_servable_gguf(const std::filesystem::path& gguf) {
+  MOESTRO_ASSIGN_OR_RETURN(const store::Checkpoint checkpoint, store::Checkpoint::open(gguf));
+  std::string dir = (std::filesystem::temp_directory_path() / "moestro-pack-XXXXXX").string();
+  if (::mkdtemp(dir.data()) == nullptr) return io_error(dir, errno);
+  const auto written = store::write_files(*checkpoint.made_files(), dir);
+  const Status served = written ? orchestrator::ServedModel::load("", dir).status() : written.status();
+  std::error_code ignored;
+  std::filesystem::remove_all(dir, ignored);
+  return served.is_ok() ? served : served.with_context(gguf.string());
+}
+
 Status run_pack(const PackArguments& arguments) {
   MOESTRO_ASSIGN_OR_RETURN(store::PackOptions options, pack_options(arguments));
-  MOESTRO_RETURN_IF_ERROR(check_checkpoint_directory(arguments.source, arguments.pack));
-  MOESTRO_RETURN_IF_ERROR(check_servable(arguments.source));
+  MOESTRO_RETURN_IF_ERROR(check_checkpoint_source(arguments.source, arguments.pack));
+  MOESTRO_ASSIGN_OR_RETURN(const std::filesystem::path gguf, store::find_gguf(arguments.source));
+  MOESTRO_RETURN_IF_ERROR(gguf.empty() ? check_servable(arguments.source) : check_servable_gguf(gguf));
   MOESTRO_RETURN_IF_ERROR(
       read_spread(arguments.spread, arguments.pack, options, [](const std::string& line) { note(line); }));
   ByteProgress progress("packing");
@@ -77,11 +93,13 @@ Status run_pack(const PackArguments& arguments) {
 }  // namespace
 
 void add_pack_command(command_line::App& app, CommandResult& result) {
-  auto* command = app.add_subcommand("pack", "Convert a Hugging Face checkpoint to a pack, which Moestro serves");
+  auto* command = app.add_subcommand("pack",
+                                     "Convert a Hugging Face checkpoint or GGUF file to a pack, which Moestro serves");
   auto arguments = std::make_shared<PackArguments>();
   command
       ->add_option("source", arguments->source,
-                   "Checkpoint: a directory with config.json, *.safetensors and tokenizer.json")
+                   "A directory with config.json, *.safetensors and tokenizer.json; or a GGUF file, the first part of "
+                   "a split one, or a directory with one")
       ->required()
       ->option_text("SRC");
   command
@@ -95,7 +113,7 @@ void add_pack_command(command_line::App& app, CommandResult& result) {
           "--experts", arguments->experts,
           "Precisions of the experts. With several, the pack has all of them, and the first is served by "
           "default. bf16-12bit: bf16 without loss in three quarters of the space. Default: the plain precision "
-          "that holds the checkpoint exactly")
+          "that holds the checkpoint exactly; of a GGUF file, its own formats")
       ->delimiter(',')
       ->check(precisions)
       ->option_text("bf16|bf16-12bit|f16|f32|int8|int4[,...]");
@@ -123,7 +141,8 @@ void add_pack_command(command_line::App& app, CommandResult& result) {
   command->footer(
       "Example:\n"
       "  hf download Qwen/Qwen3-30B-A3B --local-dir Qwen3-30B-A3B\n"
-      "  moestro pack Qwen3-30B-A3B -o packs/qwen3 --experts bf16");
+      "  moestro pack Qwen3-30B-A3B -o packs/qwen3 --experts bf16\n"
+      "  moestro pack Qwen3-30B-A3B-Q4_K_M.gguf -o packs/qwen3-q4");
   command->callback([arguments, &result] {
     if (const Status status = run_pack(*arguments); !status.is_ok()) fail(result, status);
   });

@@ -121,11 +121,13 @@ class RateMeasurement {
   }
 
  private:
-  /// The widest ffn whose run is not too long: whole groups of quantised weights.
-  static int64_t narrow(const model::ExpertSpec& e, int64_t n) {
+  /// The widest ffn whose run is not too long: whole groups of quantised weights, and whole blocks.
+  int64_t narrow(const model::ExpertSpec& e, int64_t n) const {
     const double each = 2.0 * static_cast<double>(n * e.matrices * e.hidden * kQuantGroup);
     const auto groups = static_cast<int64_t>(std::max(1.0, kOperationsMax / each));
-    return std::min(e.ffn, groups * kQuantGroup);
+    const int64_t widest = std::min(e.ffn, groups * kQuantGroup),
+                  block = block_shape(model_.sizes.precisions.experts).columns;
+    return std::max(block, widest / block * block);
   }
   /// Start of the next `bytes` of the memory.
   int64_t advance(int64_t bytes) {

@@ -87,10 +87,13 @@ Result<PlannedModel> read_pack(const PlanOptions& o, DType kv) {
   if (!description.is_ok()) return description.status().with_context(o.pack);
   model.description = std::move(*description);
   MOESTRO_ASSIGN_OR_RETURN(const DType experts, experts_of(manifest, o.experts));
-  MOESTRO_ASSIGN_OR_RETURN(model.sizes, planner::model_sizes(model.description, {experts, dense_of(manifest), kv}));
+  // Experts of several formats are counted by their longest, and compute as the first one's gate does.
+  const DType computed = experts == DType::kMixed ? manifest.expert_formats.front().gate : experts;
+  MOESTRO_ASSIGN_OR_RETURN(model.sizes, planner::model_sizes(model.description, {computed, dense_of(manifest), kv}));
   model.sizes.dense_bytes = 0;
   for (const store::Blob& blob : manifest.blobs)
     if (blob.kind == store::BlobKind::kDense) model.sizes.dense_bytes += blob.length;
+    else if (blob.precision == experts) model.sizes.expert_bytes = std::max(model.sizes.expert_bytes, blob.length);
   return model;
 }
 

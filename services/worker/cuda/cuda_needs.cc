@@ -85,13 +85,16 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloatBytes;
   const int64_t lookahead =
       (moe_layers * moe.experts * spec.hidden + n * (spec.hidden + moe_layers * moe.experts)) * kFloatBytes;
-  const ExpertLayout layout(moe.expert.hidden, moe.expert.ffn, precision);
+  MOESTRO_ASSIGN_OR_RETURN(const auto layouts,
+                           manifest.expert_layouts(moe.expert.hidden, moe.expert.ffn, precision));
+  int64_t longest = 0;
+  for (const ExpertLayout& layout : layouts) longest = std::max(longest, layout.bytes());
   DeviceNeeds needs;
   needs.dense_bytes = static_cast<uint64_t>(dense_bytes(manifest));
   needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));
   needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloatBytes + pass + head +
                                                 lookahead + ops.activated + ops.routes + ops.partial + kSmallBytes);
-  needs.expert_bytes = device::CudaSlots::slot_bytes(static_cast<uint64_t>(layout.bytes()));
+  needs.expert_bytes = device::CudaSlots::slot_bytes(static_cast<uint64_t>(longest));
   needs.experts = static_cast<uint64_t>(moe_layers * moe.experts);
   return needs;
 }

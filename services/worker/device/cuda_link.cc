@@ -119,7 +119,7 @@ void CudaLink::send(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk
   Flight& flight = flights_[(oldest_ + under_way_) % kUnderWay];
   flight.chunk = chunk;
   ++under_way_;
-  const std::byte* source = sources_[chunk.key] + chunk.offset;
+  const std::byte* source = sources_[chunk.key].data + chunk.offset;
   const MoestroCudaEvent readers = chunk.offset == 0 ? readers_of(chunk.slot) : nullptr;
   lock.unlock();
   const Status queued = queue(flight, source, readers);

@@ -214,7 +214,7 @@ void DeviceExperts::take_source(tier::Key key, store::Lease lease) {
   e.host = std::move(lease);
   e.finds = e.host.finds();
   with_source_.push_back(key);
-  link_->set_source(key, e.host.data());
+  link_->set_source(key, e.host.data(), e.host.length());
 }
 
 void DeviceExperts::let_ended_go() {
@@ -233,7 +233,7 @@ void DeviceExperts::let_ended_go() {
 void DeviceExperts::drop_sources_nobody_needs() {
   std::erase_if(with_source_, [this](tier::Key key) {
     if (experts_[key].needed || link_->is_copying(key)) return false;
-    link_->set_source(key, nullptr);
+    link_->set_source(key, nullptr, 0);
     experts_[key].host.release();
     return true;
   });
@@ -335,7 +335,7 @@ std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {
     return std::nullopt;
   std::optional<store::Lease> lease;
   if (e.host) {
-    link_->set_source(key, nullptr);
+    link_->set_source(key, nullptr, 0);
     std::erase(with_source_, key);
     lease = std::exchange(e.host, store::Lease());
   } else {

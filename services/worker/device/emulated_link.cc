@@ -62,7 +62,8 @@ bool EmulatedLink::carry_next(std::unique_lock<std::mutex>& lock, Nanos from) {
 }
 
 void EmulatedLink::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, Nanos from) {
-  const std::byte* source = sources_[chunk.key] + chunk.offset;
+  const std::byte* source = sources_[chunk.key].data + chunk.offset;
+  const uint64_t bytes = sources_[chunk.key].bytes_of(chunk);
   copying_ = chunk.key;
   const Nanos begin = std::max(from, free_at_);
   const auto wire =
@@ -70,7 +71,7 @@ void EmulatedLink::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& 
   free_at_ = begin + wire + (chunk.offset == 0 ? options_.latency : Nanos(0));
   lock.unlock();
   if (options_.poison_slots && chunk.offset == 0) slots_.poison(chunk.slot);
-  std::memcpy(slots_.slot(chunk.slot) + chunk.offset, source, chunk.bytes);
+  std::memcpy(slots_.slot(chunk.slot) + chunk.offset, source, bytes);
   wait_sharply_until(clock_, free_at_);
   lock.lock();
   copying_ = kNone;

@@ -10,7 +10,7 @@ Result<ExpertBlobs> ExpertBlobs::of(const store::Manifest& manifest, DType preci
     if (blob.kind != store::BlobKind::kExpert || blob.precision != precision) continue;
     found.layers = std::max(found.layers, static_cast<int32_t>(blob.moe_layer.value) + 1);
     found.experts = std::max(found.experts, static_cast<int32_t>(blob.expert.value) + 1);
-    found.bytes = blob.length;
+    found.bytes = std::max(found.bytes, blob.length);
   }
   if (found.bytes == 0)
     return invalid_argument("the pack of '" + manifest.model_name + "' has no experts as " +

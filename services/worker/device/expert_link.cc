@@ -9,8 +9,8 @@ constexpr Nanos kPause = std::chrono::microseconds(100);  ///< between two chunk
 
 }  // namespace
 
-void ExpertLink::set_source(tier::Key key, const std::byte* data) {
-  sources_[key] = data;
+void ExpertLink::set_source(tier::Key key, const std::byte* data, uint64_t length) {
+  sources_[key] = {data, length};
   tier_.source_ready(key, data != nullptr);
 }
 
@@ -34,7 +34,7 @@ void ExpertLink::carried(const tier::Chunk& chunk, Nanos begin, Nanos end) {
   open_->whole = true;
   done_.push_back(*std::exchange(open_, std::nullopt));
   // Its lease may go now: no copy of the key begins before it is given a source again.
-  set_source(chunk.key, nullptr);
+  set_source(chunk.key, nullptr, 0);
   note_end();
 }
 

@@ -29,7 +29,7 @@ class ExpertLink {
  public:
   /// All outlive it.
   ExpertLink(tier::DeviceTier& tier, const Clock& clock, uint32_t keys)
-      : tier_(tier), clock_(clock), sources_(keys, nullptr) {}
+      : tier_(tier), clock_(clock), sources_(keys) {}
   virtual ~ExpertLink() = default;  ///< derived destructors end the thread; nothing is read or written afterwards
   ExpertLink(const ExpertLink&) = delete;
   ExpertLink& operator=(const ExpertLink&) = delete;
@@ -41,7 +41,7 @@ class ExpertLink {
 
   /// Sets the place of a key's bytes in host memory; null: none, so no copy of it begins. It must not change while the
   /// link copies the key. The end of a copy sets it to null.
-  void set_source(tier::Key key, const std::byte* data);
+  void set_source(tier::Key key, const std::byte* data, uint64_t length);
   virtual bool is_copying(tier::Key key) const = 0;
   /// What the link has done since the last call. Sources of keys whose copies have ended may be released.
   void take_ended(std::vector<Copied>& out);
@@ -80,7 +80,15 @@ class ExpertLink {
   const Clock& clock_;
   std::mutex mutex_;
   std::condition_variable work_, ended_;
-  std::vector<const std::byte*> sources_;  ///< by key
+  /// Where an expert is in host memory. A chunk ends with it where it is shorter than the longest expert.
+  struct Source {
+    const std::byte* data = nullptr;
+    uint64_t length = 0;
+    uint64_t bytes_of(const tier::Chunk& chunk) const {
+      return std::min(chunk.bytes, length - std::min(length, chunk.offset));
+    }
+  };
+  std::vector<Source> sources_;  ///< by key
 
  private:
   std::vector<Copied> done_;

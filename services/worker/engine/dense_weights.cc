@@ -6,6 +6,7 @@
 
 #include "common/dense_layout.h"
 #include "common/float16.h"
+#include "common/formats/blocks.h"
 #include "common/log.h"
 
 namespace moestro::engine {
@@ -147,7 +148,10 @@ Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::str
   if (has_parameters(t.dtype)) return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)));
   std::vector<float> values(static_cast<size_t>(element_count(t)));
   const std::byte* data = leases_.at(t.blob).data() + t.offset;
-  for (size_t i = 0; i < values.size(); ++i) values[i] = read_element(data, t.dtype, i);
+  if (is_blocks(t.dtype))
+    formats::dequantise(t.dtype, data, element_count(t), values.data());
+  else
+    for (size_t i = 0; i < values.size(); ++i) values[i] = read_element(data, t.dtype, i);
   auto* copy = copies_.make<float>(static_cast<int64_t>(values.size()));
   MOESTRO_RETURN_IF_ERROR(copies_.status().with_context("tensor '" + name + "'"));
   copies_.memory().copy_in(copy, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));

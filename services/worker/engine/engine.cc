@@ -54,7 +54,7 @@ struct Engine::Impl {
   const Clock& clock;
   model::ModelDescription description;
   EngineLimits limits;
-  ExpertLayout layout;
+  std::vector<ExpertLayout> layouts;
   std::optional<DenseWeights> weights;
   std::optional<KvCache> cache;
   RouteMemory routes;
@@ -127,17 +127,22 @@ Status Engine::Impl::load() {
   if (moe_layers == 0) return unsupported("a model without a single MoE layer");
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
   MOESTRO_RETURN_IF_ERROR(check_precision(precision, manifest));
-  layout = ExpertLayout(spec.moe().expert.hidden, spec.moe().expert.ffn, precision);
-  if (!backend.ops.supports(precision))
-    return unsupported("experts as " + std::string(dtype_name(precision)) +
-                       " on this device; choose another with --precision, or pack one (moestro pack --experts)");
+  MOESTRO_ASSIGN_OR_RETURN(layouts,
+                           manifest.expert_layouts(spec.moe().expert.hidden, spec.moe().expert.ffn, precision));
+  if (std::ssize(layouts) != moe_layers) return corrupt("the pack has experts of another number of layers");
+  for (const ExpertLayout& layout : layouts)
+    for (const DType d : {layout.formats().gate, layout.formats().up, layout.formats().down})
+      if (!backend.ops.supports(d))
+        return unsupported("experts as " + std::string(dtype_name(d)) +
+                           " on this device; choose another with --precision, or pack one (moestro pack --experts)");
   MOESTRO_ASSIGN_OR_RETURN(experts, ExpertDispatch::create(source, moe_layers, spec.moe().experts, precision));
   if (options.capacity_factor) experts->set_capacity_factor(*options.capacity_factor);
   for (const store::Blob& b : manifest.blobs)
     if (b.kind == store::BlobKind::kExpert && b.precision == precision &&
-        b.length != static_cast<uint64_t>(layout.bytes()))
+        (b.moe_layer.value >= layouts.size() ||
+         b.length != static_cast<uint64_t>(layouts[b.moe_layer.value].bytes())))
       return corrupt("expert " + std::to_string(b.expert.value) + " of MoE layer " + std::to_string(b.moe_layer.value) +
-                     " has " + std::to_string(b.length) + " bytes, its shape needs " + std::to_string(layout.bytes()));
+                     " has " + std::to_string(b.length) + " bytes, which is not what its shape needs");
   MOESTRO_ASSIGN_OR_RETURN(weights, DenseWeights::load(source, description, backend.ops, backend.memory));
 
   const int64_t blocks = ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
@@ -153,9 +158,9 @@ Status Engine::Impl::load() {
   if (knows_routes())
     routes = RouteMemory(blocks + limits.kv_host_blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
-  shape = model_shape(spec, *weights, layout, *cache);
+  shape = model_shape(spec, *weights, layouts, *cache);
   const LayerMath::Parts math{spec, *weights, backend.ops, backend.memory, *cache, rope};
-  MOESTRO_ASSIGN_OR_RETURN(pass, backend.make_pass({options, math, layout, *experts, shape, clock, backend.kv_link}));
+  MOESTRO_ASSIGN_OR_RETURN(pass, backend.make_pass({options, math, layouts, *experts, shape, clock, backend.kv_link}));
   return Status::ok();
 }
 
@@ -359,7 +364,9 @@ void Engine::forget_all() {
 
 Engine::WeightTraffic Engine::weight_traffic() const {
   WeightTraffic traffic{.head_bytes = impl_->shape.head_weight_bytes, .token_bytes = impl_->shape.embed_bytes_per_token,
-                        .expert_bytes = static_cast<double>(impl_->layout.bytes())};
+                        .expert_bytes = 0};
+  for (const ExpertLayout& layout : impl_->layouts)
+    traffic.expert_bytes += static_cast<double>(layout.bytes()) / static_cast<double>(impl_->layouts.size());
   for (const lanes::LayerShape& l : impl_->shape.layers)
     traffic.layer_bytes +=
         l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes;

@@ -183,7 +183,8 @@ void Forward::expert(const lanes::Task& task) {
   const LayerPart part = part_of(task);
   const auto rows = p_.experts.rows(part, task.expert);
   if (const std::byte* blob = p_.experts.data(part.layer, task.expert)) {
-    floor_.run([&] { ops().expert_ffn(p_.layout, blob, math_.h(), rows, top_k_, expert_rows_.data()); });
+    const ExpertLayout& layout = p_.layouts[part.layer.value];
+    floor_.run([&] { ops().expert_ffn(layout, blob, math_.h(), rows, top_k_, expert_rows_.data()); });
     const Status used = release(part, task.expert);
     if (used.is_ok()) return;
     fail_users(part, task.expert, used);

@@ -40,7 +40,7 @@ class Forward final : public lanes::TaskRunner {
  public:
   struct Parts {
     LayerMath::Parts math;
-    const ExpertLayout& layout;
+    const std::vector<ExpertLayout>& layouts;  ///< by MoE layer
     ExpertDispatch& experts;
     lanes::StepMachine& machine;
     const Clock& clock;

@@ -15,10 +15,10 @@ lanes::StepShape step_shape(const StepBatch& batch) {
           static_cast<int64_t>(batch.summed_rows.size()), batch.micro_batch_shapes};
 }
 
-lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts,
-                              const KvCache& cache) {
+lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights,
+                              const std::vector<ExpertLayout>& experts, const KvCache& cache) {
   lanes::ModelShape shape;
-  shape.embed_bytes_per_token = static_cast<double>(spec.hidden * dtype_bytes(weights.embed().dtype));
+  shape.embed_bytes_per_token = static_cast<double>(row_bytes(weights.embed().dtype, spec.hidden));
   shape.head_parameters = parameters(weights.head());
   shape.head_weight_bytes = bytes(weights.head());
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -47,8 +47,9 @@ lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& 
     s.router_parameters = parameters(w.router);
     s.router_weight_bytes = bytes(w.router);
     if (s.sparse) {
-      s.expert_parameters = static_cast<double>(3 * experts.hidden() * experts.ffn());
-      s.expert_bytes = static_cast<double>(experts.bytes());
+      const ExpertLayout& layout = experts[layer.moe_index->value];
+      s.expert_parameters = static_cast<double>(3 * layout.hidden() * layout.ffn());
+      s.expert_bytes = static_cast<double>(layout.bytes());
       s.experts = static_cast<int32_t>(layer.moe.experts);
     }
     shape.layers.push_back(s);

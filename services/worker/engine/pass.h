@@ -17,9 +17,9 @@
 
 namespace moestro::engine {
 
-/// What a schedule needs to know of a model at its precisions.
-lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts,
-                              const KvCache& cache);
+/// What a schedule needs to know of a model at its precisions. experts: by MoE layer.
+lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights,
+                              const std::vector<ExpertLayout>& experts, const KvCache& cache);
 
 /// The size of a checked step.
 lanes::StepShape step_shape(const StepBatch& batch);
@@ -55,7 +55,7 @@ class Pass {
 struct PassParts {
   const EngineOptions& options;
   LayerMath::Parts math;
-  const ExpertLayout& layout;
+  const std::vector<ExpertLayout>& layouts;  ///< by MoE layer
   ExpertDispatch& experts;
   lanes::ModelShape shape;
   const Clock& clock;

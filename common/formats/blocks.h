@@ -1,0 +1,42 @@
+#pragma once
+// Blocks of quantised values as GGUF files have them: adjacent columns of a row, with their scales. Sizes are in
+// common/dtype.h (block_shape). All numbers are little-endian; d and dmin are f16.
+//
+//   q4_0     32: d | 16 bytes, columns 0..15 in the low halves and 16..31 in the high ones       d * (q - 8)
+//   q5_0     32: d | u32, bit 4 of each column | 16 bytes as q4_0                                d * (q - 16)
+//   q8_0     32: d | 32 signed bytes                                                             d * q
+//   iq4_nl   32: d | 16 bytes as q4_0, indices of a table                                        d * table[q]
+//   mxfp4    32: exponent e, one byte | 16 bytes as q4_0, e2m1                                   2^(e - 127) * value
+//   q2_k    256: 16 bytes (scale, minimum << 4; of 16 columns each) | 64 bytes | d | dmin        (d s) q - (dmin m)
+//   q3_k    256: 32 bytes, bit 2 of each column | 64 bytes | 12 bytes of 6-bit scales | d        (d (s - 32)) (q - 4)
+//   q4_k    256: d | dmin | 12 bytes of 6-bit scales and minima, of 32 columns each | 128 bytes  (d s) q - (dmin m)
+//   q5_k    256: d | dmin | 12 bytes as q4_k | 32 bytes, bit 4 of each column | 128 bytes        (d s) q - (dmin m)
+//   q6_k    256: 128 bytes of low halves | 64 bytes of bits 4, 5 | 16 signed scales | d          (d s) (q - 32)
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "common/dtype.h"
+
+namespace moestro::formats {
+
+/// Signed values of iq4_nl, and twice those of e2m1.
+extern const int8_t kIQ4NLValues[16];
+extern const int8_t kE2M1Doubled[16];
+
+/// The scale and the minimum of columns [32 * group, 32 * group + 32) in the 12 bytes of q4_k and q5_k.
+struct ScaleAndMinimum {
+  uint8_t scale = 0, minimum = 0;
+};
+ScaleAndMinimum scale_and_minimum(const uint8_t* packed, int group);
+
+/// Writes `cols` numbers, a multiple of block_shape(d).columns. is_blocks(d).
+void dequantise(DType d, const std::byte* row, int64_t cols, float* out);
+
+/// Index of the first block whose scales can make numbers that are not finite. `bytes` are those from byte `at` on of a
+/// run of blocks, both even.
+std::optional<size_t> find_block_not_finite(DType d, uint64_t at, std::span<const std::byte> bytes);
+
+}  // namespace moestro::formats

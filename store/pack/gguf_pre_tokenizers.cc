@@ -1,0 +1,59 @@
+#include "store/pack/gguf_pre_tokenizers.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "common/model/strict_json.h"
+
+namespace moestro::store {
+namespace {
+
+#define MOESTRO_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define MOESTRO_REST R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"
+
+// Digits one by one.
+constexpr char kQwen2[] = MOESTRO_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)" MOESTRO_REST;
+// Digits in threes: OpenAI's cl100k.
+constexpr char kLlama3[] = MOESTRO_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)" MOESTRO_REST;
+// Words begin with a capital letter: OpenAI's o200k.
+#define MOESTRO_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
+#define MOESTRO_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
+#define MOESTRO_SLASHED R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"
+constexpr char kO200k[] =
+    R"([^\r\n\p{L}\p{N}]?)" MOESTRO_UPPER "*" MOESTRO_LOWER "+" MOESTRO_CONTRACTIONS "?|"
+    R"([^\r\n\p{L}\p{N}]?)" MOESTRO_UPPER "+" MOESTRO_LOWER "*" MOESTRO_CONTRACTIONS "?|"
+    R"(\p{N}{1,3}|)" MOESTRO_SLASHED;
+// The same without contractions, and digits one by one.
+constexpr char kTekken[] =
+    R"([^\r\n\p{L}\p{N}]?)" MOESTRO_UPPER "*" MOESTRO_LOWER "+|"
+    R"([^\r\n\p{L}\p{N}]?)" MOESTRO_UPPER "+" MOESTRO_LOWER "*|"
+    R"(\p{N}|)" MOESTRO_SLASHED;
+
+constexpr PreTokenizer kPreTokenizers[] = {
+    {"gpt-2", nullptr},
+    {"olmo", nullptr, true},
+    {"qwen2", kQwen2, true},
+    {"deepseek-r1-qwen", kQwen2, true},
+    {"llama-bpe", kLlama3, false, true, true},
+    {"dbrx", kLlama3},
+    {"glm4", kLlama3},
+    {"chatglm-bpe", kLlama3},
+    {"gpt-4o", kO200k},
+    {"minimax-m2", kO200k},
+    {"tekken", kTekken, false, true, true},
+};
+
+}  // namespace
+
+Result<const PreTokenizer*> find_pre_tokenizer(std::string_view name) {
+  const auto name_of = [](const PreTokenizer& p) { return std::string_view(p.name); };
+  const auto* found = std::ranges::find(kPreTokenizers, name, name_of);
+  if (found != std::end(kPreTokenizers)) return found;
+  std::string known;
+  for (const PreTokenizer& p : kPreTokenizers) known += (known.empty() ? "" : ", ") + std::string(p.name);
+  return unsupported("the pre-tokenizer " + model::in_quotes(name) + " (tokenizer.ggml.pre) is not supported (" +
+                     known + " are)");
+}
+
+}  // namespace moestro::store

@@ -1,0 +1,102 @@
+// Products with weights in blocks. Exact ones are, bit by bit, those with the same numbers as f32; fast ones are close
+// to them.
+
+#include "tests/kernels/random_blocks.h"
+
+namespace moestro::kernels::test {
+namespace {
+
+/// Of products whose activations are rounded to 8 bits, as a part of the size of results. Rounding a normal number of a
+/// group whose largest is 3 errs by 0.007 on average: this is 6 times that.
+constexpr double kRoundedBound = 0.04;
+
+/// What results of normal activations are about as large as.
+double size_of(const BlockMatrix& m) {
+  double squares = 0;
+  for (const float w : m.values) squares += static_cast<double>(w) * w;
+  return std::sqrt(squares / static_cast<double>(m.weight.rows));
+}
+
+class BlocksTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+  Random random_;
+};
+INSTANTIATE_TEST_SUITE_P(Isa, BlocksTest, ::testing::ValuesIn(all_isas()), isa_test_name);
+
+TEST_P(BlocksTest, RowsOfATableAreTheReferenceBitByBit) {
+  const auto ops = cpu_ops(GetParam(), 1, true);
+  for (const DType d : block_formats()) {
+    const BlockMatrix m(random_, d, 5, 768);
+    const std::vector<int32_t> ids = {3, 0, 4};
+    std::vector<float> got(3 * 768);
+    ops->gather_rows(m.weight, ids, got.data());
+    for (size_t i = 0; i < ids.size(); ++i)
+      expect_same(got.data() + i * 768, m.values.data() + ids[i] * 768, 768, std::string(dtype_name(d)));
+  }
+}
+
+TEST_P(BlocksTest, ExactProductsAreThoseOfF32BitByBit) {
+  const auto ops = cpu_ops(GetParam(), 2, true);
+  for (const DType d : block_formats())
+    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{9, 256}, {200, 1280}})
+      for (const int64_t n : {1, 2, 5, 24, 70}) {
+        const BlockMatrix m(random_, d, rows, cols);
+        const auto x = random_.normal(n * cols), bias = random_.normal(rows);
+        std::vector<float> got(static_cast<size_t>(n * rows)), want(got.size());
+        ops->matmul(x.data(), n, m.weight, bias.data(), got.data());
+        ops->matmul(x.data(), n, m.wide, bias.data(), want.data());
+        expect_same(got.data(), want.data(), n * rows, std::string(dtype_name(d)) + ", n " + std::to_string(n));
+      }
+}
+
+TEST_P(BlocksTest, FastProductsAreCloseToTheReference) {
+  const auto ops = cpu_ops(GetParam(), 2, false);
+  const auto reference = make_reference_ops();
+  for (const DType d : block_formats())
+    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 256}, {35, 512}, {130, 1280}})
+      for (const int64_t n : {1, 2, 3, 4, 5, 8, 9, 33, 70}) {
+        const BlockMatrix m(random_, d, rows, cols);
+        const auto x = random_.normal(n * cols), bias = random_.normal(rows);
+        std::vector<float> got(static_cast<size_t>(n * rows)), want(got.size());
+        ops->matmul(x.data(), n, m.weight, bias.data(), got.data());
+        reference->matmul(x.data(), n, m.wide, bias.data(), want.data(), Activations::kRounded);
+        expect_close(got, want, kRoundedBound, std::string(dtype_name(d)) + ", n " + std::to_string(n), size_of(m));
+      }
+}
+
+TEST_P(BlocksTest, ExpertsOfSeveralFormatsAgreeWithTheReference) {
+  const ExpertFormats mixes[] = {{DType::kQ4K, DType::kQ4K, DType::kQ6K}, {DType::kQ8_0},
+                                 {DType::kBF16, DType::kQ4_0, DType::kF32}, {DType::kQ5K, DType::kF16, DType::kMXFP4},
+                                 {DType::kQ2K, DType::kQ3K, DType::kIQ4NL}};
+  const auto reference = make_reference_ops();
+  for (const bool deterministic : {true, false}) {
+    const auto ops = cpu_ops(GetParam(), 2, deterministic);
+    for (const ExpertFormats& mix : mixes) {
+      const ExpertLayout layout(512, 768, mix);  // several tiles
+      std::vector<std::byte> blob = random_expert(random_, layout);
+      // Plain numbers are random bits otherwise.
+      for (int64_t i = 0; i < layout.tiles(); ++i) {
+        const ExpertTile t = layout.tile(i);
+        const auto plain = [&](DType d, int64_t at) {
+          if (is_blocks(d)) return;
+          const auto part = store_weight(random_.normal(t.ffn * 512, 0.05f), d, t.ffn, 512);
+          std::memcpy(blob.data() + t.offset + at, part.bytes.data(), static_cast<size_t>(t.ffn * row_bytes(d, 512)));
+        };
+        plain(mix.gate, t.gate), plain(mix.up, t.up), plain(mix.down, t.down);
+      }
+      for (const int64_t n : {1, 3, 9}) {
+        std::vector<RoutedRow> rows;
+        for (int32_t i = 0; i < n; ++i) rows.push_back({i, 0});
+        const auto x = random_.normal(n * 512, 0.3f);
+        std::vector<float> got(static_cast<size_t>(n * 512)), want(got.size());
+        ops->expert_ffn(layout, blob.data(), x.data(), rows, 1, got.data());
+        reference->expert_ffn(layout, blob.data(), x.data(), rows, 1, want.data());
+        expect_close(got, want, deterministic ? 1e-4 : 2 * kRoundedBound, "mix " + std::string(dtype_name(mix.gate)));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moestro::kernels::test

@@ -1,0 +1,67 @@
+#pragma once
+// Random blocks of every format of common/formats/blocks.h, and experts of them.
+
+#include "common/formats/blocks.h"
+#include "tests/kernels/op_test_data.h"
+
+namespace moestro::kernels::test {
+
+inline std::vector<DType> block_formats() {
+  std::vector<DType> all;
+  for (auto d = static_cast<size_t>(kFirstBlocks); d <= static_cast<size_t>(kLastBlocks); ++d)
+    all.push_back(static_cast<DType>(d));
+  return all;
+}
+
+/// Blocks of random bits, and scales with which the numbers are about as large as normal ones.
+inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t count) {
+  const BlockShape shape = block_shape(d);
+  const auto put = [&](std::byte* at, float value) {
+    const uint16_t half = f32_to_f16(value * (0.5f + static_cast<float>(random.below(1000)) / 1000.0f));
+    std::memcpy(at, &half, sizeof half);
+  };
+  for (int64_t i = 0; i < count; ++i, blocks += shape.bytes) {
+    for (int64_t b = 0; b < shape.bytes; ++b) blocks[b] = static_cast<std::byte>(random.below(256));
+    switch (d) {
+      case DType::kMXFP4: blocks[0] = static_cast<std::byte>(121 + random.below(5)); break;
+      case DType::kQ2K: put(blocks + 80, 0.05f), put(blocks + 82, 0.03f); break;
+      case DType::kQ3K: put(blocks + 108, 0.01f); break;
+      case DType::kQ4K: put(blocks, 0.003f), put(blocks + 2, 0.02f); break;
+      case DType::kQ5K: put(blocks, 0.0015f), put(blocks + 2, 0.02f); break;
+      case DType::kQ6K: put(blocks + 208, 0.0005f); break;
+      default: put(blocks, d == DType::kQ8_0 || d == DType::kIQ4NL ? 0.01f : 0.1f); break;
+    }
+  }
+}
+
+/// A matrix of blocks, and the same as f32.
+struct BlockMatrix {
+  BlockMatrix(Random& random, DType d, int64_t rows, int64_t cols)
+      : bytes(static_cast<size_t>(rows * row_bytes(d, cols)) + 64, std::byte{0xff}),
+        values(static_cast<size_t>(rows * cols)) {
+    fill_blocks(random, d, bytes.data(), rows * cols / block_shape(d).columns);
+    formats::dequantise(d, bytes.data(), rows * cols, values.data());
+    weight = {bytes.data(), d, rows, cols, nullptr};
+    wide = {values.data(), DType::kF32, rows, cols, nullptr};
+  }
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+  Weight weight, wide;
+};
+
+/// The blob of an expert of random blocks; padding is 0xff.
+inline std::vector<std::byte> random_expert(Random& random, const ExpertLayout& layout) {
+  std::vector<std::byte> blob(static_cast<size_t>(layout.bytes()), std::byte{0xff});
+  for (int64_t i = 0; i < layout.tiles(); ++i) {
+    const ExpertTile t = layout.tile(i);
+    const auto fill = [&](DType d, int64_t at, int64_t numbers) {
+      fill_blocks(random, d, blob.data() + t.offset + at, numbers / block_shape(d).columns);
+    };
+    fill(layout.formats().gate, t.gate, t.ffn * layout.hidden());
+    fill(layout.formats().up, t.up, t.ffn * layout.hidden());
+    fill(layout.formats().down, t.down, t.ffn * layout.hidden());
+  }
+  return blob;
+}
+
+}  // namespace moestro::kernels::test

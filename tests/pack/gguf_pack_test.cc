@@ -1,0 +1,210 @@
+// Packs of GGUF files: what is in them, and what is refused.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/model/model_spec.h"
+#include "store/pack/checkpoint.h"
+#include "store/pack/gguf_config.h"
+#include "store/pack/gguf_tokenizer.h"
+#include "store/pack/packer.h"
+#include "store/pack/verify.h"
+#include "tests/pack/synthetic_checkpoint.h"
+#include "tests/support/places.h"
+
+namespace moestro::store {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+using namespace std::string_literals;
+
+fs::path fixture(const std::string& name) { return test::source_dir() / "tests/fixtures/gguf" / name; }
+fs::path file_of(const std::string& name) { return fixture(name) / (name + ".gguf"); }
+
+class GgufPack : public ::testing::Test {
+ protected:
+  Status pack(const fs::path& source, const PackOptions& options = {}) {
+    return pack_checkpoint(source, dir_ / "pack", options, {}).status();
+  }
+  Manifest packed(const fs::path& source, const PackOptions& options = {}) {
+    const Status done = pack(source, options);
+    EXPECT_TRUE(done.is_ok()) << done.message();
+    auto manifest = open_pack(dir_ / "pack");
+    EXPECT_TRUE(manifest) << manifest.status().message();
+    return manifest ? std::move(*manifest) : Manifest();
+  }
+  /// A copy of a fixture with `from` replaced by `to`, which is as long.
+  fs::path edited(const std::string& name, const std::string& from, const std::string& to, bool last = false) {
+    std::string bytes = testing::read_text(file_of(name));
+    const size_t at = last ? bytes.rfind(from) : bytes.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    EXPECT_EQ(from.size(), to.size());
+    bytes.replace(at, from.size(), to);
+    testing::write_text(dir_ / "edited.gguf", bytes);
+    return dir_ / "edited.gguf";
+  }
+  void expect_refused(const fs::path& source, const std::string& says) {
+    const Status refused = pack(source);
+    EXPECT_FALSE(refused.is_ok()) << says;
+    EXPECT_THAT(refused.message(), HasSubstr(says));
+    EXPECT_EQ(refused.message().find('\n'), std::string::npos);
+    EXPECT_FALSE(fs::exists(dir_ / "pack"));
+  }
+  testing::TemporaryDirectory dir_;
+};
+
+TEST_F(GgufPack, KeepsEveryFormat) {
+  const Manifest m = packed(file_of("qwen3moe_k_quants"));
+  EXPECT_EQ(m.model_name, "qwen3moe_k_quants");
+  ASSERT_EQ(m.expert_precisions, std::vector{DType::kMixed});
+  ASSERT_EQ(m.expert_formats.size(), 1u);
+  EXPECT_EQ(m.expert_formats[0], ExpertFormats(DType::kQ4K, DType::kQ4K, DType::kQ5K));
+  std::map<std::string, DType> formats;
+  for (const PackedTensor& t : m.tensors) formats[t.name] = t.dtype;
+  EXPECT_EQ(formats["embed.weight"], DType::kQ6K);
+  EXPECT_EQ(formats["layers.0.attn.o.weight"], DType::kQ8_0);
+  EXPECT_EQ(formats["layers.0.input_norm.weight"], DType::kF32);
+  // Four and a half bits a weight stay four and a half: 2 * 256 * 256 * 4.5 + 256 * 256 * 5.5 bits, and padding.
+  for (const Blob& b : m.blobs)
+    if (b.kind == BlobKind::kExpert) EXPECT_LT(b.length, 128u * 1024);
+  const auto checked = verify_pack(dir_ / "pack", m, 1, {});
+  ASSERT_TRUE(checked) << checked.status().message();
+  EXPECT_TRUE(checked->first_error.is_ok()) << checked->first_error.message();
+}
+
+TEST_F(GgufPack, HasOnePrecisionWhereAllMatricesAgree) {
+  const Manifest m = packed(file_of("dots1_q8_0"));
+  EXPECT_EQ(m.expert_precisions, std::vector{DType::kQ8_0});
+  EXPECT_TRUE(m.expert_formats.empty());
+}
+
+TEST_F(GgufPack, HasTheFilesOfATokenizer) {
+  const Manifest m = packed(fixture("qwen2moe_split"));
+  EXPECT_EQ(m.model_name, "qwen2moe_split");
+  std::vector<std::string> names;
+  for (const CopiedFile& c : m.copied) names.push_back(c.name);
+  EXPECT_THAT(names, UnorderedElementsAre("config.json", "tokenizer.json", "tokenizer_config.json",
+                                          "chat_template.jinja"));
+  EXPECT_EQ(testing::read_text(dir_ / "pack" / "config.json"), m.config_json);
+}
+
+TEST_F(GgufPack, BytesAreTheSameWithAnyNumberOfThreadsAndAfterAnInterruption) {
+  packed(file_of("glm4moe_mxfp4"), {.jobs = 1, .model_name = "m"});
+  const auto one = testing::read_directory(dir_ / "pack");
+  fs::remove_all(dir_ / "pack");
+  packed(file_of("glm4moe_mxfp4"), {.jobs = 3, .model_name = "m", .scratch_bytes_max = 1});
+  EXPECT_EQ(testing::read_directory(dir_ / "pack"), one);
+}
+
+TEST_F(GgufPack, NothingElseBecomesBlocks) {
+  EXPECT_THAT(pack(file_of("dots1_q8_0"), {.experts = {DType::kQ4K}}).message(),
+              HasSubstr("nothing else is converted"));
+  EXPECT_THAT(pack(file_of("dots1_q8_0"), {.dense = DType::kQ4_0}).message(), HasSubstr("nothing is converted to it"));
+  // Explicitly: the experts become int8, and the rest stays.
+  const Manifest m = packed(file_of("qwen3moe_few_bits"), {.experts = {DType::kInt8}});
+  EXPECT_EQ(m.expert_precisions, std::vector{DType::kInt8});
+  EXPECT_EQ(m.tensors[0].dtype, DType::kQ3K);
+}
+
+TEST_F(GgufPack, RefusesPartsThatAreMissingOrRenamed) {
+  const std::string first = "qwen2moe_split-00001-of-00002.gguf", second = "qwen2moe_split-00002-of-00002.gguf";
+  fs::copy(fixture("qwen2moe_split") / first, dir_ / first);
+  expect_refused(dir_ / first, "part 2 of 2");
+  fs::copy(fixture("qwen2moe_split") / first, dir_ / second);
+  expect_refused(dir_ / first, "says that it is part 1 (split.no), by its name it is 2");
+  fs::copy(fixture("qwen2moe_split") / first, dir_ / "one.gguf");
+  expect_refused(dir_ / "one.gguf", "is a part of 2 (split.count), by its name of 1");
+}
+
+TEST_F(GgufPack, RefusesADirectoryWithSeveralModels) {
+  fs::create_directory(dir_ / "models");
+  fs::copy(file_of("dots1_q8_0"), dir_ / "models" / "a.gguf");
+  fs::copy(file_of("dots1_q8_0"), dir_ / "models" / "mmproj-a.gguf");
+  EXPECT_TRUE(find_gguf(dir_ / "models")) << "what sees images is no model";
+  fs::copy(file_of("dots1_q8_0"), dir_ / "models" / "b.gguf");
+  expect_refused(dir_ / "models", "holds several models as GGUF; give the file of one");
+}
+
+TEST_F(GgufPack, RefusesWhatItDoesNotKnowByName) {
+  expect_refused(edited("llama_q8_0", "llama.rope.freq_base", "llama.rope.frog_base"),
+                 "'llama.rope.frog_base' is not supported");
+  expect_refused(edited("dots1_q8_0", "blk.0.attn_q.weight", "blk.0.attn_r.weight"),
+                 "'blk.0.attn_q.weight' is missing");
+  expect_refused(edited("dots1_q8_0", "output_norm.weight", "output_nurm.weight"), "'output_norm.weight' is missing");
+  expect_refused(edited("olmoe_separate", "general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0olmoe"s,
+                        "general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0grogo"s),
+                 "the family 'grogo' is not supported as GGUF (llama, qwen2moe");
+  expect_refused(edited("dots1_q8_0", "qwen2", "qwen9"), "the pre-tokenizer 'qwen9'");
+  expect_refused(edited("dots1_q8_0", "gpt2", "bert"), "the tokenizer 'bert'");
+}
+
+TEST_F(GgufPack, RefusesMetadataThatContradictTheTensors) {
+  const auto number = [](const std::string& key, char from, char to) {
+    const std::string head = key + "\x04\0\0\0"s;
+    return std::pair(head + from + "\0\0\0"s, head + to + "\0\0\0"s);
+  };
+  for (const auto& [key, from, to, says] :
+       {std::tuple{"llama.expert_count", '\4', '\5', "does not hold 5 experts"},
+        std::tuple{"llama.block_count", '\2', '\3', "'blk.2.attn_norm.weight' is missing"},
+        std::tuple{"llama.block_count", '\2', '\1', "is no part of MixtralForCausalLM"},
+        std::tuple{"llama.feed_forward_length", '@', '\x20', "has shape"},
+        std::tuple{"llama.attention.head_count_kv", '\2', '\4', "has shape"},
+        std::tuple{"llama.attention.head_count", '\4', '\3', "'llama.rope.dimension_count' is 16"},
+        std::tuple{"tokenizer.ggml.bos_token_id", '\1', '\xff', "there are 128 tokens"}}) {
+    const auto [was, is] = number(key, from, to);
+    expect_refused(edited("llama_q8_0", was, is), says);
+  }
+}
+
+// A type that nothing computes with: the tensor, its type and number, and what to do.
+TEST_F(GgufPack, RefusesATypeWithoutKernelsByName) {
+  // IQ4_XS has the block of no other type; a tensor of Q8_0 with 64 columns cannot be it. Q5_1 takes 24 bytes for 32.
+  const std::string name = "blk.0.ffn_gate_exps.weight";
+  std::string bytes = testing::read_text(file_of("minimax-m2_q4_0"));
+  const size_t type = bytes.find(name) + name.size() + 4 + 3 * 8;
+  ASSERT_EQ(bytes[type], 2) << "Q4_0";
+  bytes[type] = 16;
+  testing::write_text(dir_ / "edited.gguf", bytes);
+  expect_refused(dir_ / "edited.gguf", "not whole blocks of 256 (IQ2_XXS)");
+  bytes[type] = 24;  // I8: 32 bytes of each 32 columns overlap what follows
+  testing::write_text(dir_ / "edited.gguf", bytes);
+  expect_refused(dir_ / "edited.gguf", "overlaps another one");
+  bytes[type] = 99;
+  testing::write_text(dir_ / "edited.gguf", bytes);
+  expect_refused(dir_ / "edited.gguf", "has the unknown type 99");
+}
+
+TEST_F(GgufPack, RefusesScalesThatAreNotFinite) {
+  std::string bytes = testing::read_text(file_of("llama_q8_0"));
+  const auto checkpoint = Checkpoint::open(file_of("llama_q8_0"));
+  ASSERT_TRUE(checkpoint) << checkpoint.status().message();
+  const SourceTensor& t = checkpoint->tensor(checkpoint->model().experts[1].up);
+  bytes[t.offset + 34 * 5] = '\0', bytes[t.offset + 34 * 5 + 1] = '\x7c';
+  testing::write_text(dir_ / "edited.gguf", bytes);
+  EXPECT_THAT(pack(dir_ / "edited.gguf").message(),
+              HasSubstr("'blk.0.ffn_up_exps.weight' is infinite or not a number at block 5"));
+}
+
+TEST(GgufConfig, IsThatOfTransformers) {
+  const auto checkpoint = Checkpoint::open(file_of("glm4moe_mxfp4"));
+  ASSERT_TRUE(checkpoint) << checkpoint.status().message();
+  const model::ModelSpec& spec = checkpoint->model().spec;
+  EXPECT_EQ(spec.architecture, "Glm4MoeForCausalLM");
+  EXPECT_EQ(spec.layers.size(), 2u);
+  EXPECT_EQ(spec.mtp_layers, 1);
+  EXPECT_EQ(spec.rope.rotary_dim, 8);
+  EXPECT_EQ(spec.moe().router.scale, 1.5);
+  EXPECT_FALSE(spec.layers[0].moe_index) << "the first layer is dense";
+  EXPECT_EQ(spec.norm_eps, 1e-5) << "as it was written, not as f32 rounds it";
+  const auto config = nlohmann::json::parse(checkpoint->config_json());
+  EXPECT_EQ(config["tie_word_embeddings"], false);
+  EXPECT_EQ(config["eos_token_id"], nlohmann::json::array({2}));
+}
+
+}  // namespace
+}  // namespace moestro::store
