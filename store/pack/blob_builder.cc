@@ -9,6 +9,9 @@
 #include "store/pack/quantise.h"
 
 namespace moestro::store {
+
+using model::ExpertPart;
+
 namespace {
 
 Status does_not_fit(const SourceTensor& tensor, DType to) {
@@ -52,32 +55,34 @@ Status BlobBuilder::build_dense(uint32_t blob, const Sink& sink) {
 // Writes what of the tensor lies in the blob's bytes [begin, begin + out.size()).
 Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<std::byte> out) {
   const PackedTensor& packed = plan_.manifest.tensors[index];
-  const SourceTensor& source = checkpoint_.tensor(checkpoint_.model().dense[index].source_name);
+  const DenseSource source(checkpoint_, checkpoint_.model().dense[index]);
   if (packed.dtype == DType::kBF16In12) return fill_in_12_bits(packed, source, begin, out);
   if (is_quantised(packed.dtype)) return fill_from_matrix(packed, source, begin, out);
   // Values are converted as they lie, or whole blocks: a piece may begin and end within one.
-  const auto columns = static_cast<uint64_t>(block_shape(*source.dtype).columns);
-  const auto from = static_cast<uint64_t>(source_bytes(source, static_cast<int64_t>(columns))),
-             to = static_cast<uint64_t>(row_bytes(packed.dtype, static_cast<int64_t>(columns)));
-  const uint64_t packed_end = packed.offset + source.bytes / from * to;
+  const SourceTensor& tensor = source.tensor();
+  const int64_t columns = block_shape(*tensor.dtype).columns;
+  const auto from = static_cast<uint64_t>(source_bytes(tensor, columns)),
+             to = static_cast<uint64_t>(row_bytes(packed.dtype, columns));
+  const uint64_t packed_end = packed.offset + source.bytes() / from * to;
   if (begin + out.size() <= packed.offset || begin >= packed_end) return Status::ok();
   const uint64_t first = begin > packed.offset ? (begin - packed.offset) / to : 0,
                  last = (std::min(begin + out.size(), packed_end) - packed.offset + to - 1) / to;
   source_.resize((last - first) * from);
   converted_.resize((last - first) * to);
-  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, first * from, source_));
-  if (!convert_values(*source.dtype, source_.data(), packed.dtype, converted_.data(),
-                      static_cast<int64_t>((last - first) * columns)))
-    return does_not_fit(source, packed.dtype);
+  MOESTRO_RETURN_IF_ERROR(source.read(first * from, source_));
+  if (!convert_values(*tensor.dtype, source_.data(), packed.dtype, converted_.data(),
+                      static_cast<int64_t>(last - first) * columns))
+    return does_not_fit(tensor, packed.dtype);
   copy_part(converted_, packed.offset + first * to, begin, out);
   return Status::ok();
 }
 
 // The same for a quantised matrix. A piece may begin and end within a row: its rows are quantised whole, and what of
 // them lies in the piece is kept.
-Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
+Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const DenseSource& source, uint64_t begin,
                                      std::span<std::byte> out) {
-  const int64_t rows = packed.shape[0], cols = packed.shape[1], source_row = source_bytes(source, cols);
+  const SourceTensor& tensor = source.tensor();
+  const int64_t rows = packed.shape[0], cols = packed.shape[1], source_row = source_bytes(tensor, cols);
   const int64_t value_row = row_bytes(packed.dtype, cols), parameter_row = parameter_bytes(packed.dtype, cols);
   std::vector<std::byte> source_bytes_of_row(static_cast<size_t>(source_row)), values(static_cast<size_t>(value_row));
   std::vector<uint16_t> parameters(static_cast<size_t>(parameter_row) / sizeof(uint16_t));
@@ -86,8 +91,8 @@ Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTen
     const int64_t first = std::max<int64_t>(0, (piece_begin - part) / row_length),
                   last = std::min(rows, ceil_div(piece_end - part, row_length));
     for (int64_t r = first; r < last; ++r) {
-      MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(r * source_row), source_bytes_of_row));
-      MOESTRO_RETURN_IF_ERROR(convert_row(source, *source.dtype, source_bytes_of_row.data(), packed.dtype, cols,
+      MOESTRO_RETURN_IF_ERROR(source.read(static_cast<uint64_t>(r * source_row), source_bytes_of_row));
+      MOESTRO_RETURN_IF_ERROR(convert_row(tensor, *tensor.dtype, source_bytes_of_row.data(), packed.dtype, cols,
                                           values.data(), reinterpret_cast<std::byte*>(parameters.data())));
       copy_part({row_data, static_cast<size_t>(row_length)}, static_cast<uint64_t>(part + r * row_length), begin, out);
     }
@@ -101,7 +106,7 @@ Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTen
 
 // The same in 12 bits. Which exponents have codes all numbers decide, so the matrix is read twice before its first
 // piece.
-Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
+Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const DenseSource& source, uint64_t begin,
                                     std::span<std::byte> out) {
   const int64_t rows = packed.shape[0], cols = packed.shape[1], row_length = row_bytes(packed.dtype, cols);
   const uint64_t parameters = packed.offset + static_cast<uint64_t>(dense_parameters_offset(packed.dtype, rows, cols));
@@ -109,10 +114,10 @@ Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTens
                  end = begin + out.size();
   if (end <= packed.offset || begin >= parameters_end) return Status::ok();
   if (rows > bf16_in_12::kNumbersMax / cols)
-    return unsupported("tensor " + model::in_quotes(source.name) + " has more than " +
+    return unsupported("tensor " + model::in_quotes(source.tensor().name) + " has more than " +
                        std::to_string(bf16_in_12::kNumbersMax) +
                        " numbers, the most of a matrix in 12 bits; choose bf16");
-  if (encoded_ != &source) {
+  if (encoded_ != &packed) {
     encoded_ = nullptr;
     encoder_.emplace(rows, cols);
     for (int64_t r = 0; r < rows; ++r) {
@@ -123,8 +128,8 @@ Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTens
       MOESTRO_RETURN_IF_ERROR(read_row_as_bf16(source, r, cols));
       encoder_->list(wide_.data(), cols);
     }
-    if (!encoder_->fits()) return has_too_many_exponents(source);
-    encoded_ = &source;
+    if (!encoder_->fits()) return has_too_many_exponents(source.tensor());
+    encoded_ = &packed;
   }
   std::vector<std::byte> bytes(static_cast<size_t>(row_length));
   const auto row_of = [&](uint64_t at) {
@@ -142,86 +147,101 @@ Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTens
   return Status::ok();
 }
 
-Status BlobBuilder::read_row_as_bf16(const SourceTensor& source, int64_t row, int64_t cols) {
-  const int64_t bytes = source_bytes(source, cols);
+Status BlobBuilder::read_row_as_bf16(const DenseSource& source, int64_t row, int64_t cols) {
+  const SourceTensor& tensor = source.tensor();
+  const int64_t bytes = source_bytes(tensor, cols);
   source_.resize(static_cast<size_t>(bytes));
   wide_.resize(static_cast<size_t>(cols));
-  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(row * bytes), source_));
-  return convert_row(source, *source.dtype, source_.data(), DType::kBF16, cols,
+  MOESTRO_RETURN_IF_ERROR(source.read(static_cast<uint64_t>(row * bytes), source_));
+  return convert_row(tensor, *tensor.dtype, source_.data(), DType::kBF16, cols,
                      reinterpret_cast<std::byte*>(wide_.data()), nullptr);
 }
 
 Status BlobBuilder::build_expert(uint32_t blob, const Sink& sink) {
   const model::ExpertTensors& expert = checkpoint_.model().experts[static_cast<size_t>(plan_.origins[blob].expert)];
   const ExpertLayout& layout = plan_.layout(plan_.manifest.blobs[blob]);
-  band_.tensor = nullptr;
+  const auto band = [&](ExpertPart part, DType to) {
+    return Band{ExpertMatrix::of(checkpoint_, expert, part), to, part == ExpertPart::kDown};
+  };
+  Band gate = band(ExpertPart::kGate, layout.formats().gate), up = band(ExpertPart::kUp, layout.formats().up),
+       down = band(ExpertPart::kDown, layout.formats().down);
   for (int64_t i = 0; i < layout.tiles(); ++i) {
-    MOESTRO_RETURN_IF_ERROR(build_tile(expert, layout, i));
+    const ExpertTile tile = layout.tile(i);
+    piece_.assign(static_cast<size_t>(tile.bytes), std::byte{0});
+    MOESTRO_RETURN_IF_ERROR(fill_rows(gate, layout, tile, tile.gate, tile.gate_scales));
+    MOESTRO_RETURN_IF_ERROR(fill_rows(up, layout, tile, tile.up, tile.up_scales));
+    MOESTRO_RETURN_IF_ERROR(fill_columns(down, layout, tile));
     MOESTRO_RETURN_IF_ERROR(sink(piece_));
   }
-  return Status::ok();
+  if (!layout.has_bias()) return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(fill_biases(expert, layout));
+  return sink(piece_);
 }
 
-Status BlobBuilder::build_tile(const model::ExpertTensors& expert, const ExpertLayout& layout, int64_t index) {
-  const ExpertTile tile = layout.tile(index);
-  piece_.assign(static_cast<size_t>(tile.bytes), std::byte{0});
-  const ExpertFormats& to = layout.formats();
-  MOESTRO_RETURN_IF_ERROR(
-      fill_rows(checkpoint_.tensor(expert.gate), to.gate, layout.hidden(), tile, tile.gate, tile.gate_scales));
-  MOESTRO_RETURN_IF_ERROR(
-      fill_rows(checkpoint_.tensor(expert.up), to.up, layout.hidden(), tile, tile.up, tile.up_scales));
-  MOESTRO_RETURN_IF_ERROR(load_band(checkpoint_.tensor(expert.down), layout, tile));
-  return fill_columns(layout, tile);
-}
-
-// Rows [first_ffn, first_ffn + ffn) of gate or up: they lie together in the checkpoint.
-Status BlobBuilder::fill_rows(const SourceTensor& tensor, DType to, int64_t cols, const ExpertTile& tile,
-                              int64_t values, int64_t scales) {
-  const int64_t row = source_bytes(tensor, cols);
-  source_.resize(static_cast<size_t>(tile.ffn * row));
-  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, static_cast<uint64_t>(tile.first_ffn * row), source_));
-  return fill_part(
-      tensor, *tensor.dtype, to, tile.ffn, cols, [&](int64_t r) { return source_.data() + r * row; },
-      piece_.data() + values, piece_.data() + scales);
-}
-
-// A tile needs a few columns of every row of down. They are read for as many tiles at once as the scratch memory takes.
-Status BlobBuilder::load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile) {
-  if (band_.tensor == &tensor && tile.first_ffn + tile.ffn <= band_.first + band_.columns) return Status::ok();
+// Of as many tiles at once as the scratch memory takes, if `many`.
+Status BlobBuilder::load_band(Band& band, const ExpertLayout& layout, const ExpertTile& tile, bool many) {
+  if (tile.first_ffn >= band.first && tile.first_ffn + tile.ffn <= band.first + band.count) return Status::ok();
+  const SourceTensor& tensor = band.matrix.as_read();
   const DType from = *tensor.dtype;
-  const bool widened = is_blocks(from) && from != layout.formats().down;  // a tile may begin within a block
-  const int64_t hidden = layout.hidden(), ffn = layout.ffn(), block = block_shape(from).columns;
-  const int64_t step = round_up(layout.tile_ffn(), block);
-  band_.dtype = widened ? DType::kF32 : from;
-  const int64_t fitting =
-      static_cast<int64_t>(scratch_bytes_max_) / (hidden * row_bytes(band_.dtype, step)) * step;
-  band_.tensor = &tensor;
-  band_.first = tile.first_ffn / block * block;
-  const int64_t least = tile.first_ffn + tile.ffn - band_.first;
-  band_.columns = std::min(ffn - band_.first, round_up(std::max(fitting, least), block));
-  const auto row = static_cast<size_t>(row_bytes(band_.dtype, band_.columns)),
-             source_row = static_cast<size_t>(source_bytes(tensor, band_.columns));
-  band_.bytes.resize(static_cast<size_t>(hidden) * row);
-  if (band_.columns == ffn && !widened) return checkpoint_.read(tensor, 0, band_.bytes);
-  for (int64_t h = 0; h < hidden; ++h) {
-    const std::span<std::byte> to = std::span(band_.bytes).subspan(static_cast<size_t>(h) * row, row);
-    const auto at = static_cast<uint64_t>(h * source_bytes(tensor, ffn) + source_bytes(tensor, band_.first));
-    source_.resize(source_row);
-    MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, at, widened ? std::span(source_) : to));
-    if (widened)
-      MOESTRO_RETURN_IF_ERROR(
-          convert_row(tensor, from, source_.data(), DType::kF32, band_.columns, to.data(), nullptr));
-  }
+  const bool widened = band.is_down && is_blocks(from) && from != band.to;
+  const int64_t block = band.is_down ? block_shape(from).columns : 1, step = round_up(layout.tile_ffn(), block);
+  band.dtype = widened ? DType::kF32 : from;
+  const auto bytes_of = [&](DType dtype, int64_t ffn) {
+    return band.is_down ? layout.hidden() * row_bytes(dtype, ffn) : ffn * row_bytes(dtype, layout.hidden());
+  };
+  const int64_t fitting = static_cast<int64_t>(scratch_bytes_max_) / kBands / bytes_of(band.dtype, step) * step;
+  band.first = tile.first_ffn / block * block;
+  const int64_t least = tile.first_ffn + tile.ffn - band.first;
+  band.count = std::min(layout.ffn() - band.first, round_up(many ? std::max(fitting, least) : least, block));
+  band.bytes.resize(static_cast<size_t>(bytes_of(band.dtype, band.count)));
+  const ExpertMatrix::Range ffn{band.first, band.count}, hidden{0, layout.hidden()};
+  if (!band.is_down) return band.matrix.read(ffn, hidden, band.bytes);
+  if (!widened) return band.matrix.read(hidden, ffn, band.bytes);
+  source_.resize(static_cast<size_t>(bytes_of(from, band.count)));
+  MOESTRO_RETURN_IF_ERROR(band.matrix.read(hidden, ffn, source_));
+  for (int64_t h = 0; h < layout.hidden(); ++h)
+    MOESTRO_RETURN_IF_ERROR(convert_row(tensor, from, source_.data() + h * row_bytes(from, band.count), band.dtype,
+                                        band.count, band.bytes.data() + h * row_bytes(band.dtype, band.count),
+                                        nullptr));
   return Status::ok();
 }
 
-Status BlobBuilder::fill_columns(const ExpertLayout& layout, const ExpertTile& tile) {
+// Rows [first_ffn, first_ffn + ffn) of gate or up.
+Status BlobBuilder::fill_rows(Band& band, const ExpertLayout& layout, const ExpertTile& tile, int64_t values,
+                              int64_t scales) {
+  MOESTRO_RETURN_IF_ERROR(load_band(band, layout, tile, band.matrix.has_short_runs()));
+  const int64_t bytes = row_bytes(band.dtype, layout.hidden());
+  const auto row = [&](int64_t r) { return band.bytes.data() + (tile.first_ffn - band.first + r) * bytes; };
+  return fill_part(band.matrix.as_read(), band.dtype, band.to, tile.ffn, layout.hidden(), row,
+                   piece_.data() + values, piece_.data() + scales);
+}
+
+// A tile needs a few columns of every row of down.
+Status BlobBuilder::fill_columns(Band& band, const ExpertLayout& layout, const ExpertTile& tile) {
+  MOESTRO_RETURN_IF_ERROR(load_band(band, layout, tile, !band.matrix.has_short_runs()));
   const auto row = [&](int64_t h) {
-    return band_.bytes.data() + h * row_bytes(band_.dtype, band_.columns) +
-           row_bytes(band_.dtype, tile.first_ffn - band_.first);
+    return band.bytes.data() + h * row_bytes(band.dtype, band.count) +
+           row_bytes(band.dtype, tile.first_ffn - band.first);
   };
-  return fill_part(*band_.tensor, band_.dtype, layout.formats().down, layout.hidden(), tile.ffn, row,
+  return fill_part(band.matrix.as_read(), band.dtype, band.to, layout.hidden(), tile.ffn, row,
                    piece_.data() + tile.down, piece_.data() + tile.down_scales);
+}
+
+Status BlobBuilder::fill_biases(const model::ExpertTensors& expert, const ExpertLayout& layout) {
+  const ExpertBiases at = layout.biases();
+  const int64_t begin = layout.bytes() - layout.bias_bytes();
+  piece_.assign(static_cast<size_t>(layout.bias_bytes()), std::byte{0});
+  const auto fill = [&](ExpertPart part, int64_t offset, int64_t count) -> Status {
+    ExpertMatrix bias = ExpertMatrix::bias_of(checkpoint_, expert, part);
+    const SourceTensor& tensor = bias.as_read();
+    source_.resize(static_cast<size_t>(source_bytes(tensor, count)));
+    MOESTRO_RETURN_IF_ERROR(bias.read({0, count}, {0, 1}, source_));
+    return convert_row(tensor, *tensor.dtype, source_.data(), DType::kF32, count, piece_.data() + (offset - begin),
+                       nullptr);
+  };
+  MOESTRO_RETURN_IF_ERROR(fill(ExpertPart::kGate, at.gate, layout.ffn()));
+  MOESTRO_RETURN_IF_ERROR(fill(ExpertPart::kUp, at.up, layout.ffn()));
+  return fill(ExpertPart::kDown, at.down, layout.hidden());
 }
 
 template <class SourceRow>

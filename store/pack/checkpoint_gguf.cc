@@ -68,7 +68,7 @@ Status Checkpoint::add_gguf_tensors(const GgufModel& gguf) {
   Tensors tensors(gguf);
   const model::ModelSpec& spec = model_.spec;
   const bool interleaved = has_interleaved_heads(gguf.header.metadata);
-  for (const model::DenseTensor& t : model_.dense) {
+  for (model::DenseTensor& t : model_.dense) {
     std::string name = gguf_tensor_name(t.name);
     auto found = tensors.take(name);
     if (!found && t.name.ends_with("post_attention_norm.weight")) {  // of GLM, which has other norms than llama
@@ -80,11 +80,11 @@ Status Checkpoint::add_gguf_tensors(const GgufModel& gguf) {
     if (found->shape.size() == 1 && t.shape.size() == 2 && t.shape[0] == 1)
       found->shape.insert(found->shape.begin(), 1);
     if (interleaved && (t.name.ends_with("attn.q.weight") || t.name.ends_with("attn.k.weight")))
-      found->interleaved = spec.layers.front().attention.head_dim;
+      t.head_rows = spec.layers.front().attention.head_dim;
     tensors_.emplace(t.source_name, std::move(*found));
   }
   for (const model::ExpertTensors& t : model_.experts) {
-    const auto add = [&](const std::string& source, ExpertMatrix matrix) -> Status {
+    const auto add = [&](const std::string& source, model::ExpertPart matrix) -> Status {
       const std::string name = gguf_experts_name(t.layer, matrix);
       auto found = tensors.take(name);
       if (found && (found->shape.size() != 3 || found->shape[0] != spec.moe().experts))
@@ -96,9 +96,9 @@ Status Checkpoint::add_gguf_tensors(const GgufModel& gguf) {
       tensors_.emplace(source, std::move(*found));
       return Status::ok();
     };
-    MOESTRO_RETURN_IF_ERROR(add(t.gate, ExpertMatrix::kGate));
-    MOESTRO_RETURN_IF_ERROR(add(t.up, ExpertMatrix::kUp));
-    MOESTRO_RETURN_IF_ERROR(add(t.down, ExpertMatrix::kDown));
+    MOESTRO_RETURN_IF_ERROR(add(t.gate, model::ExpertPart::kGate));
+    MOESTRO_RETURN_IF_ERROR(add(t.up, model::ExpertPart::kUp));
+    MOESTRO_RETURN_IF_ERROR(add(t.down, model::ExpertPart::kDown));
   }
   if (const auto unused = tensors.unused(std::ssize(spec.layers), spec.mtp_layers))
     return unsupported(directory_.string() + ": tensor " + in_quotes(*unused) + " is no part of " + spec.architecture +
@@ -128,21 +128,6 @@ Result<Checkpoint> Checkpoint::open_gguf(const fs::path& file) {
   for (const File& part : c.files_) c.stamp(part, fs::path(part.path()).filename().string());
   MOESTRO_RETURN_IF_ERROR(c.check_tensors());
   return c;
-}
-
-// Row by row: a head's first half has the even rows of the file, and its second half the odd ones.
-Status Checkpoint::read_interleaved(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const {
-  const auto head = static_cast<uint64_t>(tensor.interleaved);
-  const uint64_t row_bytes = tensor.bytes / static_cast<uint64_t>(tensor.shape[0]);
-  while (!out.empty()) {
-    const uint64_t row = first / row_bytes, within = first % row_bytes, of_head = row % head;
-    const uint64_t source = row - of_head + of_head % (head / 2) * 2 + of_head / (head / 2);
-    const auto count = std::min<uint64_t>(out.size(), row_bytes - within);
-    MOESTRO_RETURN_IF_ERROR(
-        files_[tensor.file].read_at(tensor.offset + source * row_bytes + within, out.first(count)));
-    out = out.subspan(count), first += count;
-  }
-  return Status::ok();
 }
 
 }  // namespace moestro::store

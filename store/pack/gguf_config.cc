@@ -301,8 +301,8 @@ constexpr std::pair<std::string_view, std::string_view> kOfLayer[] = {
     {"mlp.down.weight", "ffn_down.weight"},
 };
 
-const char* matrix_name(ExpertMatrix matrix) {
-  return matrix == ExpertMatrix::kGate ? "ffn_gate" : matrix == ExpertMatrix::kUp ? "ffn_up" : "ffn_down";
+const char* matrix_name(model::ExpertPart matrix) {
+  return matrix == model::ExpertPart::kGate ? "ffn_gate" : matrix == model::ExpertPart::kUp ? "ffn_up" : "ffn_down";
 }
 std::string block_of(LayerId layer) { return "blk." + std::to_string(layer.value) + "."; }
 
@@ -337,10 +337,10 @@ std::string gguf_tensor_name(const std::string& name) {
          std::string(found == std::end(kOfLayer) ? part : found->second);
 }
 
-std::string gguf_experts_name(LayerId layer, ExpertMatrix matrix) {
+std::string gguf_experts_name(LayerId layer, model::ExpertPart matrix) {
   return block_of(layer) + matrix_name(matrix) + "_exps.weight";
 }
-std::string gguf_expert_name(LayerId layer, ExpertMatrix matrix, ExpertId expert) {
+std::string gguf_expert_name(LayerId layer, model::ExpertPart matrix, ExpertId expert) {
   return block_of(layer) + matrix_name(matrix) + "." + std::to_string(expert.value) + ".weight";
 }
 

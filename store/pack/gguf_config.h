@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "common/model/expert_storage.h"
 #include "common/model/model_spec.h"
 #include "store/pack/gguf_header.h"
 
@@ -16,11 +17,9 @@ Result<std::string> gguf_config_json(const GgufHeader& header);
 /// "layers.3.attn.q.weight".
 std::string gguf_tensor_name(const std::string& name);
 
-/// Which of an expert's matrices.
-enum class ExpertMatrix : uint8_t { kGate, kUp, kDown };
 /// All experts of a layer: "blk.3.ffn_gate_exps.weight". One of them, in the oldest files: "blk.3.ffn_gate.5.weight".
-std::string gguf_experts_name(LayerId layer, ExpertMatrix matrix);
-std::string gguf_expert_name(LayerId layer, ExpertMatrix matrix, ExpertId expert);
+std::string gguf_experts_name(LayerId layer, model::ExpertPart matrix);
+std::string gguf_expert_name(LayerId layer, model::ExpertPart matrix, ExpertId expert);
 
 /// Whether rows of q and k are interleaved within their heads, as the rotation of this family has them.
 bool has_interleaved_heads(const GgufMetadata& metadata);

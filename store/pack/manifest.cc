@@ -25,15 +25,15 @@ Result<uint32_t> Manifest::expert_blob(MoeLayerId layer, ExpertId expert, DType 
   return static_cast<uint32_t>(it - blobs.begin());
 }
 
-Result<std::vector<ExpertLayout>> Manifest::expert_layouts(int64_t hidden, int64_t ffn, DType precision) const {
+Result<std::vector<ExpertLayout>> Manifest::expert_layouts(const model::ExpertSpec& expert, DType precision) const {
   std::vector<ExpertFormats> formats = expert_formats;
   if (precision != DType::kMixed) formats.assign(size_t{blobs.back().moe_layer.value} + 1, precision);
   std::vector<ExpertLayout> layouts;
   for (const ExpertFormats& f : formats) {
-    if (hidden % block_shape(f.gate).columns != 0 || hidden % block_shape(f.up).columns != 0 ||
-        ffn % block_shape(f.down).columns != 0)
+    if (expert.hidden % block_shape(f.gate).columns != 0 || expert.hidden % block_shape(f.up).columns != 0 ||
+        expert.ffn % block_shape(f.down).columns != 0)
       return corrupt("manifest: rows of the experts are not whole blocks of their format");
-    layouts.emplace_back(hidden, ffn, f);
+    layouts.emplace_back(expert.hidden, expert.ffn, f, expert.bias);
   }
   return layouts;
 }

@@ -13,6 +13,7 @@
 #include "common/dtype.h"
 #include "common/expert_layout.h"
 #include "common/ids.h"
+#include "common/model/model_spec.h"
 #include "common/status.h"
 
 namespace moestro::store {
@@ -73,7 +74,7 @@ struct Manifest {
 
   /// The layout of the experts of each MoE layer at a precision of the list. kCorrupt if their rows are not whole
   /// blocks.
-  Result<std::vector<ExpertLayout>> expert_layouts(int64_t hidden, int64_t ffn, DType precision) const;
+  Result<std::vector<ExpertLayout>> expert_layouts(const model::ExpertSpec& expert, DType precision) const;
   /// Index in `blobs` of an expert, or an error that names it.
   Result<uint32_t> expert_blob(MoeLayerId layer, ExpertId expert, DType precision) const;
 };

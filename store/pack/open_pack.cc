@@ -56,7 +56,7 @@ Status check_model(const Manifest& m) {
     return corrupt("manifest: number of experts differs from its config.json");
   std::map<DType, std::vector<ExpertLayout>> layouts;
   for (const DType d : m.expert_precisions) {
-    MOESTRO_ASSIGN_OR_RETURN(layouts[d], m.expert_layouts(moe.expert.hidden, moe.expert.ffn, d));
+    MOESTRO_ASSIGN_OR_RETURN(layouts[d], m.expert_layouts(moe.expert, d));
   }
   for (const Blob& b : m.blobs)
     if (b.kind == BlobKind::kExpert &&

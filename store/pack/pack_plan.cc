@@ -84,7 +84,8 @@ class Planner {
     const model::ExpertSpec& spec = checkpoint_.model().spec.moe().expert;
     std::vector<ExpertLayout> layouts;
     for (const ExpertFormats& own : checkpoint_.expert_formats())
-      layouts.emplace_back(spec.hidden, spec.ffn, precision == DType::kMixed ? own : ExpertFormats(precision));
+      layouts.emplace_back(spec.hidden, spec.ffn, precision == DType::kMixed ? own : ExpertFormats(precision),
+                           spec.bias);
     plan_.layouts.push_back(layouts);
     int part = 0;
     open_expert_file(precision, part);
@@ -96,6 +97,7 @@ class Planner {
         open_expert_file(precision, ++part);
       Blob blob{BlobKind::kExpert, experts[i].moe_layer, experts[i].expert, precision, bytes, {}};
       for (int64_t t = 0; t < layout.tiles(); ++t) append_slices(blob, static_cast<uint64_t>(layout.tile(t).bytes));
+      append_slices(blob, static_cast<uint64_t>(layout.bias_bytes()));
       plan_.manifest.blobs.push_back(std::move(blob));
       plan_.origins.push_back({static_cast<int64_t>(i), {}});
     }

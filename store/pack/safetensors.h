@@ -23,9 +23,6 @@ struct SourceTensor {
   uint64_t offset = 0;  ///< in the file
   uint64_t bytes = 0;
   uint32_t file = 0;  ///< index in Checkpoint::files
-  /// Above 0: rows of heads of this many rows. Row 2 i + j of a head in the file is its row i + j * interleaved / 2
-  /// here (GGUF files of llama's architecture, for its order of rotation).
-  int64_t interleaved = 0;
 };
 
 /// `header` is the JSON alone, the tensors' bytes are [data_start, file_size). Checks everything: unique names, known

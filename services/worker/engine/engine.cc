@@ -127,8 +127,7 @@ Status Engine::Impl::load() {
   if (moe_layers == 0) return unsupported("a model without a single MoE layer");
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
   MOESTRO_RETURN_IF_ERROR(check_precision(precision, manifest));
-  MOESTRO_ASSIGN_OR_RETURN(layouts,
-                           manifest.expert_layouts(spec.moe().expert.hidden, spec.moe().expert.ffn, precision));
+  MOESTRO_ASSIGN_OR_RETURN(layouts, manifest.expert_layouts(spec.moe().expert, precision));
   if (std::ssize(layouts) != moe_layers) return corrupt("the pack has experts of another number of layers");
   for (const ExpertLayout& layout : layouts)
     for (const DType d : {layout.formats().gate, layout.formats().up, layout.formats().down})
