@@ -254,6 +254,10 @@ Result<json> run(const Options& o) {
   const device::WorkerDeviceOptions on{.spec = spec, .cache = o.cache, .predict = o.predict};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));
   MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(on, options, *source, *ops, nullptr, clock));
+  const int64_t slots = device.experts()->slots(), of_layer = model.spec.moe().experts;
+  if (slots < of_layer && (o.leaves_out("by-expert") || o.leaves_out("early-release")))
+    return invalid_argument("--without by-expert and early-release hold all " + std::to_string(of_layer) +
+                            " experts of a layer at once; the device has room for " + std::to_string(slots));
   MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options, device.source(), device.backend(), clock));
   std::unique_ptr<lanes::ChromeTrace> timeline;
   if (!o.timeline.empty()) {
