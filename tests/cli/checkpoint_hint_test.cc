@@ -36,7 +36,9 @@ TEST(Checkpoint, WhatIsNoDirectoryIsExplained) {
   const Status missing = check_checkpoint_source(dir / "none", "p");
   EXPECT_EQ(missing.message(), "there is no directory " + (dir / "none").string());
   test::write_file(dir / "model.gguf", "x");
-  EXPECT_THAT(check_checkpoint_source(dir / "model.gguf", "p").message(), HasSubstr("model.gguf is a file; give"));
+  EXPECT_TRUE(check_checkpoint_source(dir / "model.gguf", "p").is_ok());
+  test::write_file(dir / "model.bin", "x");
+  EXPECT_THAT(check_checkpoint_source(dir / "model.bin", "p").message(), HasSubstr("model.bin is a file; give a GGUF"));
 }
 
 TEST(NoPack, ACheckpointIsToBePackedElsewhere) {
