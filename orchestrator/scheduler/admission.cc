@@ -1,6 +1,7 @@
 // Who is given to a worker next, and to which one.
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "common/check.h"
@@ -85,9 +86,10 @@ int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const 
   return worker.window.blocks_at_most(s.length() + 1, step_tokens(worker));
 }
 
-/// The blocks that a sequence will hold when its answer has the length that is expected of a batch's.
+/// The blocks that a sequence will hold at its end; of a batch's, if its answer has the length that is expected.
 int64_t Scheduler::blocks_expected(const Worker& worker, const Sequence& s) const {
-  const int64_t answer = answers_.expected(s.length() - s.prompt(), s.request.tokens_max);
+  const int64_t most = s.request.tokens_max;
+  const int64_t answer = s.request.background ? answers_.expected(s.length() - s.prompt(), most) : most;
   return worker.window.blocks_at_most(std::min(s.prompt() + answer, worker.length_max()), step_tokens(worker));
 }
 
@@ -96,12 +98,23 @@ int64_t Scheduler::blocks_expected(const Worker& worker, const Sequence& s) cons
 /// interactive one as soon as it can begin. A worker that has nothing else takes any.
 int64_t Scheduler::growth(const Worker& worker, const Sequence& s) const {
   if (!s.of_batch() || worker.running.empty()) return worker.growth();
-  int64_t blocks = std::max<int64_t>(0, blocks_expected(worker, s) - blocks_wanted(worker, s));
+  struct Future {
+    int64_t more, held;  ///< blocks
+  };
+  const int64_t wanted = blocks_wanted(worker, s);
+  std::vector<Future> all{{std::max<int64_t>(0, blocks_expected(worker, s) - wanted), wanted}};
+  int64_t held = wanted;
   for (const Sequence* other : worker.running) {
-    const auto held = static_cast<int64_t>(other->blocks.size()) - other->blocks_left;
-    blocks += std::max<int64_t>(1, other->request.background ? blocks_expected(worker, *other) - held : 1);
+    const auto has = static_cast<int64_t>(other->blocks.size()) - other->blocks_left;
+    all.push_back({std::max<int64_t>(1, blocks_expected(worker, *other) - has), has});
+    held += has;
   }
-  return blocks;
+  // All grow alike, so those with the least to come end first and give back what they hold. Just before one ends, those
+  // with more to come have grown by as much as it has.
+  std::ranges::sort(all, std::greater<>(), &Future::more);
+  int64_t there = 0, alive = 0, peak = 0;
+  for (const Future& f : all) peak = std::max(peak, (there += f.held) + ++alive * f.more);
+  return std::max(worker.growth(), peak - held);
 }
 
 /// The worker with room that has the fewest tokens to compute until this prompt is done: those it has already, and what
