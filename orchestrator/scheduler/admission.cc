@@ -86,11 +86,11 @@ int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const 
   return worker.window.blocks_at_most(s.length() + 1, step_tokens(worker));
 }
 
-/// The blocks that a sequence will hold at its end; of a batch's, if its answer has the length that is expected.
-int64_t Scheduler::blocks_expected(const Worker& worker, const Sequence& s) const {
+/// Tokens that a sequence will have at its end; of a batch's, if its answer has the length that is expected.
+int64_t Scheduler::length_expected(const Worker& worker, const Sequence& s) const {
   const int64_t most = s.request.tokens_max;
   const int64_t answer = s.request.background ? answers_.expected(s.length() - s.prompt(), most) : most;
-  return worker.window.blocks_at_most(std::min(s.prompt() + answer, worker.length_max()), step_tokens(worker));
+  return std::clamp(s.prompt() + answer, s.length() + 1, std::max(worker.length_max(), s.length() + 1));
 }
 
 /// Blocks that have to stay free when `s` is admitted, for answers that grow. A batch's sequence is admitted only if it
@@ -99,21 +99,28 @@ int64_t Scheduler::blocks_expected(const Worker& worker, const Sequence& s) cons
 int64_t Scheduler::growth(const Worker& worker, const Sequence& s) const {
   if (!s.of_batch() || worker.running.empty()) return worker.growth();
   struct Future {
-    int64_t more, held;  ///< blocks
+    int64_t length, more;  ///< tokens
   };
-  const int64_t wanted = blocks_wanted(worker, s);
-  std::vector<Future> all{{std::max<int64_t>(0, blocks_expected(worker, s) - wanted), wanted}};
-  int64_t held = wanted;
+  const auto future = [&](const Sequence& one) {
+    return Future{one.length(), length_expected(worker, one) - one.length()};
+  };
+  std::vector<Future> all{future(s)};
+  int64_t held = blocks_wanted(worker, s);
   for (const Sequence* other : worker.running) {
-    const auto has = static_cast<int64_t>(other->blocks.size()) - other->blocks_left;
-    all.push_back({std::max<int64_t>(1, blocks_expected(worker, *other) - has), has});
-    held += has;
+    all.push_back(future(*other));
+    held += static_cast<int64_t>(other->blocks.size()) - other->blocks_left;
   }
-  // All grow alike, so those with the least to come end first and give back what they hold. Just before one ends, those
-  // with more to come have grown by as much as it has.
+  // All grow alike, so those with the least to come end first and give back what they hold. The most is held when one
+  // is about to end: by it and by those with more to come.
   std::ranges::sort(all, std::greater<>(), &Future::more);
-  int64_t there = 0, alive = 0, peak = 0;
-  for (const Future& f : all) peak = std::max(peak, (there += f.held) + ++alive * f.more);
+  int64_t peak = 0;
+  for (size_t k = 0; k < all.size(); ++k) {
+    if (k + 1 < all.size() && all[k + 1].more == all[k].more) continue;
+    int64_t then = 0;
+    for (size_t i = 0; i <= k; ++i)
+      then += worker.window.blocks_at_most(all[i].length + all[k].more, step_tokens(worker));
+    peak = std::max(peak, then);
+  }
   return std::max(worker.growth(), peak - held);
 }
 
