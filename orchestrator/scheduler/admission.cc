@@ -1,6 +1,7 @@
 // Who is given to a worker next, and to which one.
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "common/check.h"
@@ -85,10 +86,11 @@ int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const 
   return worker.window.blocks_at_most(s.length() + 1, step_tokens(worker));
 }
 
-/// The blocks that a sequence will hold when its answer has the length that is expected of a batch's.
-int64_t Scheduler::blocks_expected(const Worker& worker, const Sequence& s) const {
-  const int64_t answer = answers_.expected(s.length() - s.prompt(), s.request.tokens_max);
-  return worker.window.blocks_at_most(std::min(s.prompt() + answer, worker.length_max()), step_tokens(worker));
+/// Tokens that a sequence will have at its end; of a batch's, if its answer has the length that is expected.
+int64_t Scheduler::length_expected(const Worker& worker, const Sequence& s) const {
+  const int64_t most = s.request.tokens_max;
+  const int64_t answer = s.request.background ? answers_.expected(s.length() - s.prompt(), most) : most;
+  return std::clamp(s.prompt() + answer, s.length() + 1, std::max(worker.length_max(), s.length() + 1));
 }
 
 /// Blocks that have to stay free when `s` is admitted, for answers that grow. A batch's sequence is admitted only if it
@@ -96,12 +98,30 @@ int64_t Scheduler::blocks_expected(const Worker& worker, const Sequence& s) cons
 /// interactive one as soon as it can begin. A worker that has nothing else takes any.
 int64_t Scheduler::growth(const Worker& worker, const Sequence& s) const {
   if (!s.of_batch() || worker.running.empty()) return worker.growth();
-  int64_t blocks = std::max<int64_t>(0, blocks_expected(worker, s) - blocks_wanted(worker, s));
+  struct Future {
+    int64_t length, more;  ///< tokens
+  };
+  const auto future = [&](const Sequence& one) {
+    return Future{one.length(), length_expected(worker, one) - one.length()};
+  };
+  std::vector<Future> all{future(s)};
+  int64_t held = blocks_wanted(worker, s);
   for (const Sequence* other : worker.running) {
-    const auto held = static_cast<int64_t>(other->blocks.size()) - other->blocks_left;
-    blocks += std::max<int64_t>(1, other->request.background ? blocks_expected(worker, *other) - held : 1);
+    all.push_back(future(*other));
+    held += static_cast<int64_t>(other->blocks.size()) - other->blocks_left;
   }
-  return blocks;
+  // All grow alike, so those with the least to come end first and give back what they hold. The most is held when one
+  // is about to end: by it and by those with more to come.
+  std::ranges::sort(all, std::greater<>(), &Future::more);
+  int64_t peak = 0;
+  for (size_t k = 0; k < all.size(); ++k) {
+    if (k + 1 < all.size() && all[k + 1].more == all[k].more) continue;
+    int64_t then = 0;
+    for (size_t i = 0; i <= k; ++i)
+      then += worker.window.blocks_at_most(all[i].length + all[k].more, step_tokens(worker));
+    peak = std::max(peak, then);
+  }
+  return std::max(worker.growth(), peak - held);
 }
 
 /// The worker with room that has the fewest tokens to compute until this prompt is done: those it has already, and what

@@ -141,7 +141,7 @@ class Scheduler {
   bool fits_somewhere(const Sequence& s) const;
   void fail_for_want_of_room(Sequence& s);
   int64_t blocks_wanted(const Worker& worker, const Sequence& s) const;
-  int64_t blocks_expected(const Worker& worker, const Sequence& s) const;
+  int64_t length_expected(const Worker& worker, const Sequence& s) const;
   int64_t growth(const Worker& worker, const Sequence& s) const;
   Place choose_worker(Sequence& s);
   void enter(Worker& worker, Sequence& s, int64_t reused_blocks);

@@ -31,11 +31,15 @@ SchedulerOptions group_options(Nanos target) {
   return o;
 }
 
-/// Always as many lines with the scheduler as the runner gives out. Prompts of 64 to 512 tokens, and answers that end
-/// long before their limit.
+struct Lengths {
+  size_t prompt_min = 64, prompt_max = 512;
+  int64_t answer_min = 32, answer_max = 128;
+};
+
+/// Always as many lines with the scheduler as the runner gives out.
 class Lines {
  public:
-  Lines(VirtualCluster& cluster, size_t in_flight) : cluster_(cluster) {
+  Lines(VirtualCluster& cluster, size_t in_flight, const Lengths& lengths = {}) : cluster_(cluster), lengths_(lengths) {
     cluster.on_end = [this](const Told& told) {
       if (told.request.background && more) next();
     };
@@ -46,13 +50,18 @@ class Lines {
 
  private:
   void next() {
-    SequenceRequest r = request(next_id_++, 64 + random_() % 448, static_cast<int64_t>(32 + random_() % 96));
+    const auto between = [this](auto least, auto most) {
+      return least + static_cast<decltype(least)>(random_() % static_cast<uint64_t>(most - least));
+    };
+    const size_t prompt = between(lengths_.prompt_min, lengths_.prompt_max);
+    SequenceRequest r = request(next_id_++, prompt, between(lengths_.answer_min, lengths_.answer_max));
     r.flow = "batch_1";
     r.background = true;
     needed += static_cast<int64_t>(r.prompt.size()) + r.tokens_max - 1;
     cluster_.submit(std::move(r));
   }
   VirtualCluster& cluster_;
+  const Lengths lengths_;
   std::mt19937_64 random_{7};
   uint64_t next_id_ = 1'000'000;
 };
@@ -85,6 +94,22 @@ TEST(Groups, FillTheCacheAndComputeNothingTwice) {
   std::printf("%.0f lines at once, %.2f %% of the tokens computed again, %llu sent back\n", running,
               100 * (computed / static_cast<double>(lines.needed) - 1),
               static_cast<unsigned long long>(cluster.scheduler().preemptions()));
+}
+
+/// Prompts fit long before the answers do. Lines that were admitted for their prompts alone would be sent back.
+TEST(Groups, LongAnswersAreForeseen) {
+  VirtualCluster cluster(group_options(Nanos(0)), {}, VirtualCluster::Model::kPlain);
+  cluster.join(group_worker(16'000));
+  Lines lines(cluster, 320, {16, 64, 200, 600});
+  const double running = mean_running(cluster, seconds(5), seconds(60));
+  lines.more = false;
+  cluster.run();
+  cluster.expect_right_answers();
+  const double again = static_cast<double>(cluster.computed[{true, "batch_1"}]) / static_cast<double>(lines.needed) - 1;
+  std::printf("long answers: %.0f lines at once, %.2f %% of the tokens computed again, %llu sent back\n", running,
+              100 * again, static_cast<unsigned long long>(cluster.scheduler().preemptions()));
+  EXPECT_LT(again, 0.03);
+  EXPECT_GT(running, 50) << "a line has 240 tokens on average while it runs: not all are at their end at once";
 }
 
 TEST(Groups, AsManyAsAStepHoldsRunWhereTheCacheHasRoom) {
