@@ -46,11 +46,6 @@ std::vector<Fixture> one_of_each_architecture() {
   return found;
 }
 
-std::vector<Fixture> without_latents(std::vector<Fixture> all) {
-  std::erase_if(all, [](const Fixture& fixture) { return fixture.has_latents(); });
-  return all;
-}
-
 bool Fixture::has_latents() const {
   std::ifstream file(dir / "config.json");
   return nlohmann::json::parse(file).contains("kv_lora_rank");
