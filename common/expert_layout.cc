@@ -23,12 +23,26 @@ ExpertTile ExpertLayout::measure(int64_t f) const {
   return t;
 }
 
-ExpertLayout::ExpertLayout(int64_t hidden, int64_t ffn, DType dtype) : hidden_(hidden), ffn_(ffn), dtype_(dtype) {
+namespace {
+constexpr int64_t bias_part(int64_t numbers) {
+  return round_up(numbers * static_cast<int64_t>(sizeof(float)), kPartAlign);
+}
+}  // namespace
+
+ExpertLayout::ExpertLayout(int64_t hidden, int64_t ffn, DType dtype, bool bias)
+    : hidden_(hidden), ffn_(ffn), dtype_(dtype) {
   MOESTRO_CHECK(hidden >= 1 && ffn >= 1, "an expert has at least one row and column");
   tile_ffn_ = widest_tile();
   tiles_ = ceil_div(ffn, tile_ffn_);
   full_tile_bytes_ = measure(tile_ffn_).bytes;
-  bytes_ = (tiles_ - 1) * full_tile_bytes_ + measure(ffn - (tiles_ - 1) * tile_ffn_).bytes;
+  if (bias) bias_bytes_ = round_up(2 * bias_part(ffn) + bias_part(hidden), kDiskAlign);
+  bytes_ = (tiles_ - 1) * full_tile_bytes_ + measure(ffn - (tiles_ - 1) * tile_ffn_).bytes + bias_bytes_;
+}
+
+ExpertBiases ExpertLayout::biases() const {
+  MOESTRO_CHECK(has_bias(), "an expert with biases");
+  const int64_t first = bytes_ - bias_bytes_;
+  return {first, first + bias_part(ffn_), first + 2 * bias_part(ffn_)};
 }
 
 int64_t ExpertLayout::widest_tile() const {

@@ -18,6 +18,11 @@
 // order. A tile can be computed as soon as its bytes are there; a tensor-parallel rank takes whole tiles. For reading,
 // a tile is cut into SLICES of at most 1 MiB, each with a checksum. A tile is one slice unless 64 columns of ffn exceed
 // 1 MiB, or bf16-12bit pads narrow rows beyond it.
+//
+// An expert with biases (gate x + b, up x + b, down a + b) has them after its last tile, exact at every precision: a
+// computation of some of the tiles adds the down bias in one place only.
+//
+//   biases | gate [ffn] | up [ffn] | down [hidden] | padding to 4 KiB |     f32
 
 #include <cstdint>
 
@@ -40,12 +45,17 @@ struct ExpertTile {
   int64_t bytes = 0;   ///< padded to kDiskAlign
 };
 
+/// Byte offsets within the blob.
+struct ExpertBiases {
+  int64_t gate = 0, up = 0, down = 0;
+};
+
 /// Shapes and offsets of one expert at one precision. A plain value: compute it once per model and precision.
 class ExpertLayout {
  public:
   ExpertLayout() = default;
   /// hidden, ffn >= 1.
-  ExpertLayout(int64_t hidden, int64_t ffn, DType dtype);
+  ExpertLayout(int64_t hidden, int64_t ffn, DType dtype, bool bias = false);
 
   int64_t hidden() const { return hidden_; }
   int64_t ffn() const { return ffn_; }
@@ -54,11 +64,14 @@ class ExpertLayout {
   int64_t tiles() const { return tiles_; }
   int64_t bytes() const { return bytes_; }
   ExpertTile tile(int64_t index) const;
+  bool has_bias() const { return bias_bytes_ > 0; }
+  ExpertBiases biases() const;  ///< if has_bias()
+  int64_t bias_bytes() const { return bias_bytes_; }  ///< padded to kDiskAlign; 0: none
 
  private:
   ExpertTile measure(int64_t ffn_columns) const;
   int64_t widest_tile() const;
-  int64_t hidden_ = 0, ffn_ = 0, tile_ffn_ = 0, tiles_ = 0, full_tile_bytes_ = 0, bytes_ = 0;
+  int64_t hidden_ = 0, ffn_ = 0, tile_ffn_ = 0, tiles_ = 0, full_tile_bytes_ = 0, bytes_ = 0, bias_bytes_ = 0;
   DType dtype_ = DType::kF32;
 };
 

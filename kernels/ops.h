@@ -45,6 +45,9 @@ struct AttentionShape {
   int64_t window = 0;  ///< 0 = all; else a query sees positions > its own - window
   float scale = 0.0f;
   int64_t sinks = 0;   ///< with a window: and the first `sinks` positions (attention sinks; Xiao et al. 2023)
+  /// [heads]: a logit of each head that takes part in the softmax and has no value, so the weights of the positions sum
+  /// to less than 1 (gpt-oss). May be null.
+  const float* sink_logits = nullptr;
 
   /// Whether there are positions between the sinks and the window of a query at `position`, which it does not see.
   /// Otherwise it sees all positions up to its own.
@@ -97,15 +100,28 @@ int64_t latent_scales_offset(const LatentShape& shape, DType dtype);  ///< bytes
 
 /// How a router's logits become a token's experts and their weights.
 struct RouterSpec {
-  enum class Scores : uint8_t { kSoftmax, kSigmoid };
+  /// Of the logits, in f32. kSparseMixer (Phi-3.5-MoE; Liu et al. 2024): top_k is 2, nothing below jitter counts. The
+  /// best expert's weight is its share of the softmax over the experts that are near it: (best - logit) / max(|logit|,
+  /// best) <= 2 jitter; the second's the same without the first.
+  enum class Scores : uint8_t { kSoftmax, kSigmoid, kSparseMixer };
   int64_t experts = 0, top_k = 0;
-  Scores scores = Scores::kSoftmax;  ///< of the logits, in f32
+  Scores scores = Scores::kSoftmax;
   bool normalise = false;            ///< the chosen weights are divided by their sum
   float scale = 1.0f;                ///< and then multiplied by this (a "routed scaling factor")
   const float* bias = nullptr;       ///< [experts]: added to the scores only for the choice; may be null
   // Group-limited choice (DeepSeek-V2, V3): experts in `groups` equal groups of consecutive ids; only those of the
   // `groups_kept` best groups can be chosen. A group's value is the sum of its `group_best` best experts.
   int64_t groups = 1, groups_kept = 1, group_best = 2;
+  float jitter = 0.0f;  ///< kSparseMixer
+};
+
+/// What joins an expert's gate and up.
+struct GatedUnit {
+  enum class Kind : uint8_t { kSilu, kClampedSwiglu };
+  Kind kind = Kind::kSilu;
+  /// kClampedSwiglu (gpt-oss): g * sigmoid(alpha * g) * (u + 1), where g is gate, at most `limit`, and u is up, clamped
+  /// to [-limit, limit]. kSilu: silu(gate) * up.
+  float alpha = 1.702f, limit = 7.0f;
 };
 
 /// One row of an expert's work: the token (row of x), and the rank of this expert among the token's top-k choices.
@@ -201,10 +217,11 @@ class Ops {
   /// lower id first), and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever
   /// the logits, a row's ids are distinct and within [0, experts); a NaN among them makes the row's weights NaN.
   virtual void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) = 0;
-  /// One expert on its tokens: for every row r, out[(r.token * top_k + r.rank), :] = down(silu(gate x) * up x), x = row
-  /// r.token. `blob` is in the layout of common/expert_layout.h. Experts may come in any order.
+  /// One expert on its tokens: for every row r, out[(r.token * top_k + r.rank), :] = down(unit(gate x, up x)), x = row
+  /// r.token, each product with its bias if the layout has them. `blob` is in the layout of common/expert_layout.h.
+  /// Experts may come in any order.
   virtual void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
-                          std::span<const RoutedRow> rows, int64_t top_k, float* out) = 0;
+                          std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& unit = {}) = 0;
   /// y[t] += sum over ranks, in rank order, of weights[t, rank] * rows[t * top_k + rank]. rows: [n * top_k, hidden].
   virtual void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) = 0;
   /// gate[i] = silu(gate[i]) * up[i].
@@ -214,6 +231,8 @@ class Ops {
   virtual void exponentials(const float* x, int64_t count, float shift, float factor, float* y) = 0;
   /// y[t, :] += scale_t * x[t, :], scale_t = sigmoid(logit[t]) or 1 if logit is null.
   virtual void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) = 0;
+  /// x *= factor.
+  virtual void scale(float* x, int64_t count, float factor) = 0;
   /// x clamped to [-limit, limit].
   virtual void clamp(float* x, int64_t count, float limit) = 0;
 };

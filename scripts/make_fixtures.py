@@ -22,6 +22,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
 
+import mxfp4
 import tokenizer_fixtures
 
 MARGIN_MIN = 1e-3
@@ -158,6 +159,68 @@ VARIANTS = {
         arch="MiniMaxM2", dtype="float16", router_std=0.9, old_rope=True, rotary_dim=12, config=dict(
             intermediate_size=16, head_dim=24, num_local_experts=5, num_experts_per_tok=3,
             **rope("default", theta=10000.0, partial_rotary_factor=0.5))),
+    # The clamp bites, and the sinks take a good part of the softmax.
+    "gpt_oss_yarn": dict(
+        arch="GptOss", dtype="bfloat16", old_rope=True, config=dict(
+            num_hidden_layers=3, intermediate_size=16, head_dim=16, num_local_experts=6, num_experts_per_tok=2,
+            sliding_window=16, swiglu_limit=1.0,
+            **rope("yarn", theta=1000.0, factor=8.0, original_max_position_embeddings=32, truncate=False))),
+    "gpt_oss_mxfp4": dict(
+        arch="GptOss", dtype="bfloat16", old_rope=False, mxfp4=True, config=dict(
+            num_hidden_layers=3, intermediate_size=32, head_dim=16, num_local_experts=5, num_experts_per_tok=3,
+            layer_types=["full_attention", "sliding_attention", "sliding_attention"], sliding_window=12,
+            attention_bias=False, swiglu_alpha=1.3, **rope("default", theta=10000.0))),
+    "ernie4_5_moe_shared": dict(
+        arch="Ernie4_5_Moe", dtype="bfloat16", old_rope=True, bias_std=0.05, config=dict(
+            num_hidden_layers=3, intermediate_size=40, moe_intermediate_size=16, moe_num_experts=6, moe_k=2,
+            moe_num_shared_experts=2, moe_layer_start_index=1, tie_word_embeddings=True)),
+    "ernie4_5_moe_interval": dict(
+        arch="Ernie4_5_Moe", dtype="float16", old_rope=False, bias_std=0.05, config=dict(
+            num_hidden_layers=4, intermediate_size=32, moe_intermediate_size=20, moe_num_experts=5, moe_k=3,
+            moe_num_shared_experts=0, moe_layer_start_index=1, moe_layer_end_index=2, moe_layer_interval=2,
+            tie_word_embeddings=False, **rope("linear", factor=2.0))),
+    # As Granite's: the embedding is small, and the multiplier of q.k is not head_dim^-1/2.
+    "granitemoe_factors": dict(
+        arch="GraniteMoe", dtype="bfloat16", old_rope=True, config=dict(
+            num_hidden_layers=3, intermediate_size=16, num_local_experts=6, num_experts_per_tok=2,
+            embedding_multiplier=3.0, attention_multiplier=0.1, residual_multiplier=0.4, logits_scaling=2.5,
+            tie_word_embeddings=True)),
+    "granitemoe_bias": dict(
+        arch="GraniteMoe", dtype="float16", old_rope=False, config=dict(
+            intermediate_size=20, num_local_experts=5, num_experts_per_tok=3, attention_bias=True,
+            attention_multiplier=0.25, tie_word_embeddings=False)),
+    "granitemoeshared_shared": dict(
+        arch="GraniteMoeShared", dtype="bfloat16", old_rope=False, config=dict(
+            intermediate_size=16, num_local_experts=6, num_experts_per_tok=2, shared_intermediate_size=28,
+            embedding_multiplier=2.0, attention_multiplier=0.2, residual_multiplier=0.5, logits_scaling=0.5)),
+    "granitemoeshared_none": dict(
+        arch="GraniteMoeShared", dtype="float16", old_rope=True, config=dict(
+            intermediate_size=20, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=0,
+            attention_bias=True, attention_multiplier=0.25, **rope("linear", factor=3.0))),
+    "phimoe_short": dict(
+        arch="Phimoe", dtype="bfloat16", old_rope=True, config=dict(
+            num_hidden_layers=3, intermediate_size=16, num_local_experts=6, num_experts_per_tok=2, sliding_window=16,
+            attention_bias=True, lm_head_bias=True, router_jitter_noise=0.1,
+            **rope("longrope", short_factor=[1.0 + 0.1 * j for j in range(8)], long_factor=[2.0 + j for j in range(8)],
+                   short_mscale=1.1, long_mscale=1.3, original_max_position_embeddings=256))),
+    # Beyond the original length, with the long factors at every position.
+    "phimoe_long": dict(
+        arch="Phimoe", dtype="float16", old_rope=False, config=dict(
+            intermediate_size=20, num_local_experts=5, num_experts_per_tok=2, router_jitter_noise=0.05,
+            **rope("longrope", short_factor=[1.0] * 8, long_factor=[1.5 + 0.5 * j for j in range(8)],
+                   short_mscale=1.0, long_mscale=1.25, original_max_position_embeddings=32))),
+    "dbrx_clip": dict(
+        arch="Dbrx", dtype="bfloat16", old_rope=False, base=False, config=dict(
+            vocab_size=128, d_model=64, n_heads=4, n_layers=3, max_seq_len=256, bos_token_id=1, eos_token_id=2,
+            attn_config=dict(kv_n_heads=2, clip_qkv=1.1, rope_theta=500.0), ffn_config=dict(
+                hidden_size=64, ffn_hidden_size=16, moe_num_experts=6, moe_top_k=2),
+            **rope("default", theta=500.0))),
+    "dbrx_plain": dict(
+        arch="Dbrx", dtype="float16", old_rope=False, base=False, config=dict(
+            vocab_size=128, d_model=64, n_heads=4, n_layers=2, max_seq_len=256,
+            attn_config=dict(kv_n_heads=4, clip_qkv=50.0, rope_theta=10000.0), ffn_config=dict(
+                hidden_size=64, ffn_hidden_size=24, moe_num_experts=5, moe_top_k=3,
+                moe_normalize_expert_weights=None), **rope("linear", factor=2.0))),
     "olmoe_clip": dict(
         arch="Olmoe", dtype="float32", old_rope=False,
         config=dict(intermediate_size=12, num_experts=4, num_experts_per_tok=2, num_key_value_heads=4, clip_qkv=0.9,
@@ -174,23 +237,56 @@ def build(name, seed):
     import transformers
 
     v = VARIANTS[name]
-    config = getattr(transformers, v["arch"] + "Config")(**{**BASE, **v["config"]})
+    config = getattr(transformers, v["arch"] + "Config")(**{**(BASE if v.get("base", True) else {}), **v["config"]})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
     net = getattr(transformers, v["arch"] + ("ForCausalLM"))(config).float().eval()
+    if v["arch"] == "Phimoe":
+        rotate_by_length(net)
     with torch.no_grad():
         for key, p in net.named_parameters():
             if p.dim() >= 2:
-                p.normal_(std=1.0 if "embed" in key else v.get("router_std", 0.3) if "gate.weight" in key else 0.16)
+                router = key.endswith(("gate.weight", "router.weight", "router.layer.weight"))
+                embedding = "embed" in key or ".wte." in key
+                p.normal_(std=1.0 if embedding else v.get("router_std", 0.3) if router else 0.16)
+                if key.endswith("e_score_correction_bias"):
+                    p.normal_(std=v["bias_std"])
+            elif key.endswith("sinks"):
+                p.normal_(std=1.0)
             elif "norm" in key:
                 p.copy_(1 + 0.1 * torch.randn_like(p))
             else:
                 p.normal_(std=0.1)
+            if v.get("mxfp4") and key.endswith(("gate_up_proj", "down_proj")):
+                p.copy_(mxfp4.nearest(p.transpose(1, 2)).transpose(1, 2))
             p.copy_(p.to(getattr(torch, v["dtype"])).float())
         for key, b in net.named_buffers():  # wide enough to change choices
             if key.endswith("e_score_correction_bias"):
                 b.normal_(std=0.1)
     return net
+
+
+def rotate_by_length(net):
+    """transformers 5 leaves the length of the sequence out where Phi-3.5-MoE chooses LongRoPE's factors; its published
+    code does not. Here every position has the factors of the longest sequence, as an engine with that context has."""
+    import torch
+
+    parameters, config = net.config.rope_parameters, net.config
+    original = parameters["original_max_position_embeddings"]
+    kind = "long" if config.max_position_embeddings > original else "short"
+    factors, scale = torch.tensor(parameters[kind + "_factor"]), parameters[kind + "_mscale"]
+    dim = config.hidden_size // config.num_attention_heads
+
+    def forward(x, position_ids=None):
+        frequencies = 1.0 / (factors * parameters["rope_theta"] ** (torch.arange(0, dim, 2).float() / dim))
+        angles = (position_ids[..., None].float() * frequencies).repeat(1, 1, 2)
+        return angles.cos() * scale, angles.sin() * scale
+
+    net.model.rotary_emb.forward = forward
+
+
+# Packs hold these in f32: the experts' biases, and an f32 router with what its choice is by.
+EXACT = ("_proj_bias", "e_score_correction_bias")
 
 
 def rounded(net, dtype):
@@ -200,8 +296,10 @@ def rounded(net, dtype):
 
     twin = copy.deepcopy(net)
     with torch.no_grad():
-        for p in twin.parameters():
-            p.copy_(p.to(dtype).float())
+        for key, p in twin.named_parameters():
+            exact_router = net.config.model_type == "ernie4_5_moe" and key.endswith("gate.weight")
+            if not key.endswith(EXACT) and not exact_router:
+                p.copy_(p.to(dtype).float())
     return twin
 
 
@@ -218,7 +316,9 @@ class Margins:
         import torch
 
         self.least = 1.0
-        top_k = net.config.num_experts_per_tok
+        config = getattr(net.config, "ffn_config", net.config)  # DBRX
+        top_k = getattr(config, "moe_top_k", None) or config.num_experts_per_tok
+        jitter = net.config.router_jitter_noise if net.config.model_type == "phimoe" else None
 
         method = getattr(net.config, "topk_method", None)  # DeepSeek-V2; a group's value is its best expert's
         groups = 1 if method == "greedy" else getattr(net.config, "n_group", 1)
@@ -228,8 +328,17 @@ class Margins:
         def hook(module, inputs, bias):
             x = inputs[0].reshape(-1, inputs[0].shape[-1])
             choice = x @ module.weight.T
+            if getattr(module, "bias", None) is not None:
+                choice = choice + module.bias
+            if hasattr(module, "moe_statics"):
+                choice = choice.softmax(-1) + module.moe_statics.e_score_correction_bias
             if bias is not None:
                 choice = choice.sigmoid() + bias
+            if jitter is not None:  # SparseMixer: which is first, and who is near the first and near the second
+                self.least = min(self.least, gap(choice, 1))
+                for best in choice.topk(2, -1).values.split(1, -1):
+                    far = (best - choice) / choice.abs().maximum(best)
+                    self.least = min(self.least, float((far - 2 * jitter).abs().min()))
             if groups > 1:
                 parts = choice.view(len(choice), groups, -1)
                 values = parts.topk(group_best, -1).values.sum(-1)
@@ -238,10 +347,12 @@ class Margins:
                 choice = parts.masked_fill(out[..., None], -10.0).reshape(len(choice), -1)
             self.least = min(self.least, gap(choice, top_k))
 
-        experts = getattr(net.config, "num_local_experts", None) or net.config.num_experts
+        experts = next(n for key in ("num_local_experts", "num_experts", "moe_num_experts")
+                       if (n := getattr(config, key, None)))
         self.handles = []
         for block in net.modules():
-            gate = getattr(block, "gate", None)
+            parts = [getattr(block, key, None) for key in ("gate", "router", "layer")]
+            gate = next((part for part in parts if part is not None), None)
             if tuple(getattr(getattr(gate, "weight", None), "shape", ())) != (experts, net.config.hidden_size):
                 continue
             holder = gate if hasattr(gate, "e_score_correction_bias") else block
@@ -298,12 +409,17 @@ def save(name, net, sections):
             b.data = biases[key]
     net.save_pretrained(out, max_shard_size="120KB" if v.get("shards") else "1GB")
     (out / "generation_config.json").unlink(missing_ok=True)
+    if v.get("mxfp4"):
+        mxfp4.rewrite(out / "model.safetensors")
     config = json.loads((out / "config.json").read_text())
     if v["old_rope"] and "rope_parameters" in config:
         parameters = dict(config.pop("rope_parameters"))
         config["rope_theta"] = parameters.pop("rope_theta", 10000.0)
         config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
         config.pop("partial_rotary_factor", None)
+    if v.get("mxfp4"):
+        config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
     if "rotary_dim" in v:
         config["rotary_dim"] = v["rotary_dim"]
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")

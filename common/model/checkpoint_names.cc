@@ -9,12 +9,16 @@ class Mapper {
 
   void map() {
     const ModelSpec& spec = out_.spec;
-    add("embed.weight", "model.embed_tokens.weight", {spec.vocab, spec.hidden});
-    add("norm.weight", "model.norm.weight", {spec.hidden});
+    out_.storage = names_.storage;
+    if (spec.mxfp4_experts) out_.storage.mxfp4 = true, out_.storage.transposed = false;
+    add("embed.weight", names_.embed, {spec.vocab, spec.hidden});
+    add_norm("norm", names_.norm);
     for (const LayerSpec& layer : spec.layers) {
-      here_ = "layers." + std::to_string(layer.index.value) + ".";
-      there_ = "model." + here_;
-      add_norms();
+      const std::string number = std::to_string(layer.index.value) + ".";
+      here_ = "layers." + number;
+      there_ = names_.layers + number;
+      add_norm("input_norm", names_.input_norm);
+      add_norm("post_attention_norm", names_.post_norm);
       if (layer.latent)
         add_latent(*layer.latent);
       else
@@ -26,6 +30,7 @@ class Mapper {
     }
     here_ = there_ = "";
     if (!spec.tied_embeddings) add("head.weight", "lm_head.weight", {spec.vocab, spec.hidden});
+    if (spec.head_bias) add("head.bias", "lm_head.bias", {spec.vocab});
   }
 
  private:
@@ -38,28 +43,49 @@ class Mapper {
     out_.dense.back().exact = true;
   }
 
-  void add_norms() {
-    add("input_norm.weight", "input_layernorm.weight", {hidden()});
-    add("post_attention_norm.weight", "post_attention_layernorm.weight", {hidden()});
+  void add_norm(const std::string& name, const std::string& source) {
+    add(name + ".weight", source + ".weight", {hidden()});
+    if (out_.spec.norm_bias) add(name + ".bias", source + ".bias", {hidden()});
+  }
+
+  // Of the tensor that was added last.
+  void is_part(int64_t first_row, int64_t of_rows) {
+    out_.dense.back().source_row = first_row;
+    out_.dense.back().source_rows = of_rows;
+  }
+  void pairs_move_apart(const AttentionSpec& a) {
+    if (out_.spec.rope.pairs_adjacent) out_.dense.back().head_rows = a.head_dim;
   }
 
   void add_attention(const AttentionSpec& a) {
     const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
-    add("attn.q.weight", "self_attn.q_proj.weight", {q, hidden()});
-    add("attn.k.weight", "self_attn.k_proj.weight", {kv, hidden()});
-    add("attn.v.weight", "self_attn.v_proj.weight", {kv, hidden()});
-    add("attn.o.weight", "self_attn.o_proj.weight", {hidden(), q});
+    const std::string from = names_.attention;
+    const std::string output = from + names_.output;
+    const auto weight = [&](const char* name, const char* source, int64_t rows, int64_t first) {
+      add(std::string("attn.") + name + ".weight", from + (names_.fused_qkv ? names_.fused_qkv : source),
+          {rows, hidden()});
+      if (names_.fused_qkv) is_part(first, q + 2 * kv);
+    };
+    weight("q", "q_proj.weight", q, 0);
+    pairs_move_apart(a);
+    weight("k", "k_proj.weight", kv, q);
+    pairs_move_apart(a);
+    weight("v", "v_proj.weight", kv, q + kv);
+    add("attn.o.weight", output + ".weight", {hidden(), q});
     if (a.qkv_bias) {
-      add("attn.q.bias", "self_attn.q_proj.bias", {q});
-      add("attn.k.bias", "self_attn.k_proj.bias", {kv});
-      add("attn.v.bias", "self_attn.v_proj.bias", {kv});
+      add("attn.q.bias", from + "q_proj.bias", {q});
+      pairs_move_apart(a);
+      add("attn.k.bias", from + "k_proj.bias", {kv});
+      pairs_move_apart(a);
+      add("attn.v.bias", from + "v_proj.bias", {kv});
     }
-    if (a.output_bias) add("attn.o.bias", "self_attn.o_proj.bias", {hidden()});
+    if (a.output_bias) add("attn.o.bias", output + ".bias", {hidden()});
     if (a.qk_norm != AttentionSpec::QkNorm::kNone) {
       const bool per_head = a.qk_norm == AttentionSpec::QkNorm::kPerHead;
       add("attn.q_norm.weight", "self_attn.q_norm.weight", {per_head ? a.head_dim : q});
       add("attn.k_norm.weight", "self_attn.k_norm.weight", {per_head ? a.head_dim : kv});
     }
+    if (a.sink_logits) add("attn.sink_logits", "self_attn.sinks", {a.heads});
   }
 
   void add_latent(const LatentSpec& a) {
@@ -82,21 +108,48 @@ class Mapper {
 
   void add_moe(const LayerSpec& layer) {
     const std::string block = std::string(names_.moe_block) + ".";
-    add("router.weight", block + "gate.weight", {layer.moe.experts, hidden()});
-    if (layer.moe.router.choice_bias) add_exact("router.bias", block + names_.router_bias, {layer.moe.experts});
-    if (layer.moe.shared_ffn > 0) add_mlp("shared.", block + names_.shared_expert + ".", layer.moe.shared_ffn);
-    if (layer.moe.shared_gate) add("shared_gate.weight", block + "shared_expert_gate.weight", {1, hidden()});
-    for (uint32_t e = 0; e < layer.moe.experts; ++e) {
-      const std::string prefix = there_ + block + "experts." + std::to_string(e) + ".";
-      out_.experts.push_back({layer.index, *layer.moe_index, ExpertId(e), prefix + names_.expert_gate + ".weight",
-                              prefix + names_.expert_up + ".weight", prefix + names_.expert_down + ".weight"});
+    const std::string router = block + names_.router;
+    add("router.weight", router + ".weight", {layer.moe.experts, hidden()});
+    out_.dense.back().exact = names_.exact_router;
+    if (layer.moe.router.logit_bias) add("router.logit_bias", router + ".bias", {layer.moe.experts});
+    if (layer.moe.router.choice_bias) {
+      std::vector<int64_t> shape{layer.moe.experts};
+      if (names_.router_bias_is_row) shape.insert(shape.begin(), 1);
+      add_exact("router.bias", block + names_.router_bias, std::move(shape));
     }
+    if (layer.moe.shared_ffn > 0 && names_.fused_shared)
+      add_fused_mlp("shared.", std::string(names_.fused_shared) + ".", layer.moe.shared_ffn);
+    else if (layer.moe.shared_ffn > 0)
+      add_mlp("shared.", block + names_.shared_expert + ".", layer.moe.shared_ffn);
+    if (layer.moe.shared_gate) add("shared_gate.weight", block + "shared_expert_gate.weight", {1, hidden()});
+    for (uint32_t e = 0; e < layer.moe.experts; ++e) add_expert(layer, there_ + block + names_.experts, ExpertId(e));
+  }
+
+  void add_expert(const LayerSpec& layer, std::string prefix, ExpertId expert) {
+    const bool stacked = out_.storage.stacked;
+    if (!stacked) prefix += std::to_string(expert.value) + ".";
+    const char* const weight = stacked ? "" : ".weight";
+    out_.experts.push_back({layer.index, *layer.moe_index, expert, prefix + names_.expert_gate + weight,
+                            prefix + names_.expert_up + weight, prefix + names_.expert_down + weight});
+    if (!layer.moe.expert.bias) return;
+    const char* const bias = stacked ? "_bias" : ".bias";
+    out_.experts.back().gate_bias = prefix + names_.expert_gate + bias;
+    out_.experts.back().up_bias = prefix + names_.expert_up + bias;
+    out_.experts.back().down_bias = prefix + names_.expert_down + bias;
   }
 
   void add_mlp(const std::string& name, const std::string& source, int64_t ffn) {
     add(name + "gate.weight", source + "gate_proj.weight", {ffn, hidden()});
     add(name + "up.weight", source + "up_proj.weight", {ffn, hidden()});
     add(name + "down.weight", source + "down_proj.weight", {hidden(), ffn});
+  }
+
+  void add_fused_mlp(const std::string& name, const std::string& source, int64_t ffn) {
+    add(name + "gate.weight", source + "input_linear.weight", {ffn, hidden()});
+    is_part(0, 2 * ffn);
+    add(name + "up.weight", source + "input_linear.weight", {ffn, hidden()});
+    is_part(ffn, 2 * ffn);
+    add(name + "down.weight", source + "output_linear.weight", {hidden(), ffn});
   }
 
   int64_t hidden() const { return out_.spec.hidden; }

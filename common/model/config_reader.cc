@@ -111,6 +111,19 @@ std::vector<int64_t> ConfigReader::counts(std::string_view key, int64_t max) {
   return list;
 }
 
+std::vector<double> ConfigReader::positives(std::string_view key) {
+  std::vector<double> list;
+  const auto* value = find(key);
+  if (value == nullptr) return list;
+  if (!value->is_array()) return refuse(invalid_argument(name(key) + " must be a list of numbers")), list;
+  for (const auto& item : *value) {
+    const std::optional<double> number = real(key, item);
+    if (!number || *number <= 0) return refuse(invalid_argument(name(key) + " must be numbers above 0")), list;
+    list.push_back(*number);
+  }
+  return list;
+}
+
 std::vector<std::string> ConfigReader::texts(std::string_view key) {
   std::vector<std::string> list;
   const auto* value = find(key);

@@ -35,6 +35,7 @@ class ConfigReader {
   bool flag_or(std::string_view key, bool standard);
   std::string text_or(std::string_view key, std::string standard);
   std::vector<int64_t> counts(std::string_view key, int64_t max);  ///< list of numbers in [0, max]; empty if not set
+  std::vector<double> positives(std::string_view key);  ///< list of finite numbers > 0; empty if not set
   std::vector<std::string> texts(std::string_view key);            ///< empty if not set
   std::vector<int64_t> one_or_more(std::string_view key, int64_t max);  ///< a number or a list of them, in [0, max]
   const nlohmann::json* object(std::string_view key);              ///< null if not set

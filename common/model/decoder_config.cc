@@ -3,16 +3,31 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
+#include "common/model/config_keys.h"
 #include "common/model/strict_json.h"
 
 namespace moestro::model {
 namespace {
 
-void refuse_what_is_not_a_text_decoder(ConfigReader& config) {
+// MXFP4 is the one format whose experts are read, and only they may have it.
+bool read_mxfp4(ConfigReader& config) {
+  ConfigReader format(*config.object("quantization_config"), config.where() + ": quantization_config");
+  if (const std::string method = format.text_or("quant_method", ""); method != "mxfp4")
+    format.refuse_unsupported("quant_method", in_quotes(method) + " is not supported (mxfp4 is)");
+  for (const std::string& name : format.texts("modules_to_not_convert"))
+    if (name.find("experts") != std::string::npos)
+      format.refuse_unsupported("modules_to_not_convert", "with " + in_quotes(name) + " is not supported");
+  expect_flag(format, "dequantize", false);
+  if (Status status = format.finish(is_harmless_key); !status.is_ok()) config.refuse(std::move(status));
+  return true;
+}
+
+void refuse_what_is_not_a_text_decoder(ConfigReader& config, bool mxfp4) {
   if (config.has("is_decoder")) config.flag_or("is_decoder", false);
   for (const auto* key : {"is_encoder_decoder", "add_cross_attention"}) expect_flag(config, key, false);
-  if (config.has("quantization_config"))
+  if (!mxfp4 && config.has("quantization_config"))
     config.refuse_unsupported(
         "quantization_config",
         "is not supported: pack the unquantised checkpoint, with --experts int8 if it is to be smaller");
@@ -114,8 +129,22 @@ void expect_layer_types(ConfigReader& config, int64_t layers, bool sliding) {
                                                    in_quotes(expected) + " by the other settings");
 }
 
+std::vector<bool> read_sliding_layers(ConfigReader& config, int64_t layers) {
+  std::vector<bool> sliding;
+  for (const std::string& type : config.texts("layer_types")) {
+    sliding.push_back(type == "sliding_attention");
+    if (!sliding.back() && type != "full_attention")
+      config.refuse_unsupported("layer_types",
+                                in_quotes(type) + " is not supported (full_attention and sliding_attention are)");
+  }
+  if (!sliding.empty() && static_cast<int64_t>(sliding.size()) != layers)
+    config.refuse(invalid_argument(config.where() + ": layer_types must name every layer"));
+  return sliding;
+}
+
 DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
-  refuse_what_is_not_a_text_decoder(config);
+  refuse_what_is_not_a_text_decoder(config, defaults.mxfp4);
+  if (defaults.mxfp4 && config.object("quantization_config") != nullptr) spec.mxfp4_experts = read_mxfp4(config);
   spec.hidden = config.count("hidden_size", kHiddenMax);
   spec.vocab = config.count("vocab_size", kVocabMax);
   const int64_t max_position = config.count("max_position_embeddings", kPositionsMax);

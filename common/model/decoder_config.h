@@ -29,6 +29,7 @@ struct DecoderDefaults {
   int64_t kv_heads = 0;  ///< 0: as many as heads
   bool latent = false;   ///< latent attention
   std::optional<int64_t> bos = std::nullopt, eos = std::nullopt;
+  bool mxfp4 = false;  ///< experts may be MXFP4, where quantization_config says so
 };
 
 struct DecoderBase {
@@ -50,6 +51,9 @@ void expect_flag(ConfigReader& config, std::string_view key, bool harmless);
 void expect_zero(ConfigReader& config, std::string_view key);
 /// Reads layer_types, if all layers must have one kind of attention.
 void expect_layer_types(ConfigReader& config, int64_t layers, bool sliding);
+
+/// Reads layer_types: true where a layer sees only a window. Empty if the key is not set.
+std::vector<bool> read_sliding_layers(ConfigReader& config, int64_t layers);
 
 /// MoE with three-matrix experts: `experts_key` (or, if that is not set, `other_key`) and num_experts_per_tok.
 MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string_view other_key,

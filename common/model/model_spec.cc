@@ -2,6 +2,12 @@
 
 namespace moestro::model {
 
+std::vector<int64_t> DenseTensor::source_shape() const {
+  std::vector<int64_t> whole = shape;
+  if (source_rows > 0) whole.front() = source_rows;
+  return whole;
+}
+
 int64_t ModelSpec::moe_layers() const {
   int64_t n = 0;
   for (const LayerSpec& layer : layers) n += layer.moe_index.has_value();

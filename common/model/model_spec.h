@@ -12,11 +12,12 @@
 
 namespace moestro::model {
 
-enum class Activation : uint8_t { kSilu };
+/// What joins an expert's gate and up; kernels::GatedUnit says how.
+enum class Activation : uint8_t { kSilu, kClampedSwiglu };
 
 /// Rotary position embedding; formulas as in Hugging Face transformers' modeling_rope_utils.
 struct RopeSpec {
-  enum class Scaling : uint8_t { kNone, kLinear, kDynamic, kYarn, kLlama3 };
+  enum class Scaling : uint8_t { kNone, kLinear, kDynamic, kYarn, kLlama3, kLongrope };
   double theta = 10000.0;
   int64_t rotary_dim = 0;  ///< leading components of a head that are rotated; the others pass
   Scaling scaling = Scaling::kNone;
@@ -28,6 +29,14 @@ struct RopeSpec {
   bool truncate = true;
   // llama3
   double low_freq_factor = 1.0, high_freq_factor = 4.0;
+  // longrope: what each frequency is divided by, and what cos and sin are multiplied by, in an engine whose sequences
+  // end within original_max_position (short) or may go beyond it (long)
+  std::vector<double> short_factors = {}, long_factors = {};
+  double short_mscale = 1.0, long_mscale = 1.0;
+
+  /// The checkpoint's pairs are components 2j and 2j + 1 of a head. Packs have them as j and j + rotary_dim / 2, as all
+  /// others: the rows of q and k are put into that order.
+  bool pairs_adjacent = false;
 };
 
 struct AttentionSpec {
@@ -38,6 +47,7 @@ struct AttentionSpec {
   std::optional<double> clip_qkv;  ///< q, k, v clamped to [-clip, clip] after projection (and its norm, as OLMoE does)
   int64_t sliding_window = 0;      ///< a token sees itself and the window-1 before it; 0 = all
   double scale = 0.0;              ///< of q.k, normally head_dim^-1/2
+  bool sink_logits = false;        ///< a learned logit for each head takes part in the softmax and has no value
 };
 
 /// Multi-head latent attention (MLA; DeepSeek-V2): keys and values of all heads are made of one latent of a position,
@@ -60,17 +70,20 @@ struct ExpertSpec {
   int matrices = 3;  ///< 3: gate, up, down; 2: up, down
   bool bias = false;
   Activation activation = Activation::kSilu;
+  double swiglu_alpha = 1.702, swiglu_limit = 7.0;  ///< of kClampedSwiglu
 };
 
 /// How a router's logits become a token's experts and their weights; kernels::RouterSpec says what each setting does.
 struct RouterSpec {
-  enum class Scores : uint8_t { kSoftmax, kSigmoid };
+  enum class Scores : uint8_t { kSoftmax, kSigmoid, kSparseMixer };
   Scores scores = Scores::kSoftmax;
+  double jitter = 0.0;        ///< of kSparseMixer
   bool normalise = true;      ///< weights of the chosen experts sum to 1
   double scale = 1.0;         ///< of the weights, after that
   bool choice_bias = false;   ///< router.bias is added to the scores, for the choice alone
   int64_t groups = 1, groups_kept = 1;
-  int64_t group_best = 2;  ///< a group's value is the sum of so many of its best experts
+  int64_t group_best = 2;     ///< a group's value is the sum of so many of its best experts
+  bool logit_bias = false;    ///< router.logit_bias is part of the logits
 };
 
 struct MoeSpec {
@@ -109,11 +122,18 @@ struct ModelSpec {
   std::string architecture;  ///< as in config.json
   int64_t hidden = 0, vocab = 0, max_position = 0;
   double norm_eps = 1e-6;
+  enum class Norm : uint8_t { kRms, kLayer } norm = Norm::kRms;
+  bool norm_bias = false;  ///< of kLayer
+  bool head_bias = false;
+  /// Granite's factors: of the embedding; of what a block adds to the residual stream; the logits are divided by the
+  /// last.
+  double embedding_scale = 1.0, residual_scale = 1.0, logits_divisor = 1.0;
   bool tied_embeddings = false;
   Activation activation = Activation::kSilu;
   RopeSpec rope;
   std::vector<LayerSpec> layers;
   int64_t mtp_layers = 0;  ///< in the checkpoint after `layers`: they predict further tokens, and are not packed
+  bool mxfp4_experts = false;  ///< the checkpoint's experts are MXFP4; packs hold what they are worth
   std::vector<TokenId> eos_ids;  ///< from generation_config.json where there is one, else config.json
   std::optional<TokenId> bos_id;
 
@@ -124,13 +144,15 @@ struct ModelSpec {
 
 /// Canonical names of dense tensors in a pack. "layers.N." goes before the names of a layer.
 ///   embed.weight [vocab, hidden]   norm.weight [hidden]   head.weight [vocab, hidden] (absent if tied)
-///   input_norm.weight, post_attention_norm.weight [hidden]
+///   head.bias [vocab]   norm.bias [hidden]
+///   input_norm.{weight,bias}, post_attention_norm.{weight,bias} [hidden]
 ///   attn.{q,k,v,o}.weight [out, in]   attn.{q,k,v,o}.bias [out]   attn.{q,k}_norm.weight [head_dim or heads*head_dim]
+///   attn.sink_logits [heads]
 ///   with a latent, instead of q, k, v: attn.q.weight, or attn.q_a.weight [q_rank, hidden] (and bias),
 ///   attn.q_a_norm.weight and attn.q_b.weight; attn.kv_a.weight [kv_rank + rope_dim, hidden] (and bias),
 ///   attn.kv_a_norm.weight; kv_b.weight [heads * (nope_dim + value_dim), kv_rank], never quantised, because it is read
 ///   along its rows and across them
-///   router.weight [experts, hidden]   router.bias [experts]
+///   router.weight [experts, hidden]   router.bias, router.logit_bias [experts]
 ///   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]
 ///   mlp.{gate,up,down}.weight
 struct DenseTensor {
@@ -138,14 +160,34 @@ struct DenseTensor {
   std::string source_name;  ///< in the checkpoint
   std::vector<int64_t> shape;
   bool exact = false;       ///< packed as f32: rounded, it would choose other experts
+  // A part of a tensor of the checkpoint: its rows from source_row on, of source_rows (0: it is all of a tensor).
+  int64_t source_rows = 0, source_row = 0;
+  /// Of each `head_rows` rows, 2j and 2j + 1 become j and j + head_rows / 2 (RopeSpec::pairs_adjacent). 0: none move.
+  int64_t head_rows = 0;
+
+  std::vector<int64_t> source_shape() const;
 };
 
-/// Where the three matrices of one expert are in the checkpoint: gate, up [ffn, hidden]; down [hidden, ffn].
+/// Where the three matrices of one expert are in the checkpoint: gate, up [ffn, hidden]; down [hidden, ffn], and their
+/// biases if it has any. If a tensor holds more than one matrix, expert_storage.h says which part is which.
 struct ExpertTensors {
   LayerId layer;
   MoeLayerId moe_layer;
   ExpertId expert;
   std::string gate, up, down;
+  std::string gate_bias = {}, up_bias = {}, down_bias = {};
+};
+
+/// The form in which a checkpoint holds the experts' matrices.
+struct ExpertStorage {
+  /// gate and up: tensors of their own; rows of one tensor, in turn; the two halves of one tensor's rows.
+  enum class GateUp : uint8_t { kApart, kInTurn, kHalves };
+  bool stacked = false;  ///< a tensor holds all experts of a layer, one after another
+  GateUp gate_up = GateUp::kApart;
+  bool transposed = false;       ///< matrices are [in, out]
+  bool transposed_down = false;  ///< down alone is
+  bool flat = false;             ///< stacked, as one matrix: the experts are its rows
+  bool mxfp4 = false;       ///< never transposed, see ModelSpec::mxfp4_experts
 };
 
 /// A parsed model and the map of its checkpoint.
@@ -153,6 +195,7 @@ struct ModelDescription {
   ModelSpec spec;
   std::vector<DenseTensor> dense;
   std::vector<ExpertTensors> experts;
+  ExpertStorage storage = {};
 };
 
 /// Builds the description from the text of config.json (and generation_config.json, may be empty). An unknown

@@ -1,6 +1,7 @@
 #include "common/model/rope_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "common/model/decoder_config.h"
@@ -17,6 +18,7 @@ std::optional<Scaling> parse_scaling(const std::string& type) {
   if (type == "dynamic") return Scaling::kDynamic;
   if (type == "yarn") return Scaling::kYarn;
   if (type == "llama3") return Scaling::kLlama3;
+  if (type == "longrope") return Scaling::kLongrope;
   return std::nullopt;
 }
 
@@ -55,6 +57,27 @@ void read_llama3(ConfigReader& config, ConfigReader& rope, int64_t max_position,
     rope.refuse(invalid_argument(rope.where() + ": high_freq_factor must be above low_freq_factor"));
 }
 
+// The factor of cos and sin is `attention_factor`, or what follows from the lengths; Phi-3.5-MoE's own keys say it for
+// both kinds of factors.
+void read_longrope(ConfigReader& config, ConfigReader& rope, int64_t max_position, RopeSpec& spec) {
+  spec.original_max_position = original_length(config, rope, max_position);
+  const auto original = static_cast<double>(spec.original_max_position);
+  const double factor = rope.has("factor") ? rope.positive("factor") : static_cast<double>(max_position) / original;
+  const double standard =
+      factor <= 1.0 || original <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(original));
+  const double mscale = rope.has("attention_factor") ? rope.positive("attention_factor") : standard;
+  spec.short_mscale = rope.positive_or("short_mscale", mscale);
+  spec.long_mscale = rope.positive_or("long_mscale", mscale);
+  for (const auto& [key, factors] :
+       {std::pair{"short_factor", &spec.short_factors}, {"long_factor", &spec.long_factors}}) {
+    *factors = rope.positives(key);
+    if (static_cast<int64_t>(factors->size()) != spec.rotary_dim / 2)
+      rope.refuse(invalid_argument(rope.where() + ": " + key + " must have a number for each pair of components that "
+                                                               "is rotated (" +
+                                   std::to_string(spec.rotary_dim / 2) + ")"));
+  }
+}
+
 void read_scaling(ConfigReader& config, ConfigReader& rope, int64_t max_position, RopeSpec& spec) {
   switch (spec.scaling) {
     case Scaling::kNone: return;
@@ -67,6 +90,7 @@ void read_scaling(ConfigReader& config, ConfigReader& rope, int64_t max_position
       return;
     case Scaling::kYarn: return read_yarn(config, rope, max_position, spec);
     case Scaling::kLlama3: return read_llama3(config, rope, max_position, spec);
+    case Scaling::kLongrope: return read_longrope(config, rope, max_position, spec);
   }
 }
 
@@ -88,7 +112,8 @@ int64_t read_rotary_dim(ConfigReader& config, ConfigReader& rope, int64_t head_d
 // Keys that belong to another type: transformers warns and goes on, and so the numbers are the same without them.
 bool is_key_of_another_type(std::string_view key) {
   for (const auto* known : {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor",
-                            "mscale", "mscale_all_dim", "truncate", "low_freq_factor", "high_freq_factor", "type"})
+                            "mscale", "mscale_all_dim", "truncate", "low_freq_factor", "high_freq_factor", "type",
+                            "short_factor", "long_factor", "short_mscale", "long_mscale"})
     if (key == known) return true;
   return false;
 }
@@ -115,7 +140,7 @@ RopeSpec read_rope(ConfigReader& config, int64_t head_dim, int64_t max_position,
     spec.scaling = *known;
   else
     rope.refuse(unsupported(rope.where() + ": rope_type " + in_quotes(type) +
-                            " is not supported (default, linear, dynamic, yarn and llama3 are)"));
+                            " is not supported (default, linear, dynamic, yarn, llama3 and longrope are)"));
   if (!rope.failed()) read_scaling(config, rope, max_position, spec);
   if (Status status = rope.finish(is_key_of_another_type); !status.is_ok()) config.refuse(std::move(status));
   return spec;

@@ -83,6 +83,7 @@ void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, cons
   task.window = shape.window;
   task.sinks = shape.sinks;
   task.scale = shape.scale;
+  task.sink_logits = shape.sink_logits == nullptr ? nullptr : shape.sink_logits + unit.first_head;
   task.keys = kv_part(shape, cache, false, kv_head);
   task.values = kv_part(shape, cache, true, kv_head);
   task.blocks = s.blocks.data();

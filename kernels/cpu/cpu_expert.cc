@@ -30,7 +30,7 @@ WeightRun run_of(const ExpertLayout& layout, const std::byte* tile, int64_t valu
 }
 }  // namespace
 
-/// One expert on its rows. Phase 1: activations = silu(gate x) * up x, in units of ffn rows; phase 2: down,
+/// One expert on its rows. Phase 1: activations = unit(gate x, up x), in units of ffn rows; phase 2: down,
 /// in units of hidden rows, or, of few rows, of each tile's hidden rows, whose sums are added in the tiles' order.
 /// gate, up: a run for each tile, of its rows; down: the runs of one product.
 struct CpuOps::ExpertWork {
@@ -45,6 +45,8 @@ struct CpuOps::ExpertWork {
   const WeightRun *gate, *up, *down;
   int64_t units_per_tile;
   int64_t up_rows, down_rows;
+  const GatedUnit& gated;
+  const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  ///< of row 0; null: none
 
   int64_t up_units() const { return layout.tiles() * units_per_tile; }
   int64_t down_units() const { return ceil_div(layout.hidden(), down_rows); }
@@ -54,6 +56,11 @@ struct CpuOps::ExpertWork {
     return tile.w + unit % units_per_tile * up_rows * tile.row_bytes;
   }
 };
+
+void CpuOps::join(const GatedUnit& unit, float* gate, const float* up, int64_t count) const {
+  if (unit.kind == GatedUnit::Kind::kSilu) return kernels_.silu_mul(gate, up, count);
+  kernels_.clamped_swiglu(gate, up, count, unit.alpha, unit.limit);
+}
 
 void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
   const int64_t i = unit / work.units_per_tile;
@@ -77,14 +84,16 @@ void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
   task.next_w = work.up[i].w + first * work.up[i].row_bytes;
   task.y = work.a;
   task.y_offset = tile_first + first;
+  task.bias = work.gate_bias ? work.gate_bias + tile_first + first : nullptr;
   task.panel = panel(thread);
   multiply(work.product, task, thread);
   task.runs = work.up + i;
+  task.bias = work.up_bias ? work.up_bias + tile_first + first : nullptr;
   task.y = up_rows;
   task.y_offset = 0;
   task.next_w = unit + 1 < work.up_units() ? work.up_weights(unit + 1) : nullptr;  // a thread takes neighbours
   multiply(work.product, task, thread);
-  for (int64_t t = 0; t < work.rows; ++t) kernels_.silu_mul(work.a[t] + tile_first + first, up_rows[t], count);
+  for (int64_t t = 0; t < work.rows; ++t) join(work.gated, work.a[t] + tile_first + first, up_rows[t], count);
 }
 
 void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
@@ -97,6 +106,7 @@ void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
   task.first_row = unit * work.down_rows;
   task.rows = std::min(work.down_rows, work.layout.hidden() - task.first_row);
   task.next_w = work.down[0].w + (task.first_row + task.rows) * work.down[0].row_bytes;
+  task.bias = work.down_bias ? work.down_bias + task.first_row : nullptr;
   task.y = work.y;
   task.y_offset = task.first_row;
   task.panel = panel(thread);
@@ -140,6 +150,7 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
         task.first_row = unit % units * rows;
         task.rows = std::min(rows, hidden - task.first_row);
         task.next_w = unit + 1 < tiles * units ? unit_weights(unit + 1) : nullptr;
+        task.bias = work.down_bias && i == 0 ? work.down_bias + task.first_row : nullptr;
         task.y = part_rows + part_of(i, 0);
         task.y_offset = task.first_row;
         task.panel = panel(thread);
@@ -158,7 +169,7 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
 }
 
 void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
-                        std::span<const RoutedRow> rows, int64_t top_k, float* out) {
+                        std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& gated) {
   const auto n = static_cast<int64_t>(rows.size());
   if (n == 0) return;
   const int64_t stride = round_up(layout.ffn(), 16);
@@ -190,7 +201,13 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
   };
   ExpertWork work{layout,  product, n,    x_rows,     round(x_rows, layout.hidden(), rounded_x_), a_rows,
                   nullptr, y_rows,      gate, up_weights, down_weights,                               0,
-                  unit_rows(layout.ffn(), pool_.threads()), unit_rows(layout.hidden(), pool_.threads())};
+                  unit_rows(layout.ffn(), pool_.threads()), unit_rows(layout.hidden(), pool_.threads()), gated};
+  if (layout.has_bias()) {
+    const ExpertBiases at = layout.biases();
+    work.gate_bias = reinterpret_cast<const float*>(blob + at.gate);
+    work.up_bias = reinterpret_cast<const float*>(blob + at.up);
+    work.down_bias = reinterpret_cast<const float*>(blob + at.down);
+  }
   const bool small = n * layout.hidden() * layout.ffn() * 3 < kInlineWork;
   if (n >= kPanelRows) work.up_rows = work.down_rows = kPanelRows;
   if (small) {

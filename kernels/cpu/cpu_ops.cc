@@ -261,6 +261,11 @@ void CpuOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t d
   });
 }
 
+void CpuOps::scale(float* x, int64_t count, float factor) {
+  over_ranges(count, 16, count,
+              [&](int64_t first, int64_t end, int) { kernels_.scale_by(x + first, end - first, factor); });
+}
+
 void CpuOps::clamp(float* x, int64_t count, float limit) {
   over_ranges(count, 64, count,
               [&](int64_t first, int64_t end, int) { kernels_.clamp(x + first, end - first, limit); });

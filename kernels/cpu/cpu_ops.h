@@ -47,12 +47,13 @@ class CpuOps final : public Ops {
   void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids,
                     float* weights) override;
   void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
-                  std::span<const RoutedRow> rows, int64_t top_k, float* out) override;
+                  std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& unit) override;
   void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden,
                float* y) override;
   void silu_mul(float* gate, const float* up, int64_t count) override;
   void exponentials(const float* x, int64_t count, float shift, float factor, float* y) override;
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
+  void scale(float* x, int64_t count, float factor) override;
   void clamp(float* x, int64_t count, float limit) override;
 
  private:
@@ -108,6 +109,7 @@ class CpuOps final : public Ops {
 
   /// Fills attention_units_ and returns the number of score floats that the largest of them needs.
   int64_t cut_attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
+  float mix_sparsely(const float* logits, const RouterSpec& spec, int32_t taken, float* near, int32_t* id) const;
   void route(const float* logits, const RouterSpec& spec, float* scratch, int32_t* ids, float* weights) const;
   void attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const float* sink_q,
               const KvView& cache, float* out, int thread);
@@ -135,6 +137,7 @@ class CpuOps final : public Ops {
   /// Runs body(head, queries, thread) for all heads, with at most kLatentRowsMax queries of the pieces at a time.
   template <class Body>
   void over_latent_heads(const LatentCall& call, int64_t pairs, const Body& body);
+  void join(const GatedUnit& unit, float* gate, const float* up, int64_t count) const;
   void expert_up(const ExpertWork& work, int64_t unit, int thread);
   void expert_down(const ExpertWork& work, int64_t unit, int thread);
   void expert_down_by_tile(const ExpertWork& work);

@@ -51,6 +51,8 @@ bool group_is_kept(const RouterSpec& spec, const float* rates, int64_t g) {
 
 void check_spec(const RouterSpec& s) {
   MOESTRO_CHECK(s.top_k >= 1 && s.top_k <= s.experts, "top-k within the number of experts");
+  MOESTRO_CHECK(s.scores != RouterSpec::Scores::kSparseMixer || (s.top_k == 2 && s.groups == 1 && !s.bias),
+                "SparseMixer chooses two, by logits alone");
   MOESTRO_CHECK(s.groups >= 1 && s.experts % s.groups == 0 && s.group_best >= 1, "equal groups of experts");
   MOESTRO_CHECK(s.groups_kept >= 1 && s.groups_kept <= s.groups && s.groups_kept * (s.experts / s.groups) >= s.top_k,
                 "the kept groups hold top-k experts");
@@ -63,8 +65,28 @@ int64_t scratch_floats(const RouterSpec& s) {
 
 }  // namespace
 
+/// The best expert but `taken`, and its weight: its share among those that are near it. `near`: [experts].
+float CpuOps::mix_sparsely(const float* logits, const RouterSpec& spec, int32_t taken, float* near, int32_t* id) const {
+  int32_t best = taken == 0 ? 1 : 0;
+  for (int32_t e = 0; e < static_cast<int32_t>(spec.experts); ++e)
+    if (e != taken && logits[e] > logits[best]) best = e;
+  const float top = logits[best];
+  for (int32_t e = 0; e < static_cast<int32_t>(spec.experts); ++e) {
+    const float size = std::max(std::fabs(logits[e]), top);
+    near[e] = e == taken || (top - logits[e]) / size > 2.0f * spec.jitter ? -INFINITY : logits[e];
+  }
+  const float total = kernels_.softmax(near, spec.experts, 1.0f);
+  *id = best;
+  return std::isnan(total) ? total : near[best] / total;
+}
+
 /// One token. `scratch`: scratch_floats().
 void CpuOps::route(const float* logits, const RouterSpec& spec, float* scratch, int32_t* ids, float* weights) const {
+  if (spec.scores == RouterSpec::Scores::kSparseMixer) {
+    weights[0] = mix_sparsely(logits, spec, -1, scratch, ids);
+    weights[1] = mix_sparsely(logits, spec, ids[0], scratch, ids + 1);
+    return;
+  }
   float* scores = scratch;
   float* choice = scores;
   std::copy_n(logits, spec.experts, scores);

@@ -133,6 +133,7 @@ struct AttentionTask {
   int64_t queries = 0, heads = 0, head_dim = 0;
   int64_t first_position = 0, window = 0, sinks = 0;
   float scale = 0.0f;
+  const float* sink_logits = nullptr;  ///< of `heads` heads; may be null
   KvPart keys, values;
   const uint32_t* blocks = nullptr;
   float* scores = nullptr;  ///< attention_scratch_floats()
@@ -211,6 +212,7 @@ struct KernelTable {
   float (*softmax)(float* x, int64_t count, float scale);  ///< x = exp(scale * (x - max)); returns the sum
   float (*sigmoid)(float* x, int64_t count);               ///< in place; returns the sum
   void (*silu_mul)(float* gate, const float* up, int64_t count);
+  void (*clamped_swiglu)(float* gate, const float* up, int64_t count, float alpha, float limit);
   void (*exponentials)(const float* x, int64_t count, float shift, float factor, float* y);
   void (*add_scaled)(const float* x, const float* logit, int64_t dim, float* y);  ///< one token
   void (*combine)(const float* rows, const float* weights, int64_t top_k, int64_t hidden,

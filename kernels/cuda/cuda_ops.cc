@@ -142,7 +142,8 @@ void CudaOps::router_top_k(const float* logits, int64_t n, const RouterSpec& s, 
 }
 
 void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
-                         std::span<const RoutedRow> rows, int64_t top_k, float* out) {
+                         std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& unit) {
+  MOESTRO_CHECK(unit.kind == GatedUnit::Kind::kSilu && !layout.has_bias(), "a worker refuses such experts on a GPU");
   if (rows.empty()) return;
   ExpertCall call;
   call.slot = reinterpret_cast<uint64_t>(blob);
@@ -234,6 +235,8 @@ void CudaOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t 
   const MoestroCudaAddScaled a{x, logit, n, dim, y};
   if (fine()) queue_.note("add_scaled", ops().add_scaled(&a, queue_.stream));
 }
+
+void CudaOps::scale(float*, int64_t, float) { MOESTRO_CHECK(false, "a worker refuses factors on a GPU"); }
 
 void CudaOps::clamp(float* x, int64_t count, float limit) {
   const MoestroCudaClamp a{x, count, limit};

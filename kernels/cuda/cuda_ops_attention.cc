@@ -105,6 +105,7 @@ void CudaOps::kv_write(const AttentionShape& shape, std::span<const AttentionSeq
 
 void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                         const float* sink_q, const KvView& cache, float* out) {
+  MOESTRO_CHECK(shape.sink_logits == nullptr, "a worker refuses logits of sinks on a GPU");
   MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
   flatten(sequences);
   if (query_list_.empty()) return;

@@ -33,6 +33,7 @@ void attend(const AttentionShape& shape, const AttentionSequence& s, int64_t hea
     for (int64_t d = 0; d < shape.head_dim; ++d) dot += query[d] * key.at(d);
     weights.push_back(dot * shape.scale);
   }
+  if (shape.sink_logits) weights.push_back(shape.sink_logits[head]);
   const double sum = to_weights(weights);
   for (int64_t d = 0; d < shape.head_dim; ++d) {
     double value = 0.0;

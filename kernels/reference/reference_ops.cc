@@ -154,6 +154,10 @@ void ReferenceOps::add_scaled(const float* x, const float* logit, int64_t n, int
   }
 }
 
+void ReferenceOps::scale(float* x, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
 void ReferenceOps::clamp(float* x, int64_t count, float limit) {
   for (int64_t i = 0; i < count; ++i) x[i] = std::clamp(x[i], -limit, limit);
 }

@@ -39,12 +39,13 @@ class ReferenceOps final : public Ops {
   void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids,
                     float* weights) override;
   void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
-                  std::span<const RoutedRow> rows, int64_t top_k, float* out) override;
+                  std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& unit) override;
   void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden,
                float* y) override;
   void silu_mul(float* gate, const float* up, int64_t count) override;
   void exponentials(const float* x, int64_t count, float shift, float factor, float* y) override;
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
+  void scale(float* x, int64_t count, float factor) override;
   void clamp(float* x, int64_t count, float limit) override;
 
  private:

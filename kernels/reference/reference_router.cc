@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "kernels/reference/reference_ops.h"
 
@@ -46,10 +47,36 @@ void keep_best_groups(const RouterSpec& spec, std::vector<double>& choice) {
                 -std::numeric_limits<double>::infinity());
 }
 
+/// Of the experts that are left, the best and its weight.
+std::pair<size_t, double> mix_sparsely(const std::vector<float>& logits, const std::vector<bool>& taken,
+                                       double jitter) {
+  size_t best = taken[0] ? 1 : 0;
+  for (size_t e = 0; e < logits.size(); ++e)
+    if (!taken[e] && logits[e] > logits[best]) best = e;
+  double sum = 0.0;
+  for (size_t e = 0; e < logits.size(); ++e) {
+    const double size = std::max<double>(std::fabs(logits[e]), logits[best]);
+    const bool far = (static_cast<double>(logits[best]) - logits[e]) / size > 2.0 * jitter;
+    if (!taken[e] && !far) sum += std::exp(static_cast<double>(logits[e]) - logits[best]);
+  }
+  return {best, 1.0 / sum};
+}
+
 }  // namespace
 
 void ReferenceOps::router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) {
   for (int64_t t = 0; t < n; ++t, logits += spec.experts) {
+    if (spec.scores == RouterSpec::Scores::kSparseMixer) {
+      std::vector<bool> taken(static_cast<size_t>(spec.experts));
+      for (int64_t k = 0; k < spec.top_k; ++k) {
+        const auto [expert, weight] =
+            mix_sparsely({logits, logits + spec.experts}, taken, static_cast<double>(spec.jitter));
+        taken[expert] = true;
+        *ids++ = static_cast<int32_t>(expert);
+        *weights++ = static_cast<float>(weight);
+      }
+      continue;
+    }
     const std::vector<double> scores = scores_of(logits, spec);
     std::vector<double> choice = scores;
     for (size_t e = 0; spec.bias && e < choice.size(); ++e) choice[e] += spec.bias[e];

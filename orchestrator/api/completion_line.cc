@@ -19,7 +19,8 @@ ChoiceOptions choice_options(const ServedModel& model, const CompletionRequest& 
   o.include_stop = r.include_stop_str_in_output;
   o.show_special = !r.skip_special_tokens;
   if (r.tool_choice != ToolChoice::kNone) o.shown.push_back(model.tool_style->begin);
-  if (reasons) o.shown.insert(o.shown.end(), {model.reasoning_style->begin, model.reasoning_style->end});
+  if (reasons)
+    for (std::string& token : model.reasoning_style->shown()) o.shown.push_back(std::move(token));
   return o;
 }
 

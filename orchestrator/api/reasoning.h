@@ -10,11 +10,16 @@
 namespace moestro::orchestrator {
 
 /// An answer begins with reasoning, or has none: a marker further on is text. White space around markers is dropped.
+/// Or it is messages in channels, each with a head: `analysis` is reasoning, all others are the answer. A text without
+/// a head, as when the prompt has begun the answer, is the answer.
 class ReasoningParser {
  public:
   /// `open`: the prompt has begun the reasoning already.
   ReasoningParser(ReasoningStyle style, bool open)
-      : style_(std::move(style)), place_(open ? Place::kReasoning : Place::kBegin) {}
+      : style_(std::move(style)),
+        place_(open                             ? Place::kReasoning
+               : style_.channel_tokens.empty() ? Place::kBegin
+                                               : Place::kHead) {}
 
   /// Takes text; what it makes certain is in take_reasoning() and take_content().
   void push(std::string_view text);
@@ -25,7 +30,10 @@ class ReasoningParser {
   std::string take_content() { return std::exchange(content_, {}); }
 
  private:
-  enum class Place { kBegin, kReasoning, kAfter, kContent };
+  /// kHead, kMessage: of an answer in channels; kMessage is one of the answer's.
+  enum class Place { kBegin, kReasoning, kAfter, kContent, kHead, kMessage };
+  bool read_head();
+  bool read_message();
   void read_begin();
   void read_reasoning();
   void read_after();
@@ -35,6 +43,7 @@ class ReasoningParser {
   Place place_;
   std::string rest_;  ///< not certain yet
   bool said_ = false; ///< some reasoning has been given out
+  bool apart_ = false;  ///< more reasoning would be another message
   std::string reasoning_, content_;
 };
 

@@ -3,6 +3,9 @@
 namespace moestro::orchestrator {
 
 std::optional<ReasoningStyle> reasoning_style_of(std::string_view chat_template) {
+  const ReasoningStyle harmony{"<|channel|>analysis<|message|>", "<|end|>",
+                               {"<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>"}};
+  if (chat_template.find(harmony.begin) != std::string_view::npos) return harmony;
   for (const ReasoningStyle& style : {ReasoningStyle{"<think>", "</think>"}, ReasoningStyle{"[THINK]", "[/THINK]"}})
     if (chat_template.find(style.end) != std::string_view::npos) return style;
   return std::nullopt;

@@ -4,16 +4,22 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moestro::orchestrator {
 
 /// Reasoning stands between `begin` and `end`, before the answer.
 struct ReasoningStyle {
   std::string begin, end;
+  /// Not empty: an answer is messages in channels, and these are the special tokens of their heads (gpt-oss' harmony).
+  std::vector<std::string> channel_tokens = {};
+
+  /// Special tokens that the text must have for the markers to be seen.
+  std::vector<std::string> shown() const { return channel_tokens.empty() ? std::vector{begin, end} : channel_tokens; }
 };
 
 /// Nothing if the template marks no reasoning in a way that is known here. Known are <think>...</think> (DeepSeek,
-/// Qwen) and [THINK]...[/THINK] (Mistral).
+/// Qwen), [THINK]...[/THINK] (Mistral) and the channel `analysis` of harmony (gpt-oss).
 std::optional<ReasoningStyle> reasoning_style_of(std::string_view chat_template);
 
 /// Whether `text` ends with the beginning of reasoning, white space aside.

@@ -9,6 +9,9 @@
 #include "store/pack/quantise.h"
 
 namespace moestro::store {
+
+using model::ExpertPart;
+
 namespace {
 
 Status does_not_fit(const SourceTensor& tensor, DType to) {
@@ -51,28 +54,29 @@ Status BlobBuilder::build_dense(uint32_t blob, const Sink& sink) {
 // Writes what of the tensor lies in the blob's bytes [begin, begin + out.size()).
 Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<std::byte> out) {
   const PackedTensor& packed = plan_.manifest.tensors[index];
-  const SourceTensor& source = checkpoint_.tensor(checkpoint_.model().dense[index].source_name);
+  const DenseSource source(checkpoint_, checkpoint_.model().dense[index]);
   if (packed.dtype == DType::kBF16In12) return fill_in_12_bits(packed, source, begin, out);
   if (is_quantised(packed.dtype)) return fill_from_matrix(packed, source, begin, out);
-  const auto from = static_cast<uint64_t>(source_bytes(source)), to = static_cast<uint64_t>(dtype_bytes(packed.dtype));
-  const uint64_t packed_bytes = source.bytes / from * to;
+  const auto from = static_cast<uint64_t>(source_bytes(source.tensor())),
+             to = static_cast<uint64_t>(dtype_bytes(packed.dtype));
+  const uint64_t packed_bytes = source.bytes() / from * to;
   const uint64_t first = std::max(begin, packed.offset),
                  last = std::min(begin + out.size(), packed.offset + packed_bytes);
   if (first >= last) return Status::ok();
   const uint64_t element = (first - packed.offset) / to, count = (last - first) / to;
   source_.resize(count * from);
-  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, element * from, source_));
-  if (!convert_values(*source.dtype, source_.data(), packed.dtype, out.data() + (first - begin),
+  MOESTRO_RETURN_IF_ERROR(source.read(element * from, source_));
+  if (!convert_values(*source.tensor().dtype, source_.data(), packed.dtype, out.data() + (first - begin),
                       static_cast<int64_t>(count)))
-    return does_not_fit(source, packed.dtype);
+    return does_not_fit(source.tensor(), packed.dtype);
   return Status::ok();
 }
 
 // The same for a quantised matrix. A piece may begin and end within a row: its rows are quantised whole, and what of
 // them lies in the piece is kept.
-Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
+Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const DenseSource& source, uint64_t begin,
                                      std::span<std::byte> out) {
-  const int64_t rows = packed.shape[0], cols = packed.shape[1], source_row = cols * source_bytes(source);
+  const int64_t rows = packed.shape[0], cols = packed.shape[1], source_row = cols * source_bytes(source.tensor());
   const int64_t value_row = row_bytes(packed.dtype, cols), parameter_row = parameter_bytes(packed.dtype, cols);
   std::vector<std::byte> source_bytes_of_row(static_cast<size_t>(source_row)), values(static_cast<size_t>(value_row));
   std::vector<uint16_t> parameters(static_cast<size_t>(parameter_row) / sizeof(uint16_t));
@@ -81,9 +85,9 @@ Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTen
     const int64_t first = std::max<int64_t>(0, (piece_begin - part) / row_length),
                   last = std::min(rows, ceil_div(piece_end - part, row_length));
     for (int64_t r = first; r < last; ++r) {
-      MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(r * source_row), source_bytes_of_row));
-      MOESTRO_RETURN_IF_ERROR(convert_row(source, source_bytes_of_row.data(), packed.dtype, cols, values.data(),
-                                          reinterpret_cast<std::byte*>(parameters.data())));
+      MOESTRO_RETURN_IF_ERROR(source.read(static_cast<uint64_t>(r * source_row), source_bytes_of_row));
+      MOESTRO_RETURN_IF_ERROR(convert_row(source.tensor(), source_bytes_of_row.data(), packed.dtype, cols,
+                                          values.data(), reinterpret_cast<std::byte*>(parameters.data())));
       copy_part({row_data, static_cast<size_t>(row_length)}, static_cast<uint64_t>(part + r * row_length), begin, out);
     }
     return Status::ok();
@@ -96,7 +100,7 @@ Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTen
 
 // The same in 12 bits. Which exponents have codes all numbers decide, so the matrix is read twice before its first
 // piece.
-Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
+Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const DenseSource& source, uint64_t begin,
                                     std::span<std::byte> out) {
   const int64_t rows = packed.shape[0], cols = packed.shape[1], row_length = row_bytes(packed.dtype, cols);
   const uint64_t parameters = packed.offset + static_cast<uint64_t>(dense_parameters_offset(packed.dtype, rows, cols));
@@ -104,10 +108,10 @@ Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTens
                  end = begin + out.size();
   if (end <= packed.offset || begin >= parameters_end) return Status::ok();
   if (rows > bf16_in_12::kNumbersMax / cols)
-    return unsupported("tensor " + model::in_quotes(source.name) + " has more than " +
+    return unsupported("tensor " + model::in_quotes(source.tensor().name) + " has more than " +
                        std::to_string(bf16_in_12::kNumbersMax) +
                        " numbers, the most of a matrix in 12 bits; choose bf16");
-  if (encoded_ != &source) {
+  if (encoded_ != &packed) {
     encoded_ = nullptr;
     encoder_.emplace(rows, cols);
     for (int64_t r = 0; r < rows; ++r) {
@@ -118,8 +122,8 @@ Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTens
       MOESTRO_RETURN_IF_ERROR(read_row_as_bf16(source, r, cols));
       encoder_->list(wide_.data(), cols);
     }
-    if (!encoder_->fits()) return has_too_many_exponents(source);
-    encoded_ = &source;
+    if (!encoder_->fits()) return has_too_many_exponents(source.tensor());
+    encoded_ = &packed;
   }
   std::vector<std::byte> bytes(static_cast<size_t>(row_length));
   const auto row_of = [&](uint64_t at) {
@@ -137,71 +141,83 @@ Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTens
   return Status::ok();
 }
 
-Status BlobBuilder::read_row_as_bf16(const SourceTensor& source, int64_t row, int64_t cols) {
-  const int64_t bytes = cols * source_bytes(source);
+Status BlobBuilder::read_row_as_bf16(const DenseSource& source, int64_t row, int64_t cols) {
+  const int64_t bytes = cols * source_bytes(source.tensor());
   source_.resize(static_cast<size_t>(bytes));
   wide_.resize(static_cast<size_t>(cols));
-  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(row * bytes), source_));
-  return convert_row(source, source_.data(), DType::kBF16, cols, reinterpret_cast<std::byte*>(wide_.data()), nullptr);
+  MOESTRO_RETURN_IF_ERROR(source.read(static_cast<uint64_t>(row * bytes), source_));
+  return convert_row(source.tensor(), source_.data(), DType::kBF16, cols, reinterpret_cast<std::byte*>(wide_.data()),
+                     nullptr);
 }
 
 Status BlobBuilder::build_expert(uint32_t blob, const Sink& sink) {
   const model::ExpertTensors& expert = checkpoint_.model().experts[static_cast<size_t>(plan_.origins[blob].expert)];
   const ExpertLayout& layout = plan_.layout(plan_.manifest.blobs[blob].precision);
-  band_.tensor = nullptr;
+  Band gate{ExpertMatrix::of(checkpoint_, expert, ExpertPart::kGate)},
+      up{ExpertMatrix::of(checkpoint_, expert, ExpertPart::kUp)},
+      down{ExpertMatrix::of(checkpoint_, expert, ExpertPart::kDown)};
   for (int64_t i = 0; i < layout.tiles(); ++i) {
-    MOESTRO_RETURN_IF_ERROR(build_tile(expert, layout, i));
+    const ExpertTile tile = layout.tile(i);
+    piece_.assign(static_cast<size_t>(tile.bytes), std::byte{0});
+    MOESTRO_RETURN_IF_ERROR(fill_rows(gate, layout, tile, tile.gate, tile.gate_scales));
+    MOESTRO_RETURN_IF_ERROR(fill_rows(up, layout, tile, tile.up, tile.up_scales));
+    MOESTRO_RETURN_IF_ERROR(fill_columns(down, layout, tile));
     MOESTRO_RETURN_IF_ERROR(sink(piece_));
   }
-  return Status::ok();
+  if (!layout.has_bias()) return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(fill_biases(expert, layout));
+  return sink(piece_);
 }
 
-Status BlobBuilder::build_tile(const model::ExpertTensors& expert, const ExpertLayout& layout, int64_t index) {
-  const ExpertTile tile = layout.tile(index);
-  piece_.assign(static_cast<size_t>(tile.bytes), std::byte{0});
-  MOESTRO_RETURN_IF_ERROR(fill_rows(checkpoint_.tensor(expert.gate), layout, tile, tile.gate, tile.gate_scales));
-  MOESTRO_RETURN_IF_ERROR(fill_rows(checkpoint_.tensor(expert.up), layout, tile, tile.up, tile.up_scales));
-  MOESTRO_RETURN_IF_ERROR(load_band(checkpoint_.tensor(expert.down), layout, tile));
-  return fill_columns(layout, tile);
+// Of as many tiles at once as the scratch memory takes, if `many`.
+Status BlobBuilder::load_band(Band& band, const ExpertLayout& layout, const ExpertTile& tile, bool many) {
+  if (tile.first_ffn >= band.first && tile.first_ffn + tile.ffn <= band.first + band.count) return Status::ok();
+  const int64_t width = layout.hidden() * source_bytes(band.matrix.as_read()), tiles = layout.tile_ffn();
+  const int64_t fitting = static_cast<int64_t>(scratch_bytes_max_) / kBands / width / tiles * tiles;
+  band.first = tile.first_ffn;
+  band.count = std::min(layout.ffn() - band.first, many ? std::max(fitting, tile.ffn) : tile.ffn);
+  band.bytes.resize(static_cast<size_t>(band.count * width));
+  const ExpertMatrix::Range ffn{band.first, band.count}, hidden{0, layout.hidden()};
+  return band.is_down ? band.matrix.read(hidden, ffn, band.bytes) : band.matrix.read(ffn, hidden, band.bytes);
 }
 
-// Rows [first_ffn, first_ffn + ffn) of gate or up: they lie together in the checkpoint.
-Status BlobBuilder::fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile,
-                              int64_t values, int64_t scales) {
-  const int64_t row = layout.hidden() * source_bytes(tensor);
-  source_.resize(static_cast<size_t>(tile.ffn * row));
-  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, static_cast<uint64_t>(tile.first_ffn * row), source_));
-  return fill_part(
-      tensor, layout.dtype(), tile.ffn, layout.hidden(), [&](int64_t r) { return source_.data() + r * row; },
-      piece_.data() + values, piece_.data() + scales);
+// Rows [first_ffn, first_ffn + ffn) of gate or up.
+Status BlobBuilder::fill_rows(Band& band, const ExpertLayout& layout, const ExpertTile& tile, int64_t values,
+                              int64_t scales) {
+  MOESTRO_RETURN_IF_ERROR(load_band(band, layout, tile, band.matrix.has_short_runs()));
+  const SourceTensor& tensor = band.matrix.as_read();
+  const int64_t bytes = layout.hidden() * source_bytes(tensor);
+  const auto row = [&](int64_t r) { return band.bytes.data() + (tile.first_ffn - band.first + r) * bytes; };
+  return fill_part(tensor, layout.dtype(), tile.ffn, layout.hidden(), row, piece_.data() + values,
+                   piece_.data() + scales);
 }
 
-// A tile needs a few columns of every row of down. They are read for as many tiles at once as the scratch memory takes.
-Status BlobBuilder::load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile) {
-  if (band_.tensor == &tensor && tile.first_ffn + tile.ffn <= band_.first + band_.columns) return Status::ok();
-  const int64_t element = source_bytes(tensor), hidden = layout.hidden(), ffn = layout.ffn();
-  const int64_t fitting =
-      static_cast<int64_t>(scratch_bytes_max_) / (hidden * element) / layout.tile_ffn() * layout.tile_ffn();
-  band_.tensor = &tensor;
-  band_.first = tile.first_ffn;
-  band_.columns = std::min(ffn - band_.first, std::max(fitting, tile.ffn));
-  band_.bytes.resize(static_cast<size_t>(hidden * band_.columns * element));
-  if (band_.columns == ffn) return checkpoint_.read(tensor, 0, band_.bytes);
-  const auto row = static_cast<size_t>(band_.columns * element);
-  for (int64_t h = 0; h < hidden; ++h)
-    MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, static_cast<uint64_t>((h * ffn + band_.first) * element),
-                                             std::span(band_.bytes).subspan(static_cast<size_t>(h) * row, row)));
-  return Status::ok();
-}
-
-Status BlobBuilder::fill_columns(const ExpertLayout& layout, const ExpertTile& tile) {
-  const SourceTensor& tensor = *band_.tensor;
+// A tile needs a few columns of every row of down.
+Status BlobBuilder::fill_columns(Band& band, const ExpertLayout& layout, const ExpertTile& tile) {
+  band.is_down = true;
+  MOESTRO_RETURN_IF_ERROR(load_band(band, layout, tile, !band.matrix.has_short_runs()));
+  const SourceTensor& tensor = band.matrix.as_read();
   const int64_t element = source_bytes(tensor);
   const auto row = [&](int64_t h) {
-    return band_.bytes.data() + (h * band_.columns + tile.first_ffn - band_.first) * element;
+    return band.bytes.data() + (h * band.count + tile.first_ffn - band.first) * element;
   };
   return fill_part(tensor, layout.dtype(), layout.hidden(), tile.ffn, row, piece_.data() + tile.down,
                    piece_.data() + tile.down_scales);
+}
+
+Status BlobBuilder::fill_biases(const model::ExpertTensors& expert, const ExpertLayout& layout) {
+  const ExpertBiases at = layout.biases();
+  const int64_t begin = layout.bytes() - layout.bias_bytes();
+  piece_.assign(static_cast<size_t>(layout.bias_bytes()), std::byte{0});
+  const auto fill = [&](ExpertPart part, int64_t offset, int64_t count) -> Status {
+    ExpertMatrix bias = ExpertMatrix::bias_of(checkpoint_, expert, part);
+    source_.resize(static_cast<size_t>(count * source_bytes(bias.as_read())));
+    MOESTRO_RETURN_IF_ERROR(bias.read({0, count}, {0, 1}, source_));
+    return convert_row(bias.as_read(), source_.data(), DType::kF32, count, piece_.data() + (offset - begin), nullptr);
+  };
+  MOESTRO_RETURN_IF_ERROR(fill(ExpertPart::kGate, at.gate, layout.ffn()));
+  MOESTRO_RETURN_IF_ERROR(fill(ExpertPart::kUp, at.up, layout.ffn()));
+  return fill(ExpertPart::kDown, at.down, layout.hidden());
 }
 
 template <class SourceRow>

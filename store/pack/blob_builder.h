@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "store/pack/checkpoint.h"
+#include "store/pack/dense_source.h"
+#include "store/pack/expert_matrix.h"
 #include "store/pack/pack_plan.h"
 
 namespace moestro::store {
@@ -24,42 +26,43 @@ class BlobBuilder {
   Status build(uint32_t blob, const Sink& sink);
 
  private:
-  /// Columns [first, first + columns) of the down matrix, held in the checkpoint's format.
-  struct DownBand {
-    const SourceTensor* tensor = nullptr;
-    int64_t first = 0, columns = 0;
-    std::vector<std::byte> bytes;
+  /// The part of one of an expert's three matrices that belongs to a range of ffn: rows of gate and up, columns of
+  /// down.
+  static constexpr int64_t kBands = 3;
+  struct Band {
+    ExpertMatrix matrix;
+    bool is_down = false;
+    int64_t first = 0, count = 0;
+    std::vector<std::byte> bytes = {};
   };
 
   Status build_dense(uint32_t blob, const Sink& sink);
-  Status fill_from_matrix(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
+  Status fill_from_matrix(const PackedTensor& packed, const DenseSource& source, uint64_t begin,
                           std::span<std::byte> out);
   Status fill_from_tensor(uint32_t tensor, uint64_t begin, std::span<std::byte> out);
   Status build_expert(uint32_t blob, const Sink& sink);
-  Status build_tile(const model::ExpertTensors& expert, const ExpertLayout& layout, int64_t index);
-  Status fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile, int64_t values,
-                   int64_t scales);
-  Status fill_columns(const ExpertLayout& layout, const ExpertTile& tile);
-  Status load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile);
+  Status load_band(Band& band, const ExpertLayout& layout, const ExpertTile& tile, bool many);
+  Status fill_rows(Band& band, const ExpertLayout& layout, const ExpertTile& tile, int64_t values, int64_t scales);
+  Status fill_columns(Band& band, const ExpertLayout& layout, const ExpertTile& tile);
+  Status fill_biases(const model::ExpertTensors& expert, const ExpertLayout& layout);
   /// A matrix of a tile. source_row(r) gives the checkpoint's bytes of row r.
   template <class SourceRow>
   Status fill_part(const SourceTensor& tensor, DType to, int64_t rows, int64_t cols, const SourceRow& source_row,
                    std::byte* values, std::byte* parameters);
-  Status fill_in_12_bits(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
+  Status fill_in_12_bits(const PackedTensor& packed, const DenseSource& source, uint64_t begin,
                          std::span<std::byte> out);
-  Status read_row_as_bf16(const SourceTensor& source, int64_t row, int64_t cols);
+  Status read_row_as_bf16(const DenseSource& source, int64_t row, int64_t cols);
   Status convert_row(const SourceTensor& tensor, const std::byte* source, DType to, int64_t n, std::byte* values,
                      std::byte* scales);
 
   const Checkpoint& checkpoint_;
   const PackPlan& plan_;
   const uint64_t scratch_bytes_max_;
-  DownBand band_;
   std::vector<std::byte> piece_, source_;
   std::vector<float> work_;
   std::vector<uint16_t> wide_;
   std::optional<bf16_in_12::Encoder> encoder_;  ///< of `encoded_`
-  const SourceTensor* encoded_ = nullptr;
+  const PackedTensor* encoded_ = nullptr;
 };
 
 }  // namespace moestro::store

@@ -37,6 +37,11 @@ std::vector<BlobNumbers::Region> BlobNumbers::expert_regions(const ExpertLayout&
     add_matrix(regions, d, t.offset + t.up, t.offset + t.up_scales, t.ffn, layout.hidden(), "up");
     add_matrix(regions, d, t.offset + t.down, t.offset + t.down_scales, layout.hidden(), t.ffn, "down");
   }
+  if (!layout.has_bias()) return regions;
+  const ExpertBiases bias = layout.biases();
+  add_matrix(regions, DType::kF32, bias.gate, 0, 1, layout.ffn(), "gate bias");
+  add_matrix(regions, DType::kF32, bias.up, 0, 1, layout.ffn(), "up bias");
+  add_matrix(regions, DType::kF32, bias.down, 0, 1, layout.hidden(), "down bias");
   return regions;
 }
 
@@ -57,7 +62,7 @@ Result<BlobNumbers> BlobNumbers::of(const Manifest& manifest) {
   if (description.spec.moe_layers() == 0) return numbers;
   const auto& expert = description.spec.moe().expert;
   for (const DType d : manifest.expert_precisions)
-    numbers.experts_[static_cast<size_t>(d)] = expert_regions({expert.hidden, expert.ffn, d});
+    numbers.experts_[static_cast<size_t>(d)] = expert_regions({expert.hidden, expert.ffn, d, expert.bias});
   return numbers;
 }
 

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "common/model/expert_storage.h"
 #include "common/model/strict_json.h"
+#include "store/pack/expert_matrix.h"
 #include "store/pack/finite.h"
 #include "store/pack/manifest_check.h"
 #include "store/pack/tied_head.h"
@@ -41,6 +43,7 @@ bool is_fused_experts(const std::string& name) {
 // A layer after the last, which predicts further tokens: "model.layers.46.eh_proj.weight" of a model of 46 layers.
 bool is_of_mtp_layer(std::string_view name, const model::ModelSpec& spec) {
   constexpr std::string_view kLayers = "model.layers.";
+  if (spec.mtp_layers > 0 && name.starts_with("model.mtp_")) return true;  // Ernie's lie beside the layers
   if (!name.starts_with(kLayers)) return false;
   name.remove_prefix(kLayers.size());
   int64_t layer = 0;
@@ -60,6 +63,23 @@ Checkpoint::OwnDType narrowest(const Census& census) {
       std::max_element(census.begin(), census.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (census.size() == 1) return {most->first, false};
   return {DType::kF32, most->first != DType::kF32};  // neither 16-bit format holds the other's values
+}
+
+/// Calls visit(name, shape, whether it is a bias) for the tensors of all experts' matrices and biases; a tensor that
+/// holds several of them comes several times.
+template <class Visit>
+Status for_expert_tensors(const model::ModelDescription& model, const Visit& visit) {
+  using model::ExpertPart;
+  for (const model::ExpertTensors& t : model.experts) {
+    MOESTRO_RETURN_IF_ERROR(visit(t.gate, view_of(model, t, ExpertPart::kGate).shape, false));
+    MOESTRO_RETURN_IF_ERROR(visit(t.up, view_of(model, t, ExpertPart::kUp).shape, false));
+    MOESTRO_RETURN_IF_ERROR(visit(t.down, view_of(model, t, ExpertPart::kDown).shape, false));
+    if (t.gate_bias.empty()) continue;
+    MOESTRO_RETURN_IF_ERROR(visit(t.gate_bias, bias_view_of(model, t, ExpertPart::kGate).shape, true));
+    MOESTRO_RETURN_IF_ERROR(visit(t.up_bias, bias_view_of(model, t, ExpertPart::kUp).shape, true));
+    MOESTRO_RETURN_IF_ERROR(visit(t.down_bias, bias_view_of(model, t, ExpertPart::kDown).shape, true));
+  }
+  return Status::ok();
 }
 
 using WeightMap = std::map<std::string, std::string>;
@@ -136,6 +156,17 @@ Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64
   return Status::ok();
 }
 
+Status Checkpoint::check_bytes(const std::string& name, const std::vector<int64_t>& shape) const {
+  const std::string label = directory_.string() + ": tensor " + in_quotes(name);
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end())
+    return invalid_argument(label + " is missing; by quantization_config in config.json experts are MXFP4");
+  if (it->second.shape != shape)
+    return invalid_argument(label + " has shape " + shape_text(it->second.shape) + "; by config.json it is " +
+                            shape_text(shape));
+  return it->second.format == "U8" ? Status::ok() : unsupported(label + " is " + it->second.format + "; MXFP4 is U8");
+}
+
 // A tensor that nobody asked for means that config.json does not describe this checkpoint, so results would be wrong.
 Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
   for (const auto& [name, tensor] : tensors_) {
@@ -150,7 +181,7 @@ Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
 
 Status Checkpoint::check_tensors() {
   for (const auto& [name, tensor] : tensors_)
-    if (is_fused_experts(name))
+    if (!model_.storage.stacked && is_fused_experts(name))
       return unsupported(directory_.string() + ": " + in_quotes(name) +
                          " holds all experts of a layer in one tensor; fused experts are not supported: save the "
                          "checkpoint with one tensor per expert");
@@ -165,13 +196,22 @@ Status Checkpoint::check_tensors() {
     return Status::ok();
   };
   for (const model::DenseTensor& t : model_.dense)
-    MOESTRO_RETURN_IF_ERROR(need(t.exact ? nullptr : &dense, t.source_name, t.shape));
-  const model::ExpertSpec& expert = model_.spec.moe().expert;
-  for (const model::ExpertTensors& t : model_.experts) {
-    MOESTRO_RETURN_IF_ERROR(need(&experts, t.gate, {expert.ffn, expert.hidden}));
-    MOESTRO_RETURN_IF_ERROR(need(&experts, t.up, {expert.ffn, expert.hidden}));
-    MOESTRO_RETURN_IF_ERROR(need(&experts, t.down, {expert.hidden, expert.ffn}));
-  }
+    MOESTRO_RETURN_IF_ERROR(need(t.exact ? nullptr : &dense, t.source_name, t.source_shape()));
+  const auto need_mxfp4 = [&](const std::string& name, std::vector<int64_t> shape) {
+    shape.back() /= model::kMxfp4Group;
+    MOESTRO_RETURN_IF_ERROR(check_bytes(mxfp4_scales(name), shape));
+    shape.push_back(model::kMxfp4Group / 2);
+    MOESTRO_RETURN_IF_ERROR(check_bytes(mxfp4_blocks(name), shape));
+    used[mxfp4_scales(name)] = used[mxfp4_blocks(name)] = true;
+    ++experts[DType::kBF16];
+    return Status::ok();
+  };
+  MOESTRO_RETURN_IF_ERROR(for_expert_tensors(
+      model_, [&](const std::string& name, const std::vector<int64_t>& shape, bool bias) -> Status {
+        if (used.contains(name)) return Status::ok();  // it holds more than one matrix
+        if (model_.storage.mxfp4 && !bias) return need_mxfp4(name, shape);
+        return need(bias ? nullptr : &experts, name, shape);
+      }));
   own_dense_dtype_ = narrowest(dense);
   own_expert_dtype_ = narrowest(experts);
   MOESTRO_RETURN_IF_ERROR(check_unused(used));
@@ -207,13 +247,13 @@ Result<Checkpoint> Checkpoint::random(std::string config_json, std::string gener
     for (const int64_t n : shape) bytes *= static_cast<uint64_t>(n);
     c.tensors_.emplace(name, SourceTensor{name, "BF16", DType::kBF16, shape, 0, bytes, 0});
   };
-  for (const model::DenseTensor& t : c.model_.dense) add(t.source_name, t.shape);
-  const model::ExpertSpec& expert = c.model_.spec.moe().expert;
-  for (const model::ExpertTensors& t : c.model_.experts) {
-    add(t.gate, {expert.ffn, expert.hidden});
-    add(t.up, {expert.ffn, expert.hidden});
-    add(t.down, {expert.hidden, expert.ffn});
-  }
+  for (const model::DenseTensor& t : c.model_.dense) add(t.source_name, t.source_shape());
+  c.model_.storage.mxfp4 = false;  // random numbers are of no format
+  MOESTRO_RETURN_IF_ERROR(
+      for_expert_tensors(c.model_, [&](const std::string& name, const std::vector<int64_t>& shape, bool) {
+        add(name, shape);
+        return Status::ok();
+      }));
   c.fingerprint_ = XXH3_64bits_withSeed(&seed, sizeof seed, c.fingerprint_);
   c.random_ = std::make_shared<const RandomWeights>(c.model_, seed);
   return c;
@@ -241,6 +281,7 @@ Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<st
     return Status::ok();
   }
   MOESTRO_RETURN_IF_ERROR(files_[tensor.file].read_at(tensor.offset + first, out));
+  if (!tensor.dtype) return Status::ok();  // a part of MXFP4, whose numbers its reader checks
   const auto bad = find_not_finite(*tensor.dtype, out);
   if (!bad) return Status::ok();
   const uint64_t index = first / static_cast<uint64_t>(dtype_bytes(*tensor.dtype)) + *bad;

@@ -32,7 +32,8 @@ class Checkpoint {
   /// After open(), all tensors that the model needs exist.
   const SourceTensor& tensor(const std::string& name) const { return tensors_.at(name); }
   /// The bytes [first, first + out.size()) of a tensor, whole values. An infinite value or NaN is an error: it is never
-  /// intended, and would make every result that uses it meaningless. Any thread.
+  /// intended, and would make every result that uses it meaningless. (Blocks and scales of MXFP4 are bytes.) Any
+  /// thread.
   Status read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const;
 
   /// The narrowest format that holds all weights of a kind exactly, and whether it is wider than the format of most of
@@ -52,6 +53,7 @@ class Checkpoint {
   Status check_tensors();
   Status check_head() const;
   Status check_tensor(const std::string& name, const std::vector<int64_t>& shape) const;
+  Status check_bytes(const std::string& name, const std::vector<int64_t>& shape) const;  ///< a part of MXFP4
   Status check_unused(const std::map<std::string, bool>& used) const;
 
   std::filesystem::path directory_;

@@ -55,7 +55,8 @@ Status check_model(const Manifest& m) {
   if (last.moe_layer.value + int64_t{1} != model.spec.moe_layers() || last.expert.value + int64_t{1} != moe.experts)
     return corrupt("manifest: number of experts differs from its config.json");
   std::map<DType, int64_t> bytes;
-  for (const DType d : m.expert_precisions) bytes[d] = ExpertLayout(moe.expert.hidden, moe.expert.ffn, d).bytes();
+  for (const DType d : m.expert_precisions)
+    bytes[d] = ExpertLayout(moe.expert.hidden, moe.expert.ffn, d, moe.expert.bias).bytes();
   for (const Blob& b : m.blobs)
     if (b.kind == BlobKind::kExpert && b.length != static_cast<uint64_t>(bytes[b.precision]))
       return corrupt("manifest: size of the experts differs from its config.json");

@@ -79,7 +79,7 @@ class Planner {
 
   void plan_experts(DType precision) {
     const model::ExpertSpec& spec = checkpoint_.model().spec.moe().expert;
-    const ExpertLayout layout(spec.hidden, spec.ffn, precision);
+    const ExpertLayout layout(spec.hidden, spec.ffn, precision, spec.bias);
     plan_.layouts.push_back(layout);
     int part = 0;
     open_expert_file(precision, part);
@@ -90,6 +90,7 @@ class Planner {
         open_expert_file(precision, ++part);
       Blob blob{BlobKind::kExpert, experts[i].moe_layer, experts[i].expert, precision, bytes, {}};
       for (int64_t t = 0; t < layout.tiles(); ++t) append_slices(blob, static_cast<uint64_t>(layout.tile(t).bytes));
+      append_slices(blob, static_cast<uint64_t>(layout.bias_bytes()));
       plan_.manifest.blobs.push_back(std::move(blob));
       plan_.origins.push_back({static_cast<int64_t>(i), {}});
     }

@@ -43,6 +43,10 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
   };
   if (!options.dense && checkpoint.own_dense_dtype().widened) widened("dense weights", "--dense");
   if (options.experts.empty() && checkpoint.own_expert_dtype().widened) widened("experts", "--experts");
+  if (checkpoint.model().spec.mxfp4_experts)
+    lines.push_back(
+        "the checkpoint's experts are MXFP4: bf16 holds their values exactly, in 3.8 times the room; --experts int8 or "
+        "int4 takes less and rounds");
   if (const int64_t n = checkpoint.model().spec.mtp_layers; n > 0)
     lines.push_back("the checkpoint's layers after the last (" + std::to_string(n) +
                     " by config.json), which predict further tokens, are left out: nothing speculates with them yet");

@@ -43,6 +43,26 @@ TEST(ExpertLayout, TilesCoverTheFfnDimensionOnceAndInOrder) {
   }
 }
 
+TEST(ExpertLayout, BiasesFollowTheTilesAndMoveNone) {
+  for (DType d : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4, DType::kBF16In12}) {
+    const ExpertLayout plain(100, 1130, d), with(100, 1130, d, true);
+    EXPECT_FALSE(plain.has_bias());
+    ASSERT_TRUE(with.has_bias());
+    ASSERT_EQ(with.tiles(), plain.tiles());
+    const int64_t last = plain.tiles() - 1;
+    EXPECT_EQ(with.tile(last).offset, plain.tile(last).offset);
+    EXPECT_EQ(with.tile(last).bytes, plain.tile(last).bytes);
+    const ExpertBiases b = with.biases();
+    EXPECT_EQ(b.gate, plain.bytes());
+    EXPECT_GE(b.up, b.gate + 1130 * 4);
+    EXPECT_GE(b.down, b.up + 1130 * 4);
+    EXPECT_LE(b.down + 100 * 4, with.bytes());
+    EXPECT_EQ(with.bytes(), plain.bytes() + with.bias_bytes());
+    for (const int64_t at : {b.gate, b.up, b.down}) EXPECT_EQ(at % kPartAlign, 0);
+    EXPECT_EQ(with.bytes() % kDiskAlign, 0);
+  }
+}
+
 TEST(ExpertLayout, ATileIsOneSliceWhere64ColumnsFit) {
   const ExpertLayout mini(1024, 3584, DType::kBF16);
   EXPECT_LE(mini.tile(0).bytes, kSliceBytesMax);

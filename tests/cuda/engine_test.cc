@@ -15,6 +15,7 @@ namespace {
 
 using device::testing::DeviceBench;
 using device::testing::DeviceBenchOptions;
+using device::testing::on_gpus;
 constexpr int32_t kAll = 1 << 20;
 
 std::string fixture_name(const ::testing::TestParamInfo<Fixture>& param) {
@@ -36,12 +37,12 @@ class CudaEngineTest : public ::testing::TestWithParam<Fixture> {
   void SetUp() override { SKIP_WITHOUT(0); }
   Reference prompt() const { return GetParam().prompts("f32").at(2); }  ///< of 21 tokens
 };
-INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngineTest, ::testing::ValuesIn(without_latents(fixtures())), fixture_name);
+INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngineTest, ::testing::ValuesIn(on_gpus(fixtures())), fixture_name);
 
 /// Where experts and KV blocks lie, and when they are known to be there.
 using CudaResidencyTest = CudaEngineTest;
-INSTANTIATE_TEST_SUITE_P(Architectures, CudaResidencyTest,
-                         ::testing::ValuesIn(without_latents(one_of_each_architecture())), fixture_name);
+INSTANTIATE_TEST_SUITE_P(Architectures, CudaResidencyTest, ::testing::ValuesIn(on_gpus(one_of_each_architecture())),
+                         fixture_name);
 
 TEST_P(CudaEngineTest, LogProbabilitiesAreThoseOfTheReference) {
   const Reference r = prompt();

@@ -115,14 +115,14 @@ void HostFacingOps::router_top_k(const float* logits, int64_t n, const RouterSpe
 }
 
 void HostFacingOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
-                               std::span<const RoutedRow> rows, int64_t top_k, float* out) {
+                               std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& unit) {
   int64_t tokens = 0, outputs = 0;
   for (const RoutedRow& r : rows) {
     tokens = std::max<int64_t>(tokens, r.token + 1);
     outputs = std::max(outputs, r.token * top_k + r.rank + 1);
   }
   ops_->expert_ffn(layout, in(blob, layout.bytes()), in(x, tokens * layout.hidden()), rows, top_k,
-                   back(out, outputs * layout.hidden()));
+                   back(out, outputs * layout.hidden()), unit);
   finish();
 }
 
@@ -147,6 +147,8 @@ void HostFacingOps::add_scaled(const float* x, const float* logit, int64_t n, in
   ops_->add_scaled(in(x, n * dim), in(logit, n), n, dim, back(y, n * dim));
   finish();
 }
+
+void HostFacingOps::scale(float* x, int64_t count, float factor) { ops_->scale(back(x, count), count, factor); }
 
 void HostFacingOps::clamp(float* x, int64_t count, float limit) {
   ops_->clamp(back(x, count), count, limit);

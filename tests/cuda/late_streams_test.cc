@@ -18,6 +18,7 @@ namespace {
 namespace emulated = kernels::cuda::emulated;
 using device::testing::DeviceBench;
 using device::testing::DeviceBenchOptions;
+using device::testing::on_gpus;
 
 /// Log-probabilities of two prompts in one batch, and of one token after another; then tokens.
 struct Said {
@@ -39,7 +40,7 @@ Said said(const Fixture& fixture, const DeviceBenchOptions& options, int32_t lat
 }
 
 TEST(LateStreams, ChangeNoBit) {
-  for (const Fixture& fixture : without_latents(one_of_each_architecture())) {
+  for (const Fixture& fixture : on_gpus(one_of_each_architecture())) {
     DeviceBenchOptions options{.slots = 1 << 20, .cuda = &emulated::functions()};
     const Said want = said(fixture, options, 0);
     for (const auto& [slots, expects_all, late_host] :
@@ -53,7 +54,7 @@ TEST(LateStreams, ChangeNoBit) {
 }
 
 TEST(LateStreams, FindMovedBlocksInTheirPlaces) {
-  for (const Fixture& fixture : without_latents(one_of_each_architecture())) {
+  for (const Fixture& fixture : on_gpus(one_of_each_architecture())) {
     DeviceBenchOptions options{.slots = 5, .cuda = &emulated::functions()};
     options.engine.engine.kv_tokens = 512;
     DeviceBench still(fixture, options);
@@ -87,7 +88,7 @@ const MoestroCudaFunctions& slow_link() {
 /// Without --deterministic: of experts that would take long to move, those no copy of which has begun are computed
 /// where they lie.
 TEST(SlowLink, ExpertsOnTheCpuGiveTheReferencesLogProbabilities) {
-  for (const Fixture& fixture : without_latents(one_of_each_architecture())) {
+  for (const Fixture& fixture : on_gpus(one_of_each_architecture())) {
     const Reference r = fixture.prompts("f32").at(2);
     DeviceBenchOptions options{.slots = 3, .cuda = &slow_link(), .copies_seem = std::chrono::seconds(1)};
     options.engine.deterministic = false;

@@ -2,6 +2,7 @@
 
 #include "services/worker/cuda/cuda_needs.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,6 +10,8 @@
 
 #include "kernels/cuda/emulated/functions.h"
 #include "store/resident_source.h"
+#include "services/worker/cuda/model_on_gpu.h"
+#include "store/pack/manifest.h"
 #include "tests/device/device_bench.h"
 
 namespace moestro::cuda {
@@ -38,7 +41,7 @@ const MoestroCudaFunctions& counting_functions() {
 
 class CudaNeedsTest : public ::testing::TestWithParam<Fixture> {};
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaNeedsTest,
-                         ::testing::ValuesIn(engine::testing::without_latents(engine::testing::fixtures())),
+                         ::testing::ValuesIn(device::testing::on_gpus(engine::testing::fixtures())),
                          [](const auto& param) { return param.param.name; });
 
 TEST(CudaNeeds, LatentAttentionIsRefusedByName) {
@@ -50,7 +53,7 @@ TEST(CudaNeeds, LatentAttentionIsRefusedByName) {
     const auto needs = device_needs((*source)->manifest(), {}, DType::kBF16);
     ASSERT_FALSE(needs.is_ok()) << fixture.name;
     EXPECT_EQ(needs.status().code(), Code::kUnsupported);
-    EXPECT_NE(needs.status().message().find("latent attention (MLA) with --device cuda"), std::string::npos);
+    EXPECT_NE(needs.status().message().find("--device cuda: latent attention (MLA)"), std::string::npos);
     ++refused;
   }
   EXPECT_GT(refused, 0);
@@ -80,6 +83,38 @@ TEST_P(CudaNeedsTest, AreWhatIsTaken) {
     EXPECT_EQ(needs->experts,
               static_cast<uint64_t>(bench.device().layers()) * static_cast<uint64_t>(bench.device().experts()));
   }
+}
+
+// Each by its name, and by the same check before anything is taken and before a pass is made.
+TEST(ModelsOnGpus, SettingsThatKernelsLackAreRefused) {
+  std::map<std::string, std::string> said;
+  for (const Fixture& f : engine::testing::fixtures()) {
+    const auto packed = store::open_pack(engine::testing::packed(f, DType::kF32, DType::kF32));
+    ASSERT_TRUE(packed);
+    const auto needs = device_needs(*packed, {.model = "m", .kv_tokens = 256}, DType::kF32);
+    if (!needs) {
+      EXPECT_EQ(needs.status().code(), Code::kUnsupported);
+      said[f.name] = needs.status().message();
+    }
+  }
+  using ::testing::HasSubstr;
+  EXPECT_THAT(said["gpt_oss_yarn"], HasSubstr("GptOssForCausalLM on --device cuda: attention with a learned logit"));
+  EXPECT_THAT(said["phimoe_short"], HasSubstr("LayerNorm is not there yet"));
+  EXPECT_THAT(said["granitemoe_factors"], HasSubstr("a factor of embedding, residual stream or logits"));
+  EXPECT_FALSE(said.contains("ernie4_5_moe_shared")) << said["ernie4_5_moe_shared"];
+  model::ModelSpec spec;
+  spec.layers.resize(1);
+  EXPECT_TRUE(check_on_gpu(spec).is_ok());
+  spec.layers[0].moe_index = MoeLayerId(0);
+  spec.layers[0].moe.expert.bias = true;
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("experts with biases"));
+  spec.layers[0].moe.expert.activation = model::Activation::kClampedSwiglu;
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("a clamped SwiGLU"));
+  spec.layers[0].moe.expert = {};
+  spec.layers[0].moe.router.scores = model::RouterSpec::Scores::kSparseMixer;
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("SparseMixer"));
+  spec.head_bias = true;
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("a bias of the head"));
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include "tests/device/device_bench.h"
 
+#include <fstream>
+
 #include "common/check.h"
 #include "common/prediction/make_predictor.h"
+#include "services/worker/cuda/model_on_gpu.h"
 
 namespace moestro::device::testing {
 namespace {
@@ -13,6 +16,17 @@ uint64_t expert_bytes(const store::Manifest& manifest) {
 }
 
 }  // namespace
+
+std::vector<engine::testing::Fixture> on_gpus(std::vector<engine::testing::Fixture> fixtures) {
+  std::erase_if(fixtures, [](const engine::testing::Fixture& fixture) {
+    std::ifstream file(fixture.dir / "config.json");
+    const std::string config((std::istreambuf_iterator<char>(file)), {});
+    const auto described = model::describe_model(config, "");
+    MOESTRO_CHECK(described.is_ok(), described.status().message());
+    return !cuda::check_on_gpu(described->spec).is_ok();
+  });
+  return fixtures;
+}
 
 CudaSlots DeviceBench::open_cuda(uint64_t slot_bytes) {
   MOESTRO_CHECK(options_.cuda->use_device(0) == 0, "there is a device");

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/activation/history.h"
 #include "services/worker/cuda/cuda_pass.h"
@@ -31,6 +32,9 @@ struct DeviceBenchOptions {
   VirtualTime* time = nullptr;                 ///< not null: the device has no other time, and a virtual link
   Nanos copies_seem{0};                        ///< CUDA: what the engine takes a copy to last; 0: what it does
 };
+
+/// Those of the fixtures that run on a GPU.
+std::vector<engine::testing::Fixture> on_gpus(std::vector<engine::testing::Fixture> fixtures);
 
 class DeviceBench {
  public:

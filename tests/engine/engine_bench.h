@@ -46,10 +46,9 @@ struct Fixture {
 std::vector<Fixture> fixtures();
 /// The first of each architecture: for tests of what its other options have no part in.
 std::vector<Fixture> one_of_each_architecture();
-std::vector<Fixture> without_latents(std::vector<Fixture> all);
 /// Of every fixture, packed once per process: experts and dense weights at these precisions.
 const std::filesystem::path& packed(const Fixture& fixture, DType experts, DType dense);
-/// For tests that need any model that every device computes.
+/// One that runs on every device, for tests that need any model.
 const Fixture& any_fixture();
 
 struct BenchOptions {

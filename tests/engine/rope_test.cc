@@ -101,5 +101,29 @@ TEST(Rope, YarnScalesCosinesByItsAttentionFactor) {
   EXPECT_EQ(attention_factor(spec(Scaling::kLinear)), 1.0);
 }
 
+TEST(Rope, LongropeHasOneSetOfFactorsForAllPositions) {
+  RopeSpec r = spec(Scaling::kLongrope);
+  for (int j = 0; j < kDim / 2; ++j) {
+    r.short_factors.push_back(1.0 + 0.25 * j);
+    r.long_factors.push_back(2.0 + j);
+  }
+  r.short_mscale = 1.1, r.long_mscale = 1.3;
+  for (const int64_t positions : {64, 65}) {  // the original length, and one more
+    const RopeTables tables(r, positions);
+    const bool beyond = positions > 64;
+    for (const int64_t p : {1, 63, 200}) {  // the last is beyond the table
+      std::vector<float> cos, sin;
+      tables.append(p, cos, sin);
+      for (int j = 0; j < kDim / 2; ++j) {
+        const auto at = static_cast<size_t>(j);
+        const double angle =
+            static_cast<double>(p) * plain(r.theta, j) / (beyond ? r.long_factors : r.short_factors)[at];
+        EXPECT_NEAR(cos[at], std::cos(angle) * (beyond ? 1.3 : 1.1), 2e-5);
+        EXPECT_NEAR(sin[at], std::sin(angle) * (beyond ? 1.3 : 1.1), 2e-5);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moestro::engine

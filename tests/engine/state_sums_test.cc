@@ -41,13 +41,14 @@ class Head {
     MOESTRO_CHECK(weights.is_ok(), weights.status().message());
     weights_.emplace(std::move(*weights));
     logits_.resize(static_cast<size_t>(description->spec.vocab));
+    divisor_ = description->spec.logits_divisor;
   }
   double logprob(const std::vector<double>& state, TokenId next) {
     const std::vector<float> row(state.begin(), state.end());
-    ops_->matmul(row.data(), 1, weights_->head(), nullptr, logits_.data());
+    ops_->matmul(row.data(), 1, weights_->head(), weights_->head_bias(), logits_.data());
     double sum = 0;
-    for (const float logit : logits_) sum += std::exp(static_cast<double>(logit));
-    return static_cast<double>(logits_[static_cast<size_t>(next)]) - std::log(sum);
+    for (const float logit : logits_) sum += std::exp(static_cast<double>(logit) / divisor_);
+    return static_cast<double>(logits_[static_cast<size_t>(next)]) / divisor_ - std::log(sum);
   }
 
  private:
@@ -55,6 +56,7 @@ class Head {
   std::unique_ptr<store::BlobSource> source_;
   std::optional<DenseWeights> weights_;
   std::vector<float> logits_;
+  double divisor_ = 1;
 };
 
 TEST_P(StateSumsTest, TheHeadMakesTheReferencesLogProbabilitiesOfEveryLastState) {

@@ -39,6 +39,8 @@ TEST(AllocationTest, NoneAfterWarmUp) {
   LatentShape expanded = latent;
   expanded.form = LatentShape::Form::kExpanded;
   const auto kv_b = store_weight(random.normal(320 * 32), DType::kBF16, 320, 32);
+  const RouterSpec mixer{
+      .experts = 16, .top_k = 2, .scores = RouterSpec::Scores::kSparseMixer, .jitter = 0.01f};
   const auto step = [&] {
     for (const LatentShape& form : {latent, expanded}) {
       ops->latent_write(form, {&sequence, 1}, x.data(), x.data(), 1e-6f, x.data(), y.data(), view);
@@ -52,6 +54,7 @@ TEST(AllocationTest, NoneAfterWarmUp) {
     ops->attention(shape, {&sequence, 1}, x.data(), nullptr, view, y.data());
     ops->router_top_k(x.data(), n, {.experts = 16, .top_k = top_k, .normalise = true}, ids.data(), weights.data());
     ops->router_top_k(x.data(), n, grouped, ids.data(), weights.data());
+    ops->router_top_k(x.data(), n, mixer, ids.data(), weights.data());
     ops->expert_ffn(layout, blob.data(), y.data(), routed, top_k, rows.data());
     ops->combine(rows.data(), weights.data(), n, top_k, hidden, y.data());
   };

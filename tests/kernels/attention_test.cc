@@ -119,6 +119,32 @@ TEST_P(AttentionTest, ChunksThreadsAndModesChangeNoBit) {
   }
 }
 
+#if !MOESTRO_TEST_CUDA  // a GPU has none, and a worker says so
+TEST_P(AttentionTest, LogitsOfSinksAgreeWithTheReference) {
+  for (const Case& c : kCases) {
+    AttentionShape s = shape_of(c);
+    const int64_t length = 83;
+    const Stream in = stream(s, length, random_);
+    const auto plain = in_chunks(*ops_, s, in, length, length);
+    std::vector<float> logits = random_.normal(s.heads, 3.0f);
+    logits.front() = 120.0f;  // takes all the weight
+    logits.back() = -120.0f;  // takes none
+    s.sink_logits = logits.data();
+    const auto out = in_chunks(*ops_, s, in, length, length), want = in_chunks(*reference_, s, in, length, 16);
+    expect_close(out, want, 5e-6, "logits of sinks, " + name_of(c));
+    const auto parts = in_chunks(*ops_, s, in, length, 7);
+    expect_same(parts.data(), out.data(), static_cast<int64_t>(out.size()), "chunks, " + name_of(c));
+    for (int64_t t = 0; t < length; ++t) {
+      const int64_t at = t * s.heads * s.head_dim, last = at + (s.heads - 1) * s.head_dim;
+      expect_same(out.data() + last, plain.data() + last, s.head_dim, "a logit without weight, " + name_of(c));
+      if (s.heads > 1)
+        for (int64_t d = 0; d < s.head_dim; ++d)
+          ASSERT_LT(std::fabs(out[static_cast<size_t>(at + d)]), 1e-20f) << "a logit with all of it, " << name_of(c);
+    }
+  }
+}
+#endif
+
 /// What rounding in the cache adds to attention over random keys and values, relative to the largest output.
 double storing_bound(DType dtype) {
   switch (dtype) {

@@ -59,24 +59,29 @@ TEST_P(DeterminismTest, ExpertFfn) {
   };
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
     for (const auto& [hidden, ffn] : {Shape{48, 70}, Shape{300, 500}, Shape{1100, 100}}) {
-      const ExpertLayout layout(hidden, ffn, dtype);
-      const auto blob = write_expert_blob(
+      const bool clamped = hidden == 300;  // with biases
+      const GatedUnit unit{.kind = clamped ? GatedUnit::Kind::kClampedSwiglu : GatedUnit::Kind::kSilu};
+      const ExpertLayout layout(hidden, ffn, dtype, clamped);
+      auto blob = write_expert_blob(
           layout, ExpertMatrices{hidden, ffn, random_.normal(ffn * hidden, 0.1f),
                                  random_.normal(ffn * hidden, 0.1f), random_.normal(ffn * hidden, 0.1f)});
+      if (clamped)
+        ::moestro::test::write_expert_biases(layout, random_.normal(ffn), random_.normal(ffn), random_.normal(hidden),
+                                             blob);
       const auto x = random_.normal(kTokens * hidden);
       std::vector<float> want(static_cast<size_t>(kTokens * hidden)), got(want.size());
       std::vector<RoutedRow> rows;
       for (int32_t t = 0; t < kTokens; ++t) rows.push_back({t, 0});
       const std::span<const RoutedRow> all(rows);
       for (size_t t = 0; t < all.size(); ++t)
-        backends_[0]->expert_ffn(layout, blob.data(), x.data(), all.subspan(t, 1), 1, want.data());
+        backends_[0]->expert_ffn(layout, blob.data(), x.data(), all.subspan(t, 1), 1, want.data(), unit);
       for (const auto& ops : backends_) {
         for (const int64_t batch : batches(*ops)) {
           for (int64_t t = 0; t < kTokens; t += batch)
             ops->expert_ffn(
                 layout, blob.data(), x.data(),
                 all.subspan(static_cast<size_t>(t), static_cast<size_t>(std::min(batch, kTokens - t))), 1,
-                got.data());
+                got.data(), unit);
           expect_same(got.data(), want.data(), kTokens * hidden,
                       std::string(dtype_name(dtype)) + " batches of " + std::to_string(batch));
         }
@@ -97,6 +102,7 @@ TEST_P(DeterminismTest, RowwiseOperations) {
       ops.sum_squares(normed.data() + t * dim, k, dim, squares.data() + t);
       ops.add_scaled(normed.data() + t * dim, logits.data() + t, k, dim, y.data() + t * dim);
       ops.silu_mul(gate.data() + t * dim, y.data() + t * dim, k * dim);
+      ops.scale(gate.data() + t * dim, k * dim, 0.7f);
       ops.exponentials(gate.data() + t * dim, k * dim, 1.5f, 0.8f, gate.data() + t * dim);
     }
     gate.insert(gate.end(), squares.begin(), squares.end());

@@ -77,7 +77,7 @@ inline void write_row(const float* row, int64_t cols, DType dtype, std::byte* va
 
 /// The blob of an expert as bf16 with every part encoded in 12 bits; padding is 0xff.
 inline std::vector<std::byte> in_12_bits(const ExpertLayout& bf16, const std::vector<std::byte>& blob) {
-  const ExpertLayout narrow(bf16.hidden(), bf16.ffn(), DType::kBF16In12);
+  const ExpertLayout narrow(bf16.hidden(), bf16.ffn(), DType::kBF16In12, bf16.has_bias());
   MOESTRO_CHECK(narrow.tiles() == bf16.tiles(), "else sums would have another order");
   std::vector<std::byte> out(static_cast<size_t>(narrow.bytes()), std::byte{0xff});
   for (int64_t i = 0; i < bf16.tiles(); ++i) {
@@ -102,7 +102,7 @@ inline std::vector<std::byte> write_expert_blob(const ExpertLayout& layout, cons
                                                 ExpertMatrices* as_read = nullptr) {
   using expert_blob_detail::write_row;
   if (layout.dtype() == DType::kBF16In12) {
-    const ExpertLayout bf16(layout.hidden(), layout.ffn(), DType::kBF16);
+    const ExpertLayout bf16(layout.hidden(), layout.ffn(), DType::kBF16, layout.has_bias());
     return in_12_bits(bf16, write_expert_blob(bf16, m, as_read));
   }
   std::vector<std::byte> blob(static_cast<size_t>(layout.bytes()), std::byte{0xff});
@@ -128,6 +128,17 @@ inline std::vector<std::byte> write_expert_blob(const ExpertLayout& layout, cons
   }
   if (as_read) *as_read = std::move(rounded);
   return blob;
+}
+
+/// Puts biases into the blob of an expert that has them.
+inline void write_expert_biases(const ExpertLayout& layout, const std::vector<float>& gate,
+                                const std::vector<float>& up, const std::vector<float>& down,
+                                std::vector<std::byte>& blob) {
+  const auto write = [&](int64_t at, const std::vector<float>& from) {
+    std::memcpy(blob.data() + at, from.data(), from.size() * sizeof(float));
+  };
+  const ExpertBiases at = layout.biases();
+  write(at.gate, gate), write(at.up, up), write(at.down, down);
 }
 
 }  // namespace moestro::test

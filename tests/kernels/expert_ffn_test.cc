@@ -122,6 +122,49 @@ TEST_P(ExpertFfnTest, EqualsUnfusedProductsOfTheDequantisedMatrices) {
   }
 }
 
+#if !MOESTRO_TEST_CUDA  // a GPU has neither, and a worker says so
+TEST_P(ExpertFfnTest, BiasesAndTheClampedUnitAgreeWithTheReference) {
+  const GatedUnit units[] = {{}, {.kind = GatedUnit::Kind::kClampedSwiglu, .alpha = 1.702f, .limit = 0.8f}};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4, DType::kBF16In12}) {
+    // Many tiles and few rows: their parts are added, and the bias of down must be in one of them.
+    for (const Case& c : {Case{1, 1, 1}, Case{33, 70, 3}, Case{100, 65, 25}, Case{512, 1700, 1}, Case{640, 450, 70}}) {
+      const ExpertLayout layout(c.hidden, c.ffn, dtype, true);
+      auto blob = write_expert_blob(layout, random_expert(c.hidden, c.ffn, random_));
+      ::moestro::test::write_expert_biases(layout, random_.normal(c.ffn), random_.normal(c.ffn),
+                                           random_.normal(c.hidden), blob);
+      const auto x = random_.normal(c.tokens * c.hidden);
+      const auto rows = routes(c.tokens);
+      const auto fast = cpu_ops(GetParam(), 2, false);
+      for (const GatedUnit& unit : units) {
+        std::vector<float> out(static_cast<size_t>(c.tokens * 2 * c.hidden), 7.0f), want(out), hurried(out);
+        ops_->expert_ffn(layout, blob.data(), x.data(), rows, 2, out.data(), unit);
+        reference_->expert_ffn(layout, blob.data(), x.data(), rows, 2, want.data(), unit);
+        expect_close(out, want, 1e-5, name_of(c, dtype));
+        fast->expert_ffn(layout, blob.data(), x.data(), rows, 2, hurried.data(), unit);
+        expect_close(hurried, want, dtype == DType::kF32 ? 1e-5 : 0.05, name_of(c, dtype) + ", fast");
+      }
+    }
+  }
+}
+
+// What the formula says, number by number: one column of weights 1 makes gate and up the biases.
+TEST_P(ExpertFfnTest, TheClampedUnitIsItsFormula) {
+  const GatedUnit unit{.kind = GatedUnit::Kind::kClampedSwiglu, .alpha = 1.5f, .limit = 2.0f};
+  const std::vector<float> gate{-9.0f, -1.0f, 0.5f, 3.0f, 1e30f}, up{0.25f, -5.0f, 4.0f, 1.0f, -1e30f};
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const ExpertLayout layout(1, 1, DType::kF32, true);
+    auto blob = write_expert_blob(layout, {1, 1, {0.0f}, {0.0f}, {1.0f}});
+    ::moestro::test::write_expert_biases(layout, {gate[i]}, {up[i]}, {0.125f}, blob);
+    const float x = 1.0f;
+    const RoutedRow row{};
+    float out = NAN;
+    ops_->expert_ffn(layout, blob.data(), &x, {&row, 1}, 1, &out, unit);
+    const double g = std::min<double>(gate[i], 2.0), u = std::clamp<double>(up[i], -2.0, 2.0);
+    EXPECT_NEAR(out, g / (1 + std::exp(-1.5 * g)) * (u + 1) + 0.125, 1e-6) << gate[i] << ", " << up[i];
+  }
+}
+#endif
+
 TEST_P(ExpertFfnTest, ZeroRowsTouchNothing) {
   const ExpertLayout layout(64, 64, DType::kBF16);
   const auto blob = write_expert_blob(layout, random_expert(64, 64, random_));

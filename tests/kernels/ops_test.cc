@@ -188,6 +188,18 @@ TEST_P(OpsTest, SiluMul) {
   EXPECT_TRUE(std::isfinite(extreme[0]));
 }
 
+#if !MOESTRO_TEST_CUDA  // a GPU has none, and a worker says so
+TEST_P(OpsTest, Scale) {
+  for (const int64_t count : {0, 1, 31, 1000, 40000}) {
+    const auto x = random_.normal(count, 4.0f);
+    std::vector<float> got(x), want(x);
+    ops_->scale(got.data(), count, 0.22f);
+    reference_->scale(want.data(), count, 0.22f);
+    EXPECT_EQ(got, want) << "one rounding";
+  }
+}
+#endif
+
 TEST_P(OpsTest, Exponentials) {
   for (const int64_t count : {0, 1, 31, 1000, 40000}) {
     const auto x = random_.normal(count, 9.0f);

@@ -184,5 +184,60 @@ TEST_P(RouterTest, WhateverTheLogitsIdsAreDistinctAndInRange) {
   }
 }
 
+#if !MOESTRO_TEST_CUDA  // a GPU has none, and a worker says so
+constexpr RouterSpec kMixer{.experts = 16, .top_k = 2, .scores = Scores::kSparseMixer, .jitter = 0.05f};
+
+/// Logits that are not so near a threshold that f32 and double could see them on different sides.
+bool clear_of_thresholds(const std::vector<float>& row) {
+  std::vector<float> best(row);
+  std::sort(best.rbegin(), best.rend());
+  for (size_t k = 0; k < 2; ++k)
+    for (const float l : row)
+      if (std::fabs((best[k] - l) / std::max(std::fabs(l), best[k]) - 0.1f) < 1e-4f) return false;
+  return true;
+}
+
+TEST_P(RouterTest, SparseMixerAgreesWithTheReference) {
+  size_t near = 0;
+  for (int round = 0; round < 300; ++round) {
+    const std::vector<float> row = random_.normal(16, round % 3 == 0 ? 0.1f : 3.0f);
+    if (!all_apart({row.begin(), row.end()}) || !clear_of_thresholds(row)) continue;
+    const Choice got = run(row, kMixer), want = run(*reference_, row, kMixer);
+    EXPECT_EQ(got.ids, want.ids);
+    expect_close(got.weights, want.weights, 2e-6, "SparseMixer");
+    near += got.weights[0] < 0.999f || got.weights[1] < 0.999f;
+  }
+  EXPECT_GT(near, 20u) << "weights are shared with experts that are near";
+}
+
+// By the definition, with numbers that can be followed by hand.
+TEST_P(RouterTest, SparseMixerSharesAWeightWithThoseThatAreNear) {
+  const RouterSpec spec{.experts = 4, .top_k = 2, .scores = Scores::kSparseMixer, .jitter = 0.05f};
+  const Choice far = run({1.0f, 4.0f, 2.0f, -3.0f}, spec);
+  EXPECT_EQ(far.ids, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(far.weights, (std::vector<float>{1.0f, 1.0f})) << "nobody is near";
+  const Choice near =
+      run({3.7f, 4.0f, 3.5f, -3.0f}, spec);  // 0.3 / 4 is within 0.1, 0.5 / 4 and 0.2 / 3.7 are not, are
+  EXPECT_EQ(near.ids, (std::vector<int32_t>{1, 0}));
+  EXPECT_NEAR(near.weights[0], 1 / (1 + std::exp(-0.3)), 1e-6);
+  EXPECT_NEAR(near.weights[1], 1 / (1 + std::exp(-0.2)), 1e-6) << "the first does not count again";
+}
+
+TEST_P(RouterTest, SparseMixerChoosesTwoWhateverTheLogits) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+  const float kinds[] = {kNan, kInf, -kInf, 3e38f, -3e38f, 0.0f, 1.0f};
+  for (int round = 0; round < 400; ++round) {
+    std::vector<float> logits(16);
+    const int64_t choices = 1 + random_.below(7);
+    for (float& l : logits) l = kinds[random_.below(choices)];
+    const Choice c = run(logits, kMixer);
+    ASSERT_NE(c.ids[0], c.ids[1]);
+    for (const int32_t id : c.ids) ASSERT_TRUE(id >= 0 && id < 16);
+    if (std::ranges::any_of(logits, [](float l) { return std::isnan(l); }))
+      ASSERT_TRUE(std::isnan(c.weights[0]) || std::isnan(c.weights[1])) << "a NaN is hidden";
+  }
+}
+#endif
+
 }  // namespace
 }  // namespace moestro::kernels::test

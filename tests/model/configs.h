@@ -10,13 +10,20 @@
 namespace moestro::model {
 
 inline nlohmann::json tiny_config(const std::string& architecture) {
+  if (architecture == "DbrxForCausalLM")
+    return {{"architectures", {architecture}}, {"d_model", 32}, {"n_layers", 3}, {"n_heads", 4}, {"vocab_size", 100},
+            {"max_seq_len", 256}, {"attn_config", {{"kv_n_heads", 2}, {"clip_qkv", 8}, {"rope_theta", 10000}}},
+            {"ffn_config", {{"ffn_hidden_size", 24}, {"moe_num_experts", 4}, {"moe_top_k", 2}}}};
   nlohmann::json c = {{"architectures", {architecture}}, {"hidden_size", 32},        {"num_hidden_layers", 3},
                       {"num_attention_heads", 4},        {"num_key_value_heads", 2}, {"vocab_size", 100},
                       {"max_position_embeddings", 256},  {"intermediate_size", 48},  {"num_experts_per_tok", 2},
                       {"torch_dtype", "bfloat16"}};
   const bool latent = architecture.starts_with("Deepseek") || architecture == "Glm4MoeLiteForCausalLM";
   const bool grouped = latent || architecture == "Glm4MoeForCausalLM" || architecture == "Dots1ForCausalLM";
-  const bool local = architecture == "MixtralForCausalLM" || architecture == "MiniMaxM2ForCausalLM";
+  const bool ernie = architecture == "Ernie4_5_MoeForCausalLM";
+  const bool local = architecture == "MixtralForCausalLM" || architecture == "MiniMaxM2ForCausalLM" ||
+                     architecture == "GptOssForCausalLM" || architecture.starts_with("Granite") ||
+                     architecture.starts_with("Phi");
   c[grouped ? "n_routed_experts" : local ? "num_local_experts" : "num_experts"] = 4;
   if (grouped) c["moe_intermediate_size"] = 24, c["n_shared_experts"] = 2, c["first_k_dense_replace"] = 0;
   if (latent) {
@@ -24,7 +31,11 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
     c["q_lora_rank"] = 20, c["kv_lora_rank"] = 12;
     c["qk_nope_head_dim"] = 10, c["qk_rope_head_dim"] = 6, c["v_head_dim"] = 14;
   }
-  if (architecture == "MiniMaxM2ForCausalLM") c["head_dim"] = 8;
+  if (ernie) c.erase("num_experts"), c.erase("num_experts_per_tok");
+  if (ernie) c["moe_num_experts"] = 4, c["moe_k"] = 2, c["moe_intermediate_size"] = 24, c["moe_layer_start_index"] = 0;
+  if (architecture == "MiniMaxM2ForCausalLM" || architecture == "GptOssForCausalLM") c["head_dim"] = 8;
+  if (architecture == "GptOssForCausalLM")
+    c["sliding_window"] = 16, c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 2.0}};
   if (architecture.starts_with("Qwen")) c["moe_intermediate_size"] = 24;
   if (architecture == "Qwen2MoeForCausalLM") c["shared_expert_intermediate_size"] = 40;
   return c;

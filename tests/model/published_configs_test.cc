@@ -12,6 +12,7 @@ struct Published {
   const char* name;
   double billions;  ///< of parameters
   const char* config;
+  int64_t window = 0;  ///< of every second layer
 };
 
 const Published kPublished[] = {
@@ -181,6 +182,54 @@ const Published kPublished[] = {
       "rope_theta": 1000000, "tie_word_embeddings": false, "dtype": "bfloat16", "transformers_version": "5.0.0rc0",
       "q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
       "vocab_size": 154880})"},
+    {"gpt-oss-20b, as published in MXFP4", 20.91,
+     R"({"architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0, "eos_token_id": 200002,
+      "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880, "initial_context_length": 4096,
+      "initializer_range": 0.02, "intermediate_size": 2880, "max_position_embeddings": 131072, "model_type": "gpt_oss",
+      "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8,
+      "num_local_experts": 32, "output_router_logits": false, "pad_token_id": 199999,
+      "quantization_config": {"modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+       "model.embed_tokens", "lm_head"], "quant_method": "mxfp4"}, "rms_norm_eps": 1e-05,
+      "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+       "rope_type": "yarn", "truncate": false}, "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+      "swiglu_limit": 7.0, "tie_word_embeddings": false, "transformers_version": "4.55.0.dev0", "use_cache": true,
+      "vocab_size": 201088})", 128},
+    {"gpt-oss-120b, as published in MXFP4", 116.83,
+     R"({"architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0, "eos_token_id": 200002,
+      "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880, "initial_context_length": 4096,
+      "initializer_range": 0.02, "intermediate_size": 2880, "max_position_embeddings": 131072, "model_type": "gpt_oss",
+      "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 36, "num_key_value_heads": 8,
+      "num_local_experts": 128, "output_router_logits": false, "pad_token_id": 199999,
+      "quantization_config": {"modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+       "model.embed_tokens", "lm_head"], "quant_method": "mxfp4"}, "rms_norm_eps": 1e-05,
+      "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+       "rope_type": "yarn", "truncate": false}, "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+      "swiglu_limit": 7.0, "tie_word_embeddings": false, "transformers_version": "4.55.0.dev0", "use_cache": true,
+      "vocab_size": 201088})", 128},
+    {"ERNIE-4.5-21B-A3B-PT", 21.83,
+     R"({"architectures": ["Ernie4_5_MoeForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+      "hidden_size": 2560, "intermediate_size": 12288, "max_position_embeddings": 131072, "model_type": "ernie4_5_moe",
+      "num_attention_heads": 20, "num_key_value_heads": 4, "num_hidden_layers": 28, "pad_token_id": 0,
+      "rms_norm_eps": 1e-05, "use_cache": true, "vocab_size": 103424, "rope_theta": 500000, "use_bias": false,
+      "moe_num_experts": 64, "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_end_index": -1,
+      "moe_layer_interval": 1, "moe_intermediate_size": 1536, "moe_k": 6, "moe_gate": "topk", "moe_use_aux_free": true,
+      "num_nextn_predict_layers": 1, "tie_word_embeddings": true, "torch_dtype": "bfloat16"})"},
+    {"granite-3.0-1b-a400m-base", 1.33,
+     R"({"architectures": ["GraniteMoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.1,
+      "attention_multiplier": 0.015625, "bos_token_id": 0, "embedding_multiplier": 12.0, "eos_token_id": 0,
+      "hidden_act": "silu", "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 512,
+      "logits_scaling": 6.0, "max_position_embeddings": 4096, "model_type": "granitemoe", "num_attention_heads": 16,
+      "num_experts_per_tok": 8, "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32,
+      "output_router_logits": false, "pad_token_id": 0, "residual_multiplier": 0.22, "rms_norm_eps": 1e-06,
+      "rope_scaling": null, "rope_theta": 10000, "router_aux_loss_coef": 0.0, "tie_word_embeddings": true,
+      "torch_dtype": "bfloat16", "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 49152})"},
+    {"dbrx-instruct", 131.60,
+     R"({"architectures": ["DbrxForCausalLM"], "attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "model_type": "",
+       "rope_theta": 500000}, "d_model": 6144, "emb_pdrop": 0.0, "ffn_config": {"ffn_hidden_size": 10752,
+       "model_type": "", "moe_jitter_eps": 0, "moe_loss_weight": 0.05, "moe_num_experts": 16, "moe_top_k": 4},
+      "initializer_range": 0.02, "max_seq_len": 32768, "model_type": "dbrx", "n_heads": 48, "n_layers": 40,
+      "output_router_logits": false, "resid_pdrop": 0.0, "router_aux_loss_coef": 0.05, "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "transformers_version": "4.38.2", "use_cache": true, "vocab_size": 100352})"},
     {"OLMoE-1B-7B-0924", 6.92,
      R"({"architectures": ["OlmoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
       "clip_qkv": null, "eos_token_id": 50279, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
@@ -199,7 +248,9 @@ double billions(const ModelDescription& d) {
     sum += n;
   }
   const ExpertSpec& expert = d.spec.moe().expert;
-  return (sum + 3.0 * static_cast<double>(expert.hidden * expert.ffn) * static_cast<double>(d.experts.size())) / 1e9;
+  const int64_t biases = expert.bias ? 2 * expert.ffn + expert.hidden : 0;
+  return (sum + static_cast<double>(3 * expert.hidden * expert.ffn + biases) * static_cast<double>(d.experts.size())) /
+         1e9;
 }
 
 TEST(PublishedConfigs, AreReadAndAddUp) {
@@ -207,7 +258,8 @@ TEST(PublishedConfigs, AreReadAndAddUp) {
     const auto d = describe_model(p.config, "");
     ASSERT_TRUE(d) << p.name << ": " << d.status().message();
     EXPECT_NEAR(billions(*d), p.billions, 0.01) << p.name;
-    for (const LayerSpec& layer : d->spec.layers) EXPECT_EQ(layer.attention.sliding_window, 0) << p.name;
+    for (const LayerSpec& layer : d->spec.layers)
+      EXPECT_EQ(layer.attention.sliding_window, layer.index.value % 2 == 0 ? p.window : 0) << p.name;
   }
 }
 
@@ -226,6 +278,28 @@ TEST(PublishedConfigs, LayerTypesThatSayWhatHoldsAnyway) {
     ASSERT_TRUE(d) << d.status().message();
     EXPECT_EQ(d->spec.layers[3].attention.sliding_window, sliding ? 4096 : 0);
   }
+}
+
+// Its 64 factors of each kind are made up; the rest is as published.
+TEST(PublishedConfigs, Phi35Moe) {
+  std::string factors = "[1.0";
+  for (int i = 1; i < 64; ++i) factors += ", " + std::to_string(1.0 + i);
+  factors += "]";
+  const auto d = describe_model(R"({"architectures": ["PhiMoEForCausalLM"], "attention_bias": true,
+      "attention_dropout": 0.0, "auto_map": {}, "bos_token_id": 1, "eos_token_id": 32000, "hidden_act": "silu",
+      "hidden_size": 4096, "initializer_range": 0.02, "input_jitter_noise": 0.01, "intermediate_size": 6400,
+      "lm_head_bias": true, "max_position_embeddings": 131072, "model_type": "phimoe", "num_attention_heads": 32,
+      "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 16,
+      "original_max_position_embeddings": 4096, "output_router_logits": false, "rms_norm_eps": 1e-05,
+      "rope_scaling": {"long_factor": )" + factors + R"(, "long_mscale": 1.243163121016122,
+       "original_max_position_embeddings": 4096, "short_factor": )" + factors + R"(, "short_mscale": 1.243163121016122,
+       "type": "longrope"}, "rope_theta": 10000.0, "router_aux_loss_coef": 0.0, "router_jitter_noise": 0.01,
+      "sliding_window": 131072, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+      "transformers_version": "4.43.3", "use_cache": true, "vocab_size": 32064})", "");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_NEAR(billions(*d), 41.87, 0.01);
+  EXPECT_EQ(d->spec.rope.original_max_position, 4096);
+  EXPECT_EQ(d->spec.max_position, 131072);
 }
 
 }  // namespace

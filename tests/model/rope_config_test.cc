@@ -64,7 +64,7 @@ TEST(RopeConfig, Llama3AndDynamic) {
 
 TEST(RopeConfig, Refusals) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"({"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1]}})", "'longrope'"},
+      {R"({"rope_scaling": {"type": "su", "short_factor": [1], "long_factor": [1]}})", "'su'"},
       {R"({"rope_scaling": {"type": "mrope", "mrope_section": [1, 2]}})", "'mrope'"},
       {R"({"rope_scaling": {"type": "linear"}})", "factor is missing"},
       {R"({"rope_scaling": {"type": "linear", "factor": 0}})", "factor"},

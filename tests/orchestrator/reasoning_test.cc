@@ -67,6 +67,42 @@ TEST(Reasoning, ComesAsItIsSaid) {
   EXPECT_EQ(parser.take_content(), "Yes");
 }
 
+/// gpt-oss' harmony, as its template shows it.
+ReasoningStyle harmony() { return *reasoning_style_of("<|start|>assistant<|channel|>analysis<|message|>"); }
+
+void expect_harmony(const std::string& text, bool open, const Said& wanted) {
+  for (const size_t size : {1, 2, 3, 7, 1000}) {
+    ReasoningParser parser(harmony(), open);
+    Said said;
+    for (size_t at = 0; at < text.size(); at += size) {
+      parser.push(std::string_view(text).substr(at, size));
+      said.reasoning += parser.take_reasoning(), said.content += parser.take_content();
+    }
+    parser.finish();
+    said.reasoning += parser.take_reasoning(), said.content += parser.take_content();
+    EXPECT_EQ(said, wanted) << text << " by " << size;
+  }
+}
+
+TEST(Reasoning, OfHarmonyIsTheChannelAnalysis) {
+  const std::string analysis = "<|channel|>analysis<|message|>",
+                    answer = "<|start|>assistant<|channel|>final<|message|>";
+  expect_harmony(analysis + "One. Two.<|end|>" + answer + "The answer.", false, {"One. Two.", "The answer."});
+  expect_harmony("<|channel|>final<|message|>At once. ", false, {"", "At once. "});
+  expect_harmony(analysis + "One.<|end|><|start|>assistant" + analysis + "Two.<|end|>" + answer + "3", false,
+                 {"One.\n\nTwo.", "3"});
+  expect_harmony(analysis + "a <|en b<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>" + answer +
+                     "Found.",
+                 false, {"a <|en b", "I look.Found."});
+  expect_harmony("goes on<|end|>" + answer + "x", true, {"goes on", "x"});
+  expect_harmony(analysis + "cut sho", false, {"cut sho", ""});
+  expect_harmony(analysis + "One.<|end|><|start|>assis", false, {"One.", ""});
+  expect_harmony("the prompt has begun <|channel|> it", false, {"", "the prompt has begun <|channel|> it"});
+  expect_harmony("<|channel|>" + std::string(300, 'x'), false, {"", "<|channel|>" + std::string(300, 'x')});
+  EXPECT_TRUE(leaves_reasoning_open(harmony(), "<|start|>assistant<|channel|>analysis<|message|>so"));
+  EXPECT_EQ(harmony().shown().size(), 5u) << "special tokens that a text leaves out otherwise";
+}
+
 TEST(Reasoning, TheTemplateShowsTheStyle) {
   EXPECT_EQ(reasoning_style_of("{{ m.content.split('</think>')[-1] }}")->begin, "<think>");
   EXPECT_EQ(reasoning_style_of("[THINK]{{ x }}[/THINK]")->end, "[/THINK]");

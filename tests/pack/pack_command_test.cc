@@ -56,6 +56,19 @@ TEST_F(PackCommand, PacksAndInspects) {
   const Outcome text = run("inspect " + pack());
   EXPECT_EQ(text.exit_code, 0);
   EXPECT_THAT(text.out, HasSubstr("Qwen2MoeForCausalLM"));
+  EXPECT_THAT(text.out, HasSubstr("a shared expert of ffn 24 with a gate"));
+}
+
+TEST_F(PackCommand, SaysWhatALayerIsMadeOf) {
+  testing::write_checkpoint(dir_ / "gpt", {.architecture = "GptOssForCausalLM", .config = R"({"quantization_config":
+      {"quant_method": "mxfp4"}})", .hidden = 64, .ffn = 32});
+  const Outcome packed = run("pack " + (dir_ / "gpt").string() + " -o " + pack());
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  EXPECT_THAT(packed.err, HasSubstr("the checkpoint's experts are MXFP4: bf16 holds their values exactly"));
+  const auto parts = nlohmann::json::parse(run("inspect " + pack() + " --json").out)["parts"];
+  EXPECT_EQ(parts["attention"], "4 heads of 16 (2 of keys), biases, logits of sinks, a window of 8 in 1 of 2 layers");
+  EXPECT_EQ(parts["router"], "softmax, top 2, weights that sum to 1, a bias of the logits");
+  EXPECT_EQ(parts["expert"], "clamped SwiGLU (limit 7, alpha 1.702), biases in f32");
 }
 
 TEST_F(PackCommand, FailsInOneLine) {

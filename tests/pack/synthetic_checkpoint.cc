@@ -8,8 +8,9 @@
 #include <sstream>
 
 #include "common/check.h"
-#include "common/model/model_spec.h"
+#include "common/model/expert_storage.h"
 #include "store/pack/convert.h"
+#include "store/pack/expert_matrix.h"
 
 namespace moestro::testing {
 namespace {
@@ -40,7 +41,46 @@ void add_tensor(Shard& shard, const CheckpointOptions& options, const std::strin
   shard.data += bytes;
 }
 
+void add_bytes(Shard& shard, const std::string& name, const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (const int64_t s : shape) n *= s;
+  std::string bytes(static_cast<size_t>(n), '\0');
+  for (int64_t i = 0; i < n; ++i) bytes[static_cast<size_t>(i)] = static_cast<char>(synthetic_byte(name, i));
+  shard.header[name] = {
+      {"dtype", "U8"}, {"shape", shape}, {"data_offsets", {shard.data.size(), shard.data.size() + bytes.size()}}};
+  shard.data += bytes;
+}
+
+/// The tensors of all experts, each once.
+std::map<std::string, std::vector<int64_t>> expert_tensors(const model::ModelDescription& model) {
+  using model::ExpertPart;
+  std::map<std::string, std::vector<int64_t>> tensors;
+  for (const auto& e : model.experts) {
+    const std::tuple<ExpertPart, std::string, std::string> parts[] = {{ExpertPart::kGate, e.gate, e.gate_bias},
+                                                                      {ExpertPart::kUp, e.up, e.up_bias},
+                                                                      {ExpertPart::kDown, e.down, e.down_bias}};
+    for (const auto& [part, name, bias] : parts) {
+      std::vector<int64_t> shape = view_of(model, e, part).shape;
+      if (!bias.empty()) tensors[bias] = bias_view_of(model, e, part).shape;
+      if (!model.storage.mxfp4) {
+        tensors[name] = std::move(shape);
+        continue;
+      }
+      shape.back() /= model::kMxfp4Group;
+      tensors[store::mxfp4_scales(name)] = shape;
+      shape.push_back(model::kMxfp4Group / 2);
+      tensors[store::mxfp4_blocks(name)] = shape;
+    }
+  }
+  return tensors;
+}
+
 }  // namespace
+
+uint8_t synthetic_byte(const std::string& tensor, int64_t index) {
+  const auto x = static_cast<uint32_t>((synthetic_value(tensor, index) + 2.0f) * 8192.0f);
+  return static_cast<uint8_t>(tensor.ends_with("_scales") ? 118 + x % 16 : x % 256);
+}
 
 TemporaryDirectory::TemporaryDirectory() {
   std::string name = (fs::temp_directory_path() / "moestro-test-XXXXXX").string();
@@ -65,12 +105,37 @@ std::string synthetic_config(const CheckpointOptions& o) {
                       {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 16}, {"vocab_size", o.vocab},
                       {"max_position_embeddings", 64}, {"intermediate_size", o.ffn}, {"num_experts_per_tok", 2}};
   const auto& name = o.architecture;
-  const bool deepseek = name == "Glm4MoeForCausalLM" || name == "Dots1ForCausalLM",  // names of its configuration
-      mixtral = name == "MixtralForCausalLM" || name == "MiniMaxM2ForCausalLM";
+  if (name == "DbrxForCausalLM") {
+    c = {{"architectures", {name}},
+         {"d_model", o.hidden},
+         {"n_layers", o.layers},
+         {"n_heads", 4},
+         {"vocab_size", o.vocab},
+         {"max_seq_len", 64},
+         {"attn_config", {{"kv_n_heads", 2}}},
+         {"ffn_config", {{"ffn_hidden_size", o.ffn}, {"moe_num_experts", o.experts}, {"moe_top_k", 2}}}};
+    c.update(nlohmann::json::parse(o.config));
+    return c.dump();
+  }
+  const bool latent = name.starts_with("Deepseek") || name == "Glm4MoeLiteForCausalLM",
+             deepseek = latent || name == "Glm4MoeForCausalLM" || name == "Dots1ForCausalLM",  // names of its keys
+      mixtral = name == "MixtralForCausalLM" || name == "MiniMaxM2ForCausalLM" || name == "GptOssForCausalLM" ||
+                name.starts_with("Granite") || name.starts_with("Phi");
   c[deepseek ? "n_routed_experts" : mixtral ? "num_local_experts" : "num_experts"] = o.experts;
   if (deepseek) c["moe_intermediate_size"] = o.ffn, c["n_shared_experts"] = 1, c["first_k_dense_replace"] = 0;
+  if (latent) {
+    c["num_key_value_heads"] = 4;
+    c["q_lora_rank"] = 24, c["kv_lora_rank"] = 20;
+    c["qk_nope_head_dim"] = 8, c["qk_rope_head_dim"] = 16, c["v_head_dim"] = 12;
+  }
   if (o.architecture.starts_with("Qwen")) c["moe_intermediate_size"] = o.ffn;
   if (o.architecture == "Qwen2MoeForCausalLM") c["shared_expert_intermediate_size"] = 24;
+  if (name == "Ernie4_5_MoeForCausalLM") {
+    c.erase("num_experts"), c.erase("num_experts_per_tok");
+    c["moe_num_experts"] = o.experts, c["moe_k"] = 2, c["moe_intermediate_size"] = o.ffn;
+    c["moe_num_shared_experts"] = 1, c["moe_layer_start_index"] = 0;
+  }
+  if (name == "GptOssForCausalLM") c["sliding_window"] = 8, c["rope_parameters"] = {{"rope_type", "default"}};
   if (o.tied) c["tie_word_embeddings"] = true;
   c.update(nlohmann::json::parse(o.config));
   return c.dump();
@@ -89,16 +154,18 @@ void write_checkpoint(const fs::path& dir, const CheckpointOptions& options) {
   size_t count = 0;
   const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
     const size_t number = count++ % shards.size();
-    add_tensor(shards[number], options, name, shape);
+    if (name.ends_with("_blocks") || name.ends_with("_scales"))
+      add_bytes(shards[number], name, shape);
+    else
+      add_tensor(shards[number], options, name, shape);
     map[name] = "part-" + std::to_string(number) + ".safetensors";
   };
   for (const auto& [name, shape] : options.extra) add(name, shape);
-  for (const auto& t : model->dense) add(t.source_name, t.shape);
-  for (const auto& e : model->experts) {
-    add(e.down, {options.hidden, options.ffn});  // an order of its own: the file's is none of the packer's business
-    add(e.gate, {options.ffn, options.hidden});
-    add(e.up, {options.ffn, options.hidden});
-  }
+  std::map<std::string, std::vector<int64_t>> dense;  // each once, also if it is more than one of ours
+  for (const auto& t : model->dense)
+    if (dense.emplace(t.source_name, t.source_shape()).second) add(t.source_name, t.source_shape());
+  // An order of its own: the file's is none of the packer's business.
+  for (const auto& [name, shape] : expert_tensors(*model)) add(name, shape);
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name = options.shards == 1 ? "model.safetensors" : "part-" + std::to_string(i) + ".safetensors";
     write_safetensors(dir / name, shards[i].header.dump(), shards[i].data);

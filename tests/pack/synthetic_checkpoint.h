@@ -1,6 +1,7 @@
 #pragma once
 // Checkpoints made up for tests: a tiny config.json and safetensors files with reproducible values.
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -40,6 +41,9 @@ struct CheckpointOptions {
 
 /// The value of a tensor at an index before rounding to the checkpoint's format.
 float synthetic_value(const std::string& tensor, int64_t index);
+
+/// A byte of a tensor of MXFP4: numbers, or exponents of factors around 2^-4.
+uint8_t synthetic_byte(const std::string& tensor, int64_t index);
 
 /// The config.json of such a checkpoint.
 std::string synthetic_config(const CheckpointOptions& options);

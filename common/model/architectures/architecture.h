@@ -24,5 +24,10 @@ void describe_deepseek_v2(ConfigReader& config, ModelSpec& spec);
 void describe_deepseek_v3(ConfigReader& config, ModelSpec& spec);
 void describe_glm4_moe_lite(ConfigReader& config, ModelSpec& spec);
 void describe_minimax_m2(ConfigReader& config, ModelSpec& spec);
+void describe_gpt_oss(ConfigReader& config, ModelSpec& spec);
+void describe_ernie4_5_moe(ConfigReader& config, ModelSpec& spec);
+void describe_granitemoe(ConfigReader& config, ModelSpec& spec);
+void describe_phimoe(ConfigReader& config, ModelSpec& spec);
+void describe_dbrx(ConfigReader& config, ModelSpec& spec);
 
 }  // namespace moestro::model

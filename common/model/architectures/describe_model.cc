@@ -19,6 +19,13 @@ const Architecture kArchitectures[] = {
     {"DeepseekV3ForCausalLM", describe_deepseek_v3, kSharedExpertsNames},
     {"Glm4MoeLiteForCausalLM", describe_glm4_moe_lite, kSharedExpertsNames},
     {"MiniMaxM2ForCausalLM", describe_minimax_m2, kMiniMaxNames},
+    {"GptOssForCausalLM", describe_gpt_oss, kGptOssNames},
+    {"Ernie4_5_MoeForCausalLM", describe_ernie4_5_moe, kErnieNames},
+    {"GraniteMoeForCausalLM", describe_granitemoe, kGraniteNames},
+    {"GraniteMoeSharedForCausalLM", describe_granitemoe, kGraniteNames},
+    {"PhimoeForCausalLM", describe_phimoe, kMixtralNames},
+    {"PhiMoEForCausalLM", describe_phimoe, kMixtralNames},  // as Microsoft publishes it
+    {"DbrxForCausalLM", describe_dbrx, kDbrxNames},
 };
 
 Result<const Architecture*> find_architecture(ConfigReader& config) {

@@ -1,5 +1,4 @@
 #include "common/model/architectures/architecture.h"
-#include "common/model/strict_json.h"
 
 namespace moestro::model {
 namespace {
@@ -9,20 +8,12 @@ void set_windows(ConfigReader& config, ModelSpec& spec) {
   const int64_t window =
       config.is_null("sliding_window") ? 0 : config.count_or("sliding_window", 4096, kPositionsMax);
   const int64_t from = config.count_or("max_window_layers", 62, kPositionsMax, 0);
-  const std::vector<std::string> types = config.texts("layer_types");
-  if (!types.empty() && types.size() != spec.layers.size())
-    config.refuse(invalid_argument(config.where() + ": layer_types must name every layer"));
+  const std::vector<bool> types = read_sliding_layers(config, static_cast<int64_t>(spec.layers.size()));
   for (size_t i = 0; i < spec.layers.size() && !config.failed(); ++i) {
-    bool sliding = static_cast<int64_t>(i) >= from;
-    if (!types.empty()) {
-      sliding = types[i] == "sliding_attention";
-      if (!sliding && types[i] != "full_attention")
-        config.refuse_unsupported("layer_types",
-                                  in_quotes(types[i]) + " is not supported (full_attention and sliding_attention are)");
-      if (sliding && window == 0)
-        config.refuse(invalid_argument(config.where() + ": layer_types asks for sliding_attention without a "
-                                                        "sliding_window"));
-    }
+    const bool sliding = types.empty() ? static_cast<int64_t>(i) >= from : types[i];
+    if (sliding && window == 0 && !types.empty())
+      config.refuse(invalid_argument(config.where() + ": layer_types asks for sliding_attention without a "
+                                                      "sliding_window"));
     spec.layers[i].attention.sliding_window = sliding ? window : 0;
   }
 }

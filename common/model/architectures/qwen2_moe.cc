@@ -1,5 +1,4 @@
 #include "common/model/architectures/architecture.h"
-#include "common/model/strict_json.h"
 
 namespace moestro::model {
 namespace {
@@ -12,19 +11,11 @@ void set_windows(ConfigReader& config, ModelSpec& spec) {
   const int64_t window =
       config.is_null("sliding_window") ? 0 : config.count_or("sliding_window", 4096, kPositionsMax, 0);
   const int64_t below = config.count_or("max_window_layers", 28, kPositionsMax, 0);
-  const std::vector<std::string> types = config.texts("layer_types");
-  if (!types.empty() && types.size() != spec.layers.size())
-    config.refuse(invalid_argument(config.where() + ": layer_types must name every layer"));
+  const std::vector<bool> types = read_sliding_layers(config, static_cast<int64_t>(spec.layers.size()));
   if (use && window == 0)
     config.refuse(invalid_argument(config.where() + ": use_sliding_window needs a sliding_window above 0"));
   for (size_t i = 0; i < spec.layers.size() && !config.failed(); ++i) {
-    bool sliding = use && i % 2 == 0 && static_cast<int64_t>(i) < below;
-    if (!types.empty()) {
-      sliding = types[i] == "sliding_attention";
-      if (!sliding && types[i] != "full_attention")
-        config.refuse_unsupported("layer_types",
-                                  in_quotes(types[i]) + " is not supported (full_attention and sliding_attention are)");
-    }
+    const bool sliding = types.empty() ? use && i % 2 == 0 && static_cast<int64_t>(i) < below : types[i];
     if (sliding && !use)
       config.refuse(invalid_argument(config.where() +
                                      ": layer_types asks for sliding_attention while use_sliding_window is false"));

@@ -15,7 +15,8 @@
      &exact_product<WeightInt4>},                                                                                  \
         &to_bf16, {&attention<WeightF32>, &attention<WeightBf16>, &attention<WeightF16>, &attention<KvInt8>},      \
         {&to_f32<WeightF32>, &to_f32<WeightBf16>, &to_f32<WeightF16>}, &widen_bf16, &to_f16, &to_int8, &rms_norm,  \
-        &layer_norm, &sum_squares, &rope, &softmax, &sigmoid, &silu_mul, &exponentials, &add_scaled, &combine,     \
-        &clamp, {&latent<WeightF32>, &latent<WeightBf16>, &latent<WeightF16>, &latent<KvInt8>},                    \
+        &layer_norm, &sum_squares, &rope, &softmax, &sigmoid, &silu_mul, &clamped_swiglu, &exponentials,           \
+        &add_scaled, &combine, &clamp,                                                                             \
+        {&latent<WeightF32>, &latent<WeightBf16>, &latent<WeightF16>, &latent<KvInt8>},                            \
         {&row_sums<WeightF32>, &row_sums<WeightBf16>, &row_sums<WeightF16>}, &add_part, &scale_by                  \
   }

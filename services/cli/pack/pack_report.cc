@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/model/model_spec.h"
+#include "services/cli/pack/model_parts.h"
 #include "services/cli/pack/progress.h"
 #include "store/pack/shards.h"
 
@@ -70,6 +71,8 @@ Result<json> pack_report(const std::filesystem::path& dir, const store::Manifest
       {"expert_ffn", spec.moe().expert.ffn},
       {"vocab", spec.vocab},
       {"max_position", spec.max_position},
+      {"parts",
+       {{"attention", attention_text(spec)}, {"router", router_text(spec.moe())}, {"expert", expert_text(spec.moe())}}},
       {"dense",
        {{"precision", dtype_name(m.blobs.front().precision)}, {"tensors", m.tensors.size()}, {"bytes", dense_bytes}}},
       {"experts",
@@ -94,6 +97,7 @@ std::string pack_report_text(const json& r) {
                         std::to_string(r["experts"]["per_layer"].get<uint64_t>()) + " experts, top " + number("top_k"));
   text += row("shape", "hidden " + number("hidden") + ", expert ffn " + number("expert_ffn") + ", vocabulary " +
                            number("vocab") + ", " + number("max_position") + " positions");
+  for (const char* part : {"attention", "router", "expert"}) text += row(part, r["parts"][part].get<std::string>());
   text += row("dense", r["dense"]["precision"].get<std::string>() + ", " + bytes(r["dense"]));
   for (const json& e : r["experts"]["precisions"])
     text += row("experts", e["precision"].get<std::string>() + ", " + bytes(e) + ", " +

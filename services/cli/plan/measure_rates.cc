@@ -11,6 +11,7 @@
 #include "common/model/mixer.h"
 #include "kernels/limits/memory.h"
 #include "kernels/ops.h"
+#include "services/worker/engine/layer_math.h"
 #include "services/worker/engine/sampler.h"
 #include "services/worker/engine/visible_positions.h"
 #include "store/reader/pack_files.h"
@@ -70,13 +71,13 @@ class RateMeasurement {
     std::vector<ProductCurve::Point> points;
     for (const int64_t n : kRows) {
       const int64_t ffn = narrow(e, n);
-      const ExpertLayout layout(e.hidden, ffn, dtype);
+      const ExpertLayout layout(e.hidden, ffn, dtype, e.bias);
       std::vector<kernels::RoutedRow> rows(static_cast<size_t>(n));
       for (int64_t i = 0; i < n; ++i) rows[static_cast<size_t>(i)] = {static_cast<int32_t>(i), 0};
       room(n * e.hidden, n * e.hidden);
       const double seconds = time_of([&] {
         const auto* blob = reinterpret_cast<const std::byte*>(memory_.data()) + advance(layout.bytes());
-        ops_.expert_ffn(layout, blob, x_.data(), rows, 1, y_.data());
+        ops_.expert_ffn(layout, blob, x_.data(), rows, 1, y_.data(), engine::gated_unit(e));
       });
       points.push_back({static_cast<double>(n), seconds / static_cast<double>(e.matrices * e.hidden * ffn)});
     }

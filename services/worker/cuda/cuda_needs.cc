@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "services/worker/cuda/cuda_head.h"
 #include "services/worker/cuda/float_bytes.h"
+#include "services/worker/cuda/model_on_gpu.h"
 #include "services/worker/device/cuda_slots.h"
 #include "services/worker/engine/visible_positions.h"
 
@@ -72,9 +73,7 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
   const model::ModelSpec& spec = description.spec;
   if (spec.moe_layers() == 0) return unsupported("a model without a single MoE layer");
-  for (const model::LayerSpec& layer : spec.layers)
-    if (layer.latent)
-      return unsupported("latent attention (MLA) with --device cuda; run the model with --device cpu");
+  MOESTRO_RETURN_IF_ERROR(check_on_gpu(spec));
   const model::MoeSpec& moe = spec.moe();
   const int64_t n = options.step_tokens_max, layers = static_cast<int64_t>(spec.layers.size()),
                 moe_layers = spec.moe_layers();
@@ -85,7 +84,7 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloatBytes;
   const int64_t lookahead =
       (moe_layers * moe.experts * spec.hidden + n * (spec.hidden + moe_layers * moe.experts)) * kFloatBytes;
-  const ExpertLayout layout(moe.expert.hidden, moe.expert.ffn, precision);
+  const ExpertLayout layout(moe.expert.hidden, moe.expert.ffn, precision, moe.expert.bias);
   DeviceNeeds needs;
   needs.dense_bytes = static_cast<uint64_t>(dense_bytes(manifest));
   needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "services/worker/cuda/cuda_needs.h"
 #include "services/worker/cuda/float_bytes.h"
+#include "services/worker/cuda/model_on_gpu.h"
 
 namespace moestro::cuda {
 namespace {
@@ -28,6 +29,7 @@ engine::Backend cuda_backend(const CudaParts& cuda) {
   return {cuda.ops, cuda.memory, [cuda](const engine::PassParts& parts) -> Result<std::unique_ptr<engine::Pass>> {
             if (parts.options.micro_batches != engine::MicroBatches::kTogether)
               return unsupported("micro-batches in turn on a CUDA device; it computes all rows of a layer together");
+            MOESTRO_RETURN_IF_ERROR(check_on_gpu(parts.math.spec));
             auto pass = std::make_unique<CudaPass>(parts, cuda);
             MOESTRO_RETURN_IF_ERROR(pass->status().with_context("buffers of a step on the device (--step-tokens)"));
             return Result<std::unique_ptr<engine::Pass>>(std::move(pass));

@@ -165,7 +165,7 @@ Status CudaPass::layer_experts(const lanes::Task& task) {
 void CudaPass::compute_one(int32_t expert) {
   if (const std::byte* blob = p_.experts.data(at_.layer, expert))
     ops_.expert_ffn(p_.layout, blob, math_.h(), p_.experts.rows(at_, expert), top_k_,
-                    expert_rows_);
+                    expert_rows_, engine::gated_unit(spec().moe().expert));
 }
 
 Status CudaPass::compute_arrived(int32_t expert) {

@@ -191,6 +191,7 @@ Status DenseWeights::load_attention(const LayerTensors& layer, const model::Laye
     MOESTRO_RETURN_IF_ERROR(layer.floats("attn.q_norm.weight", out.q_norm));
     MOESTRO_RETURN_IF_ERROR(layer.floats("attn.k_norm.weight", out.k_norm));
   }
+  if (spec.attention.sink_logits) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.sink_logits", out.sink_logits));
   return Status::ok();
 }
 
@@ -218,12 +219,18 @@ Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& 
   const LayerTensors layer{*this, tensors, ops, "layers." + std::to_string(spec.index.value) + "."};
   MOESTRO_RETURN_IF_ERROR(layer.floats("input_norm.weight", out.input_norm));
   MOESTRO_RETURN_IF_ERROR(layer.floats("post_attention_norm.weight", out.post_norm));
+  if (tensors.contains("norm.bias")) {
+    MOESTRO_RETURN_IF_ERROR(layer.floats("input_norm.bias", out.input_norm_bias));
+    MOESTRO_RETURN_IF_ERROR(layer.floats("post_attention_norm.bias", out.post_norm_bias));
+  }
   MOESTRO_RETURN_IF_ERROR(spec.latent ? load_latent(layer, spec, out) : load_attention(layer, spec, out));
   if (!spec.moe_index) return layer.mlp("mlp", out.mlp);
   // The router decides which experts run: f32, so that its logits are as exact as its weights are.
   const float* router = nullptr;
   MOESTRO_RETURN_IF_ERROR(layer.floats("router.weight", router));
   out.router = {router, DType::kF32, spec.moe.experts, spec.moe.expert.hidden, nullptr};
+  if (spec.moe.router.logit_bias)
+    MOESTRO_RETURN_IF_ERROR(layer.floats("router.logit_bias", out.router_logit_bias));
   if (spec.moe.router.choice_bias) MOESTRO_RETURN_IF_ERROR(layer.floats("router.bias", out.router_bias));
   if (spec.moe.shared_ffn > 0) MOESTRO_RETURN_IF_ERROR(layer.mlp("shared", out.shared));
   if (spec.moe.shared_gate) MOESTRO_RETURN_IF_ERROR(layer.matrix("shared_gate.weight", out.shared_gate));
@@ -252,6 +259,12 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
     MOESTRO_ASSIGN_OR_RETURN(weights.head_, weights.weight(tensors, "head.weight", ops));
   }
   MOESTRO_ASSIGN_OR_RETURN(weights.norm_, weights.vector(tensors, "norm.weight"));
+  if (description.spec.norm_bias) {
+    MOESTRO_ASSIGN_OR_RETURN(weights.norm_bias_, weights.vector(tensors, "norm.bias"));
+  }
+  if (description.spec.head_bias) {
+    MOESTRO_ASSIGN_OR_RETURN(weights.head_bias_, weights.vector(tensors, "head.bias"));
+  }
   weights.layers_.resize(description.spec.layers.size());
   for (size_t i = 0; i < weights.layers_.size(); ++i)
     MOESTRO_RETURN_IF_ERROR(weights.load_layer(tensors, description.spec.layers[i], ops, weights.layers_[i]));

@@ -30,12 +30,14 @@ struct LatentWeights {
 struct LayerWeights {
   const float* input_norm = nullptr;
   const float* post_norm = nullptr;
+  const float *input_norm_bias = nullptr, *post_norm_bias = nullptr;
   kernels::Weight q, k, v, o;
   const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *o_bias = nullptr;
   const float *q_norm = nullptr, *k_norm = nullptr;
   LatentWeights latent;
   kernels::Weight router;
-  const float* router_bias = nullptr;
+  const float *router_bias = nullptr, *router_logit_bias = nullptr;
+  const float* sink_logits = nullptr;
   MlpWeights mlp, shared;
   kernels::Weight shared_gate;
 };
@@ -56,6 +58,8 @@ class DenseWeights {
   const kernels::Weight& embed() const { return embed_; }
   const kernels::Weight& head() const { return head_; }
   const float* norm() const { return norm_; }
+  const float* norm_bias() const { return norm_bias_; }  ///< null: none
+  const float* head_bias() const { return head_bias_; }
   const LayerWeights& layer(size_t index) const { return layers_[index]; }
   /// Bytes of copies in the backend's memory.
   int64_t copied_bytes() const { return copies_.bytes(); }
@@ -78,7 +82,7 @@ class DenseWeights {
   std::unordered_map<uint32_t, const std::byte*> placed_;         ///< blob -> its place for the backend
   kernels::Buffers copies_;
   kernels::Weight embed_, head_;
-  const float* norm_ = nullptr;
+  const float *norm_ = nullptr, *norm_bias_ = nullptr, *head_bias_ = nullptr;
   std::vector<LayerWeights> layers_;
 };
 

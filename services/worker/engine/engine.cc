@@ -100,7 +100,8 @@ Status Engine::Impl::load() {
   if (moe_layers == 0) return unsupported("a model without a single MoE layer");
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
   MOESTRO_RETURN_IF_ERROR(check_precision(precision, manifest));
-  layout = ExpertLayout(spec.moe().expert.hidden, spec.moe().expert.ffn, precision);
+  layout = ExpertLayout(spec.moe().expert.hidden, spec.moe().expert.ffn, precision,
+                        spec.moe().expert.bias);
   if (!backend.ops.supports(precision))
     return unsupported("experts as " + std::string(dtype_name(precision)) +
                        " on this device; choose another with --precision, or pack one (moestro pack --experts)");

@@ -14,6 +14,7 @@ Forward::Forward(const Parts& parts, const EngineOptions& options)
       floor_(options.compute_floor, parts.clock),
       step_tokens_max_(options.step_tokens_max),
       hidden_(parts.math.spec.hidden),
+      gated_(gated_unit(parts.math.spec.moe().expert)),
       guard_(parts.math.ops, hidden_, step_tokens_max_),
       math_(parts.math, step_tokens_max_) {
   const int64_t n = step_tokens_max_;
@@ -142,7 +143,7 @@ void Forward::expert(const lanes::Task& task) {
   const LayerPart part = part_of(task);
   const auto rows = p_.experts.rows(part, task.expert);
   if (const std::byte* blob = p_.experts.data(part.layer, task.expert)) {
-    floor_.run([&] { ops().expert_ffn(p_.layout, blob, math_.h(), rows, top_k_, expert_rows_.data()); });
+    floor_.run([&] { ops().expert_ffn(p_.layout, blob, math_.h(), rows, top_k_, expert_rows_.data(), gated_); });
     const Status used = p_.experts.release(part, task.expert);
     if (used.is_ok()) return;
     fail_users(part, task.expert, used);

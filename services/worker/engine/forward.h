@@ -104,7 +104,9 @@ class Forward final : public lanes::TaskRunner {
   bool is_watched_ = false;  ///< the watch wants the routes of this step
   std::optional<GateLookahead> lookahead_;
   std::optional<MoeLayerId> forecast_due_;  ///< of a layer that has been routed
-  int64_t step_tokens_max_, hidden_, top_k_ = 0, moe_layers_ = 0, rows_ = 0;
+  int64_t step_tokens_max_, hidden_;
+  const kernels::GatedUnit gated_;
+  int64_t top_k_ = 0, moe_layers_ = 0, rows_ = 0;
   const StepBatch* batch_ = nullptr;
   FiniteGuard guard_;
   LayerMath math_;

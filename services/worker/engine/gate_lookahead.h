@@ -34,10 +34,12 @@ class GateLookahead {
  private:
   kernels::Ops* ops_;
   float eps_;
+  bool layer_norm_;
   int64_t hidden_, experts_;
   int32_t layers_, layers_max_;
   kernels::Buffers buffers_;
   float *ones_, *stacked_, *normed_, *logits_;
+  float* biases_ = nullptr;  ///< of the logits, [layers, experts]; null: there are none
 };
 
 }  // namespace moestro::engine

@@ -116,7 +116,8 @@ const float* GroupedAttention::rotate_for_sinks(size_t layer, TokenRange rows) {
 void GroupedAttention::compute(size_t layer, const MicroBatch& of, const float* h, float* out) {
   const AttentionSpec& a = p_.spec.layers[layer].attention;
   const LayerWeights& w = p_.weights.layer(layer);
-  const kernels::AttentionShape& shape = p_.cache.shape(layer);
+  kernels::AttentionShape shape = p_.cache.shape(layer);
+  shape.sink_logits = w.sink_logits;
   const auto [first, n] = of.rows;
   const int64_t rotary = p_.spec.rope.rotary_dim, angles = first * rotary / 2;
   const int64_t q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;

@@ -20,19 +20,35 @@ Widths widest(const model::ModelSpec& spec) {
 
 kernels::RouterSpec router_spec(const model::MoeSpec& moe, const float* bias) {
   const model::RouterSpec& r = moe.router;
-  const bool sigmoid = r.scores == model::RouterSpec::Scores::kSigmoid;
+  static_assert(static_cast<int>(model::RouterSpec::Scores::kSparseMixer) ==
+                static_cast<int>(kernels::RouterSpec::Scores::kSparseMixer));
   return {.experts = moe.experts,
           .top_k = moe.top_k,
-          .scores = sigmoid ? kernels::RouterSpec::Scores::kSigmoid : kernels::RouterSpec::Scores::kSoftmax,
+          .scores = static_cast<kernels::RouterSpec::Scores>(r.scores),
           .normalise = r.normalise,
           .scale = static_cast<float>(r.scale),
           .bias = bias,
           .groups = r.groups,
           .groups_kept = r.groups_kept,
-          .group_best = r.group_best};
+          .group_best = r.group_best,
+          .jitter = static_cast<float>(r.jitter)};
 }
 
 }  // namespace
+
+void norm_rows(kernels::Ops& ops, const model::ModelSpec& spec, const float* x, int64_t n, const float* weight,
+               const float* bias, float* y) {
+  const auto eps = static_cast<float>(spec.norm_eps);
+  if (spec.norm == model::ModelSpec::Norm::kLayer) return ops.layer_norm(x, n, spec.hidden, weight, bias, eps, y);
+  ops.rms_norm(x, n, spec.hidden, weight, eps, y);
+}
+
+kernels::GatedUnit gated_unit(const model::ExpertSpec& expert) {
+  using Kind = kernels::GatedUnit::Kind;
+  return {.kind = expert.activation == model::Activation::kClampedSwiglu ? Kind::kClampedSwiglu : Kind::kSilu,
+          .alpha = static_cast<float>(expert.swiglu_alpha),
+          .limit = static_cast<float>(expert.swiglu_limit)};
+}
 
 LayerMath::LayerMath(const Parts& parts, int64_t n)
     : p_(parts), hidden_(parts.spec.hidden), buffers_(parts.memory), mixers_(parts, n) {
@@ -53,30 +69,40 @@ void LayerMath::begin(const StepBatch& batch) {
   mixers_.begin(batch);
 }
 
-void LayerMath::embed(float* x) { p_.ops.gather_rows(p_.weights.embed(), batch_->ids, x); }
+void LayerMath::scale(float* x, int64_t count, double factor) {
+  if (factor != 1.0) p_.ops.scale(x, count, static_cast<float>(factor));
+}
 
-void LayerMath::norm(const float* x, const float* weight, TokenRange rows) {
+void LayerMath::embed(float* x) {
+  p_.ops.gather_rows(p_.weights.embed(), batch_->ids, x);
+  scale(x, rows_ * hidden_, p_.spec.embedding_scale);
+}
+
+void LayerMath::norm(const float* x, const float* weight, const float* bias, TokenRange rows) {
   const int64_t at = rows.first * hidden_;
-  p_.ops.rms_norm(x + at, rows.count, hidden_, weight, static_cast<float>(p_.spec.norm_eps), h_ + at);
+  norm_rows(p_.ops, p_.spec, x + at, rows.count, weight, bias, h_ + at);
 }
 
 void LayerMath::norm_after_attention(size_t layer, const float* x) {
-  norm(x, p_.weights.layer(layer).post_norm, all_rows());
+  const LayerWeights& w = p_.weights.layer(layer);
+  norm(x, w.post_norm, w.post_norm_bias, all_rows());
 }
 
 void LayerMath::attention(size_t layer, const MicroBatch& of, float* x) {
   const LayerWeights& w = p_.weights.layer(layer);
   const int64_t at = of.rows.first * hidden_;
-  norm(x, w.input_norm, of.rows);
+  norm(x, w.input_norm, w.input_norm_bias, of.rows);
   mixers_.of_layer(layer).compute(layer, of, h_, out_);
+  scale(out_ + at, of.rows.count * hidden_, p_.spec.residual_scale);
   p_.ops.add_scaled(out_ + at, nullptr, of.rows.count, hidden_, x + at);
-  norm(x, w.post_norm, of.rows);
+  norm(x, w.post_norm, w.post_norm_bias, of.rows);
 }
 
 void LayerMath::router(size_t layer, TokenRange rows, int32_t* ids, float* weights) {
   const model::MoeSpec& moe = p_.spec.layers[layer].moe;
   const LayerWeights& w = p_.weights.layer(layer);
-  p_.ops.matmul(h_ + rows.first * hidden_, rows.count, w.router, nullptr, router_logits_, kernels::Activations::kExact);
+  p_.ops.matmul(h_ + rows.first * hidden_, rows.count, w.router, w.router_logit_bias, router_logits_,
+                kernels::Activations::kExact);
   p_.ops.router_top_k(router_logits_, rows.count, router_spec(moe, w.router_bias), ids, weights);
 }
 
@@ -89,12 +115,14 @@ void LayerMath::run_mlp(const MlpWeights& w, float* out) {
 
 void LayerMath::dense_mlp(size_t layer, float* x) {
   run_mlp(p_.weights.layer(layer).mlp, out_);
+  scale(out_, rows_ * hidden_, p_.spec.residual_scale);
   p_.ops.add_scaled(out_, nullptr, rows_, hidden_, x);
 }
 
 void LayerMath::shared_expert(size_t layer) {
   const LayerWeights& w = p_.weights.layer(layer);
   run_mlp(w.shared, shared_out_);
+  scale(shared_out_, rows_ * hidden_, p_.spec.residual_scale);
   if (p_.spec.layers[layer].moe.shared_gate) p_.ops.matmul(h_, rows_, w.shared_gate, nullptr, shared_logit_);
 }
 

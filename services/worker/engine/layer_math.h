@@ -7,6 +7,13 @@
 
 namespace moestro::engine {
 
+/// What the kernels of an expert need to know beside its layout.
+kernels::GatedUnit gated_unit(const model::ExpertSpec& expert);
+
+/// The model's norm of n rows of the residual stream; bias: null where it has none.
+void norm_rows(kernels::Ops& ops, const model::ModelSpec& spec, const float* x, int64_t n, const float* weight,
+               const float* bias, float* y);
+
 class LayerMath {
  public:
   using Parts = MathParts;
@@ -35,7 +42,8 @@ class LayerMath {
 
  private:
   void run_mlp(const MlpWeights& w, float* out);
-  void norm(const float* x, const float* weight, TokenRange rows);
+  void norm(const float* x, const float* weight, const float* bias, TokenRange rows);
+  void scale(float* x, int64_t count, double factor);  ///< nothing where it is 1
   TokenRange all_rows() const { return {0, static_cast<uint32_t>(rows_)}; }
 
   Parts p_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "services/worker/engine/layer_math.h"
+
 namespace moestro::engine {
 namespace {
 // Rows of logits at a time: scoring a long prompt must not need prompt x vocabulary floats.
@@ -17,8 +19,8 @@ OutputHead::OutputHead(const model::ModelSpec& spec, const DenseWeights& weights
 uint32_t OutputHead::run(const StepPlan& plan, const StepBatch& batch, const float* hidden, std::vector<Status>& failed,
                          std::vector<SequenceOutcome>& outcomes) {
   const auto norm_rows = [&](int64_t first, int64_t n) -> const float* {
-    ops_.rms_norm(hidden + first * spec_.hidden, n, spec_.hidden, weights_.norm(), static_cast<float>(spec_.norm_eps),
-                  rows_.data());
+    engine::norm_rows(ops_, spec_, hidden + first * spec_.hidden, n, weights_.norm(), weights_.norm_bias(),
+                      rows_.data());
     return rows_.data();
   };
   sums_.add(batch, kTileRows, norm_rows);
@@ -36,8 +38,10 @@ uint32_t OutputHead::run_logits(const StepPlan& plan, const StepBatch& batch, co
       const float* source = hidden + batch.logit_rows[static_cast<size_t>(first + i)].row * spec_.hidden;
       std::copy(source, source + spec_.hidden, rows_.begin() + i * spec_.hidden);
     }
-    ops_.rms_norm(rows_.data(), n, spec_.hidden, weights_.norm(), static_cast<float>(spec_.norm_eps), rows_.data());
-    ops_.matmul(rows_.data(), n, weights_.head(), nullptr, logits_.data());
+    engine::norm_rows(ops_, spec_, rows_.data(), n, weights_.norm(), weights_.norm_bias(), rows_.data());
+    ops_.matmul(rows_.data(), n, weights_.head(), weights_.head_bias(), logits_.data());
+    if (spec_.logits_divisor != 1.0)
+      ops_.scale(logits_.data(), n * spec_.vocab, static_cast<float>(1.0 / spec_.logits_divisor));
     for (int64_t i = 0; i < n; ++i) {
       const LogitRow& row = batch.logit_rows[static_cast<size_t>(first + i)];
       if (!reader_.read(plan, batch, row, {logits_.data() + i * spec_.vocab, static_cast<size_t>(spec_.vocab)}, failed,

@@ -62,6 +62,9 @@ void scale_llama3(const RopeSpec& rope, std::vector<float>& inv) {
   }
 }
 
+/// Of longrope, of an engine whose sequences have up to `length` positions.
+bool is_long(const RopeSpec& rope, int64_t length) { return length > rope.original_max_position; }
+
 double mscale_of(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
 
 }  // namespace
@@ -77,11 +80,18 @@ std::vector<float> inverse_frequencies(const RopeSpec& rope, int64_t length) {
       break;
     case RopeSpec::Scaling::kYarn: scale_yarn(rope, inv); break;
     case RopeSpec::Scaling::kLlama3: scale_llama3(rope, inv); break;
+    case RopeSpec::Scaling::kLongrope: {
+      const std::vector<double>& factors = is_long(rope, length) ? rope.long_factors : rope.short_factors;
+      for (size_t j = 0; j < inv.size(); ++j) inv[j] /= static_cast<float>(factors[j]);
+      break;
+    }
   }
   return inv;
 }
 
-double attention_factor(const RopeSpec& rope) {
+double attention_factor(const RopeSpec& rope, int64_t length) {
+  if (rope.scaling == RopeSpec::Scaling::kLongrope)
+    return is_long(rope, length) ? rope.long_mscale : rope.short_mscale;
   if (rope.scaling != RopeSpec::Scaling::kYarn) return 1.0;
   if (rope.attention_factor) return *rope.attention_factor;
   if (rope.mscale.value_or(0) != 0 && rope.mscale_all_dim.value_or(0) != 0)
@@ -92,8 +102,8 @@ double attention_factor(const RopeSpec& rope) {
 RopeTables::RopeTables(const RopeSpec& rope, int64_t positions)
     : half_(rope.rotary_dim / 2),
       positions_(positions),
-      factor_(static_cast<float>(attention_factor(rope))),
-      inverse_(inverse_frequencies(rope, 1)) {
+      factor_(static_cast<float>(attention_factor(rope, positions))),
+      inverse_(inverse_frequencies(rope, rope.scaling == RopeSpec::Scaling::kLongrope ? positions : 1)) {
   cos_.resize(static_cast<size_t>(positions * half_));
   sin_.resize(cos_.size());
   const bool dynamic = rope.scaling == RopeSpec::Scaling::kDynamic;

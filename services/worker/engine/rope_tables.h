@@ -9,16 +9,19 @@
 
 namespace moestro::engine {
 
-/// Inverse frequencies [rotary_dim / 2] at sequence length `length`. Only dynamic scaling uses the length.
+/// Inverse frequencies [rotary_dim / 2] at sequence length `length`. Only dynamic scaling uses the length, and
+/// longrope, where it is that of the longest sequence.
 std::vector<float> inverse_frequencies(const model::RopeSpec& rope, int64_t length);
-/// The factor of cosines and sines: 1 except for yarn.
-double attention_factor(const model::RopeSpec& rope);
+/// The factor of cosines and sines: 1 except for yarn and longrope.
+double attention_factor(const model::RopeSpec& rope, int64_t length = 1);
 
 class RopeTables {
  public:
   RopeTables() = default;
   /// Rows for positions [0, positions). With dynamic scaling, position p has the frequencies of length p + 1. This is
-  /// what decoding token by token with a cache gives, and it does not depend on how a prompt is cut into chunks.
+  /// what decoding token by token with a cache gives, and it does not depend on how a prompt is cut into chunks. With
+  /// longrope all positions have the long factors if there are more than the model's original length, else the short
+  /// ones: keys that are cached stay right when a sequence grows.
   RopeTables(const model::RopeSpec& rope, int64_t positions);
 
   /// Appends the row of any position. Beyond the table's end, angles are computed in double: there is no reference for

@@ -24,9 +24,21 @@ constexpr NamedShape kShapes[] = {
     {"qwen3-30b-a3b", {Family::kQwen3Moe, 48, 2048, 32, 4, 128, 768, 128, 8, 151936, 40960}},
     {"deepseek-v2-lite",
      {Family::kDeepseekV2, 27, 2048, 16, 16, 128, 1408, 64, 6, 102400, 163840, 512, 64, 2, 10944}},
+    {"gpt-oss-20b", {Family::kGptOss, 24, 2880, 64, 8, 64, 2880, 32, 4, 201088, 131072}},
+    {"gpt-oss-120b", {Family::kGptOss, 36, 2880, 64, 8, 64, 2880, 128, 4, 201088, 131072}},
 };
 
 constexpr int64_t kEnd = kByteVocab - 1;
+
+const char* family_name(Family family) {
+  switch (family) {
+    case Family::kMixtral: return "mixtral";
+    case Family::kQwen3Moe: return "qwen3_moe";
+    case Family::kDeepseekV2: return "deepseek_v2";
+    case Family::kGptOss: return "gpt_oss";
+  }
+  return "";
+}
 
 ordered_json common_config(const ModelShape& s) {
   return {{"attention_dropout", 0.0},
@@ -96,10 +108,7 @@ std::string shape_text(const ModelShape& s) {
   return printed(
       "%s, %ld layers of %ld experts (%ld a token), hidden %ld, ffn %ld, %ld heads of %ld (%ld of keys), vocabulary "
       "%ld",
-      s.family == Family::kMixtral    ? "mixtral"
-      : s.family == Family::kQwen3Moe ? "qwen3_moe"
-                                      : "deepseek_v2",
-      long{s.layers}, long{s.experts}, long{s.top_k},
+      family_name(s.family), long{s.layers}, long{s.experts}, long{s.top_k},
       long{s.hidden}, long{s.ffn}, long{s.heads}, long{s.head_dim}, long{s.kv_heads}, long{s.vocab});
 }
 
@@ -128,6 +137,22 @@ std::string config_json(const ModelShape& s) {
                    {"topk_method", "greedy"},
                    {"v_head_dim", s.head_dim}});
     config.erase("sliding_window");
+  } else if (s.family == Family::kGptOss) {
+    config.update({{"architectures", {"GptOssForCausalLM"}},
+                   {"model_type", "gpt_oss"},
+                   {"attention_bias", true},
+                   {"intermediate_size", s.ffn},
+                   {"num_local_experts", s.experts},
+                   {"rope_theta", 150000},
+                   {"rope_scaling",
+                    {{"rope_type", "yarn"},
+                     {"factor", 32.0},
+                     {"beta_fast", 32.0},
+                     {"beta_slow", 1.0},
+                     {"truncate", false},
+                     {"original_max_position_embeddings", 4096}}},
+                   {"sliding_window", 128},
+                   {"swiglu_limit", 7.0}});
   } else {
     config.update({{"architectures", {"Qwen3MoeForCausalLM"}},
                    {"model_type", "qwen3_moe"},

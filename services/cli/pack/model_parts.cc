@@ -1,0 +1,109 @@
+#include "services/cli/pack/model_parts.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+namespace moestro::cli {
+namespace {
+
+using model::AttentionSpec;
+using model::ModelSpec;
+using model::RopeSpec;
+
+/// Words with commas between them.
+class WordList {
+ public:
+  void add(const std::string& word) { text_ += (text_.empty() ? "" : ", ") + word; }
+  void add_if(bool condition, const std::string& word) {
+    if (condition) add(word);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string brief(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+const char* scaling_name(RopeSpec::Scaling scaling) {
+  switch (scaling) {
+    case RopeSpec::Scaling::kNone: return "";
+    case RopeSpec::Scaling::kLinear: return "RoPE scaled linearly";
+    case RopeSpec::Scaling::kDynamic: return "RoPE scaled dynamically";
+    case RopeSpec::Scaling::kYarn: return "YaRN";
+    case RopeSpec::Scaling::kLlama3: return "RoPE scaled as Llama 3's";
+    case RopeSpec::Scaling::kLongrope: return "LongRoPE";
+  }
+  return "";
+}
+
+void add_windows(const ModelSpec& spec, WordList& words) {
+  std::set<int64_t> windows;
+  size_t count = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.attention.sliding_window == 0) continue;
+    windows.insert(layer.attention.sliding_window);
+    ++count;
+  }
+  if (windows.empty()) return;
+  words.add("a window of " + std::to_string(*windows.rbegin()) +
+            (count == spec.layers.size()
+                 ? ""
+                 : " in " + std::to_string(count) + " of " + std::to_string(spec.layers.size()) + " layers"));
+}
+
+}  // namespace
+
+std::string attention_text(const ModelSpec& spec) {
+  if (const auto& latent = spec.layers.front().latent)
+    return std::to_string(latent->heads) + " heads over a latent of " + std::to_string(latent->kv_rank) + " and " +
+           std::to_string(latent->rope_dim) + " rotated components";
+  const AttentionSpec& a = spec.layers.front().attention;
+  WordList words;
+  words.add(std::to_string(a.heads) + " heads of " + std::to_string(a.head_dim) + " (" + std::to_string(a.kv_heads) +
+            " of keys)");
+  words.add_if(a.qkv_bias || a.output_bias, "biases");
+  words.add_if(a.qk_norm == AttentionSpec::QkNorm::kPerHead, "norms of heads");
+  words.add_if(a.qk_norm == AttentionSpec::QkNorm::kFullWidth, "norms of q and k");
+  if (a.clip_qkv) words.add("q, k and v clamped to " + brief(*a.clip_qkv));
+  words.add_if(a.sink_logits, "logits of sinks");
+  add_windows(spec, words);
+  words.add_if(spec.rope.rotary_dim < a.head_dim, std::to_string(spec.rope.rotary_dim) + " components rotated");
+  words.add_if(spec.rope.scaling != RopeSpec::Scaling::kNone, scaling_name(spec.rope.scaling));
+  words.add_if(spec.norm == ModelSpec::Norm::kLayer, "LayerNorm before it");
+  return words.text();
+}
+
+std::string router_text(const model::MoeSpec& moe) {
+  const model::RouterSpec& r = moe.router;
+  using Scores = model::RouterSpec::Scores;
+  WordList words;
+  words.add(r.scores == Scores::kSoftmax ? "softmax" : r.scores == Scores::kSigmoid ? "sigmoid" : "SparseMixer");
+  words.add("top " + std::to_string(moe.top_k));
+  words.add_if(r.groups > 1, std::to_string(r.groups_kept) + " of " + std::to_string(r.groups) + " groups");
+  words.add_if(r.normalise && r.scores != Scores::kSparseMixer, "weights that sum to 1");
+  words.add_if(r.scale != 1.0, "times " + brief(r.scale));
+  words.add_if(r.choice_bias, "a bias for the choice");
+  words.add_if(r.logit_bias, "a bias of the logits");
+  return words.text();
+}
+
+std::string expert_text(const model::MoeSpec& moe) {
+  const model::ExpertSpec& e = moe.expert;
+  WordList words;
+  if (e.activation == model::Activation::kClampedSwiglu)
+    words.add("clamped SwiGLU (limit " + brief(e.swiglu_limit) + ", alpha " + brief(e.swiglu_alpha) + ")");
+  else
+    words.add("SwiGLU");
+  words.add_if(e.bias, "biases in f32");
+  words.add_if(moe.shared_ffn > 0, "a shared expert of ffn " + std::to_string(moe.shared_ffn) +
+                                       (moe.shared_gate ? " with a gate" : ""));
+  return words.text();
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,41 @@
+#include "services/worker/cuda/model_on_gpu.h"
+
+#include <string>
+
+namespace moestro::cuda {
+namespace {
+
+/// What a layer asks for and GPUs lack; null: nothing.
+const char* missing_for(const model::LayerSpec& layer) {
+  if (layer.latent) return "latent attention (MLA)";
+  if (layer.attention.sink_logits) return "attention with a learned logit for each head (sinks)";
+  if (!layer.moe_index) return nullptr;
+  const model::ExpertSpec& expert = layer.moe.expert;
+  if (expert.activation == model::Activation::kClampedSwiglu) return "experts with a clamped SwiGLU";
+  if (expert.bias) return "experts with biases";
+  if (layer.moe.router.scores == model::RouterSpec::Scores::kSparseMixer) return "a SparseMixer router";
+  return nullptr;
+}
+
+const char* missing_for(const model::ModelSpec& spec) {
+  if (spec.norm == model::ModelSpec::Norm::kLayer) return "LayerNorm";
+  if (spec.head_bias) return "a bias of the head";
+  if (spec.embedding_scale != 1.0 || spec.residual_scale != 1.0 || spec.logits_divisor != 1.0)
+    return "a factor of embedding, residual stream or logits";
+  return nullptr;
+}
+
+}  // namespace
+
+Status check_on_gpu(const model::ModelSpec& spec) {
+  if (const char* missing = missing_for(spec))
+    return unsupported(spec.architecture + " on --device cuda: " + missing +
+                       " is not there yet; --device cpu and emulated have it");
+  for (const model::LayerSpec& layer : spec.layers)
+    if (const char* missing = missing_for(layer))
+      return unsupported(spec.architecture + " on --device cuda: " + missing + " is not there yet (layer " +
+                         std::to_string(layer.index.value) + "); --device cpu and emulated have it");
+  return Status::ok();
+}
+
+}  // namespace moestro::cuda
