@@ -34,22 +34,29 @@ std::vector<double> rotated(const LatentShape& shape, const float* x, const floa
   return y;
 }
 
-/// Row `row` of kv_b times the latent.
-double expanded(const Weight& kv_b, int64_t row, const KvRow& latent) {
-  double sum = 0.0;
-  for (int64_t r = 0; r < kv_b.cols; ++r) sum += weight_at(kv_b, row, r) * latent.at(r);
-  return sum;
+/// A head's keys without rotation and values, [positions][nope_dim + value_dim]: its rows of kv_b times the latents.
+std::vector<double> expanded(const LatentShape& shape, const AttentionSequence& s, int64_t head, int64_t positions,
+                             const Weight& kv_b, const KvView& cache) {
+  std::vector<double> out;
+  for (int64_t p = 0; p < positions; ++p) {
+    const KvRow latent = row_of(shape, cache, s, p, false);
+    for (int64_t row = head * shape.expanded_dim(); row < (head + 1) * shape.expanded_dim(); ++row) {
+      double sum = 0.0;
+      for (int64_t r = 0; r < kv_b.cols; ++r) sum += weight_at(kv_b, row, r) * latent.at(r);
+      out.push_back(sum);
+    }
+  }
+  return out;
 }
 
-void attend(const LatentShape& shape, const AttentionSequence& s, int64_t head, int64_t position, const float* q,
-            const float* cos, const float* sin, const Weight& kv_b, const KvView& cache, float* out) {
-  const std::vector<double> q_rope = rotated(shape, q + shape.nope_dim, cos, sin);
-  const int64_t key_row = head * shape.expanded_dim(), value_row = key_row + shape.nope_dim;
+/// One query of one head, which sees positions [0, position].
+void attend(const LatentShape& shape, const AttentionSequence& s, int64_t position, const float* q,
+            const std::vector<double>& q_rope, const std::vector<double>& head, const KvView& cache, float* out) {
   std::vector<double> weights;
   for (int64_t p = 0; p <= position; ++p) {
-    const KvRow latent = row_of(shape, cache, s, p, false), key = row_of(shape, cache, s, p, true);
+    const KvRow key = row_of(shape, cache, s, p, true);
     double dot = 0.0;
-    for (int64_t d = 0; d < shape.nope_dim; ++d) dot += q[d] * expanded(kv_b, key_row + d, latent);
+    for (int64_t d = 0; d < shape.nope_dim; ++d) dot += q[d] * head[static_cast<size_t>(p * shape.expanded_dim() + d)];
     for (int64_t d = 0; d < shape.rope_dim; ++d) dot += q_rope[static_cast<size_t>(d)] * key.at(d);
     weights.push_back(dot * shape.scale);
   }
@@ -57,7 +64,8 @@ void attend(const LatentShape& shape, const AttentionSequence& s, int64_t head, 
   for (int64_t d = 0; d < shape.value_dim; ++d) {
     double value = 0.0;
     for (int64_t p = 0; p <= position; ++p)
-      value += weights[static_cast<size_t>(p)] * expanded(kv_b, value_row + d, row_of(shape, cache, s, p, false));
+      value += weights[static_cast<size_t>(p)] *
+               head[static_cast<size_t>(p * shape.expanded_dim() + shape.nope_dim + d)];
     out[d] = static_cast<float>(value / sum);
   }
 }
@@ -87,11 +95,15 @@ void ReferenceOps::latent_attention(const LatentShape& shape, std::span<const At
                                     const KvView& cache, float* out) {
   const int64_t half = shape.rope_dim / 2;
   for (const AttentionSequence& s : sequences) {
-    for (int64_t i = 0; i < s.tokens; ++i) {
-      const int64_t row = s.first_token + i;
-      for (int64_t h = 0; h < shape.heads; ++h)
-        attend(shape, s, h, s.first_position + i, q + (row * shape.heads + h) * shape.query_dim(), cos + row * half,
-               sin + row * half, kv_b, cache, out + (row * shape.heads + h) * shape.value_dim);
+    for (int64_t h = 0; h < shape.heads && s.tokens > 0; ++h) {
+      const std::vector<double> head = expanded(shape, s, h, s.first_position + s.tokens, kv_b, cache);
+      for (int64_t i = 0; i < s.tokens; ++i) {
+        const int64_t row = s.first_token + i;
+        const float* query = q + (row * shape.heads + h) * shape.query_dim();
+        const auto q_rope = rotated(shape, query + shape.nope_dim, cos + row * half, sin + row * half);
+        attend(shape, s, s.first_position + i, query, q_rope, head, cache,
+               out + (row * shape.heads + h) * shape.value_dim);
+      }
     }
   }
 }

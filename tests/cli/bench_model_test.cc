@@ -53,7 +53,7 @@ TEST(BenchModel, MakesAPackThatIsVerifiedAndRun) {
     ASSERT_EQ(made.exit_code, 0) << made.err;
     EXPECT_GT(json::parse(made.out).at("bytes"), 2 * 8 * 3 * 64 * 96 / 2);
     EXPECT_THAT(made.err, HasSubstr("2 layers of 8 experts"));
-    EXPECT_THAT(made.err, HasSubstr("KiB of weights")) << "how much, before it is written";
+    EXPECT_THAT(made.err, HasSubstr("iB of weights")) << "how much, before it is written";
     const Ran looked = run_moestro({"inspect", pack, "--verify", "--json"});
     ASSERT_EQ(looked.exit_code, 0) << looked.err;
     const json report = json::parse(looked.out);
