@@ -30,7 +30,7 @@ enum class DType : uint8_t {
   kQ6K = 13,
   kIQ4NL = 14,
   kMXFP4 = 15,
-  /// Of experts only: each matrix of each layer has its own format (Manifest::expert_formats). No tensor is kMixed.
+  /// Of blobs: each matrix has its own format (experts: Manifest::expert_formats). No tensor is kMixed.
   kMixed = 16,
 };
 

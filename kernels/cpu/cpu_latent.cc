@@ -61,8 +61,8 @@ void CpuOps::latent_attention(const LatentShape& shape, std::span<const Attentio
                               const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
                               float* out) {
   MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
-  MOESTRO_CHECK(!has_parameters(kv_b.dtype) && kv_b.rows == shape.heads * shape.expanded_dim() &&
-                    kv_b.cols == shape.kv_rank,
+  MOESTRO_CHECK(!has_parameters(kv_b.dtype) && !is_blocks(kv_b.dtype) &&
+                    kv_b.rows == shape.heads * shape.expanded_dim() && kv_b.cols == shape.kv_rank,
                 "weights of the keys and values of all heads");
   const LatentCall call{shape, q, cos, sin, kv_b, cache, out};
   for (ThreadScratch& s : thread_scratch_) {

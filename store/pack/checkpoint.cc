@@ -161,6 +161,8 @@ Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64
     return unsupported(label + " is " + tensor.format + ", which nothing computes with yet (" + usable_gguf_types() +
                        " are); quantise the model to one of those with llama-quantize, or take another file of it");
   if (!tensor.dtype) return unsupported(label + " is " + tensor.format + "; weights are read from F32, BF16 and F16");
+  if (is_blocks(*tensor.dtype) && shape.size() != 2)
+    return unsupported(label + " is a vector of " + tensor.format + "; vectors are read from F32, BF16 and F16");
   return Status::ok();
 }
 

@@ -1,7 +1,5 @@
 // A model as GGUF, opened as a checkpoint: its tensors under the names that the model has in Hugging Face's files.
 
-#include <cstring>
-
 #include "common/model/strict_json.h"
 #include "store/pack/checkpoint.h"
 #include "store/pack/gguf_config.h"

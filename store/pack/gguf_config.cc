@@ -114,8 +114,8 @@ class Reader {
 
 void read_rope(Reader& in, json& config) {
   config["rope_theta"] = in.number_if_any("rope.freq_base").value_or(10000.0);
-  const std::string type = in.text_if_any("rope.scaling.type").value_or("none");
   const auto factor = in.number_if_any("rope.scaling.factor");
+  const std::string type = in.text_if_any("rope.scaling.type").value_or(factor ? "linear" : "none");
   const auto original = in.integer_if_any("rope.scaling.original_context_length");
   in.flag_if_any("rope.scaling.finetuned");
   in.expect("rope.scaling.attn_factor", in.number_if_any("rope.scaling.attn_factor"), 1);
@@ -156,7 +156,7 @@ void read_token_ids(Reader& in, json& config) {
 void read_decoder(Reader& in, json& config) {
   const int64_t layers = in.integer("block_count"), mtp = in.integer_if_any("nextn_predict_layers").value_or(0);
   if (mtp < 0 || mtp >= layers) in.refuse(invalid_argument("more layers predict further tokens than there are"));
-  config["num_hidden_layers"] = layers - mtp;
+  config["num_hidden_layers"] = mtp < 0 || mtp >= layers ? 1 : layers - mtp;  // 1: refused above
   if (mtp > 0) config["num_nextn_predict_layers"] = mtp;
   const int64_t hidden = in.integer("embedding_length"), heads = in.integer("attention.head_count");
   config["hidden_size"] = hidden;

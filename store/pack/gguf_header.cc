@@ -116,7 +116,6 @@ double take_number(Cursor& in, Kind kind) {
   return kind == Kind::kF32 ? static_cast<double>(in.take<float>()) : in.take<double>();
 }
 
-/// "as_whole", "as number", ...: what of the variant a kind becomes.
 bool is_number(Kind kind) { return kind == Kind::kF32 || kind == Kind::kF64; }
 
 template <typename T, typename Take>
@@ -159,7 +158,6 @@ void take_metadata(Cursor& in, uint64_t count, GgufMetadata& out) {
     const std::string key = in.take_text(kNameMax, "a key");
     if (in.failed()) return;
     GgufValue value = take_value(in);
-    if (in.needs_more()) return;
     if (in.failed()) return;
     if (key.empty() || !out.values.emplace(key, std::move(value)).second)
       in.refuse("the key " + in_quotes(key) + " is empty or given twice");

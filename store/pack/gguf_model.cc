@@ -69,7 +69,7 @@ Status check_part(const GgufHeader& header, const PartName& name, const std::str
   MOESTRO_ASSIGN_OR_RETURN(const auto count, header.metadata.integer("split.count"));
   MOESTRO_ASSIGN_OR_RETURN(const auto number, header.metadata.integer("split.no"));
   const int64_t parts = count.value_or(0) == 0 ? 1 : *count;
-  if (parts < 1 || parts > kPartsMax || (name.parts != parts && !(parts == 1 && name.parts == 1)))
+  if (parts < 1 || parts > kPartsMax || name.parts != parts)
     return invalid_argument(where + ": is a part of " + std::to_string(parts) + " (split.count), by its name of " +
                             std::to_string(name.parts) + "; a split file must keep its names");
   if (parts > 1 && number.value_or(-1) != name.part - 1)

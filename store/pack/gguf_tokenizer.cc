@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 
 #include "common/model/strict_json.h"
 #include "store/pack/gguf_pre_tokenizers.h"
@@ -14,6 +13,7 @@ namespace {
 using model::in_quotes;
 using nlohmann::json;
 
+constexpr size_t kTokenBytesMax = 4096;  // the time for a token's merges grows with its length squared
 constexpr std::string_view kWordMark = "\u2581";  // SentencePiece's space
 
 std::string key_of(const char* name) { return std::string("tokenizer.ggml.") + name; }
@@ -27,7 +27,6 @@ struct Vocabulary {
   std::optional<int64_t> bos, eos, unk, pad;
   bool add_bos = false, add_eos = false;
 
-  bool has(const std::optional<int64_t>& id) const { return id.has_value(); }
   const std::string& text(int64_t id) const { return (*tokens)[static_cast<size_t>(id)]; }
 };
 
@@ -35,6 +34,10 @@ Result<Vocabulary> read_vocabulary(const GgufMetadata& m, bool add_bos) {
   Vocabulary v;
   MOESTRO_ASSIGN_OR_RETURN(v.tokens, m.texts(key_of("tokens")));
   if (v.tokens == nullptr || v.tokens->empty()) return invalid_argument("metadata 'tokenizer.ggml.tokens' is missing");
+  for (const std::string& token : *v.tokens)
+    if (token.size() > kTokenBytesMax)
+      return unsupported("metadata 'tokenizer.ggml.tokens' has a token of " + std::to_string(token.size()) +
+                         " bytes; at most " + std::to_string(kTokenBytesMax) + " are read");
   MOESTRO_ASSIGN_OR_RETURN(const auto* types, m.integers(key_of("token_type")));
   if (types != nullptr && types->size() != v.tokens->size())
     return invalid_argument("metadata 'tokenizer.ggml.token_type' has " + std::to_string(types->size()) +

@@ -27,7 +27,8 @@ Result<uint32_t> Manifest::expert_blob(MoeLayerId layer, ExpertId expert, DType 
 
 Result<std::vector<ExpertLayout>> Manifest::expert_layouts(const model::ExpertSpec& expert, DType precision) const {
   std::vector<ExpertFormats> formats = expert_formats;
-  if (precision != DType::kMixed) formats.assign(size_t{blobs.back().moe_layer.value} + 1, precision);
+  const size_t layers = blobs.empty() ? 1 : size_t{blobs.back().moe_layer.value} + 1;
+  if (precision != DType::kMixed) formats.assign(layers, precision);
   std::vector<ExpertLayout> layouts;
   for (const ExpertFormats& f : formats) {
     if (expert.hidden % block_shape(f.gate).columns != 0 || expert.hidden % block_shape(f.up).columns != 0 ||

@@ -51,7 +51,7 @@ struct PackedTensor {
   uint64_t offset = 0;
 };
 
-/// A file copied unchanged from the checkpoint (copied_files.h).
+/// A file copied unchanged from the checkpoint (copied_files.h), or made from the metadata of a GGUF file.
 struct CopiedFile {
   std::string name;
   uint64_t bytes = 0;
@@ -72,8 +72,8 @@ struct Manifest {
   std::vector<CopiedFile> copied;  ///< empty in packs from before this list existed
   std::vector<ExpertFormats> expert_formats;  ///< of kMixed, by MoE layer; empty if that is not among the precisions
 
-  /// The layout of the experts of each MoE layer at a precision of the list. kCorrupt if their rows are not whole
-  /// blocks.
+  /// The layout of the experts of each MoE layer at a precision of the list; one alone in a manifest without blobs,
+  /// which only describes a shape. kCorrupt if their rows are not whole blocks.
   Result<std::vector<ExpertLayout>> expert_layouts(const model::ExpertSpec& expert, DType precision) const;
   /// Index in `blobs` of an expert, or an error that names it.
   Result<uint32_t> expert_blob(MoeLayerId layer, ExpertId expert, DType precision) const;

@@ -99,7 +99,7 @@ Manifest read_payload(const wire::PackManifest& in) {
     for (const auto* t : *in.tensors()) m.tensors.push_back(read_tensor(*t));
   if (in.copied() != nullptr)
     for (const auto* c : *in.copied()) m.copied.push_back({text(c->name()), c->bytes(), c->xxh3_64()});
-  if (in.expert_formats() != nullptr)
+  if (in.expert_formats() != nullptr)  // check_manifest compares their number with that of the layers
     for (uint32_t i = 0; i + 2 < in.expert_formats()->size(); i += 3) {
       const auto format = [&](uint32_t at) { return static_cast<DType>(in.expert_formats()->Get(i + at)); };
       m.expert_formats.emplace_back(format(0), format(1), format(2));

@@ -64,7 +64,7 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
   else if (!options.dense && checkpoint.own_dense_dtype().widened) widened("dense weights", "--dense");
   if (!checkpoint.is_native() && options.experts.empty() && checkpoint.own_expert_dtype().widened)
     widened("experts", "--experts");
-  if (checkpoint.model().spec.mxfp4_experts)
+  if (checkpoint.model().storage.mxfp4)
     lines.push_back(
         "the checkpoint's experts are MXFP4: bf16 holds their values exactly, in 3.8 times the room; --experts int8 or "
         "int4 takes less and rounds");

@@ -20,6 +20,7 @@
 #include "common/config/units.h"
 #include "services/command_line/command_line.h"
 #include "services/worker/engine/kv_shares.h"
+#include "services/worker/engine/layer_math.h"
 #include "services/worker/worker_device.h"
 #include "store/resident_source.h"
 
@@ -180,7 +181,8 @@ Result<json> time_expert(store::BlobSource& source, kernels::Ops& ops) {
   MOESTRO_ASSIGN_OR_RETURN(const auto model,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
   const model::MoeSpec& moe = model.spec.moe();
-  const ExpertLayout layout(moe.expert.hidden, moe.expert.ffn, manifest.expert_precisions.front());
+  MOESTRO_ASSIGN_OR_RETURN(const auto layouts,
+                           manifest.expert_layouts(moe.expert, manifest.expert_precisions.front()));
   constexpr int32_t kRows = 16;
   std::vector<float> x(static_cast<size_t>(kRows * moe.expert.hidden), 0.01F), out(x.size());
   std::vector<kernels::RoutedRow> rows;
@@ -194,7 +196,7 @@ Result<json> time_expert(store::BlobSource& source, kernels::Ops& ops) {
       const auto lease = source.try_pin(blob);
       if (!lease) return unavailable("an expert of a pack in memory is not there");
       const Nanos begin = clock.now();
-      ops.expert_ffn(layout, lease->data(), x.data(), rows, 1, out.data());
+      ops.expert_ffn(layouts[l], lease->data(), x.data(), rows, 1, out.data(), engine::gated_unit(moe.expert));
       if (round > 0) times.push_back(seconds(clock.now() - begin));
     }
   std::ranges::sort(times);

@@ -42,7 +42,7 @@ class EmulatedKvTest : public ::testing::Test {
   void need(tier::Key key) {
     std::unique_lock lock(link_.mutex());
     tier_.begin_step(clock_.now(), false);
-    link_.set_source(key, expert_.data());
+    link_.set_source(key, expert_.data(), expert_.size());
     const std::vector<tier::DeviceTier::Wanted> wanted{{key}};
     std::vector<tier::Found> found(1);
     tier_.routed(clock_.now(), static_cast<int32_t>(key) / 4, wanted, found);

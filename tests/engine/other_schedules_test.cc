@@ -22,7 +22,7 @@ class OtherPass final : public Pass {
   OtherPass(const PassParts& parts, const MakeSchedule& make, std::vector<lanes::MicroBatchShape>& seen)
       : schedule_(make(parts.shape)),
         machine_(*schedule_),
-        forward_({parts.math, parts.layout, parts.experts, machine_, parts.clock}, parts.options),
+        forward_({parts.math, parts.layouts, parts.experts, machine_, parts.clock}, parts.options),
         driver_(parts.clock),
         seen_(seen) {}
 

@@ -57,7 +57,9 @@ Status check_servable(const std::filesystem::path& source) {
 /// The same of a GGUF file: of the files that its metadata become.
 Status check_servable_gguf(const std::filesystem::path& gguf) {
   MOESTRO_ASSIGN_OR_RETURN(const store::Checkpoint checkpoint, store::Checkpoint::open(gguf));
-  std::string dir = (std::filesystem::temp_directory_path() / "moestro-pack-XXXXXX").string();
+  std::error_code failed;
+  std::string dir = (std::filesystem::temp_directory_path(failed) / "moestro-pack-XXXXXX").string();
+  if (failed) return io_error("TMPDIR", failed.value());
   if (::mkdtemp(dir.data()) == nullptr) return io_error(dir, errno);
   const auto written = store::write_files(*checkpoint.made_files(), dir);
   const Status served = written ? orchestrator::ServedModel::load("", dir).status() : written.status();

@@ -36,12 +36,13 @@ size_t experts_for_cpu(std::span<const Nanos> on_cpu, Nanos copy) {
 }
 
 HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu,
-                         const ExpertLayout& layout, device::SlotTable& slots, engine::ExpertDispatch& experts,
-                         int64_t top_k, const Clock& clock)
+                         const ExpertLayout& layout, kernels::GatedUnit gated, device::SlotTable& slots,
+                         engine::ExpertDispatch& experts, int64_t top_k, const Clock& clock)
     : device_(device),
       memory_(memory),
       cpu_(cpu),
       layout_(layout),
+      gated_(gated),
       slots_(slots),
       experts_(experts),
       top_k_(top_k),
@@ -107,7 +108,7 @@ size_t HostExperts::compute(float* expert_rows) {
 size_t HostExperts::compute_one(int32_t expert, const store::Lease& lease, float* expert_rows) {
   const auto rows = experts_.rows(at_, expert);
   const Nanos from = clock_.now();
-  cpu_.expert_ffn(layout_, lease.data(), h_.data(), rows, top_k_, rows_.data());
+  cpu_.expert_ffn(layout_, lease.data(), h_.data(), rows, top_k_, rows_.data(), gated_);
   cost_.add(static_cast<int32_t>(rows.size()), clock_.now() - from);
   if (Status used = experts_.check(at_.layer, expert, lease); !used.is_ok())
     spoiled_.push_back({expert, std::move(used)});

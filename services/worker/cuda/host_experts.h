@@ -36,8 +36,8 @@ class HostExperts {
  public:
   /// All outlive it.
   HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu,
-              const ExpertLayout& layout, device::SlotTable& slots, engine::ExpertDispatch& experts, int64_t top_k,
-              const Clock& clock);
+              const ExpertLayout& layout, kernels::GatedUnit gated, device::SlotTable& slots,
+              engine::ExpertDispatch& experts, int64_t top_k, const Clock& clock);
   ~HostExperts();
   HostExperts(const HostExperts&) = delete;
   HostExperts& operator=(const HostExperts&) = delete;
@@ -66,6 +66,7 @@ class HostExperts {
   kernels::cuda::CudaMemory& memory_;
   kernels::Ops& cpu_;
   const ExpertLayout& layout_;
+  const kernels::GatedUnit gated_;
   device::SlotTable& slots_;
   engine::ExpertDispatch& experts_;
   const int64_t top_k_;

@@ -65,6 +65,10 @@ void EmulatedKv::wait(std::chrono::milliseconds timeout) {
 void EmulatedKv::abandon() {
   std::unique_lock lock(mutex_);
   for (Way* way : {&in_, &out_}) {
+    // Only the chunk that is being carried is waited for.
+    if (way->jobs.size() > 1) way->jobs.erase(way->jobs.begin() + 1, way->jobs.end());
+    if (way->carrying) way->jobs.front().next = way->jobs.front().moves.size();
+    else way->jobs.clear();
     changed_.wait(lock, [&] { return !way->carrying; });
     way->jobs.clear();
   }
@@ -103,7 +107,6 @@ void EmulatedKv::carry(std::unique_lock<std::mutex>& lock, Way& way, Nanos from,
   const Nanos begin = std::max(from, free_at);
   const Nanos latency = std::exchange(first.begun, true) ? Nanos(0) : options_.latency;
   const int64_t bytes = take_chunk(first, way.chunk);
-  const bool last = first.next == first.moves.size();
   free_at = begin + latency +
             Nanos(static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / static_cast<double>(options_.bytes_per_s)));
   way.carrying = true;
@@ -113,7 +116,7 @@ void EmulatedKv::carry(std::unique_lock<std::mutex>& lock, Way& way, Nanos from,
   lock.lock();
   way.carrying = false;
   note(way, way.jobs.front(), bytes, begin, free_at);
-  if (last) {
+  if (way.jobs.front().next == way.jobs.front().moves.size()) {
     ended_.push_back(way.jobs.front().id);
     way.jobs.erase(way.jobs.begin());
     on_end_();
@@ -139,9 +142,11 @@ void EmulatedKv::run_out() {
   std::unique_lock lock(mutex_);
   Nanos free_at{0};
   while (true) {
+    const bool idle = out_.jobs.empty();
     out_work_.wait(lock, [this] { return stop_ || !out_.jobs.empty(); });
     if (stop_) return;
-    carry(lock, out_, clock_.now(), free_at);
+    // What was queued follows without a gap, so that late wake-ups do not add up.
+    carry(lock, out_, idle ? clock_.now() : free_at, free_at);
   }
 }
 

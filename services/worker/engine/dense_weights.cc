@@ -211,8 +211,8 @@ Status DenseWeights::load_latent(const LayerTensors& layer, const model::LayerSp
   if (a.bias) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.kv_a.bias", out.latent.kv_a_bias));
   MOESTRO_RETURN_IF_ERROR(layer.floats("attn.kv_a_norm.weight", out.latent.kv_a_norm));
   MOESTRO_RETURN_IF_ERROR(layer.matrix("kv_b.weight", out.latent.kv_b));
-  if (has_parameters(out.latent.kv_b.dtype))
-    return unsupported("tensor '" + layer.prefix + "kv_b.weight' as " + std::string(dtype_name(out.latent.kv_b.dtype)));
+  if (const DType d = out.latent.kv_b.dtype; has_parameters(d) || is_blocks(d))
+    return unsupported("tensor '" + layer.prefix + "kv_b.weight' as " + std::string(dtype_name(d)));
   MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.o.weight", out.o));
   if (a.bias) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.o.bias", out.o_bias));
   return Status::ok();

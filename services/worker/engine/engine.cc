@@ -130,7 +130,7 @@ Status Engine::Impl::load() {
   MOESTRO_ASSIGN_OR_RETURN(layouts, manifest.expert_layouts(spec.moe().expert, precision));
   if (std::ssize(layouts) != moe_layers) return corrupt("the pack has experts of another number of layers");
   for (const ExpertLayout& layout : layouts)
-    for (const DType d : {layout.formats().gate, layout.formats().up, layout.formats().down})
+    for (const DType d : {precision, layout.formats().gate, layout.formats().up, layout.formats().down})
       if (!backend.ops.supports(d))
         return unsupported("experts as " + std::string(dtype_name(d)) +
                            " on this device; choose another with --precision, or pack one (moestro pack --experts)");
@@ -173,7 +173,7 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   const int64_t first = plan.tokens[ranges[index].first].position;
   MOESTRO_RETURN_IF_ERROR(cut_before(index, state, first));
   batch.add(plan, index, ranges[index], state, rope, limits.visible);
-  cache->mark_written(state.blocks, first, first + ranges[index].count);
+  if (!cache->has_places()) cache->mark_written(state.blocks, first, first + ranges[index].count);
   return Status::ok();
 }
 
@@ -229,6 +229,13 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
   for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
     if (in_turn() && std::ranges::binary_search(plan.micro_batches, i)) batch.begin_micro_batch();
     failed[i] = admit(plan, i);
+  }
+  // With places, what a sequence writes is in host memory after its micro-batch: no other of this plan may read it.
+  for (uint32_t i = 0; i < plan.sequences.size() && cache->has_places(); ++i) {
+    const TokenRange rows = batch.rows_of[i];
+    if (rows.count == 0) continue;
+    const int64_t first = batch.positions[rows.first];
+    cache->mark_written(sequences.obtain(plan.sequences[i].id).blocks, first, first + rows.count);
   }
   return Status::ok();
 }

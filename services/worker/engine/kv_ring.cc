@@ -46,6 +46,11 @@ KvRing::KvRing(const KvCache& cache, const model::ModelSpec& spec, KvLink& link,
   }
   seen_.resize(static_cast<size_t>(cache.blocks()));
   given_.resize(seen_.size());
+  for (Place& place : places_) {
+    place.moves.reserve(static_cast<size_t>(cache.place_blocks()));
+    place.tables.reserve(static_cast<size_t>(cache.place_blocks() + cache.resident_blocks()));
+    place.sequences.reserve(static_cast<size_t>(cache.place_blocks()));
+  }
 }
 
 void KvRing::begin(const StepBatch& batch) {
