@@ -13,6 +13,7 @@ using Device = Memories::Device;
 constexpr int64_t kMicroBatches[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 24, 32, 48, 64};
 constexpr int64_t kRows[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 constexpr double kDenseShares[] = {1, 0.5, 0}, kKvShares[] = {1, 0.75, 0.5, 0.25, 0};
+constexpr int64_t kLayerwiseSequencesMax = 256;  ///< of a step: EngineOptions::step_sequences_max of workers
 constexpr size_t kFinalists = 4;         ///< of a schedule, that run on virtual lanes
 constexpr int64_t kBubbleFreeMost = 512; ///< micro-batches that are tried for it
 
@@ -47,6 +48,11 @@ ScheduleOption estimate(const PlanInput& in, const Arrangement& a, const Placeme
   }
   option.runs = workers_run(a.schedule, in.memories.device);
   return option;
+}
+
+/// In the memory that they are computed from.
+int64_t room_for_experts(const PlanInput& in, const Placement& placement) {
+  return in.memories.device == Device::kHost ? placement.host_experts : placement.device_experts;
 }
 
 Status check_rates(const PlanInput& in, const Placement& placement) {
@@ -90,6 +96,17 @@ void each_rows(const PlanInput& in, int64_t micro_batches, const Use& use) {
   for (const int64_t rows : kRows)
     if (rows < all) use(rows);
   if (all <= in.workload.step_tokens) use(all);
+}
+
+/// The largest n of 1 to `most` for which `fits(n)`, or 0. What fits with more also fits with fewer.
+template <class Fits>
+int64_t largest(int64_t most, const Fits& fits) {
+  int64_t good = 0, bad = most + 1;
+  while (bad - good > 1) {
+    const int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good;
 }
 
 /// Why a schedule is out of the question, or empty.
@@ -136,6 +153,7 @@ class Search {
 
   void add_layerwise() {
     const auto add = [&](int64_t rows) {
+      if (rows > kLayerwiseSequencesMax) return false;
       const Arrangement a{.rows = rows};
       const auto placement = placed(a);
       if (placement) candidates_.add(a, *placement);
@@ -143,11 +161,7 @@ class Search {
     };
     each_rows(in_, 1, add);
     // And as many as fit, to the sequence.
-    int64_t fits = 0, too_many = std::min(in_.workload.sequences, in_.workload.step_tokens) + 1;
-    while (too_many - fits > 1) {
-      const int64_t middle = fits + (too_many - fits) / 2;
-      (add(middle) ? fits : too_many) = middle;
-    }
+    largest(std::min({in_.workload.sequences, in_.workload.step_tokens, kLayerwiseSequencesMax}), add);
   }
 
   void add_pipeline() {
@@ -167,7 +181,7 @@ class Search {
     const auto placement = placed(a);
     if (!placement) return;
     const bool link = in_.memories.device != Device::kHost;
-    const int64_t room = link ? placement->device_experts : placement->host_experts, layer = in_.sizes.experts;
+    const int64_t room = room_for_experts(in_, *placement), layer = in_.sizes.experts;
     if (!link && room >= placement->experts) return;  // as layerwise, only that weights are read more often
     int64_t before = 0;
     for (const int64_t slots : {2 * in_.sizes.top_k, ceil_div(layer, 2), layer, 2 * layer}) {
@@ -206,7 +220,7 @@ class Search {
     if (schedule_ == ScheduleName::kExpertPipeline)
       for (const double factor : {0.5, 1.5, 2.0}) {
         Arrangement a = best->arrangement;
-        const int64_t room = std::max(best->placement.device_experts, best->placement.host_experts);
+        const int64_t room = room_for_experts(in_, best->placement);
         a.slots = std::clamp<int64_t>(static_cast<int64_t>(factor * static_cast<double>(a.slots)), 1, room);
         MOESTRO_RETURN_IF_ERROR(consider(a));
       }
@@ -237,6 +251,21 @@ Result<ScheduleOption> forecast_arrangement(const PlanInput& in, const Arrangeme
   option.bubbles = bubbles(in, a, placement);
   option.bubble_free = bubble_free_micro_batches(in, a, placement, kBubbleFreeMost);
   return option;
+}
+
+bool may_need_drive(const PlanInput& in) {
+  const bool layerwise = in.schedule == ScheduleName::kLayerwise;
+  const int64_t most = layerwise ? std::min(in.workload.sequences, kLayerwiseSequencesMax) : in.workload.sequences;
+  // The most sequences leave the least for experts: on the device, or in host memory if all that moves is there.
+  for (const double share : {1.0, 0.0}) {
+    if (layerwise && share < 1) break;
+    const auto placed = [&](int64_t rows) {
+      return place(in, Arrangement{.rows = rows, .dense_share = share, .kv_share = share});
+    };
+    const int64_t rows = largest(most, [&](int64_t n) { return placed(n).is_ok(); });
+    if (rows > 0 && placed(rows)->needs_drive()) return true;
+  }
+  return false;
 }
 
 Result<ScheduleSearch> search_schedules(const PlanInput& in) {

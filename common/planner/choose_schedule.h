@@ -46,13 +46,18 @@ struct ScheduleSearch {
 /// lanes. kExhausted: it does not fit. kInvalidArgument: it needs a drive of unknown speed.
 Result<ScheduleOption> forecast_arrangement(const PlanInput& input, const Arrangement& arrangement);
 
+/// Whether experts are read from the drive with as many sequences at once as fit, with the KV cache on the device or in
+/// host memory. Then the search needs the drive's rate. Asks for no rates.
+bool may_need_drive(const PlanInput& input);
+
 /// All schedules, or `input.schedule` alone. First every arrangement in closed form, then the best few on virtual
 /// lanes. kExhausted and kInvalidArgument: not even layerwise with one sequence at a time, or not the one that is asked
 /// for.
 Result<ScheduleSearch> search_schedules(const PlanInput& input);
 
-/// What a worker is to run: the fastest of the options that workers run on this device. For `--schedule auto`.
-/// kUnsupported: `input.schedule` names one that they do not.
+/// The fastest of the options that workers run on this device: what `--schedule auto` would take. Workers decide in
+/// services/worker/choose_schedule until forecasts of expert-pipeline have been compared with runs. kUnsupported:
+/// `input.schedule` names one that they do not run.
 Result<ScheduleOption> choose_schedule(const PlanInput& input);
 
 }  // namespace moestro::planner

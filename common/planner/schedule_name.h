@@ -16,7 +16,8 @@ inline constexpr ScheduleName kSchedules[] = {ScheduleName::kLayerwise, Schedule
 std::string_view schedule_name(ScheduleName schedule);  ///< "layerwise", "expert-pipeline", "cgo"
 std::optional<ScheduleName> schedule_of(std::string_view name);
 
-/// Whether workers run the schedule on such a device. Others are only forecast.
+/// Whether workers run the schedule on such a device as it is forecast. (The expert pipeline is forecast with a step
+/// for all micro-batches; CPU and emulated devices run it with at most --step-tokens tokens a step.)
 bool workers_run(ScheduleName schedule, Memories::Device device);
 
 }  // namespace moestro::planner

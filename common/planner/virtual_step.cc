@@ -30,7 +30,8 @@ Result<LaneSeconds> run(const PlanInput& in, const Arrangement& a, const Placeme
   const bool ahead = a.ahead || a.schedule == ScheduleName::kCgo;
   EvenRoutes routes(in.sizes.experts, in.sizes.top_k, ahead ? static_cast<int32_t>(in.sizes.experts) : 0);
   routes.keep_resident(times.resident());
-  const auto whole = [](double n) { return std::max<int64_t>(1, std::llround(n)); };
+  // Rounded up: a micro-batch of fewer rows than are counted as tokens would be fast for nothing.
+  const auto whole = [](double n) { return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(n - 1e-9))); };
   const int64_t rows = whole(steps.micro.rows);
   routes.set_rows(rows);
   const std::vector<lanes::MicroBatchShape> micro_batches(

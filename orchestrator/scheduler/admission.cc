@@ -86,42 +86,50 @@ int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const 
   return worker.window.blocks_at_most(s.length() + 1, step_tokens(worker));
 }
 
-/// Tokens that a sequence will have at its end; of a batch's, if its answer has the length that is expected.
+/// Tokens that a batch's sequence will have at its end if its answer has the length that is expected.
 int64_t Scheduler::length_expected(const Worker& worker, const Sequence& s) const {
-  const int64_t most = s.request.tokens_max;
-  const int64_t answer = s.request.background ? answers_.expected(s.length() - s.prompt(), most) : most;
+  const int64_t answer = answers_.expected(s.length() - s.prompt(), s.request.tokens_max);
   return std::clamp(s.prompt() + answer, s.length() + 1, std::max(worker.length_max(), s.length() + 1));
 }
 
-/// Blocks that have to stay free when `s` is admitted, for answers that grow. A batch's sequence is admitted only if it
-/// and the others can be expected to end without any of them being sent back, which costs computing them again; an
-/// interactive one as soon as it can begin. A worker that has nothing else takes any.
-int64_t Scheduler::growth(const Worker& worker, const Sequence& s) const {
-  if (!s.of_batch() || worker.running.empty()) return worker.growth();
-  struct Future {
-    int64_t length, more;  ///< tokens
+/// Blocks that have to stay free when `coming` are admitted together, for answers that grow. Sequences of batches are
+/// admitted only if they and the others of batches can be expected to end without any of them being sent back, which
+/// costs computing them again; an interactive one as soon as it can begin, as those of batches in the places that they
+/// are left in any case. A worker that has nothing else takes any. How long readers' answers will be is not known, and
+/// one that grows may send lines back: a block each is kept for them.
+int64_t Scheduler::growth(const Worker& worker, std::span<const Sequence* const> coming) {
+  const size_t others = coming.size() - 1, running = worker.running.size();
+  const bool left_a_place =
+      worker.batch_sequences() + others < batch_places(running + coming.size(), options_.interactive_weight);
+  if (!coming.front()->of_batch() || running + others == 0 || left_a_place) return worker.growth();
+  futures_.clear();
+  int64_t held = 0;
+  const auto add = [&](const Sequence& one, int64_t blocks) {
+    futures_.push_back({one.length(), length_expected(worker, one) - one.length()});
+    held += blocks;
   };
-  const auto future = [&](const Sequence& one) {
-    return Future{one.length(), length_expected(worker, one) - one.length()};
-  };
-  std::vector<Future> all{future(s)};
-  int64_t held = blocks_wanted(worker, s);
-  for (const Sequence* other : worker.running) {
-    all.push_back(future(*other));
-    held += static_cast<int64_t>(other->blocks.size()) - other->blocks_left;
-  }
+  for (const Sequence* s : coming) add(*s, blocks_wanted(worker, *s));
+  for (const Sequence* s : worker.running)
+    if (s->request.background) add(*s, static_cast<int64_t>(s->blocks.size()) - s->blocks_left);
   // All grow alike, so those with the least to come end first and give back what they hold. The most is held when one
   // is about to end: by it and by those with more to come.
-  std::ranges::sort(all, std::greater<>(), &Future::more);
-  int64_t peak = 0;
-  for (size_t k = 0; k < all.size(); ++k) {
-    if (k + 1 < all.size() && all[k + 1].more == all[k].more) continue;
+  std::ranges::sort(futures_, std::greater<>(), &Future::more);
+  const int64_t block = worker.kv.block_tokens();
+  int64_t peak = 0, total = 0;
+  for (size_t k = 0; k < futures_.size(); ++k) {
+    const int64_t more = futures_[k].more;
+    total += futures_[k].length;
+    if (k + 1 < futures_.size() && futures_[k + 1].more == more) continue;
     int64_t then = 0;
-    for (size_t i = 0; i <= k; ++i)
-      then += worker.window.blocks_at_most(all[i].length + all[k].more, step_tokens(worker));
+    if (worker.limits.kv_window > 0) {
+      for (size_t i = 0; i <= k; ++i)
+        then += worker.window.blocks_at_most(futures_[i].length + more, step_tokens(worker));
+    } else {  // at most: as if the last block of each had one token
+      then = (total + static_cast<int64_t>(k + 1) * (more + block - 1)) / block;
+    }
     peak = std::max(peak, then);
   }
-  return std::max(worker.growth(), peak - held);
+  return std::max(worker.growth(), peak - held + static_cast<int64_t>(worker.readers()));
 }
 
 /// The worker with room that has the fewest tokens to compute until this prompt is done: those it has already, and what
@@ -142,7 +150,8 @@ Scheduler::Place Scheduler::choose_worker(Sequence& s) {
       --fresh;
       found += !w->kv.is_held(*block);
     }
-    if (fresh + found + growth(*w, s) > w->kv.available()) continue;
+    const Sequence* const coming[] = {&s};
+    if (fresh + found + growth(*w, coming) > w->kv.available()) continue;
     const int64_t cost = w->load() + s.length() - reused * w->kv.block_tokens();
     if (best.worker == nullptr || cost < best_cost) best = {w.get(), reused}, best_cost = cost;
   }

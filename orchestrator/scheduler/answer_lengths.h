@@ -10,7 +10,7 @@ class AnswerLengths {
  public:
   void ended(int64_t tokens);
   /// Tokens that an answer with `sampled` so far, and `most` allowed, is expected to end with: usual ones or a little
-  /// longer. Without any experience: `most`.
+  /// longer. Before any has ended: an ordinary length.
   int64_t expected(int64_t sampled, int64_t most) const;
 
  private:

@@ -50,7 +50,7 @@ int64_t Scheduler::step_tokens(const Worker& worker) const {
 }
 
 /// Of the tokens that a step has left, those that it may take beside so many decodes: no more than keep the time per
-/// output token, if anybody reads along. A block's worth prompts always get, so that they come to an end.
+/// output token, if anybody reads along. A prompt that is reached gets a block's worth, so that it comes to an end.
 int64_t Scheduler::elastic_budget(const Worker& worker, int64_t decodes, int64_t left, bool prompt) const {
   if (options_.tpot_target == Nanos(0) || decodes == 0 || worker.readers() == 0) return left;
   const int64_t within = worker.step_times.tokens_within(options_.tpot_target) - decodes;

@@ -70,7 +70,10 @@ void Scheduler::on(Submitted&& event) {
 void Scheduler::on(Cancelled&& event) {
   Sequence* s = find(event.id);
   if (s == nullptr) return;  // it has just finished
-  if (event.sampled > 0) s->stands = s->prompt() + event.sampled - 1;  // the last was sampled, not computed
+  if (event.sampled > 0) {  // its text has ended it, at a stop string
+    s->stands = s->prompt() + event.sampled - 1;  // the last was sampled, not computed
+    if (s->request.background) answers_.ended(event.sampled);
+  }
   remove(*s);
 }
 

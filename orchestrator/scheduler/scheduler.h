@@ -42,6 +42,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -142,11 +143,12 @@ class Scheduler {
   void fail_for_want_of_room(Sequence& s);
   int64_t blocks_wanted(const Worker& worker, const Sequence& s) const;
   int64_t length_expected(const Worker& worker, const Sequence& s) const;
-  int64_t growth(const Worker& worker, const Sequence& s) const;
+  int64_t growth(const Worker& worker, std::span<const Sequence* const> coming);
   Place choose_worker(Sequence& s);
   void enter(Worker& worker, Sequence& s, int64_t reused_blocks);
   bool alike() const;
   void spread(std::vector<Sequence*> admitted);
+  bool foreseen(std::span<Sequence* const> admitted, std::span<Worker* const> targets);
 
   // planning.cc
   void make_plans();
@@ -225,6 +227,10 @@ class Scheduler {
   FairQueue interactive_, batches_;  ///< waiting sequences, by class
   std::vector<Sequence*> apart_;     ///< sequences that wait for a worker of a certain version, oldest first
   AnswerLengths answers_;            ///< of batches
+  struct Future {
+    int64_t length, more;  ///< tokens
+  };
+  std::vector<Future> futures_;      ///< scratch of growth()
   size_t aged_waiting_ = 0;          ///< sequences of batches in interactive_
   Nanos next_aging_{0};              ///< no sequence in batches_ ages before this
   uint64_t preemptions_ = 0, quarantined_ = 0;

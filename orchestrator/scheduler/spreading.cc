@@ -1,6 +1,7 @@
 // Prompts that are admitted at one time, as those of a worker that died are: spread by length.
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "common/lanes/length_balance.h"
@@ -19,6 +20,22 @@ bool Scheduler::alike() const {
   };
   return std::all_of(workers_.begin(), workers_.end(),
                      [&](const auto& entry) { return limits(entry) == limits(*workers_.begin()); });
+}
+
+/// Whether every worker that gets lines of a batch has room for what they and its own are expected to grow to.
+/// targets[i]: where admitted[i] is to be. What leaves a worker is counted as if it stayed.
+bool Scheduler::foreseen(std::span<Sequence* const> admitted, std::span<Worker* const> targets) {
+  std::map<Worker*, std::vector<const Sequence*>> lines;
+  std::map<Worker*, int64_t> wanted;  // blocks
+  for (size_t i = 0; i < admitted.size(); ++i) {
+    if (admitted[i]->worker == targets[i]) continue;
+    wanted[targets[i]] += blocks_wanted(*targets[i], *admitted[i]);
+    if (admitted[i]->of_batch()) lines[targets[i]].push_back(admitted[i]);
+  }
+  return std::ranges::all_of(lines, [&](const auto& entry) {
+    Worker* const target = entry.first;
+    return wanted[target] + growth(*target, entry.second) <= static_cast<int64_t>(target->kv.available());
+  });
 }
 
 /// One after the other they have gone where the load was least; longest first, the loads come out more even. Of no use,
@@ -57,12 +74,15 @@ void Scheduler::spread(std::vector<Sequence*> admitted) {
   const auto most =
       std::max_element(rooms.begin(), rooms.end(), [](const auto& a, const auto& b) { return a.tokens < b.tokens; });
   if (most->tokens >= longest_before) return;
+  std::vector<Worker*> targets;
+  for (const auto& place : placed) targets.push_back(workers[*place]);
+  if (!foreseen(admitted, targets)) return;
   std::vector<std::pair<Sequence*, Worker*>> moved;
   for (size_t i = 0; i < admitted.size(); ++i) {
-    if (admitted[i]->worker == workers[*placed[i]]) continue;
+    if (admitted[i]->worker == targets[i]) continue;
     give_back_all(*admitted[i]->worker, *admitted[i]);
     std::erase(admitted[i]->worker->running, admitted[i]);
-    moved.emplace_back(admitted[i], workers[*placed[i]]);
+    moved.emplace_back(admitted[i], targets[i]);
   }
   for (const auto& [s, worker] : moved) enter(*worker, *s, 0);
 }

@@ -36,6 +36,9 @@ Status take_schedule(const config::BoxConfig& box, Device on, engine::EngineOpti
   if (w.kv_home != "host" && (w.kv_resident_tokens > 0 || w.kv_ring_tokens))
     return invalid_argument("--kv-resident-tokens and --kv-ring-tokens say what a device has of a KV cache whose home "
                             "is host memory; they need --kv-home host");
+  if (on == Device::kCpu && (w.kv_resident_tokens > 0 || w.kv_ring_tokens))
+    return invalid_argument("--kv-resident-tokens and --kv-ring-tokens need a device with its own memory; on the CPU "
+                            "the whole KV cache is in host memory. Leave them out");
   if (!pipeline && (w.micro_batches || w.micro_batch_rows))
     return invalid_argument("--micro-batches and --micro-batch-rows need --schedule expert-pipeline; the layerwise "
                             "schedule computes all rows of a step together");

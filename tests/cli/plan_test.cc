@@ -198,6 +198,8 @@ TEST_F(PlanCommand, WrongLinesAreRefusedInOneLine) {
   expect_refused(with({"--vram", "0", "--device", "cuda"}), 2, "more than nothing");
   expect_refused(with({"--device", "gpu"}), 2, "--device");
   expect_refused(with({"--experts", "int5"}), 2, "--experts");
+  expect_refused(with({"--experts", "mixed"}), 2, "--experts mixed with --shape");
+  expect_refused(with({"--dense", "q4_k"}), 2, "packs of GGUF files are planned with --model");
   expect_refused(with({"--kv-dtype", "int4"}), 2, "int4");
   expect_refused(with({"--prompt", "40000"}), 2, "more than the model's context of 32768 tokens");
   expect_refused({"--hardware", hardware()}, 2, "--model PACK");
@@ -240,6 +242,14 @@ TEST_F(PlanCommand, AHardwareFileWithoutANeededRateIsRefused) {
   EXPECT_THAT(err(memory, {}), HasSubstr("host.memory_gbps is missing"));
   EXPECT_THAT(err(memory + "  memory_gbps: 100\n", {}), HasSubstr("host.tflops is missing"));
   EXPECT_THAT(err(memory + "  memory_gbps: 100\n  tflops: 2\n", {"--dram", "48GiB"}),
+              HasSubstr("host.drive_gbps is missing"));
+  // One sequence leaves room for all experts, as many as fit do not. And not even one fits on the device.
+  const std::string rates = "  memory_gbps: 100\n  tflops: 2\n";
+  EXPECT_THAT(err("host:\n  memory: 100GiB\n" + rates, {"--sequences", "256"}),
+              HasSubstr("host.drive_gbps is missing"));
+  const std::string card = "device:\n  memory: 7GiB\n  memory_gbps: 1000\n  tflops: 100\n  link_gbps: 25\n";
+  EXPECT_THAT(err("host:\n  memory: 64GiB\n" + rates + card,
+                  {"--device", "cuda", "--prompt", "32000", "--schedule", "expert-pipeline"}),
               HasSubstr("host.drive_gbps is missing"));
   EXPECT_THAT(err(memory, {"--device", "cuda"}), HasSubstr("device.memory is missing"));
   EXPECT_THAT(err(memory + "  memory_gbps: -1\n", {}), HasSubstr("memory_gbps"));

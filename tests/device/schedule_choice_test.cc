@@ -73,6 +73,12 @@ TEST(ScheduleChoice, WhatDoesNotGoIsRefusedByName) {
   config::BoxConfig ring;
   ring.workers.kv_ring_tokens = 4096;
   names(take(ring, Device::kEmulated), Code::kInvalidArgument, "they need --kv-home host");
+  ring.workers.kv_home = "host";
+  names(take(ring, Device::kCpu), Code::kInvalidArgument, "need a device with its own memory");
+  config::BoxConfig resident;
+  resident.workers.kv_home = "host";
+  resident.workers.kv_resident_tokens = 999999999;
+  names(take(resident, Device::kCpu), Code::kInvalidArgument, "need a device with its own memory");
 }
 
 }  // namespace

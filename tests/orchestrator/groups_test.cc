@@ -31,6 +31,13 @@ SchedulerOptions group_options(Nanos target) {
   return o;
 }
 
+SequenceRequest line(uint64_t id, size_t prompt, int64_t tokens) {
+  SequenceRequest r = request(id, prompt, tokens);
+  r.flow = "batch_1";
+  r.background = true;
+  return r;
+}
+
 struct Lengths {
   size_t prompt_min = 64, prompt_max = 512;
   int64_t answer_min = 32, answer_max = 128;
@@ -54,9 +61,7 @@ class Lines {
       return least + static_cast<decltype(least)>(random_() % static_cast<uint64_t>(most - least));
     };
     const size_t prompt = between(lengths_.prompt_min, lengths_.prompt_max);
-    SequenceRequest r = request(next_id_++, prompt, between(lengths_.answer_min, lengths_.answer_max));
-    r.flow = "batch_1";
-    r.background = true;
+    SequenceRequest r = line(next_id_++, prompt, between(lengths_.answer_min, lengths_.answer_max));
     needed += static_cast<int64_t>(r.prompt.size()) + r.tokens_max - 1;
     cluster_.submit(std::move(r));
   }
@@ -168,11 +173,7 @@ TEST(Groups, LinesGoOnBesideReadersThatNeverEnd) {
     cluster.submit(std::move(r));
   }
   cluster.run(seconds(1));
-  for (uint64_t id = 1001; id <= 1020; ++id) {
-    SequenceRequest r = request(id, 100, 20);
-    r.background = true, r.flow = "batch_1";
-    cluster.submit(std::move(r));
-  }
+  for (uint64_t id = 1001; id <= 1020; ++id) cluster.submit(line(id, 100, 20));
   cluster.run();
   cluster.expect_right_answers();
   Nanos last{0};
@@ -180,9 +181,79 @@ TEST(Groups, LinesGoOnBesideReadersThatNeverEnd) {
   EXPECT_LT(last, *cluster.told()[1].ended) << "of each step a share is theirs";
 }
 
-TEST(AnswerLengths, TheLimitCountsUntilThereIsExperience) {
+TEST(Groups, ChatsWithoutALimitLeaveLinesTheCacheThatTheyDoNotHold) {
+  VirtualCluster cluster(group_options(Nanos(0)), {}, VirtualCluster::Model::kPlain);
+  WorkerLimits limits = group_worker(8192);
+  limits.context_max = 8192;
+  cluster.join(limits);
+  uint64_t chat = 0;
+  for (const size_t prompt : {100, 300}) {
+    SequenceRequest r = request(++chat, prompt, 8192 - static_cast<int64_t>(prompt));
+    r.open_ended = true;
+    cluster.submit(std::move(r));
+  }
+  for (uint64_t id = 1001; id <= 1020; ++id) cluster.submit(line(id, 64, 100));
+  cluster.run(seconds(4));
+  EXPECT_FALSE(cluster.told()[1].ended || cluster.told()[2].ended) << "the chats go on";
+  for (uint64_t id = 1001; id <= 1020; ++id) EXPECT_TRUE(cluster.told()[id].ended.has_value()) << id;
+}
+
+TEST(Groups, LinesHaveThePlacesThatTheyAreLeftInAnyCase) {
+  SchedulerOptions options = group_options(Nanos(0));
+  options.interactive_weight = 2;
+  VirtualCluster cluster(options, {}, VirtualCluster::Model::kPlain);
+  cluster.join(group_worker(8192));
+  for (const uint64_t id : {1, 2}) cluster.submit(request(id, 3800, 100));
+  for (const uint64_t id : {1001, 1002}) cluster.submit(line(id, 64, 3000));
+  // 36 blocks are free. A line has room to begin, and not for the 36 blocks and one for each reader that are foreseen.
+  EXPECT_EQ(cluster.scheduler().running(), 3u) << "one in three is theirs";
+  cluster.run();
+  cluster.expect_right_answers();
+}
+
+TEST(Groups, LinesWithoutALimitBeginBeforeAnyHasEnded) {
+  VirtualCluster cluster(group_options(Nanos(0)), {}, VirtualCluster::Model::kPlain);
+  cluster.join(group_worker(16'000));
+  Lines lines(cluster, 100, {16, 32, 3900, 3901});
+  cluster.run(seconds(1));
+  EXPECT_GT(cluster.scheduler().running(), 20u);
+}
+
+TEST(Groups, AnswersThatAStopStringEndsAreLearned) {
+  VirtualCluster cluster(group_options(Nanos(0)), {}, VirtualCluster::Model::kPlain);
+  cluster.join(group_worker(16'000));
+  Lines lines(cluster, 200, {16, 32, 2000, 2001});
+  std::function<void()> stop = [&] {
+    std::vector<uint64_t> said_all;
+    for (const auto& [id, told] : cluster.told())
+      if (!told.ended && told.sampled.size() >= 40) said_all.push_back(id);
+    for (const uint64_t id : said_all) cluster.cancel(id, 40);
+    cluster.after(milliseconds(2), stop);
+  };
+  stop();
+  EXPECT_GT(mean_running(cluster, seconds(5), seconds(8)), 100) << "a line has 72 tokens at its end";
+}
+
+/// A line waits for a second worker, as the first has one that will grow. Spreading does not put it there after all.
+TEST(Groups, LinesAreSpreadOnlyToWhereTheyCanEnd) {
+  VirtualCluster cluster(group_options(Nanos(0)), {}, VirtualCluster::Model::kPlain);
+  cluster.join(group_worker(1600));
+  cluster.submit(line(1, 1000, 500));
+  cluster.run(milliseconds(200));
+  for (const uint64_t id : {2, 3}) cluster.submit(line(id, 160, 500));
+  EXPECT_EQ(cluster.scheduler().waiting(), 2u);
+  cluster.join(group_worker(1600));
+  EXPECT_EQ(cluster.scheduler().waiting(), 0u);
+  cluster.run();
+  cluster.expect_right_answers();
+  EXPECT_EQ(cluster.scheduler().preemptions(), 0u);
+}
+
+TEST(AnswerLengths, AnOrdinaryLengthCountsUntilThereIsExperience) {
   AnswerLengths lengths;
   EXPECT_EQ(lengths.expected(0, 500), 500);
+  EXPECT_EQ(lengths.expected(0, 8000), 512) << "a limit may be the rest of the context";
+  EXPECT_EQ(lengths.expected(600, 8000), 601);
   for (int i = 0; i < 200; ++i) lengths.ended(i % 2 == 0 ? 40 : 60);
   const int64_t usual = lengths.expected(0, 500);
   EXPECT_GE(usual, 50);

@@ -54,11 +54,11 @@ void VirtualCluster::submit(SequenceRequest request) {
   feed(Submitted{std::move(request)});
 }
 
-void VirtualCluster::cancel(uint64_t id) {
+void VirtualCluster::cancel(uint64_t id, int64_t sampled) {
   Told& told = told_.at(id);
   if (told.ended) return;
   told.cancelled = true;
-  feed(Cancelled{SequenceId{id}});
+  feed(Cancelled{SequenceId{id}, sampled});
   end(told);
 }
 

@@ -52,7 +52,8 @@ class VirtualCluster {
   Nanos back_after = std::chrono::milliseconds(500);
 
   void submit(SequenceRequest request);
-  void cancel(uint64_t id);
+  /// `sampled`: as of Cancelled.
+  void cancel(uint64_t id, int64_t sampled = -1);
   /// Called when a sequence has ended, however.
   std::function<void(const Told&)> on_end;
 

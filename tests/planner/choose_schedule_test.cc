@@ -85,7 +85,7 @@ ScheduleOption best_of_grid(const PlanInput& in, int64_t* tried) {
   };
   const int64_t all = in.workload.sequences;
   const bool gpu = in.memories.device == Memories::Device::kWhole;
-  for (const int64_t rows : {1, 4, 16, 64, 128, 256, 512})
+  for (const int64_t rows : {1, 4, 16, 64, 128, 256})
     if (rows <= all) consider({.rows = rows});
   for (const int64_t m : {1, 4, 8, 16, 32})
     for (const int64_t rows : {1, 16, 64, 128}) {
@@ -181,6 +181,49 @@ TEST(ChooseSchedule, AsManySequencesRunAsFit) {
   ASSERT_TRUE(pipeline.is_ok()) << pipeline.status().message();
   EXPECT_GT(pipeline->options.front().arrangement.sequences(), 3 * all.arrangement.rows);
   EXPECT_LT(pipeline->options.front().seconds(), all.seconds());
+}
+
+TEST(ChooseSchedule, LayerwiseRunsNoMoreSequencesThanAWorkersStep) {
+  PlanInput in = input(kHardware[3], mixtral_sizes(kSmallWeights), {.prompt = 512, .generate = 128, .sequences = 1000});
+  in.schedule = ScheduleName::kLayerwise;
+  ASSERT_TRUE(place(in, {.rows = 512}).is_ok());
+  const auto search = search_schedules(in);
+  ASSERT_TRUE(search.is_ok()) << search.status().message();
+  EXPECT_LE(search->options.front().arrangement.rows, 256);
+}
+
+TEST(ChooseSchedule, SlotsAreNoMoreThanTheDeviceHasRoomFor) {
+  PlanInput in = input(kHardware[1], mixtral_sizes(), {.prompt = 512, .generate = 32, .sequences = 960});
+  in.schedule = ScheduleName::kExpertPipeline;
+  for (const uint64_t gib : {9, 11, 13, 15}) {
+    in.memories.device_bytes = gib * kGibi;
+    const auto search = search_schedules(in);
+    ASSERT_TRUE(search.is_ok()) << search.status().message();
+    const ScheduleOption& choice = search->options.front();
+    EXPECT_LE(choice.arrangement.slots, choice.placement.device_experts) << gib << " GiB";
+  }
+}
+
+TEST(ChooseSchedule, EverySequenceOfAMicroBatchIsComputed) {
+  PlanInput in = input(kHardware[3], mixtral_sizes(), {.prompt = 512, .generate = 32, .sequences = 10});
+  in.rates = rates_of(/*bytes_per_s=*/1e18, /*operations_per_s=*/1e12);  // so that time is rows
+  in.rates.link_bytes_per_s = in.rates.drive_bytes_per_s = 1e12;
+  const auto seconds = [&](int64_t micro_batches, int64_t rows) {
+    const auto option = forecast_arrangement(in, {ScheduleName::kExpertPipeline, micro_batches, rows, 1, 1, 8, true});
+    EXPECT_TRUE(option.is_ok()) << option.status().message();
+    return option.is_ok() ? option->decode.forecast.compute_seconds : 0;
+  };
+  EXPECT_GE(seconds(8, 2), 0.99 * seconds(10, 1)) << "10 sequences in 8 micro-batches";
+}
+
+TEST(ChooseSchedule, ADriveIsNeededIfTheLargestGroupLeavesNoRoomForExperts) {
+  PlanInput in = input(kHardware[4], mixtral_sizes(), {.prompt = 512, .generate = 128, .sequences = 1});
+  in.memories.host_bytes = 96 * kGibi;
+  EXPECT_FALSE(may_need_drive(in));
+  in.workload.sequences = 256;
+  EXPECT_TRUE(may_need_drive(in));
+  in.memories.arena_bytes = 90 * kGibi;  // enough for all weights, whatever the group
+  EXPECT_FALSE(may_need_drive(in));
 }
 
 TEST(ChooseSchedule, WhatCannotFitOrBeForecastIsRefused) {

@@ -48,7 +48,7 @@ class RateMeasurement {
       : model_(model), spec_(model.description.spec), ops_(ops), memory_(memory) {}
 
   ProductCurve matrices(DType dtype, int64_t matrix_rows) {
-    const int64_t cols = spec_.hidden;
+    const int64_t cols = round_up(spec_.hidden, block_shape(dtype).columns);  // rows are whole blocks
     std::vector<ProductCurve::Point> points;
     for (const int64_t n : kRows) {
       room(n * cols, n * matrix_rows);
@@ -195,7 +195,9 @@ Result<planner::Rates> measure_rates(const PlannedModel& model, int threads, con
   const model::ModelSpec& spec = model.description.spec;
   const auto weights = static_cast<int64_t>(model.sizes.dense_bytes + model.sizes.experts_bytes());
   // One expert and one matrix at the least.
-  const int64_t least = std::max(static_cast<int64_t>(model.sizes.expert_bytes), 4 * spec.hidden * spec.hidden);
+  const model::ExpertSpec& e = spec.moe().expert;
+  const ExpertLayout expert(e.hidden, e.ffn, model.sizes.precisions.experts, e.bias);
+  const int64_t least = std::max(expert.bytes(), 4 * spec.hidden * spec.hidden);
   const auto ops = kernels::make_cpu_ops({.threads = threads, .isa = kernels::best_isa()});
   kernels::cpu::ThreadPool pool(ops->options().threads);
   progress(0, 6, "filling memory to stream from");

@@ -49,7 +49,7 @@ Result<std::string> run_plan(const PlanOptions& o) {
   const bool streams = schedule && *schedule != planner::ScheduleName::kLayerwise;
   if (!least.is_ok() && !streams) return least.status();
   MOESTRO_ASSIGN_OR_RETURN(const PlannedRates rates,
-                           plan_rates(o, model, memory, hardware, least.is_ok() && least->needs_drive()));
+                           plan_rates(o, model, memory, hardware, planner::may_need_drive(input)));
   input.rates = rates.rates;
   MOESTRO_ASSIGN_OR_RETURN(const planner::Plan plan, planner::make_plan(input));
   const PlanReport report{o, model, memory, rates, plan};

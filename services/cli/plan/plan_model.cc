@@ -20,6 +20,16 @@ Result<DType> precision(const char* flag, const std::string& text, DType otherwi
   return parsed;
 }
 
+/// Default: bf16. Formats of GGUF files differ from matrix to matrix, and need columns in whole blocks.
+Result<DType> precision_of_shape(const char* flag, const std::string& text) {
+  auto parsed = precision(flag, text, DType::kBF16);
+  if (parsed.is_ok() && (is_blocks(*parsed) || *parsed == DType::kMixed))
+    return invalid_argument(std::string(flag) + " " + text +
+                            " with --shape: bf16, bf16-12bit, f16, f32, int8 or int4; packs of GGUF files are planned "
+                            "with --model");
+  return parsed;
+}
+
 Result<std::string> read_config(const fs::path& path) {
   std::error_code error;
   const uintmax_t bytes = fs::file_size(path, error);
@@ -54,8 +64,8 @@ Result<PlannedModel> read_shape(const PlanOptions& o, DType kv) {
   auto description = model::describe_model(model.config_json, "");
   if (!description.is_ok()) return description.status().with_context("--shape " + o.shape);
   model.description = std::move(*description);
-  MOESTRO_ASSIGN_OR_RETURN(const DType experts, precision("--experts", o.experts, DType::kBF16));
-  MOESTRO_ASSIGN_OR_RETURN(const DType dense, precision("--dense", o.dense, DType::kBF16));
+  MOESTRO_ASSIGN_OR_RETURN(const DType experts, precision_of_shape("--experts", o.experts));
+  MOESTRO_ASSIGN_OR_RETURN(const DType dense, precision_of_shape("--dense", o.dense));
   MOESTRO_ASSIGN_OR_RETURN(model.sizes, planner::model_sizes(model.description, {experts, dense, kv}));
   return model;
 }
@@ -90,7 +100,7 @@ Result<PlannedModel> read_pack(const PlanOptions& o, DType kv) {
   // Experts of several formats are counted by their longest, and compute as the first one's gate does.
   const DType computed = experts == DType::kMixed ? manifest.expert_formats.front().gate : experts;
   MOESTRO_ASSIGN_OR_RETURN(model.sizes, planner::model_sizes(model.description, {computed, dense_of(manifest), kv}));
-  model.sizes.dense_bytes = 0;
+  model.sizes.dense_bytes = model.sizes.expert_bytes = 0;
   for (const store::Blob& blob : manifest.blobs)
     if (blob.kind == store::BlobKind::kDense) model.sizes.dense_bytes += blob.length;
     else if (blob.precision == experts) model.sizes.expert_bytes = std::max(model.sizes.expert_bytes, blob.length);

@@ -62,7 +62,8 @@ Result<PlannedRates> rates_of_file(const PlanOptions& o, const PlannedModel& mod
   planned.rates.drive_bytes_per_s = host.drive_bytes_per_s;
   if (drive_needed && !host.drive_bytes_per_s)
     return missing("host.drive_gbps",
-                   "not all experts fit in host memory, so some are read while it runs. Add it, or pass --drive 5GB/s");
+                   "with as many sequences at once as fit, some experts are not in host memory and are read while it "
+                   "runs. Add it, or pass --drive 5GB/s");
   return planned;
 }
 

@@ -21,7 +21,11 @@ std::string at_once_text(const PlanReport& r, const Arrangement& a) {
 
 /// What `up` would be told to use, and what it would not.
 std::string mark(const PlanReport& r, const ScheduleOption& option) {
-  if (!option.runs) return "a forecast only: workers do not run it on this device yet";
+  if (!option.runs)
+    return option.arrangement.schedule == ScheduleName::kExpertPipeline &&
+                   r.memory.memories.device != planner::Memories::Device::kWhole
+               ? "a forecast only: workers run it, but with at most --step-tokens tokens a step"
+               : "a forecast only: workers do not run it on this device yet";
   return option.arrangement.schedule == r.plan.choice.arrangement.schedule ? "chosen" : "";
 }
 
