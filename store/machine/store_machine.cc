@@ -261,10 +261,13 @@ void StoreMachine::schedule(Actions& actions) {
   look_again_.reset(), due_bytes_.clear();
   AheadTurn turn;
   while (true) {
-    const std::optional<ReadQueue::Next> next = queue_.next();
-    const bool demanded = next && next->read_class == ReadClass::kDemand;
-    if (!demanded && next_ahead(turn, actions)) continue;
+    std::optional<ReadQueue::Next> next = queue_.next();
+    if (!next || next->read_class != ReadClass::kDemand) {
+      if (next_ahead(turn, actions)) continue;
+      next = queue_.next();  // what was next may be an alias now
+    }
     if (!next) return;
+    const bool demanded = next->read_class == ReadClass::kDemand;
     Entry& entry = entries_[next->entry];
     if (!may_begin(entry.blob, next->read_class)) return;
     if (!entry.placed) {

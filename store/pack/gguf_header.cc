@@ -275,9 +275,9 @@ Result<const std::vector<double>*> GgufMetadata::numbers(std::string_view key) c
 Result<GgufParse> parse_gguf_header(std::span<const std::byte> bytes, uint64_t file_size, const std::string& where) {
   GgufParse out;
   Cursor in(bytes, file_size);
-  constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
+  constexpr uint32_t kGgufMagic = 0x46554747;  // "GGUF"
   const auto magic = in.take<uint32_t>(), version = in.take<uint32_t>();
-  if (!in.failed() && magic != kMagic) return invalid_argument(where + ": is not a GGUF file");
+  if (!in.failed() && magic != kGgufMagic) return invalid_argument(where + ": is not a GGUF file");
   if (!in.failed() && version == __builtin_bswap32(kVersion))
     return unsupported(where + ": is a big-endian GGUF file; only little-endian ones are read");
   if (!in.failed() && version != kVersion)

@@ -1,4 +1,4 @@
-// Seeded histories of a simulated box (store_world.h). MOESTRO_STORE_EVENTS=1000000 asks for more of them than a run of
+// Seeded histories of a simulated box (store_world.h). MOESTRO_STORE_EVENTS=50000000 asks for more of them than a run of
 // all tests has time for, MOESTRO_STORE_SEED=N for one history again.
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ void say_seed(int signal) {
 }
 
 TEST(StoreHistories, KeepEveryPromise) {
-  const uint64_t events = setting("MOESTRO_STORE_EVENTS", 300000), only = setting("MOESTRO_STORE_SEED", 0);
+  const uint64_t events = setting("MOESTRO_STORE_EVENTS", 2000000), only = setting("MOESTRO_STORE_SEED", 0);
   std::signal(SIGABRT, say_seed), std::signal(SIGSEGV, say_seed);
   StoreWorld::Tally all;
   uint64_t seed = only == 0 ? 1 : only;
