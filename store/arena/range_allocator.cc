@@ -77,6 +77,11 @@ uint64_t RangeAllocator::free_before(uint64_t end) const {
   return begin + bytes == end ? bytes : 0;
 }
 
+uint64_t RangeAllocator::free_after(uint64_t begin) const {
+  const auto at = free_.find(begin);
+  return at == free_.end() ? 0 : at->second;
+}
+
 uint64_t RangeAllocator::largest_free() const {
   uint64_t largest = 0;
   for (const auto& [offset, length] : free_) largest = std::max(largest, length);

@@ -28,6 +28,8 @@ class RangeAllocator {
   std::optional<uint64_t> find(uint64_t length) const;
   /// The number of free bytes directly below `end`.
   uint64_t free_before(uint64_t end) const;
+  /// The number of free bytes from `begin` on.
+  uint64_t free_after(uint64_t begin) const;
   uint64_t rounded(uint64_t length) const { return (length + granule_ - 1) / granule_ * granule_; }
 
  private:

@@ -39,18 +39,21 @@ std::optional<uint64_t> Placement::place_dense(uint64_t length) {
   return offset;
 }
 
-/// Lends the lowest free segments beside each other that, with what is free for dense weights just below them, have
-/// `length` bytes.
+/// Lends the lowest free segments beside each other that, with what is free for dense weights just below and above
+/// them, have `length` bytes.
 bool Placement::lend_run(uint64_t length) {
   const uint64_t segment = segments_.segment_bytes();
   for (uint32_t first = 0; first < segments_.segments(); ++first) {
-    if (!segments_.is_free(first)) continue;
-    const uint64_t below = dense_.free_before(segments_.offset_of(first));
-    const auto count = static_cast<uint32_t>((length - std::min(length - 1, below) + segment - 1) / segment);
-    if (first + count > segments_.segments()) return false;
-    if (!segments_.lend(first, count)) continue;
-    dense_.free(segments_.offset_of(first), count * segment);
-    return true;
+    const uint64_t begin = segments_.offset_of(first), below = dense_.free_before(begin);
+    uint64_t run = below;
+    for (uint32_t last = first; run < length && last < segments_.segments() && segments_.is_free(last); ++last) {
+      run += segment;
+      const uint64_t end = begin + (last - first + 1) * segment;
+      if (run + dense_.free_after(end) < length) continue;
+      MOESTRO_CHECK(segments_.lend(first, last - first + 1), "free segments");
+      dense_.free(begin, end - begin);
+      return true;
+    }
   }
   return false;
 }

@@ -37,6 +37,20 @@ TEST(Placement, DenseWeightsBorrowSegmentsAndGiveThemBack) {
   EXPECT_EQ(room.used_bytes(), 0u);
 }
 
+TEST(Placement, DenseWeightsUseWhatIsFreeOnBothSidesOfASegment) {
+  Placement room(12 * kPage, 2 * kPage);
+  EXPECT_EQ(room.place(true, 3 * kPage, 0), 0u);
+  EXPECT_EQ(room.place(true, kPage, 1), 3 * kPage);
+  EXPECT_EQ(room.place(true, kPage, 2), 4 * kPage);
+  EXPECT_EQ(room.place(true, 2 * kPage, 3), 5 * kPage);
+  EXPECT_EQ(room.place(true, kPage, 4), 7 * kPage);
+  EXPECT_TRUE(room.place(false, 2 * kPage, 5));
+  EXPECT_TRUE(room.place(false, 2 * kPage, 6));
+  room.give_back(true, 4 * kPage, kPage), room.give_back(true, 5 * kPage, 2 * kPage);
+  EXPECT_EQ(room.segments().free_segments(), 1u) << "pages 4 and 5; page 6 is free in a segment that is lent";
+  EXPECT_EQ(room.place(true, 3 * kPage, 7), 4 * kPage);
+}
+
 TEST(Placement, ClaimsWhatAFormerStorePlacedInAnyOrder) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     std::mt19937_64 random(seed);

@@ -1,5 +1,5 @@
-// Seeded histories of a simulated box (store_world.h). MOESTRO_STORE_EVENTS=50000000 asks for more of them than a run of
-// all tests has time for, MOESTRO_STORE_SEED=N for one history again.
+// Seeded histories of a simulated box (store_world.h). MOESTRO_STORE_EVENTS=50000000 asks for more of them than a run
+// of all tests has time for, MOESTRO_STORE_SEED=N for one history again.
 
 #include <gtest/gtest.h>
 
