@@ -254,8 +254,10 @@ void add_scheduling(Schema& schema, BoxConfig::Orchestrator& c) {
   schema.add({.key = "orchestrator.tpot_target", .flag = "--tpot-target", .field = &c.tpot_target,
               .min = 0, .max = 600'000,
               .help = "Target time per output token of running requests, such as `80ms`. When measured steps put it "
-                      "at risk, prompts are read in smaller pieces and fewer requests run at once. 0ms: no target; "
-                      "only step_tokens limits a step",
+                      "at risk, prompts are read in smaller pieces and fewer interactive requests run at once. Only "
+                      "those are limited: lines of batches run as before, and take turns in what the target leaves "
+                      "of each step while an interactive request is answered. 0ms: no target; only step_tokens limits "
+                      "a step",
               .theme = kScheduling});
   schema.add({.key = "orchestrator.interactive_weight", .flag = "--interactive-weight", .field = &c.interactive_weight,
               .min = 1, .max = 1000,
@@ -301,7 +303,8 @@ void add_batches(Schema& schema, BoxConfig::Orchestrator& c) {
   schema.add({.key = "orchestrator.batch_lines", .flag = "--batch-lines", .field = &c.batch_lines,
               .min = 1, .max = 4096,
               .help = "Lines of batches that are in the queue or run at once. auto: a quarter more than the workers "
-                      "can have in a step, so that each line that ends is replaced at once",
+                      "can have in a step, so that each line that ends is replaced at once; at least 64, and at most "
+                      "half of queue_max",
               .theme = kBatches});
   schema.add({.key = "orchestrator.line_lease", .flag = "--line-lease", .field = &c.line_lease,
               .min = 500, .max = 3'600'000,

@@ -187,8 +187,8 @@ void add_options(command_line::App& app, ReplayOptions& o) {
       ->group(group);
   app.add_option(
          "--waste", o.how.waste_max,
-         "Share of the copied bytes that prefetches may waste before the floor rises. 1: any. 0: 15 %, or 1.4 times "
-         "the bytes if slots hold less than a fifth of the experts")
+         "Share of the copied bytes that prefetches may waste before the floor rises. 1: any. 0: 13 %, or 28 % if "
+         "slots hold less than a fifth of the experts")
       ->check(command_line::Range(0.0, 1.0))
       ->capture_default_str()
       ->group(group);
