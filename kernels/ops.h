@@ -213,8 +213,8 @@ class Ops {
   virtual void latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                                 const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
                                 float* out);
-  /// The top_k experts of each row of logits [n, experts] with the largest score + bias, in descending order (ties:
-  /// lower id first), and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever
+  /// The top_k experts of each row of logits [n, experts] with the largest score + bias (sigmoids without bias and
+  /// groups: the largest logits), in descending order (ties: lower id first), and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever
   /// the logits, a row's ids are distinct and within [0, experts); a NaN among them makes the row's weights NaN.
   virtual void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) = 0;
   /// One expert on its tokens: for every row r, out[(r.token * top_k + r.rank), :] = down(unit(gate x, up x)), x = row

@@ -224,6 +224,23 @@ VARIANTS = {
             attn_config=dict(kv_n_heads=4, clip_qkv=50.0, rope_theta=10000.0), ffn_config=dict(
                 hidden_size=64, ffn_hidden_size=24, moe_num_experts=5, moe_top_k=3,
                 moe_normalize_expert_weights=None), **rope("linear", factor=2.0))),
+    # A text model in one that sees images; low and high factor are equal, as in Scout.
+    "llama4_scout": dict(
+        arch="Llama4", config_class="Llama4TextConfig", dtype="bfloat16", old_rope=True, nested=True, config=dict(
+            num_hidden_layers=4, intermediate_size=16, intermediate_size_mlp=24, head_dim=16, num_local_experts=4,
+            num_experts_per_tok=1, attention_chunk_size=16, floor_scale=8, attn_scale=0.3,
+            **rope("llama3", theta=1000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=1.0,
+                   original_max_position_embeddings=32))),
+    "llama4_maverick": dict(
+        arch="Llama4", config_class="Llama4TextConfig", dtype="float16", old_rope=False, config=dict(
+            num_hidden_layers=4, intermediate_size=16, intermediate_size_mlp=40, head_dim=24, num_local_experts=5,
+            num_experts_per_tok=2, interleave_moe_layer_step=2, no_rope_layers=[1, 0, 1, 1], use_qk_norm=False,
+            attention_chunk_size=32, attn_temperature_tuning=False, attention_bias=True)),
+    "llama4_types": dict(
+        arch="Llama4", config_class="Llama4TextConfig", dtype="bfloat16", old_rope=True, config=dict(
+            num_hidden_layers=3, intermediate_size=20, intermediate_size_mlp=24, head_dim=16, num_local_experts=4,
+            num_experts_per_tok=1, moe_layers=[0, 2], no_rope_layers=[1, 0, 1], attention_chunk_size=16,
+            layer_types=["full_attention", "chunked_attention", "chunked_attention"], floor_scale=4)),
     "olmoe_clip": dict(
         arch="Olmoe", dtype="float32", old_rope=False,
         config=dict(intermediate_size=12, num_experts=4, num_experts_per_tok=2, num_key_value_heads=4, clip_qkv=0.9,
@@ -239,8 +256,7 @@ def build(v, seed):
     import torch
     import transformers
 
-    v = VARIANTS[name]
-    config = getattr(transformers, v["arch"] + "Config")(**{**(BASE if v.get("base", True) else {}), **v["config"]})
+    config = getattr(transformers, v.get("config_class", v["arch"] + "Config"))(**{**(BASE if v.get("base", True) else {}), **v["config"]})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
     net = getattr(transformers, v["arch"] + ("ForCausalLM"))(config).float().eval()
@@ -423,6 +439,8 @@ def save(name, net, sections):
     if v.get("mxfp4"):
         config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
             "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    if v.get("nested"):
+        config = as_text_part(out / "model.safetensors", config)
     if "rotary_dim" in v:
         config["rotary_dim"] = v["rotary_dim"]
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
@@ -432,6 +450,20 @@ def save(name, net, sections):
     size = sum(f.stat().st_size for f in out.glob("*.safetensors"))
     assert size <= BYTES_MAX, f"{name}: {size} bytes of weights"
     return size
+
+
+def as_text_part(file, config):
+    """The text model as a part of Llama-4's checkpoints, beside a vision tower; returns the config."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = {"language_model." + key: w for key, w in load_file(file).items()}
+    tensors["vision_model.patch_embedding.linear.weight"] = torch.ones(4, 3)
+    tensors["multi_modal_projector.linear_1.weight"] = torch.ones(4, 4)
+    save_file(tensors, file, metadata={"format": "pt"})
+    return {"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "text_config": config,
+            "boi_token_index": 120, "eoi_token_index": 121, "image_token_index": 122,
+            "vision_config": {"hidden_size": 4, "model_type": "llama4_vision_model"}, "tie_word_embeddings": False}
 
 
 def prompts_of(seed):

@@ -26,11 +26,13 @@ class Mapper {
       if (layer.moe_index)
         add_moe(layer);
       else
-        add_mlp("mlp.", "mlp.", layer.dense_ffn);
+        add_mlp("mlp.", names_.dense_mlp, layer.dense_ffn);
     }
     here_ = there_ = "";
-    if (!spec.tied_embeddings) add("head.weight", "lm_head.weight", {spec.vocab, spec.hidden});
-    if (spec.head_bias) add("head.bias", "lm_head.bias", {spec.vocab});
+    const std::string head = names_.head;
+    out_.head_name = head + ".weight";
+    if (!spec.tied_embeddings) add("head.weight", out_.head_name, {spec.vocab, spec.hidden});
+    if (spec.head_bias) add("head.bias", head + ".bias", {spec.vocab});
   }
 
  private:
@@ -80,7 +82,7 @@ class Mapper {
       add("attn.v.bias", from + "v_proj.bias", {kv});
     }
     if (a.output_bias) add("attn.o.bias", output + ".bias", {hidden()});
-    if (a.qk_norm != AttentionSpec::QkNorm::kNone) {
+    if (has_norm_weights(a.qk_norm)) {
       const bool per_head = a.qk_norm == AttentionSpec::QkNorm::kPerHead;
       add("attn.q_norm.weight", "self_attn.q_norm.weight", {per_head ? a.head_dim : q});
       add("attn.k_norm.weight", "self_attn.k_norm.weight", {per_head ? a.head_dim : kv});

@@ -16,8 +16,10 @@ struct CheckpointNames {
   bool router_bias_is_row = false;   ///< [1, experts]
   // Around the layers and in them.
   const char *embed = "model.embed_tokens.weight", *norm = "model.norm", *layers = "model.layers.";
+  const char* head = "lm_head";
   const char *input_norm = "input_layernorm", *post_norm = "post_attention_layernorm";
   const char *attention = "self_attn.", *output = "o_proj";
+  const char* dense_mlp = "mlp.";  ///< of layers without experts
   const char* fused_qkv = nullptr;    ///< q, k and v are rows of one tensor
   const char* fused_shared = nullptr; ///< gate and up of the shared expert are halves of FUSED.input_linear.weight
 };
@@ -68,6 +70,25 @@ inline constexpr CheckpointNames kDbrxNames{.moe_block = "ffn",
                                             .attention = "norm_attn_norm.attn.",
                                             .output = "out_proj",
                                             .fused_qkv = "Wqkv.weight"};
+
+/// gate_up_proj [experts, hidden, 2 ffn]: the columns of gate, then those of up. down_proj [experts, ffn, hidden].
+inline constexpr CheckpointNames kLlama4Names{
+    .moe_block = "feed_forward",
+    .expert_gate = "gate_up_proj",
+    .expert_up = "gate_up_proj",
+    .expert_down = "down_proj",
+    .router = "router",
+    .storage = {.stacked = true, .gate_up = ExpertStorage::GateUp::kHalves, .transposed = true},
+    .dense_mlp = "feed_forward."};
+/// The same, as the text part of a model that sees images.
+inline constexpr CheckpointNames kLlama4TextPartNames = [] {
+  CheckpointNames names = kLlama4Names;
+  names.embed = "language_model.model.embed_tokens.weight";
+  names.norm = "language_model.model.norm";
+  names.layers = "language_model.model.layers.";
+  names.head = "language_model.lm_head";
+  return names;
+}();
 
 /// Fills `dense` and `experts` from a finished spec.
 void map_checkpoint(const CheckpointNames& names, ModelDescription& description);

@@ -95,6 +95,11 @@ bool ConfigReader::flag_or(std::string_view key, bool standard) {
   return value->get<bool>();
 }
 
+bool ConfigReader::truth_or(std::string_view key, bool standard) {
+  if (const auto* value = find(key); value != nullptr && value->is_number()) return number(key) != 0.0;
+  return flag_or(key, standard);
+}
+
 std::string ConfigReader::text_or(std::string_view key, std::string standard) {
   const auto* value = find_or_absent(key);
   if (value == nullptr) return standard;

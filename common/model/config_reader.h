@@ -33,6 +33,7 @@ class ConfigReader {
   double positive_or(std::string_view key, double standard);
   std::optional<double> number(std::string_view key);  ///< any finite number, or nothing
   bool flag_or(std::string_view key, bool standard);
+  bool truth_or(std::string_view key, bool standard);  ///< true or false, or a number, which is true unless it is 0
   std::string text_or(std::string_view key, std::string standard);
   std::vector<int64_t> counts(std::string_view key, int64_t max);  ///< list of numbers in [0, max]; empty if not set
   std::vector<double> positives(std::string_view key);  ///< list of finite numbers > 0; empty if not set

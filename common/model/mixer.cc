@@ -12,7 +12,7 @@ MixerSize grouped(const AttentionSpec& a, int64_t hidden) {
           .pair_operations = 4 * q,  // q k, and weights v
           .moved_floats = q + 3 * kv,
           .step_floats = 2 * (q + kv),
-          .window = a.sliding_window};
+          .window = a.chunk > 0 ? a.chunk : a.sliding_window};  // of a chunk, what its last query sees
 }
 
 MixerSize latent(const LatentSpec& a, int64_t hidden) {

@@ -40,15 +40,27 @@ struct RopeSpec {
 };
 
 struct AttentionSpec {
-  enum class QkNorm : uint8_t { kNone, kPerHead, kFullWidth };  ///< RMSNorm over each head, or over all heads at once
+  /// RMSNorm over each head, over all heads at once, or, without weights, over each head after its rotation (Llama-4).
+  enum class QkNorm : uint8_t { kNone, kPerHead, kFullWidth, kRotatedHeads };
+  /// A query at position p is multiplied by 1 + scale * ln(1 + floor((p + 1) / floor)) (Nakanishi 2025; Llama-4).
+  struct Temperature {
+    double scale = 0.1, floor = 8192.0;
+  };
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false, output_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   std::optional<double> clip_qkv;  ///< q, k, v clamped to [-clip, clip] after projection (and its norm, as OLMoE does)
   int64_t sliding_window = 0;      ///< a token sees itself and the window-1 before it; 0 = all
+  int64_t chunk = 0;               ///< a token sees what of its own chunk of so many positions is before it; 0 = all
+  bool rope = true;                ///< false: nothing is rotated (NoPE)
+  std::optional<Temperature> temperature;
   double scale = 0.0;              ///< of q.k, normally head_dim^-1/2
   bool sink_logits = false;        ///< a learned logit for each head takes part in the softmax and has no value
 };
+
+constexpr bool has_norm_weights(AttentionSpec::QkNorm norm) {
+  return norm == AttentionSpec::QkNorm::kPerHead || norm == AttentionSpec::QkNorm::kFullWidth;
+}
 
 /// Multi-head latent attention (MLA; DeepSeek-V2): keys and values of all heads are made of one latent of a position,
 /// and of a rotated key that all heads share. kernels::LatentShape says what is computed.
@@ -80,6 +92,7 @@ struct RouterSpec {
   double jitter = 0.0;        ///< of kSparseMixer
   bool normalise = true;      ///< weights of the chosen experts sum to 1
   double scale = 1.0;         ///< of the weights, after that
+  bool on_input = false;      ///< a weight multiplies its expert's input, not its output
   bool choice_bias = false;   ///< router.bias is added to the scores, for the choice alone
   int64_t groups = 1, groups_kept = 1;
   int64_t group_best = 2;     ///< a group's value is the sum of so many of its best experts
@@ -132,6 +145,8 @@ struct ModelSpec {
   Activation activation = Activation::kSilu;
   RopeSpec rope;
   std::vector<LayerSpec> layers;
+  /// Tensors of parts that are no text model, by how their names begin ("vision_model."): they are not packed.
+  std::vector<std::string> other_parts;
   int64_t mtp_layers = 0;  ///< in the checkpoint after `layers`: they predict further tokens, and are not packed
   bool mxfp4_experts = false;  ///< the checkpoint's experts are MXFP4; packs hold what they are worth
   std::vector<TokenId> eos_ids;  ///< from generation_config.json where there is one, else config.json
@@ -196,6 +211,7 @@ struct ModelDescription {
   std::vector<DenseTensor> dense;
   std::vector<ExpertTensors> experts;
   ExpertStorage storage = {};
+  std::string head_name = "lm_head.weight";  ///< in the checkpoint
 };
 
 /// Builds the description from the text of config.json (and generation_config.json, may be empty). An unknown

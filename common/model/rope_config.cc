@@ -53,8 +53,8 @@ void read_llama3(ConfigReader& config, ConfigReader& rope, int64_t max_position,
   spec.factor = rope.positive("factor");
   spec.low_freq_factor = rope.positive("low_freq_factor");
   spec.high_freq_factor = rope.positive("high_freq_factor");
-  if (spec.high_freq_factor <= spec.low_freq_factor)
-    rope.refuse(invalid_argument(rope.where() + ": high_freq_factor must be above low_freq_factor"));
+  if (spec.high_freq_factor < spec.low_freq_factor)
+    rope.refuse(invalid_argument(rope.where() + ": high_freq_factor must not be below low_freq_factor"));
 }
 
 // The factor of cos and sin is `attention_factor`, or what follows from the lengths; Phi-3.5-MoE's own keys say it for

@@ -91,6 +91,11 @@ void CpuOps::route(const float* logits, const RouterSpec& spec, float* scratch, 
   float* choice = scores;
   std::copy_n(logits, spec.experts, scores);
   const bool softmax = spec.scores == RouterSpec::Scores::kSoftmax;
+  // A sigmoid rounds large logits to 1, and its choice would be the first of them.
+  if (!softmax && !spec.bias && spec.groups == 1) {
+    choice = scratch + spec.experts;
+    std::copy_n(logits, spec.experts, choice);
+  }
   const float total = softmax ? kernels_.softmax(scores, spec.experts, 1.0f) : kernels_.sigmoid(scores, spec.experts);
   const float unit = softmax ? total : 1.0f;  // what a score is divided by
   if (spec.bias) {

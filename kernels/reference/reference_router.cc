@@ -79,6 +79,8 @@ void ReferenceOps::router_top_k(const float* logits, int64_t n, const RouterSpec
     }
     const std::vector<double> scores = scores_of(logits, spec);
     std::vector<double> choice = scores;
+    if (spec.scores == RouterSpec::Scores::kSigmoid && !spec.bias && spec.groups == 1)
+      choice.assign(logits, logits + spec.experts);  // of the same order, also where scores round to 1
     for (size_t e = 0; spec.bias && e < choice.size(); ++e) choice[e] += spec.bias[e];
     if (spec.groups > 1) keep_best_groups(spec, choice);
     std::vector<size_t> order = in_falling_order(choice);

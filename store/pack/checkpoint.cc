@@ -54,7 +54,9 @@ bool is_of_mtp_layer(std::string_view name, const model::ModelSpec& spec) {
          layer < layers + spec.mtp_layers;
 }
 
-constexpr char kHead[] = "lm_head.weight";
+bool is_of_another_part(std::string_view name, const model::ModelSpec& spec) {
+  return std::ranges::any_of(spec.other_parts, [&](const std::string& part) { return name.starts_with(part); });
+}
 
 /// Values of each format.
 using Census = std::map<DType, uint64_t>;
@@ -191,8 +193,8 @@ Status Checkpoint::check_bytes(const std::string& name, const std::vector<int64_
 Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
   for (const auto& [name, tensor] : tensors_) {
     if (used.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
-    if (name == kHead && model_.spec.tied_embeddings) continue;
-    if (is_of_mtp_layer(name, model_.spec)) continue;
+    if (name == model_.head_name && model_.spec.tied_embeddings) continue;
+    if (is_of_mtp_layer(name, model_.spec) || is_of_another_part(name, model_.spec)) continue;
     return unsupported(directory_.string() + ": tensor " + in_quotes(name) + " is no part of " +
                        model_.spec.architecture + " as its config.json describes it");
   }
@@ -245,10 +247,10 @@ Status Checkpoint::check_tensors() {
 // A model whose head is its embedding may carry the head all the same. transformers uses it if it differs; so it must
 // not.
 Status Checkpoint::check_head() const {
-  if (!model_.spec.tied_embeddings || !tensors_.contains(kHead)) return Status::ok();
-  MOESTRO_RETURN_IF_ERROR(check_tensor(kHead, {model_.spec.vocab, model_.spec.hidden}));
+  if (!model_.spec.tied_embeddings || !tensors_.contains(model_.head_name)) return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(check_tensor(model_.head_name, {model_.spec.vocab, model_.spec.hidden}));
   for (const model::DenseTensor& t : model_.dense)
-    if (t.name == "embed.weight") return check_equal_tensors(*this, kHead, t.source_name);
+    if (t.name == "embed.weight") return check_equal_tensors(*this, model_.head_name, t.source_name);
   return Status::ok();
 }
 

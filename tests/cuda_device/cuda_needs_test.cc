@@ -101,6 +101,7 @@ TEST(ModelsOnGpus, SettingsThatKernelsLackAreRefused) {
   EXPECT_THAT(said["gpt_oss_yarn"], HasSubstr("GptOssForCausalLM on --device cuda: attention with a learned logit"));
   EXPECT_THAT(said["phimoe_short"], HasSubstr("LayerNorm is not there yet"));
   EXPECT_THAT(said["granitemoe_factors"], HasSubstr("a factor of embedding, residual stream or logits"));
+  EXPECT_THAT(said["llama4_scout"], HasSubstr("chunked attention"));
   EXPECT_FALSE(said.contains("ernie4_5_moe_shared")) << said["ernie4_5_moe_shared"];
   model::ModelSpec spec;
   spec.layers.resize(1);
@@ -113,6 +114,14 @@ TEST(ModelsOnGpus, SettingsThatKernelsLackAreRefused) {
   spec.layers[0].moe.expert = {};
   spec.layers[0].moe.router.scores = model::RouterSpec::Scores::kSparseMixer;
   EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("SparseMixer"));
+  spec.layers[0].moe.router = {.on_input = true};
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("weights multiply the experts' inputs"));
+  spec.layers[0].attention.temperature.emplace();
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("queries scaled by their position"));
+  spec.layers[0].attention.qk_norm = model::AttentionSpec::QkNorm::kRotatedHeads;
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("a norm of heads after"));
+  spec.layers[0].attention.rope = false;
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("without RoPE"));
   spec.head_bias = true;
   EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("a bias of the head"));
 }

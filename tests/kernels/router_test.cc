@@ -184,7 +184,15 @@ TEST_P(RouterTest, WhateverTheLogitsIdsAreDistinctAndInRange) {
   }
 }
 
-#if !MOESTRO_TEST_CUDA  // a GPU has none, and a worker says so
+#if !MOESTRO_TEST_CUDA  // a worker says that a GPU has neither
+TEST_P(RouterTest, ASigmoidThatRoundsToOneChoosesByItsLogit) {
+  for (Ops* ops : {ops_.get(), reference_.get()}) {
+    const Choice c = run(*ops, {40.0f, 90.0f, 60.0f, -1.0f}, {.experts = 4, .top_k = 2, .scores = Scores::kSigmoid});
+    EXPECT_EQ(c.ids, (std::vector<int32_t>{1, 2}));
+    EXPECT_EQ(c.weights, (std::vector<float>{1.0f, 1.0f}));
+  }
+}
+
 constexpr RouterSpec kMixer{.experts = 16, .top_k = 2, .scores = Scores::kSparseMixer, .jitter = 0.05f};
 
 /// Logits that are not so near a threshold that f32 and double could see them on different sides.

@@ -14,6 +14,9 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
     return {{"architectures", {architecture}}, {"d_model", 32}, {"n_layers", 3}, {"n_heads", 4}, {"vocab_size", 100},
             {"max_seq_len", 256}, {"attn_config", {{"kv_n_heads", 2}, {"clip_qkv", 8}, {"rope_theta", 10000}}},
             {"ffn_config", {{"ffn_hidden_size", 24}, {"moe_num_experts", 4}, {"moe_top_k", 2}}}};
+  if (architecture == "Llama4ForConditionalGeneration")
+    return {{"architectures", {architecture}}, {"image_token_index", 9}, {"vision_config", {{"hidden_size", 8}}},
+            {"text_config", tiny_config("Llama4ForCausalLM")}};
   nlohmann::json c = {{"architectures", {architecture}}, {"hidden_size", 32},        {"num_hidden_layers", 3},
                       {"num_attention_heads", 4},        {"num_key_value_heads", 2}, {"vocab_size", 100},
                       {"max_position_embeddings", 256},  {"intermediate_size", 48},  {"num_experts_per_tok", 2},
@@ -23,7 +26,7 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
   const bool ernie = architecture == "Ernie4_5_MoeForCausalLM";
   const bool local = architecture == "MixtralForCausalLM" || architecture == "MiniMaxM2ForCausalLM" ||
                      architecture == "GptOssForCausalLM" || architecture.starts_with("Granite") ||
-                     architecture.starts_with("Phi");
+                     architecture.starts_with("Phi") || architecture.starts_with("Llama4");
   c[grouped ? "n_routed_experts" : local ? "num_local_experts" : "num_experts"] = 4;
   if (grouped) c["moe_intermediate_size"] = 24, c["n_shared_experts"] = 2, c["first_k_dense_replace"] = 0;
   if (latent) {
@@ -36,6 +39,7 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
   if (architecture == "MiniMaxM2ForCausalLM" || architecture == "GptOssForCausalLM") c["head_dim"] = 8;
   if (architecture == "GptOssForCausalLM")
     c["sliding_window"] = 16, c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 2.0}};
+  if (architecture.starts_with("Llama4")) c["intermediate_size_mlp"] = 40;
   if (architecture.starts_with("Qwen")) c["moe_intermediate_size"] = 24;
   if (architecture == "Qwen2MoeForCausalLM") c["shared_expert_intermediate_size"] = 40;
   return c;

@@ -70,7 +70,7 @@ TEST(RopeConfig, Refusals) {
       {R"({"rope_scaling": {"type": "linear", "factor": 0}})", "factor"},
       {R"({"rope_scaling": {"type": "linear", "factor": "2"}})", "factor"},
       {R"({"rope_scaling": {"type": "dynamic", "factor": 2, "alpha": 1000}})", "'alpha'"},
-      {R"({"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}})",
+      {R"({"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 2}})",
        "high_freq_factor"},
       {R"({"rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32}})", "beta_fast"},
       {R"({"rope_scaling": {"type": null, "factor": 2}})", "type is null"},

@@ -26,6 +26,8 @@ const Architecture kArchitectures[] = {
     {"PhimoeForCausalLM", describe_phimoe, kMixtralNames},
     {"PhiMoEForCausalLM", describe_phimoe, kMixtralNames},  // as Microsoft publishes it
     {"DbrxForCausalLM", describe_dbrx, kDbrxNames},
+    {"Llama4ForCausalLM", describe_llama4, kLlama4Names},
+    {"Llama4ForConditionalGeneration", describe_llama4_text_part, kLlama4TextPartNames},
 };
 
 Result<const Architecture*> find_architecture(ConfigReader& config) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
 
 namespace moestro::cli {
 namespace {
@@ -42,19 +41,25 @@ const char* scaling_name(RopeSpec::Scaling scaling) {
   return "";
 }
 
-void add_windows(const ModelSpec& spec, WordList& words) {
-  std::set<int64_t> windows;
-  size_t count = 0;
-  for (const model::LayerSpec& layer : spec.layers) {
-    if (layer.attention.sliding_window == 0) continue;
-    windows.insert(layer.attention.sliding_window);
-    ++count;
-  }
-  if (windows.empty()) return;
-  words.add("a window of " + std::to_string(*windows.rbegin()) +
-            (count == spec.layers.size()
-                 ? ""
-                 : " in " + std::to_string(count) + " of " + std::to_string(spec.layers.size()) + " layers"));
+bool has_rotated_norm(const model::LayerSpec& layer) {
+  return layer.attention.qk_norm == AttentionSpec::QkNorm::kRotatedHeads;
+}
+
+int64_t widest(const ModelSpec& spec, int64_t AttentionSpec::*span) {
+  int64_t most = 0;
+  for (const model::LayerSpec& layer : spec.layers) most = std::max(most, layer.attention.*span);
+  return most;
+}
+
+/// `text`, and in how many layers it holds; nothing if it holds in none.
+template <class Holds>
+void add_layers_that(const ModelSpec& spec, const Holds& holds, const std::string& text, WordList& words) {
+  const auto count =
+      std::ranges::count_if(spec.layers, [&](const model::LayerSpec& layer) { return holds(layer.attention); });
+  if (count == 0) return;
+  const bool all = count == std::ssize(spec.layers);
+  words.add(text +
+            (all ? "" : " in " + std::to_string(count) + " of " + std::to_string(spec.layers.size()) + " layers"));
 }
 
 }  // namespace
@@ -70,9 +75,16 @@ std::string attention_text(const ModelSpec& spec) {
   words.add_if(a.qkv_bias || a.output_bias, "biases");
   words.add_if(a.qk_norm == AttentionSpec::QkNorm::kPerHead, "norms of heads");
   words.add_if(a.qk_norm == AttentionSpec::QkNorm::kFullWidth, "norms of q and k");
+  words.add_if(std::ranges::any_of(spec.layers, has_rotated_norm), "norms of rotated heads");
   if (a.clip_qkv) words.add("q, k and v clamped to " + brief(*a.clip_qkv));
   words.add_if(a.sink_logits, "logits of sinks");
-  add_windows(spec, words);
+  add_layers_that(spec, [](const AttentionSpec& each) { return each.sliding_window > 0; },
+                  "a window of " + std::to_string(widest(spec, &AttentionSpec::sliding_window)), words);
+  add_layers_that(spec, [](const AttentionSpec& each) { return each.chunk > 0; },
+                  "chunks of " + std::to_string(widest(spec, &AttentionSpec::chunk)), words);
+  add_layers_that(spec, [](const AttentionSpec& each) { return !each.rope; }, "no RoPE", words);
+  add_layers_that(spec, [](const AttentionSpec& each) { return each.temperature.has_value(); },
+                  "queries scaled by their position", words);
   words.add_if(spec.rope.rotary_dim < a.head_dim, std::to_string(spec.rope.rotary_dim) + " components rotated");
   words.add_if(spec.rope.scaling != RopeSpec::Scaling::kNone, scaling_name(spec.rope.scaling));
   words.add_if(spec.norm == ModelSpec::Norm::kLayer, "LayerNorm before it");
@@ -88,6 +100,7 @@ std::string router_text(const model::MoeSpec& moe) {
   words.add_if(r.groups > 1, std::to_string(r.groups_kept) + " of " + std::to_string(r.groups) + " groups");
   words.add_if(r.normalise && r.scores != Scores::kSparseMixer, "weights that sum to 1");
   words.add_if(r.scale != 1.0, "times " + brief(r.scale));
+  words.add_if(r.on_input, "weights on the experts' inputs");
   words.add_if(r.choice_bias, "a bias for the choice");
   words.add_if(r.logit_bias, "a bias of the logits");
   return words.text();

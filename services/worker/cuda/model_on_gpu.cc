@@ -8,11 +8,17 @@ namespace {
 /// What a layer asks for and GPUs lack; null: nothing.
 const char* missing_for(const model::LayerSpec& layer) {
   if (layer.latent) return "latent attention (MLA)";
+  if (layer.attention.chunk > 0) return "chunked attention";
+  if (!layer.attention.rope) return "attention without RoPE";
+  if (layer.attention.qk_norm == model::AttentionSpec::QkNorm::kRotatedHeads)
+    return "a norm of heads after their rotation";
+  if (layer.attention.temperature) return "queries scaled by their position";
   if (layer.attention.sink_logits) return "attention with a learned logit for each head (sinks)";
   if (!layer.moe_index) return nullptr;
   const model::ExpertSpec& expert = layer.moe.expert;
   if (expert.activation == model::Activation::kClampedSwiglu) return "experts with a clamped SwiGLU";
   if (expert.bias) return "experts with biases";
+  if (layer.moe.router.on_input) return "a router whose weights multiply the experts' inputs";
   if (layer.moe.router.scores == model::RouterSpec::Scores::kSparseMixer) return "a SparseMixer router";
   return nullptr;
 }

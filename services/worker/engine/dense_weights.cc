@@ -191,7 +191,7 @@ Status DenseWeights::load_attention(const LayerTensors& layer, const model::Laye
     MOESTRO_RETURN_IF_ERROR(layer.floats("attn.v.bias", out.v_bias));
   }
   if (spec.attention.output_bias) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.o.bias", out.o_bias));
-  if (spec.attention.qk_norm != model::AttentionSpec::QkNorm::kNone) {
+  if (model::has_norm_weights(spec.attention.qk_norm)) {
     MOESTRO_RETURN_IF_ERROR(layer.floats("attn.q_norm.weight", out.q_norm));
     MOESTRO_RETURN_IF_ERROR(layer.floats("attn.k_norm.weight", out.k_norm));
   }

@@ -30,6 +30,11 @@ Forward::Forward(const Parts& parts, const EngineOptions& options)
   expert_rows_.resize(static_cast<size_t>(n * top_k_ * hidden_));
   route_weights_.resize(static_cast<size_t>(n * moe_layers_ * top_k_));
   route_ids_.resize(route_weights_.size());
+  if (moe_layers_ > 0 && spec().moe().router.on_input) {
+    expert_inputs_.resize(expert_rows_.size());
+    input_rows_.reserve(static_cast<size_t>(n * top_k_));
+    ones_.assign(static_cast<size_t>(n * top_k_), 1.0F);
+  }
   if (parts.kv_link != nullptr) kv_.emplace(parts.math.cache, spec(), *parts.kv_link, poison_);
 }
 
@@ -98,12 +103,22 @@ void Forward::route(const lanes::Task& task) {
   const int64_t first = rows.first * top_k_, count = rows.count * top_k_;
   int32_t* const ids = routes_of(part.layer) + first;
   math_.router(static_cast<size_t>(task.layer), rows, ids, weights_of(part.layer) + first);
+  if (!expert_inputs_.empty()) weight_inputs(rows, weights_of(part.layer) + first);
   if (poison_)
     std::fill_n(expert_rows_.begin() + first * hidden_, count * hidden_, std::numeric_limits<float>::quiet_NaN());
   const auto routed = p_.experts.route(part, {ids, static_cast<size_t>(count)}, top_k_, guard_.left_out());
   clear_rows(p_.experts.dropped(part));
   if (is_watched_ && p_.experts.is_routed(part.layer)) tell_watch(part.layer);
   p_.machine.routed(task.layer, task.micro_batch, routed);
+}
+
+void Forward::weight_inputs(TokenRange rows, const float* weights) {
+  for (int64_t i = 0; i < rows.count * top_k_; ++i) {
+    const float* const from = math_.h() + (rows.first + i / top_k_) * hidden_;
+    float* const to = expert_inputs_.data() + (rows.first * top_k_ + i) * hidden_;
+    std::copy_n(from, hidden_, to);
+    ops().scale(to, hidden_, weights[i]);
+  }
 }
 
 void Forward::tell_watch(MoeLayerId layer) {
@@ -184,8 +199,7 @@ void Forward::expert(const lanes::Task& task) {
   const LayerPart part = part_of(task);
   const auto rows = p_.experts.rows(part, task.expert);
   if (const std::byte* blob = p_.experts.data(part.layer, task.expert)) {
-    const ExpertLayout& layout = p_.layouts[part.layer.value];
-    floor_.run([&] { ops().expert_ffn(layout, blob, math_.h(), rows, top_k_, expert_rows_.data(), gated_); });
+    floor_.run([&] { run_expert(part, blob, rows); });
     const Status used = release(part, task.expert);
     if (used.is_ok()) return;
     fail_users(part, task.expert, used);
@@ -194,6 +208,16 @@ void Forward::expert(const lanes::Task& task) {
   }
   // The failed sequences' rows must not carry what an earlier layer left here.
   clear_rows(rows);
+}
+
+void Forward::run_expert(LayerPart part, const std::byte* blob, std::span<const kernels::RoutedRow> rows) {
+  const ExpertLayout& layout = p_.layouts[part.layer.value];
+  if (expert_inputs_.empty())
+    return ops().expert_ffn(layout, blob, math_.h(), rows, top_k_, expert_rows_.data(), gated_);
+  // Each choice has an input of its own, which is a token of one choice to the kernel.
+  input_rows_.clear();
+  for (const kernels::RoutedRow& r : rows) input_rows_.push_back({static_cast<int32_t>(r.token * top_k_ + r.rank), 0});
+  ops().expert_ffn(layout, blob, expert_inputs_.data(), input_rows_, 1, expert_rows_.data(), gated_);
 }
 
 Status Forward::release(LayerPart part, int32_t expert) {
@@ -214,7 +238,8 @@ void Forward::release_held() {
 void Forward::combine(size_t layer) {
   forecast();
   release_held();
-  ops().combine(expert_rows_.data(), weights_of(*spec().layers[layer].moe_index), rows_, top_k_, hidden_, x_.data());
+  const float* const weights = ones_.empty() ? weights_of(*spec().layers[layer].moe_index) : ones_.data();
+  ops().combine(expert_rows_.data(), weights, rows_, top_k_, hidden_, x_.data());
   if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, x_.data());
   guard_.check(layer, x_.data());
 }

@@ -100,6 +100,9 @@ class Forward final : public lanes::TaskRunner {
   int32_t* routes_of(MoeLayerId layer) { return route_ids_.data() + layer.value * rows_ * top_k_; }
   float* weights_of(MoeLayerId layer) { return route_weights_.data() + layer.value * rows_ * top_k_; }
   void clear_rows(std::span<const kernels::RoutedRow> rows);
+  /// Writes the weighted inputs of a micro-batch's experts (RouterSpec::on_input).
+  void weight_inputs(TokenRange rows, const float* weights);
+  void run_expert(LayerPart part, const std::byte* blob, std::span<const kernels::RoutedRow> rows);
   void fail_users(LayerPart part, int32_t expert, const Status& why);
 
   const model::ModelSpec& spec() const { return p_.math.spec; }
@@ -127,6 +130,10 @@ class Forward final : public lanes::TaskRunner {
   std::vector<HeldExpert> held_;  ///< computed and not let go of yet: PipelineParts::release_early is off
   std::vector<float> x_;  ///< the residual stream
   std::vector<float> expert_rows_;
+  // RouterSpec::on_input alone: what experts compute on, [rows, top_k, hidden]; their rows in it; weights for the sum.
+  std::vector<float> expert_inputs_;
+  std::vector<kernels::RoutedRow> input_rows_;
+  std::vector<float> ones_;
   std::vector<int32_t> route_ids_;
   std::vector<float> route_weights_;
 };

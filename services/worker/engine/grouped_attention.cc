@@ -1,6 +1,7 @@
 // Grouped-query attention: q, k and v for every head, rotated, over keys and values in the cache.
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "services/worker/engine/sequence_mixer.h"
@@ -24,6 +25,14 @@ HeadWidths widest_heads(const model::ModelSpec& spec) {
   return w;
 }
 
+/// The head that is normed after its rotation; 0: none is.
+int64_t widest_rotated_norm(const model::ModelSpec& spec) {
+  int64_t widest = 0;
+  for (const model::LayerSpec& l : spec.layers)
+    if (l.attention.qk_norm == AttentionSpec::QkNorm::kRotatedHeads) widest = std::max(widest, l.attention.head_dim);
+  return widest;
+}
+
 class GroupedAttention final : public SequenceMixer {
  public:
   GroupedAttention(const MathParts& parts, int64_t step_tokens_max);
@@ -39,11 +48,20 @@ class GroupedAttention final : public SequenceMixer {
   void project_qkv(const AttentionSpec& spec, const LayerWeights& w, TokenRange rows, const float* h);
   /// The queries rotated for the sinks' keys, from q_ before it is rotated; null if no row of the step has a gap.
   const float* rotate_for_sinks(size_t layer, TokenRange rows);
+  /// Of q_ and k_: rotation, and what follows it.
+  void place(const AttentionSpec& spec, TokenRange rows);
+  /// Multiplies the queries by AttentionSpec::Temperature.
+  void tune(const AttentionSpec& spec, TokenRange rows);
+  /// The sequences, as a query sees its chunk: each begins with the block where its chunk does.
+  std::span<const kernels::AttentionSequence> in_chunks(std::span<const kernels::AttentionSequence> sequences,
+                                                        int64_t chunk);
 
   MathParts p_;
   const StepBatch* batch_ = nullptr;
   kernels::Buffers buffers_;
   float *q_, *k_, *v_, *attended_, *cos_, *sin_;
+  float* ones_ = nullptr;  ///< weights of a norm without weights
+  std::vector<kernels::AttentionSequence> chunks_;  ///< scratch
   int64_t sink_window_ = 0;  ///< window of sink_cos_ and sink_sin_; 0: none
   float *sink_q_ = nullptr, *sink_cos_ = nullptr, *sink_sin_ = nullptr;
   std::vector<float> sink_cos_list_, sink_sin_list_;
@@ -55,6 +73,11 @@ GroupedAttention::GroupedAttention(const MathParts& parts, int64_t n) : p_(parts
   const auto make = [&](int64_t width) { return buffers_.make<float>(n * width); };
   q_ = make(w.q), attended_ = make(w.q), k_ = make(w.kv), v_ = make(w.kv);
   cos_ = make(angles), sin_ = make(angles);
+  if (const int64_t width = widest_rotated_norm(p_.spec); width > 0) {
+    ones_ = buffers_.make<float>(width);
+    if (ones_ != nullptr) send(p_.memory, ones_, std::vector<float>(static_cast<size_t>(width), 1.0F));
+  }
+  chunks_.reserve(static_cast<size_t>(n));
   if (p_.cache.shape(0).sinks == 0) return;  // of all layers alike
   sink_q_ = make(w.q), sink_cos_ = make(angles), sink_sin_ = make(angles);
   for (auto* rotation : {&sink_cos_list_, &sink_sin_list_}) rotation->reserve(static_cast<size_t>(n * angles));
@@ -114,6 +137,46 @@ const float* GroupedAttention::rotate_for_sinks(size_t layer, TokenRange rows) {
   return sink_q_;
 }
 
+void GroupedAttention::place(const AttentionSpec& a, TokenRange rows) {
+  const auto [first, n] = rows;
+  float *const q = q_ + first * a.heads * a.head_dim, *const k = k_ + first * a.kv_heads * a.head_dim;
+  if (a.rope) {
+    const int64_t rotary = p_.spec.rope.rotary_dim, angles = first * rotary / 2;
+    p_.ops.rope(q, n, a.heads, a.head_dim, rotary, cos_ + angles, sin_ + angles);
+    p_.ops.rope(k, n, a.kv_heads, a.head_dim, rotary, cos_ + angles, sin_ + angles);
+  }
+  if (a.qk_norm == AttentionSpec::QkNorm::kRotatedHeads) {
+    const auto eps = static_cast<float>(p_.spec.norm_eps);
+    p_.ops.rms_norm(q, n * a.heads, a.head_dim, ones_, eps, q);
+    p_.ops.rms_norm(k, n * a.kv_heads, a.head_dim, ones_, eps, k);
+  }
+  if (a.temperature) tune(a, rows);
+}
+
+void GroupedAttention::tune(const AttentionSpec& a, TokenRange rows) {
+  const int64_t width = a.heads * a.head_dim;
+  for (int64_t row = rows.first; row < rows.first + rows.count; ++row) {
+    const auto position = static_cast<float>(batch_->positions[static_cast<size_t>(row)]);
+    const float steps = std::floor((position + 1.0F) / static_cast<float>(a.temperature->floor));
+    if (steps == 0.0F) continue;
+    p_.ops.scale(q_ + row * width, width, std::log1p(steps) * static_cast<float>(a.temperature->scale) + 1.0F);
+  }
+}
+
+std::span<const kernels::AttentionSequence> GroupedAttention::in_chunks(
+    std::span<const kernels::AttentionSequence> sequences, int64_t chunk) {
+  chunks_.clear();
+  for (const kernels::AttentionSequence& s : sequences)
+    for (int64_t done = 0; done < s.tokens;) {
+      const int64_t position = s.first_position + done, begin = position - position % chunk;
+      const int64_t count = std::min(s.tokens - done, begin + chunk - position);
+      chunks_.push_back({s.first_token + done, count, position - begin,
+                         s.blocks.subspan(static_cast<size_t>(begin / kernels::kKvBlockTokens))});
+      done += count;
+    }
+  return chunks_;
+}
+
 void GroupedAttention::compute(size_t layer, const MicroBatch& of,
                                std::span<const kernels::AttentionSequence> sequences, const float* h, float* out) {
   const AttentionSpec& a = p_.spec.layers[layer].attention;
@@ -121,15 +184,13 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
   kernels::AttentionShape shape = p_.cache.shape(layer);
   shape.sink_logits = w.sink_logits;
   const auto [first, n] = of.rows;
-  const int64_t rotary = p_.spec.rope.rotary_dim, angles = first * rotary / 2;
-  const int64_t q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
   project_qkv(a, w, of.rows, h);
   const float* sink_q = rotate_for_sinks(layer, of.rows);
-  p_.ops.rope(q_ + first * q_width, n, a.heads, a.head_dim, rotary, cos_ + angles, sin_ + angles);
-  p_.ops.rope(k_ + first * kv_width, n, a.kv_heads, a.head_dim, rotary, cos_ + angles, sin_ + angles);
+  place(a, of.rows);
   p_.ops.kv_write(shape, sequences, k_, v_, p_.cache.layer(layer));
-  p_.ops.attention(shape, sequences, q_, sink_q, p_.cache.layer(layer), attended_);
-  p_.ops.matmul(attended_ + first * q_width, n, w.o, w.o_bias, out + first * p_.spec.hidden);
+  p_.ops.attention(shape, a.chunk > 0 ? in_chunks(sequences, a.chunk) : sequences, q_, sink_q, p_.cache.layer(layer),
+                   attended_);
+  p_.ops.matmul(attended_ + first * a.heads * a.head_dim, n, w.o, w.o_bias, out + first * p_.spec.hidden);
 }
 
 }  // namespace

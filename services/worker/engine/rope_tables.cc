@@ -52,7 +52,7 @@ void scale_llama3(const RopeSpec& rope, std::vector<float>& inv) {
     const double wave = 2 * std::numbers::pi / f;
     if (wave < short_wave) continue;
     const auto scaled = static_cast<float>(f / rope.factor);
-    if (wave > long_wave) {
+    if (wave > long_wave || short_wave == long_wave) {
       f = scaled;
       continue;
     }

@@ -27,6 +27,10 @@ void Mixers::begin(const StepBatch& batch) {
 
 Status check_mixers(const model::ModelSpec& spec, const VisiblePositions& visible, const kernels::Ops& ops) {
   for (const model::LayerSpec& layer : spec.layers) {
+    const model::AttentionSpec& a = layer.attention;
+    const bool depends_on_position = a.chunk > 0 || !a.rope || a.qk_norm == model::AttentionSpec::QkNorm::kRotatedHeads;
+    if (!layer.latent && depends_on_position && visible.window > 0)
+      return unsupported("--kv-window with Llama-4's attention (chunks, and layers without RoPE)");
     if (!layer.latent) continue;
     if (!ops.supports_latent())
       return unsupported("latent attention (MLA) on this device; run the model with --device cpu");
