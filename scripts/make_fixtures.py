@@ -4,7 +4,7 @@ tokenizers with what Hugging Face tokenizers says of hard texts (tokenizers/, se
 and GGUF files (gguf/, blocks/; see scripts/python/gguf_fixtures.py).
 
 Two variants or three of each architecture, chosen so that every branch of its config is taken. The reference is
-transformers in float32 with eager attention, over the weights as stored ("f32") and over the weights rounded to bf16
+transformers (of Arctic, which it does not have, scripts/python/arctic_model.py) in float32 with eager attention, over the weights as stored ("f32") and over the weights rounded to bf16
 ("bf16"). Seeds are tried until no router and no greedy choice is closer than MARGIN_MIN to its runner-up, so that
 rounding cannot turn a decision.
 
@@ -23,6 +23,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
 
+import arctic_model
 import gguf_fixtures
 import mxfp4
 import tokenizer_fixtures
@@ -241,6 +242,18 @@ VARIANTS = {
             num_hidden_layers=3, intermediate_size=20, intermediate_size_mlp=24, head_dim=16, num_local_experts=4,
             num_experts_per_tok=1, moe_layers=[0, 2], no_rope_layers=[1, 0, 1], attention_chunk_size=16,
             layer_types=["full_attention", "chunked_attention", "chunked_attention"], floor_scale=4)),
+    "arctic_parallel": dict(
+        arch="Arctic", dtype="bfloat16", old_rope=True, config=dict(
+            intermediate_size=20, num_local_experts=6, num_experts_per_tok=2, parallel_attn_mlp_res=True,
+            use_residual=True, moe_layer_frequency=1)),
+    "arctic_frequency": dict(
+        arch="Arctic", dtype="float16", old_rope=False, config=dict(
+            num_hidden_layers=4, intermediate_size=24, num_local_experts=5, num_experts_per_tok=1, sliding_window=16,
+            parallel_attn_mlp_res=True, moe_layer_frequency=2)),
+    "arctic_serial": dict(
+        arch="Arctic", dtype="bfloat16", old_rope=True, config=dict(
+            intermediate_size=16, num_local_experts=4, num_experts_per_tok=2, parallel_attn_mlp_res=False,
+            moe_layer_frequency=1)),
     "olmoe_clip": dict(
         arch="Olmoe", dtype="float32", old_rope=False,
         config=dict(intermediate_size=12, num_experts=4, num_experts_per_tok=2, num_key_value_heads=4, clip_qkv=0.9,
@@ -252,14 +265,19 @@ VARIANTS = {
 }
 
 
+def config_class(arch):
+    return "MixtralConfig" if arch == "Arctic" else arch + "Config"
+
+
 def build(v, seed):
     import torch
     import transformers
 
-    config = getattr(transformers, v.get("config_class", v["arch"] + "Config"))(**{**(BASE if v.get("base", True) else {}), **v["config"]})
+    config = getattr(transformers, v.get("config_class", config_class(v["arch"])))(**{**(BASE if v.get("base", True) else {}), **v["config"]})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    net = getattr(transformers, v["arch"] + ("ForCausalLM"))(config).float().eval()
+    model = arctic_model.Arctic if v["arch"] == "Arctic" else getattr(transformers, v["arch"] + "ForCausalLM")
+    net = model(config).float().eval()
     if v["arch"] == "Phimoe":
         rotate_by_length(net)
     with torch.no_grad():

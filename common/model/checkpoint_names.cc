@@ -119,10 +119,14 @@ class Mapper {
       if (names_.router_bias_is_row) shape.insert(shape.begin(), 1);
       add_exact("router.bias", block + names_.router_bias, std::move(shape));
     }
-    if (layer.moe.shared_ffn > 0 && names_.fused_shared)
+    if (layer.moe.before_attention) {
+      add("shared_norm.weight", "residual_layernorm.weight", {hidden()});
+      add_mlp("shared.", "residual_mlp.", layer.moe.shared_ffn);
+    } else if (layer.moe.shared_ffn > 0 && names_.fused_shared) {
       add_fused_mlp("shared.", std::string(names_.fused_shared) + ".", layer.moe.shared_ffn);
-    else if (layer.moe.shared_ffn > 0)
+    } else if (layer.moe.shared_ffn > 0) {
       add_mlp("shared.", block + names_.shared_expert + ".", layer.moe.shared_ffn);
+    }
     if (layer.moe.shared_gate) add("shared_gate.weight", block + "shared_expert_gate.weight", {1, hidden()});
     for (uint32_t e = 0; e < layer.moe.experts; ++e) add_expert(layer, there_ + block + names_.experts, ExpertId(e));
   }
@@ -141,9 +145,9 @@ class Mapper {
   }
 
   void add_mlp(const std::string& name, const std::string& source, int64_t ffn) {
-    add(name + "gate.weight", source + "gate_proj.weight", {ffn, hidden()});
-    add(name + "up.weight", source + "up_proj.weight", {ffn, hidden()});
-    add(name + "down.weight", source + "down_proj.weight", {hidden(), ffn});
+    add(name + "gate.weight", source + names_.mlp_gate + ".weight", {ffn, hidden()});
+    add(name + "up.weight", source + names_.mlp_up + ".weight", {ffn, hidden()});
+    add(name + "down.weight", source + names_.mlp_down + ".weight", {hidden(), ffn});
   }
 
   void add_fused_mlp(const std::string& name, const std::string& source, int64_t ffn) {

@@ -20,6 +20,7 @@ struct CheckpointNames {
   const char *input_norm = "input_layernorm", *post_norm = "post_attention_layernorm";
   const char *attention = "self_attn.", *output = "o_proj";
   const char* dense_mlp = "mlp.";  ///< of layers without experts
+  const char *mlp_gate = "gate_proj", *mlp_up = "up_proj", *mlp_down = "down_proj";
   const char* fused_qkv = nullptr;    ///< q, k and v are rows of one tensor
   const char* fused_shared = nullptr; ///< gate and up of the shared expert are halves of FUSED.input_linear.weight
 };
@@ -89,6 +90,15 @@ inline constexpr CheckpointNames kLlama4TextPartNames = [] {
   names.head = "language_model.lm_head";
   return names;
 }();
+
+inline constexpr CheckpointNames kArcticNames{.moe_block = "block_sparse_moe",
+                                              .expert_gate = "w1",
+                                              .expert_up = "w3",
+                                              .expert_down = "w2",
+                                              .dense_mlp = "block_sparse_moe.mlp.",
+                                              .mlp_gate = "w1",
+                                              .mlp_up = "w3",
+                                              .mlp_down = "w2"};
 
 /// Fills `dense` and `experts` from a finished spec.
 void map_checkpoint(const CheckpointNames& names, ModelDescription& description);

@@ -105,6 +105,9 @@ struct MoeSpec {
   ExpertSpec expert;
   int64_t shared_ffn = 0;       ///< 0: no shared expert
   bool shared_gate = false;     ///< its output is scaled by sigmoid(gate . x)
+  /// Experts and router see the layer's input, not what attention has added to it; the shared expert sees that, through
+  /// a norm of its own (Arctic).
+  bool before_attention = false;
 };
 
 /// What a layer's mixer keeps of each position. (A state of a sequence as a whole, as linear attention has it, is not
@@ -168,7 +171,7 @@ struct ModelSpec {
 ///   attn.kv_a_norm.weight; kv_b.weight [heads * (nope_dim + value_dim), kv_rank], never quantised, because it is read
 ///   along its rows and across them
 ///   router.weight [experts, hidden]   router.bias, router.logit_bias [experts]
-///   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]
+///   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]   shared_norm.weight [hidden]
 ///   mlp.{gate,up,down}.weight
 struct DenseTensor {
   std::string name;         ///< canonical

@@ -116,6 +116,8 @@ TEST(ModelsOnGpus, SettingsThatKernelsLackAreRefused) {
   EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("SparseMixer"));
   spec.layers[0].moe.router = {.on_input = true};
   EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("weights multiply the experts' inputs"));
+  spec.layers[0].moe.before_attention = true;
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("a layer's input before attention"));
   spec.layers[0].attention.temperature.emplace();
   EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("queries scaled by their position"));
   spec.layers[0].attention.qk_norm = model::AttentionSpec::QkNorm::kRotatedHeads;

@@ -26,7 +26,8 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
   const bool ernie = architecture == "Ernie4_5_MoeForCausalLM";
   const bool local = architecture == "MixtralForCausalLM" || architecture == "MiniMaxM2ForCausalLM" ||
                      architecture == "GptOssForCausalLM" || architecture.starts_with("Granite") ||
-                     architecture.starts_with("Phi") || architecture.starts_with("Llama4");
+                     architecture.starts_with("Phi") || architecture.starts_with("Llama4") ||
+                     architecture == "ArcticForCausalLM";
   c[grouped ? "n_routed_experts" : local ? "num_local_experts" : "num_experts"] = 4;
   if (grouped) c["moe_intermediate_size"] = 24, c["n_shared_experts"] = 2, c["first_k_dense_replace"] = 0;
   if (latent) {
@@ -39,6 +40,7 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
   if (architecture == "MiniMaxM2ForCausalLM" || architecture == "GptOssForCausalLM") c["head_dim"] = 8;
   if (architecture == "GptOssForCausalLM")
     c["sliding_window"] = 16, c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 2.0}};
+  if (architecture == "ArcticForCausalLM") c["moe_layer_frequency"] = 1;
   if (architecture.starts_with("Llama4")) c["intermediate_size_mlp"] = 40;
   if (architecture.starts_with("Qwen")) c["moe_intermediate_size"] = 24;
   if (architecture == "Qwen2MoeForCausalLM") c["shared_expert_intermediate_size"] = 40;

@@ -29,8 +29,8 @@ TEST(DescribeModel, KnowsTheFamilies) {
                           "Glm4MoeForCausalLM", "Dots1ForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
                           "Glm4MoeLiteForCausalLM", "MiniMaxM2ForCausalLM", "GptOssForCausalLM",
                           "Ernie4_5_MoeForCausalLM", "GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM",
-                          "PhimoeForCausalLM", "PhiMoEForCausalLM", "DbrxForCausalLM", "Llama4ForCausalLM",
-                          "Llama4ForConditionalGeneration"));
+                          "PhimoeForCausalLM", "PhiMoEForCausalLM", "DbrxForCausalLM", "ArcticForCausalLM",
+                          "Llama4ForCausalLM", "Llama4ForConditionalGeneration"));
   for (const std::string& name : known_architectures()) {
     const auto d = describe(name);
     ASSERT_TRUE(d) << d.status().message();
@@ -380,6 +380,23 @@ TEST(DescribeModel, DbrxHasItsOwnNamesForEverything) {
   EXPECT_THAT(down.shape, ElementsAre(4 * 24, 32)) << "transposed";
   EXPECT_EQ(down.col_step, 32);
   EXPECT_EQ(down.row_step, 1);
+}
+
+TEST(DescribeModel, ArcticHasADenseMlpBesideItsExperts) {
+  const auto d = describe("ArcticForCausalLM", R"({"parallel_attn_mlp_res": true, "moe_layer_frequency": 2})");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_EQ(d->spec.moe_layers(), 1);
+  EXPECT_TRUE(d->spec.moe().before_attention);
+  EXPECT_EQ(d->spec.moe().shared_ffn, 32) << "as wide as the model";
+  EXPECT_EQ(d->spec.layers[0].dense_ffn, 48);
+  EXPECT_EQ(find(*d, "layers.0.mlp.up.weight")->source_name, "model.layers.0.block_sparse_moe.mlp.w3.weight");
+  EXPECT_EQ(find(*d, "layers.1.shared.down.weight")->source_name, "model.layers.1.residual_mlp.w2.weight");
+  EXPECT_EQ(find(*d, "layers.1.shared_norm.weight")->source_name, "model.layers.1.residual_layernorm.weight");
+  EXPECT_EQ(d->experts[1].gate, "model.layers.1.block_sparse_moe.experts.1.w1.weight");
+  const auto serial = describe("ArcticForCausalLM", R"({"use_residual": false})");
+  ASSERT_TRUE(serial) << serial.status().message();
+  EXPECT_FALSE(serial->spec.moe().before_attention);
+  EXPECT_EQ(serial->spec.moe().shared_ffn, 0);
 }
 
 TEST(DescribeModel, Llama4WeighsInputsAndMixesChunksWithLayersWithoutRope) {

@@ -29,6 +29,7 @@ void describe_ernie4_5_moe(ConfigReader& config, ModelSpec& spec);
 void describe_granitemoe(ConfigReader& config, ModelSpec& spec);
 void describe_phimoe(ConfigReader& config, ModelSpec& spec);
 void describe_dbrx(ConfigReader& config, ModelSpec& spec);
+void describe_arctic(ConfigReader& config, ModelSpec& spec);
 void describe_llama4(ConfigReader& config, ModelSpec& spec);
 void describe_llama4_text_part(ConfigReader& config, ModelSpec& spec);
 

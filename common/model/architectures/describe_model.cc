@@ -26,6 +26,7 @@ const Architecture kArchitectures[] = {
     {"PhimoeForCausalLM", describe_phimoe, kMixtralNames},
     {"PhiMoEForCausalLM", describe_phimoe, kMixtralNames},  // as Microsoft publishes it
     {"DbrxForCausalLM", describe_dbrx, kDbrxNames},
+    {"ArcticForCausalLM", describe_arctic, kArcticNames},
     {"Llama4ForCausalLM", describe_llama4, kLlama4Names},
     {"Llama4ForConditionalGeneration", describe_llama4_text_part, kLlama4TextPartNames},
 };

@@ -116,6 +116,7 @@ std::string expert_text(const model::MoeSpec& moe) {
   words.add_if(e.bias, "biases in f32");
   words.add_if(moe.shared_ffn > 0, "a shared expert of ffn " + std::to_string(moe.shared_ffn) +
                                        (moe.shared_gate ? " with a gate" : ""));
+  words.add_if(moe.before_attention, "the layer's input before attention, which the shared expert does not see");
   return words.text();
 }
 

@@ -18,6 +18,7 @@ const char* missing_for(const model::LayerSpec& layer) {
   const model::ExpertSpec& expert = layer.moe.expert;
   if (expert.activation == model::Activation::kClampedSwiglu) return "experts with a clamped SwiGLU";
   if (expert.bias) return "experts with biases";
+  if (layer.moe.before_attention) return "experts that see a layer's input before attention";
   if (layer.moe.router.on_input) return "a router whose weights multiply the experts' inputs";
   if (layer.moe.router.scores == model::RouterSpec::Scores::kSparseMixer) return "a SparseMixer router";
   return nullptr;

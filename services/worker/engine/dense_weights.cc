@@ -237,6 +237,7 @@ Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& 
     MOESTRO_RETURN_IF_ERROR(layer.floats("router.logit_bias", out.router_logit_bias));
   if (spec.moe.router.choice_bias) MOESTRO_RETURN_IF_ERROR(layer.floats("router.bias", out.router_bias));
   if (spec.moe.shared_ffn > 0) MOESTRO_RETURN_IF_ERROR(layer.mlp("shared", out.shared));
+  if (spec.moe.before_attention) MOESTRO_RETURN_IF_ERROR(layer.floats("shared_norm.weight", out.shared_norm));
   if (spec.moe.shared_gate) MOESTRO_RETURN_IF_ERROR(layer.matrix("shared_gate.weight", out.shared_gate));
   return Status::ok();
 }

@@ -40,6 +40,7 @@ struct LayerWeights {
   const float* sink_logits = nullptr;
   MlpWeights mlp, shared;
   kernels::Weight shared_gate;
+  const float* shared_norm = nullptr;
 };
 
 class DenseWeights {

@@ -7,6 +7,7 @@ namespace {
 
 struct Widths {
   int64_t ffn = 0, experts = 0;
+  bool shared_norm = false;  ///< of any layer
 };
 
 Widths widest(const model::ModelSpec& spec) {
@@ -14,6 +15,7 @@ Widths widest(const model::ModelSpec& spec) {
   for (const model::LayerSpec& l : spec.layers) {
     w.ffn = std::max({w.ffn, l.dense_ffn, l.moe_index ? l.moe.shared_ffn : 0});
     if (l.moe_index) w.experts = std::max(w.experts, l.moe.experts);
+    w.shared_norm = w.shared_norm || (l.moe_index && l.moe.before_attention);
   }
   return w;
 }
@@ -55,6 +57,7 @@ LayerMath::LayerMath(const Parts& parts, int64_t n)
   const Widths w = widest(p_.spec);
   const auto make = [&](int64_t width) { return buffers_.make<float>(n * width); };
   h_ = make(hidden_), out_ = make(hidden_), shared_out_ = make(hidden_), shared_logit_ = make(1);
+  if (w.shared_norm) shared_h_ = make(hidden_);
   gate_ = make(w.ffn), up_ = make(w.ffn), router_logits_ = make(w.experts);
 }
 
@@ -94,9 +97,12 @@ void LayerMath::attention(size_t layer, const MicroBatch& of, std::span<const ke
   const int64_t at = of.rows.first * hidden_;
   norm(x, w.input_norm, w.input_norm_bias, of.rows);
   mixers_.of_layer(layer).compute(layer, of, sequences, h_, out_);
+  const bool experts_first = p_.spec.layers[layer].moe_index && p_.spec.layers[layer].moe.before_attention;
+  if (experts_first) norm(x, w.post_norm, w.post_norm_bias, of.rows);
   scale(out_ + at, of.rows.count * hidden_, p_.spec.residual_scale);
   p_.ops.add_scaled(out_ + at, nullptr, of.rows.count, hidden_, x + at);
-  norm(x, w.post_norm, w.post_norm_bias, of.rows);
+  if (!experts_first) return norm(x, w.post_norm, w.post_norm_bias, of.rows);
+  norm_rows(p_.ops, p_.spec, x + at, of.rows.count, w.shared_norm, nullptr, shared_h_ + at);
 }
 
 void LayerMath::router(size_t layer, TokenRange rows, int32_t* ids, float* weights) {
@@ -107,22 +113,22 @@ void LayerMath::router(size_t layer, TokenRange rows, int32_t* ids, float* weigh
   p_.ops.router_top_k(router_logits_, rows.count, router_spec(moe, w.router_bias), ids, weights);
 }
 
-void LayerMath::run_mlp(const MlpWeights& w, float* out) {
-  p_.ops.matmul(h_, rows_, w.gate, nullptr, gate_);
-  p_.ops.matmul(h_, rows_, w.up, nullptr, up_);
+void LayerMath::run_mlp(const MlpWeights& w, const float* h, float* out) {
+  p_.ops.matmul(h, rows_, w.gate, nullptr, gate_);
+  p_.ops.matmul(h, rows_, w.up, nullptr, up_);
   p_.ops.silu_mul(gate_, up_, rows_ * w.gate.rows);
   p_.ops.matmul(gate_, rows_, w.down, nullptr, out);
 }
 
 void LayerMath::dense_mlp(size_t layer, float* x) {
-  run_mlp(p_.weights.layer(layer).mlp, out_);
+  run_mlp(p_.weights.layer(layer).mlp, h_, out_);
   scale(out_, rows_ * hidden_, p_.spec.residual_scale);
   p_.ops.add_scaled(out_, nullptr, rows_, hidden_, x);
 }
 
 void LayerMath::shared_expert(size_t layer) {
   const LayerWeights& w = p_.weights.layer(layer);
-  run_mlp(w.shared, shared_out_);
+  run_mlp(w.shared, p_.spec.layers[layer].moe.before_attention ? shared_h_ : h_, shared_out_);
   scale(shared_out_, rows_ * hidden_, p_.spec.residual_scale);
   if (p_.spec.layers[layer].moe.shared_gate) p_.ops.matmul(h_, rows_, w.shared_gate, nullptr, shared_logit_);
 }

@@ -28,7 +28,7 @@ class LayerMath {
 
   void embed(float* x);
   /// x += attention(norm(x)) for the rows of a micro-batch. Their rows of h() are then the input of the layer's experts
-  /// or MLP.
+  /// or MLP. (Of experts before attention: the normed x as it was.)
   void attention(size_t layer, const MicroBatch& of, float* x) { attention(layer, of, sequences_of(of), x); }
   /// The same with other block tables: `sequences` are those of the micro-batch, in their order.
   void attention(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences, float* x);
@@ -38,7 +38,7 @@ class LayerMath {
   /// The choices of a sparse layer for these rows: [rows.count, top_k].
   void router(size_t layer, TokenRange rows, int32_t* ids, float* weights);
   void dense_mlp(size_t layer, float* x);
-  /// Computed from h(), and kept until it is added.
+  /// Computed from h() or, with a norm of its own, from the stream after attention(), and kept until it is added.
   void shared_expert(size_t layer);
   void add_shared_expert(size_t layer, float* x);
 
@@ -46,7 +46,7 @@ class LayerMath {
   std::span<const kernels::AttentionSequence> sequences_of(const MicroBatch& of) const {
     return std::span(batch_->attention).subspan(of.sequences.first, of.sequences.count);
   }
-  void run_mlp(const MlpWeights& w, float* out);
+  void run_mlp(const MlpWeights& w, const float* h, float* out);
   void norm(const float* x, const float* weight, const float* bias, TokenRange rows);
   void scale(float* x, int64_t count, double factor);  ///< nothing where it is 1
   TokenRange all_rows() const { return {0, static_cast<uint32_t>(rows_)}; }
@@ -55,8 +55,10 @@ class LayerMath {
   int64_t hidden_, rows_ = 0;
   const StepBatch* batch_ = nullptr;
   kernels::Buffers buffers_;
-  // h: normed input of a block; out: a block's output before it is added.
+  // h: normed input of a block; shared_h: of a shared expert with a norm of its own; out: a block's output before it is
+  // added.
   float *h_, *out_, *gate_, *up_, *router_logits_, *shared_out_, *shared_logit_;
+  float* shared_h_ = nullptr;
   Mixers mixers_;
 };
 
