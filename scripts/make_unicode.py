@@ -194,7 +194,7 @@ def tables():
     body += f"\nconst char* const kCaseFolds =\n{literal(case_folds())};\n"
     body += f"\nconst char* const kLongFolds =\n{literal(long_folds())};\n"
     write(OUT / "unicode_data_binary.cc", f"The binary properties and case folds that {where} go by.", body)
-    groups = probe.script_groups()
+    groups, graphemes = probe.script_groups(), probe.grapheme_classes()
     texts = dict(NumericSet=set_runs(probe.alone(pre_tokenizers.Digits(individual_digits=True))),
                  PunctuationSet=set_runs(probe.alone(pre_tokenizers.Punctuation("isolated"))),
                  WhitespaceWordSet=set_runs(probe.whitespace_words()),
@@ -203,7 +203,8 @@ def tables():
                  AccentSet=set_runs(probe.removed(normalizers.StripAccents())),
                  NotNormalizedSet=set_runs(probe.unknown_to_normalization(unicodedata2)),
                  LowerCases=lower_cases(),
-                 ScriptGroups=partition_runs(lambda c: groups.get(c, 0)))
+                 ScriptGroups=partition_runs(lambda c: groups.get(c, 0)),
+                 GraphemeClasses=partition_runs(lambda c: graphemes.get(c, 0)))
     body = "".join(f"\nconst char* const k{name} =\n{literal(runs)};\n" for name, runs in texts.items())
     write(OUT / "unicode_data_parts.cc", "What the parts of a tokenizer.json other than regexes know of code points.",
           body)

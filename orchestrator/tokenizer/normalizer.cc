@@ -222,6 +222,11 @@ Result<Normalizer::Step> Normalizer::parse_step(const Json& part, const std::str
     MOESTRO_ASSIGN_OR_RETURN(const bool right, read_bool(part, "strip_right", true));
     return Step(Strip{left, right});
   }
+  if (kind == "Precompiled") {
+    MOESTRO_ASSIGN_OR_RETURN(const std::string text, read_string(part, "precompiled_charsmap"));
+    MOESTRO_ASSIGN_OR_RETURN(Charsmap map, Charsmap::from_base64(text));
+    return Step(std::move(map));
+  }
   if (kind == "BertNormalizer") {
     Bert bert{};
     MOESTRO_ASSIGN_OR_RETURN(bert.clean, read_bool(part, "clean_text", true));
@@ -279,6 +284,7 @@ Result<std::string> Normalizer::run(const Step& step, std::string_view text) {
   if (const auto* replacer = std::get_if<Replacer>(&step)) return replacer->apply(text);
   if (const auto* edges = std::get_if<Strip>(&step)) return strip(text, edges->left, edges->right);
   if (const auto* bert = std::get_if<Bert>(&step)) return run_bert(*bert, text);
+  if (const auto* map = std::get_if<Charsmap>(&step)) return map->apply(text);
   if (std::holds_alternative<Nmt>(step)) return map_characters(text, append_nmt);
   if (std::holds_alternative<Lowercase>(step)) return map_characters(text, append_lower);
   if (std::holds_alternative<ByteLevel>(step)) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "orchestrator/tokenizer/charsmap.h"
 #include "orchestrator/tokenizer/json_fields.h"
 #include "orchestrator/tokenizer/regex.h"
 
@@ -46,7 +47,7 @@ class Normalizer {
   struct Bert {
     bool clean, space_chinese, strip_accents, lowercase;
   };
-  using Step = std::variant<Form, Prepend, Replacer, Lowercase, StripAccents, Strip, ByteLevel, Nmt, Bert>;
+  using Step = std::variant<Form, Prepend, Replacer, Lowercase, StripAccents, Strip, ByteLevel, Nmt, Bert, Charsmap>;
 
   Status add(const Json& part, int depth);
   static Result<Step> parse_step(const Json& part, const std::string& kind);

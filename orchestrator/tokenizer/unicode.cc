@@ -52,16 +52,6 @@ std::vector<LowerRun> read_lower_runs() {
   return runs;
 }
 
-std::vector<uint8_t> read_script_groups() {
-  std::vector<uint8_t> groups;
-  groups.reserve(kCodePointMax + 1);
-  for (NumberReader numbers(kScriptGroups); !numbers.done();) {
-    const auto group = static_cast<uint8_t>(numbers.next());
-    groups.insert(groups.end(), numbers.next(), group);
-  }
-  return groups;
-}
-
 }  // namespace
 
 size_t find_invalid_utf8(std::string_view bytes) {
@@ -148,7 +138,7 @@ bool is_never_normalized(char32_t c) {
 }
 
 uint8_t script_group(char32_t c) {
-  static const std::vector<uint8_t> kGroups = read_script_groups();
+  static const std::vector<uint8_t> kGroups = read_partition(kScriptGroups);
   return kGroups[c];
 }
 

@@ -36,5 +36,6 @@ extern const char* const
     kNotNormalizedSet;                   ///< what newer versions of Unicode normalize and NFC and the like leave alone
 extern const char* const kLowerCases;    ///< runs: distance, length, zigzag of the step to the lower case
 extern const char* const kScriptGroups;  ///< a partition: the scripts of UnicodeScripts; 0 goes with any
+extern const char* const kGraphemeClasses;  ///< a partition: GraphemeClass of graphemes.cc
 
 }  // namespace moestro::tok

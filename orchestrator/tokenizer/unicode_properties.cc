@@ -132,6 +132,16 @@ uint32_t NumberReader::next() {
   return value;
 }
 
+std::vector<uint8_t> read_partition(const char* runs) {
+  std::vector<uint8_t> values;
+  values.reserve(kCodePointMax + 1);
+  for (NumberReader numbers(runs); !numbers.done();) {
+    const auto value = static_cast<uint8_t>(numbers.next());
+    values.insert(values.end(), numbers.next(), value);
+  }
+  return values;
+}
+
 CodePointSet decode_set(const char* runs) {
   CodePointSet set;
   char32_t at = 0;

@@ -1,6 +1,7 @@
 #pragma once
 // Properties of code points as Oniguruma has them in Hugging Face's tokenizers: by name, and case folds.
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -23,6 +24,8 @@ class NumberReader {
 
 /// A set of unicode_data.h.
 CodePointSet decode_set(const char* runs);
+/// The runs of a partition: the value of every code point.
+std::vector<uint8_t> read_partition(const char* runs);
 
 /// What \p{name} matches: a general category, a script, a block ("InBasicLatin") or a binary property. Case, spaces,
 /// '-' and '_' of the name do not matter.

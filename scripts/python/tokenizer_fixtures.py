@@ -8,6 +8,9 @@ NAME.json: a tokenizer.json. NAME.cases.json: {"tokenizers": version, "cases": [
 import json
 import pathlib
 import random
+import unicodedata
+
+from charsmap import charsmap
 
 GPT2 = None  # the pattern that ByteLevel brings
 QWEN2 = (
@@ -69,6 +72,15 @@ HARD = [
     "\U0001f9e0\U00020000\U0010ffff",
 ]
 
+# Short clusters of characters, which Precompiled replaces as their beginning is.
+CLUSTERS = [
+    "e\u0301a\u0308 n\u0303o\u0302\u0301 \u0301e", "\u00e9\u0301 \u00c5\u030a\u0323 \u1e9b\u0323 x\u0301",
+    "\r\n\r \n\r\n", "a\u200db \u00a9\u200d\u00ae\u0301 \u00a9\u0301", "\u0600a \u0600\u0301 \u0600\r\n",
+    "\u0915\u094d\u0924\u0301 \u0915\u0301", "\u1100\u1161\u0301 \u1161\u0301 \uac00\u11a8\u0301",
+    "\ufb01\u0301 \uff21\u0301 \uff76\uff9e \u2460\u20e3", "\U0001f1e9\U0001f1ea\u0301 \U0001f468\u200d\U0001f469",
+    "\u0e33a\u0e33 \u0e01\u0e33", "\u0085\u0301 \x01\u0301 \u200b\u0301", "\x01start", "\u00c5\u00df\u017f\u212b\u2126"
+]
+
 # What versions of Unicode and dialects of regexes differ about; not trained on.
 ODD = [
     " \U0001fae8", "\u1c89\u1c8a \ua7cb \U000105c0", "\U00010d50\u0897 \U0001e5ee", "x² ³½ ¼y 1¾", "、々〇漢字ー・｡",
@@ -84,13 +96,15 @@ def corpus(demo):
     return text + HARD * 20
 
 
-def inputs():
+def inputs(kind):
     """The hard texts, and mixtures of them cut at random characters."""
     rng = random.Random(SEED)
     alphabet = "".join(HARD) + " \n'" * 40
     mixed = ["".join(rng.choice(alphabet) for _ in range(rng.randint(1, 40))) for _ in range(40)]
     glued = ["".join(rng.choice(HARD) for _ in range(3)) for _ in range(10)]
-    return HARD + mixed + glued + ODD
+    pieces = [c for text in CLUSTERS for c in text] + [" ", "a", "\u0301"] * 20
+    clusters = ["".join(rng.choice(pieces) for _ in range(rng.randint(2, 30))) for _ in range(60)]
+    return HARD + mixed + glued + ODD + (CLUSTERS + clusters if kind in ("t5", "xlm_r") else [])
 
 
 def byte_level(pattern, specials, texts, normalizer=None, prefix_space=False, post=None, ignore_merges=False):
@@ -268,6 +282,63 @@ def unigram_bytes(texts):
     return unigram(texts, byte_fallback=True)
 
 
+def replacements():
+    """A part of what SentencePiece's nmt_nfkc has: compatibility forms, compositions of Latin letters, odd spaces, and
+    controls that go."""
+    ranges = [(0x80, 0x250), (0x1E00, 0x1F00), (0x2000, 0x2070), (0x2100, 0x2190), (0x2460, 0x24D0), (0x3000, 0x3100),
+              (0xFB00, 0xFB07), (0xFF00, 0xFFF0)]
+    points = [chr(c) for first, end in ranges for c in range(first, end)]
+    found = {c: unicodedata.normalize("NFKC", c) for c in points}
+    for c in points:
+        apart = unicodedata.normalize("NFD", c)
+        found[apart] = unicodedata.normalize("NFKC", c)
+    found.update(dict.fromkeys("\t\n\f\r\u0085\u1680\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd", " "))
+    found.update(dict.fromkeys("\x01\x02\x08\x0b\x0e\x1f\x7f", ""))
+    return {key: text for key, text in found.items() if key != text}
+
+
+def precompiled_unigram(texts, specials, squeeze=False):
+    from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    raw = Tokenizer(models.Unigram())
+    raw.normalizer = normalizers.Precompiled(charsmap(replacements()))
+    if squeeze:
+        raw.normalizer = normalizers.Sequence([raw.normalizer, normalizers.Replace(Regex(" {2,}"), " ")])
+    raw.pre_tokenizer = pre_tokenizers.Metaspace()
+    raw.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=VOCAB_SIZE, special_tokens=specials,
+                                                           unk_token="<unk>", show_progress=False))
+    learned = json.loads(raw.to_str())["model"]["vocab"]
+    vocab = [(token, 0.0) for token in specials] + [(t, s) for t, s in learned if t not in specials]
+    tok = Tokenizer(models.Unigram(vocab, unk_id=specials.index("<unk>")))
+    tok.normalizer = raw.normalizer
+    tok.add_special_tokens([AddedToken(t, normalized=False) for t in specials])
+    return tok
+
+
+def t5(texts):
+    """T5's: Unigram after SentencePiece's own normalizer, and the end of the text."""
+    from tokenizers import decoders, pre_tokenizers, processors
+
+    tok = precompiled_unigram(texts, ["<pad>", "</s>", "<unk>"])
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tok.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>",
+                                                       special_tokens=[("</s>", 1)])
+    tok.decoder = decoders.Metaspace()
+    return tok
+
+
+def xlm_r(texts):
+    """XLM-R's: the same with a begin, and runs of spaces as one."""
+    from tokenizers import decoders, pre_tokenizers, processors
+
+    tok = precompiled_unigram(texts, ["<s>", "<pad>", "</s>", "<unk>"], squeeze=True)
+    tok.pre_tokenizer = pre_tokenizers.Metaspace()
+    tok.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>",
+                                                       special_tokens=[("<s>", 0), ("</s>", 2)])
+    tok.decoder = decoders.Metaspace()
+    return tok
+
+
 def word_level(texts):
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -304,6 +375,8 @@ KINDS = dict(gpt2=gpt2,
              bert=bert,
              unigram=unigram,
              unigram_bytes=unigram_bytes,
+             t5=t5,
+             xlm_r=xlm_r,
              word_level=word_level)
 EDITS = dict(word_level=as_old_file)
 
@@ -315,7 +388,7 @@ def make(kind, out, demo):
     text = json.dumps(EDITS.get(kind, lambda spec: spec)(spec), ensure_ascii=False, separators=(",", ":"))
     tok = tokenizers.Tokenizer.from_str(text)
     cases = []
-    for case in inputs():
+    for case in inputs(kind):
         ids, special = (tok.encode(case, add_special_tokens=s).ids for s in (False, True))
         cases.append(
             dict(text=case,

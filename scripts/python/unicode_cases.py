@@ -2,16 +2,18 @@
 a tokenizer.json.
 
 Of a class the hash is over "FIRST-LAST," in hexadecimal for each run of code points that it matches; of a normalizer
-over what it makes of `normalizer_texts`, of a pre-tokenizer over its pieces of `pre_tokenizer_texts`, each ended by a
-byte FF; of added tokens over the ids in decimal, each ended by a comma, of `added_token_text`.
-tests/tokenizer/unicode_test.cc makes the same texts.
+over what it makes of `normalizer_texts` (or `strip_texts`, `cluster_texts`), of a pre-tokenizer over its pieces of
+`pre_tokenizer_texts`, each ended by a byte FF; of added tokens over the ids in decimal, each ended by a comma, of
+`added_token_text`. tests/tokenizer/unicode_test.cc makes the same texts.
 """
 
+import base64
 import json
 
 import tokenizers
 import unicode_probe as probe
 import xxhash
+from charsmap import charsmap
 from fontTools.unicodedata import Blocks, Scripts
 from tokenizers import Tokenizer
 
@@ -38,6 +40,11 @@ NORMALIZERS += [
     dict(type="BertNormalizer", clean_text=n == 0, handle_chinese_chars=n == 1, strip_accents=accents, lowercase=n == 2)
     for n, accents in ((0, False), (1, False), (2, False), (3, True), (2, None), (0, None))
 ]
+# Keys that tell where clusters of characters end: see cluster_texts.
+CLUSTER_KEYS = dict.fromkeys("a\u00a9\u0915\u1161\uac00\u0600\u06dd\u08e2\u0d4e", "Z")
+CLUSTER_KEYS.update({chr(c): "Y" for c in range(0xC0, 0x3000, 37)})
+NORMALIZERS.append(dict(type="Precompiled",
+                        precompiled_charsmap=base64.b64encode(charsmap(CLUSTER_KEYS)).decode()))
 PRE_TOKENIZERS = [{
     "type": "Digits",
     "individual_digits": True
@@ -144,6 +151,14 @@ def normalizer_texts():
     ]
 
 
+def cluster_texts():
+    """Every code point where it may end a cluster of characters or go on with it."""
+    around = [("a", ""), ("", "a"), ("", "\u0301"), ("\u00a9\u200d", "\u0301"), ("\u00a9", "\u200d\u00a9\u0301"),
+              ("\u0915\u094d", "\u0301"), ("\u0915", "\u0915\u0301"), ("\u0915\u094d", "\u0915\u0301"),
+              ("\u1100", "\u1161\u0301"), ("\u0600", "\u0301")]
+    return ["".join(before + chr(c) + after + "|" for c in probe.CODE_POINTS) for before, after in around]
+
+
 def strip_texts():
     return [chr(c) + " x " + chr(c) for c in probe.CODE_POINTS if c < 0x3100 or 0xF000 <= c < 0x10000]
 
@@ -182,7 +197,8 @@ def write(path, categories, binary):
     cases = property_cases(categories, binary)
     cases += [class_case(pattern, probe.matches(pattern)) for pattern in CLASSES]
     for spec in NORMALIZERS:
-        cases.append(normalizer_case(spec, strip_texts() if spec["type"] == "Strip" else normalizer_texts()))
+        own = dict(Strip=strip_texts, Precompiled=cluster_texts)
+        cases.append(normalizer_case(spec, own.get(spec["type"], normalizer_texts)()))
     cases += [pre_tokenizer_case(spec, pre_tokenizer_texts()) for spec in PRE_TOKENIZERS]
     cases += [added_token_case(**{option: True}) for option in ("single_word", "lstrip", "rstrip")]
     lines = ",\n".join(json.dumps(case) for case in cases)

@@ -4,6 +4,7 @@ The wheel has several Unicode tables of different versions: Oniguruma's for rege
 crate's for digits, spaces and words, older ones for punctuation and normalization. So each part is asked by itself.
 """
 
+from charsmap import charsmap
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 MARK = "\u2401"  # a symbol that no normalizer changes or makes: it tells the parts of an answer apart
@@ -139,3 +140,48 @@ def unknown_to_normalization(reference):
         if not known:
             ordinary.add(c)
     return ordinary
+
+
+def replaced(keys, before="", after="", points=None):
+    """What Precompiled with these replacements makes of each code point between two texts."""
+    points = [c for c in points or CODE_POINTS if chr(c) != MARK and c != 0]
+    parts = normalizers.Precompiled(charsmap(keys)).normalize_str(MARK.join(before + chr(c) + after for c in points))
+    return dict(zip(points, parts.split(MARK)))
+
+
+def replaced_itself(before="", after=""):
+    """The code points that are replaced together with what follows; none of those that are in the texts."""
+    found = set()
+    for first in range(0, len(CODE_POINTS), 4096):
+        points = CODE_POINTS[first:first + 4096]
+        keys = {chr(c): "Z" for c in points if chr(c) not in MARK + before + after and c != 0}
+        found.update(c for c, text in replaced(keys, before, after, points).items() if text == before + "Z")
+    return found
+
+
+def grapheme_classes():
+    """Of each code point its class where Precompiled cuts text into clusters (Unicode Annex 29, as the wheel has it),
+    0: none. A cluster that is shorter than 6 bytes is replaced if its beginning is, and what follows in it is lost:
+    that tells clusters. Classes: 1 a cluster by itself, 2 goes with what is before it, 3 and an emoji may follow,
+    with a joiner between (Extend), 4 and so may a consonant (InCB=Extend), 5 links two consonants, 6 goes with what
+    follows, 7 emoji, 8 consonant."""
+    ka, virama = "\u0915", "\u094d"
+    classes = {}
+    joins = {c for c, text in replaced({"a": "Z"}, "a").items() if text == "Z"}
+    # Two emojis with a joiner are one cluster, of more than 5 bytes: its characters are replaced one by one.
+    pair = "\u200d\u00a9\u0301"
+    emoji = {c for c, text in replaced({"\u00a9": "Z"}, "\u00a9\u200d").items() if text.startswith("Z\u200d")} - joins
+    extend = {c for c, text in replaced({"\u00a9": "Z"}, "\u00a9", pair).items() if text.endswith("Z\u0301")} & joins
+    one_by_one = dict(after=ka + "\u0301")
+    linker = {c for c, text in replaced({ka: "Z"}, ka, **one_by_one).items() if text.endswith("Z\u0301")} & joins
+    between = {c for c, text in replaced({ka: "Z"}, ka + virama, **one_by_one).items() if text.endswith("Z\u0301")}
+    alone = replaced_itself(ka + virama, "\u0301")  # ends a cluster before it: consonants do not
+    together = replaced_itself("", "\u0301")
+    consonants = together - alone - joins
+    before = replaced_itself("", "a")
+    for points, value in ((joins, 2), (extend, 3), (between & joins, 4), (linker, 5), (before, 6), (emoji, 7),
+                          (consonants, 8)):
+        classes.update(dict.fromkeys(points, value))
+    controls = {c for c in CODE_POINTS if c not in together | joins | {ord(MARK)} and len(chr(c).encode()) < 4}
+    classes.update(dict.fromkeys(controls, 1))
+    return classes

@@ -76,7 +76,8 @@ TEST_P(TokenizerReference, StreamsTheSameTextInWholeCharacters) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerReference,
                          ::testing::Values("gpt2", "qwen2", "llama3", "olmo", "llama2", "mixtral", "deepseek", "kimi",
-                                           "bert", "unigram", "unigram_bytes", "word_level"),
+                                           "bert", "unigram", "unigram_bytes", "t5", "xlm_r",
+                                           "word_level"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
