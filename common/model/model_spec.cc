@@ -5,7 +5,12 @@ namespace moestro::model {
 std::vector<int64_t> DenseTensor::source_shape() const {
   std::vector<int64_t> whole = shape;
   if (source_rows > 0) whole.front() = source_rows;
+  if (!values_name.empty()) return {shape[0] / (key_rows + value_rows) * shape[1], key_rows};
   return whole;
+}
+
+std::vector<int64_t> DenseTensor::values_shape() const {
+  return {shape[0] / (key_rows + value_rows) * value_rows, shape[1]};
 }
 
 int64_t ModelSpec::moe_layers() const {

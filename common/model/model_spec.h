@@ -182,8 +182,13 @@ struct DenseTensor {
   int64_t source_rows = 0, source_row = 0;
   /// Of each `head_rows` rows, 2j and 2j + 1 become j and j + head_rows / 2 (RopeSpec::pairs_adjacent). 0: none move.
   int64_t head_rows = 0;
+  /// Of kv_b, in two tensors (GGUF): source_name has the keys of each head, transposed: [heads * kv_rank, key_rows];
+  /// this one the values: [heads * value_rows, kv_rank]. Empty: it is one tensor.
+  std::string values_name = {};
+  int64_t key_rows = 0, value_rows = 0;
 
   std::vector<int64_t> source_shape() const;
+  std::vector<int64_t> values_shape() const;  ///< of values_name
 };
 
 /// Where the three matrices of one expert are in the checkpoint: gate, up [ffn, hidden]; down [hidden, ffn], and their

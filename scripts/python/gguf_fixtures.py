@@ -61,6 +61,66 @@ VARIANTS = {
         config=dict(intermediate_size=32, head_dim=16, num_local_experts=6, num_experts_per_tok=2,
                     rope_parameters={"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5})),
 }
+VARIANTS.update({
+    "gpt-oss_mxfp4": dict(
+        arch="GptOss", family="gpt-oss", pre="gpt-4o",
+        formats=dict(exps="MXFP4", attn="Q8_0", embd="F16", output="Q8_0"),
+        config=dict(intermediate_size=32, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=16,
+                    rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 8.0, "truncate": False,
+                                     "original_max_position_embeddings": 32})),
+    # kv_b in two tensors, whose blocks lie across what is read.
+    "deepseek2_split": dict(
+        arch="DeepseekV2", family="deepseek2", pre="gpt-2", split=True,
+        formats=dict(exps="Q8_0", attn="Q5_0", embd="F16", output="Q8_0", rest="Q8_0"),
+        config=dict(num_attention_heads=2, num_key_value_heads=2, intermediate_size=32, moe_intermediate_size=32,
+                    q_lora_rank=None, kv_lora_rank=32, qk_nope_head_dim=32, qk_rope_head_dim=8, v_head_dim=32,
+                    n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, topk_method="greedy",
+                    first_k_dense_replace=1, rope_parameters={
+                        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 0.707,
+                        "mscale_all_dim": 0.707, "original_max_position_embeddings": 32})),
+    "deepseek2_sigmoid": dict(
+        arch="DeepseekV3", family="deepseek2", pre="deepseek-v3",
+        formats=dict(exps="Q4_0", attn="Q8_0", embd="F16", output="F16", rest="Q8_0"),
+        config=dict(num_attention_heads=2, num_key_value_heads=2, intermediate_size=32, moe_intermediate_size=32,
+                    q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32,
+                    n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=1, n_group=4, topk_group=2,
+                    routed_scaling_factor=2.5, norm_topk_prob=True, first_k_dense_replace=0,
+                    rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    "ernie4_5-moe_q8_0": dict(
+        arch="Ernie4_5_Moe", family="ernie4_5-moe", tokenizer="spm", bias_std=0.05,
+        formats=dict(exps="Q8_0", attn="Q4_0", embd="F16", rest="Q8_0"),
+        config=dict(num_hidden_layers=3, intermediate_size=32, moe_intermediate_size=32, moe_num_experts=5, moe_k=2,
+                    moe_num_shared_experts=1, moe_layer_start_index=1, tie_word_embeddings=True,
+                    rope_parameters={"rope_type": "default", "rope_theta": 500000.0})),
+    "granitemoe_shared": dict(
+        arch="GraniteMoeShared", family="granitemoe", pre="gpt-2",
+        formats=dict(exps="Q5_0", attn="Q8_0", embd="F16", rest="Q8_0"),
+        config=dict(intermediate_size=32, num_local_experts=5, num_experts_per_tok=2, shared_intermediate_size=32,
+                    embedding_multiplier=2.0, attention_multiplier=0.2, residual_multiplier=0.5, logits_scaling=0.5,
+                    tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    # With the factors of Llama 3's RoPE as a tensor.
+    "llama4_q8_0": dict(
+        arch="Llama4", config_class="Llama4TextConfig", family="llama4", pre="llama4",
+        formats=dict(exps="Q8_0", attn="Q8_0", embd="F16", output="Q8_0", rest="Q4_0"),
+        config=dict(num_hidden_layers=4, intermediate_size=32, intermediate_size_mlp=32, head_dim=16,
+                    num_local_experts=3, num_experts_per_tok=1, interleave_moe_layer_step=2,
+                    rope_parameters={"rope_type": "llama3", "rope_theta": 1000.0, "factor": 8.0,
+                                     "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                     "original_max_position_embeddings": 32})),
+    "arctic_q8_0": dict(
+        arch="Arctic", family="arctic", tokenizer="spm",
+        formats=dict(exps="Q8_0", attn="Q8_0", embd="F16", output="Q8_0", rest="Q4_0"),
+        config=dict(intermediate_size=32, num_local_experts=4, num_experts_per_tok=2, parallel_attn_mlp_res=True,
+                    moe_layer_frequency=1, sliding_window=None,
+                    rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    "dbrx_q8_0": dict(
+        arch="Dbrx", family="dbrx", pre="dbrx", base=False,
+        formats=dict(exps="Q8_0", attn="Q8_0", embd="F16", output="Q8_0"),
+        config=dict(vocab_size=128, d_model=64, n_heads=4, n_layers=2, max_seq_len=256, eos_token_id=2,
+                    attn_config=dict(kv_n_heads=2, clip_qkv=3.0, rope_theta=10000.0),
+                    ffn_config=dict(hidden_size=64, ffn_hidden_size=32, moe_num_experts=4, moe_top_k=2),
+                    rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+})
 BLOCKS = ["Q4_0", "Q5_0", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"]
 BLOCKS_EACH = 12
 
@@ -74,7 +134,24 @@ IN_LAYER = {
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
     "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp",
+    "mlp.router": "ffn_gate_inp", "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
+    "block_sparse_moe.router": "ffn_gate_inp", "feed_forward.router": "ffn_gate_inp",
+    "feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down",
+    "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp", "feed_forward.shared_expert.up_proj": "ffn_up_shexp",
+    "feed_forward.shared_expert.down_proj": "ffn_down_shexp", "residual_mlp.w1": "ffn_gate",
+    "residual_mlp.w3": "ffn_up", "residual_mlp.w2": "ffn_down", "residual_layernorm": "ffn_norm",
+    "norm_attn_norm.norm_1": "attn_norm", "norm_attn_norm.norm_2": "attn_output_norm",
+    "norm_attn_norm.attn.Wqkv": "attn_qkv", "norm_attn_norm.attn.out_proj": "attn_output",
+    "ffn.router.layer": "ffn_gate_inp",
 }
+WHOLE = {
+    "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight", "transformer.wte.weight": "token_embd.weight",
+    "transformer.norm_f.weight": "output_norm.weight",
+}
+INTERLEAVED = ("llama", "granitemoe", "arctic")
 
 
 def random_blocks(kind, count, random, scale=None):
@@ -128,7 +205,7 @@ def encoded(values, kind, random):
 
 def format_of(v, name):
     f = v["formats"]
-    if name.endswith(".bias") or "norm" in name or "gate_inp" in name or "exp_probs" in name:
+    if name.endswith(".bias") or "norm" in name or "gate_inp" in name or "exp_probs" in name or "attn_sinks" in name:
         return "F32"
     for part in ("gate_exps", "up_exps", "down_exps"):
         if f"ffn_{part}" in name:
@@ -152,18 +229,45 @@ def separated(w, heads):
 
 
 def gguf_name(key):
-    """ "blk.0.attn_q.weight"; None for a tensor that is handled otherwise."""
-    stem, _, kind = key.rpartition(".")
-    if key == "model.embed_tokens.weight":
-        return "token_embd.weight"
-    if key == "model.norm.weight":
-        return "output_norm.weight"
-    if key == "lm_head.weight":
-        return "output.weight"
-    layer, _, part = stem[len("model.layers."):].partition(".")
+    """ "blk.0.attn_q.weight"."""
+    if key in WHOLE:
+        return WHOLE[key]
+    stem, _, kind = key.removeprefix("model.layers.").removeprefix("transformer.blocks.").rpartition(".")
+    layer, _, part = stem.partition(".")
     if kind == "e_score_correction_bias":
         return f"blk.{layer}.exp_probs_b.bias"
+    if kind == "sinks":
+        return f"blk.{layer}.attn_sinks.weight"
     return f"blk.{layer}.{IN_LAYER[part]}.{kind}"
+
+
+def views(v, config, key, w):
+    """Tensors of the file that the parameter `w` is made of, as views of it: [(name, view)]; none: it is one tensor."""
+    layer = next(part for part in key.split(".") if part.isdigit()) if "layers" in key or "blocks" in key else None
+    last = key.removesuffix(".weight").split(".")[-1]
+    if v.get("split") and last == "kv_b_proj":
+        heads = w.reshape(config.num_attention_heads, -1, w.shape[-1])
+        nope = config.qk_nope_head_dim
+        return [(f"blk.{layer}.attn_k_b.weight", heads[:, :nope].swapaxes(1, 2)),
+                (f"blk.{layer}.attn_v_b.weight", heads[:, nope:])]
+    if v["family"] == "granitemoe" and "shared_mlp" in key:
+        half = config.shared_intermediate_size
+        parts = {"gate": w[:half], "up": w[half:]} if last == "input_linear" else {"down": w}
+        return [(f"blk.{layer}.ffn_{part}_shexp.weight", view) for part, view in parts.items()]
+    kind = "bias" if last.endswith("_bias") else "weight"
+    if last in ("w1", "v1", "w2") and v["family"] == "dbrx":
+        stacked = w.reshape(config.ffn_config.moe_num_experts, -1, w.shape[-1])
+        parts = {"w1": ("gate", stacked), "v1": ("up", stacked), "w2": ("down", stacked.swapaxes(1, 2))}[last]
+        return [(f"blk.{layer}.ffn_{parts[0]}_exps.weight", parts[1])]
+    if not (".experts." in key or last in ("input_linear", "output_linear")):
+        return []
+    if v["family"] in ("gpt-oss", "llama4") and kind == "weight":
+        w = w.swapaxes(1, 2)
+    if last.startswith("down") or last == "output_linear":
+        return [(f"blk.{layer}.ffn_down_exps.{kind}", w)]
+    ffn = w.shape[1] // 2
+    gate, up = (w[:, 0::2], w[:, 1::2]) if v["family"] == "gpt-oss" else (w[:, :ffn], w[:, ffn:])
+    return [(f"blk.{layer}.ffn_gate_exps.{kind}", gate), (f"blk.{layer}.ffn_up_exps.{kind}", up)]
 
 
 def convert(v, net, seed):
@@ -172,54 +276,125 @@ def convert(v, net, seed):
     import torch
 
     random = np.random.default_rng(seed)
-    tensors, done = [], set()
+    tensors = []
     named = {**dict(net.named_parameters()), **dict(net.named_buffers())}
-    heads = {"q": net.config.num_attention_heads, "k": net.config.num_key_value_heads}
+    config = net.config
+    heads = {"q": config.num_attention_heads, "k": getattr(config, "num_key_value_heads", None)}
 
-    def add(name, values, kind):
-        data, back = encoded(values, kind, random)
+    def add(name, values):
+        kind = format_of(v, name)
+        data, back = encoded(np.ascontiguousarray(values), kind, random)
         tensors.append((name, data, kind))
         return back
 
-    for key, p in named.items():
-        if key in done or "inv_freq" in key or (key == "lm_head.weight" and net.config.tie_word_embeddings):
-            continue
-        w = p.detach().float().numpy()
-        if ".experts." in key:
-            layer = key.split(".")[2]
-            # transformers stacks gate and up: [experts, 2 * ffn, hidden]
-            if key.endswith("gate_up_proj"):
-                ffn = w.shape[1] // 2
-                parts = [(f"blk.{layer}.ffn_gate_exps.weight", w[:, :ffn]),
-                         (f"blk.{layer}.ffn_up_exps.weight", w[:, ffn:])]
-            else:
-                parts = [(f"blk.{layer}.ffn_down_exps.weight", w)]
-            backs = []
-            for name, part in parts:
-                kind = format_of(v, name)
-                if v.get("separate"):
-                    one = name.replace("_exps.weight", "")
-                    backs.append(np.stack([add(f"{one}.{e}.weight", x, kind) for e, x in enumerate(part)]))
-                else:
-                    backs.append(add(name, part, kind))
-            back = np.concatenate(backs, 1)
-        else:
-            name = gguf_name(key)
-            if v["family"] == "glm4moe":
-                name = name.replace("ffn_norm", "post_attention_norm")
-            which = "q" if "q_proj" in key else "k" if "k_proj" in key else None
-            turn = v["family"] == "llama" and which
-            shaped = interleaved(w, heads[which]) if turn else w
-            one_row = "shared_expert_gate" in key
-            back = add(name, shaped[0] if one_row else shaped, format_of(v, name))
-            back = back[None] if one_row else back
-            back = separated(back, heads[which]) if turn else back
+    def put(parameter, values):
         with torch.no_grad():
-            p.copy_(torch.from_numpy(np.ascontiguousarray(back)))
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
+
+    def add_separate(key):  # a parameter for each expert's matrix
+        which = key.removesuffix(".weight").split(".")[-1]
+        layer, part = key.split(".")[2], {"w1": "gate", "w3": "up", "w2": "down"}[which]
+        all_of_it = [named[key.replace("experts.0.", f"experts.{e}.")] for e in range(config.num_local_experts)]
+        back = add(f"blk.{layer}.ffn_{part}_exps.weight", np.stack([p.detach().float().numpy() for p in all_of_it]))
+        for p, values in zip(all_of_it, back):
+            put(p, values)
+
+    for key, p in named.items():
+        if "inv_freq" in key or (key == "lm_head.weight" and config.tie_word_embeddings):
+            continue
+        if v["family"] == "arctic" and ".experts." in key:
+            if ".experts.0." in key:
+                add_separate(key)
+            continue
+        w = p.detach().float().numpy().copy()
+        parts = views(v, config, key, w)
+        for name, view in parts:
+            if v.get("separate"):
+                one = name.replace("_exps.weight", "")
+                for e in range(len(view)):
+                    view[e] = add(f"{one}.{e}.weight", view[e])
+            else:
+                view[...] = add(name, view)
+        if not parts:
+            name = gguf_name(key)
+            if v["family"] in ("glm4moe", "gpt-oss"):
+                name = name.replace("ffn_norm", "post_attention_norm")
+            if v["family"] == "arctic" and "post_attention" in key:
+                name = name.replace("ffn_norm", "ffn_norm_exps")
+            which = "q" if "q_proj" in key else "k" if "k_proj" in key else None
+            turn = v["family"] in INTERLEAVED and which
+            shaped = interleaved(w, heads[which]) if turn else w
+            one_row = "shared_expert_gate" in key or (w.ndim == 2 and "e_score_correction_bias" in key)
+            w = add(name, shaped[0] if one_row else shaped)
+            w = w[None] if one_row else separated(w, heads[which]) if turn else w
+        put(p, w)
+    if v["family"] == "llama4":  # as the converter writes what Llama 3's scaling divides each frequency by
+        inner = net.model.rotary_emb
+        width = config.head_dim
+        plain = 1.0 / (config.rope_parameters["rope_theta"]**(np.arange(0, width, 2, dtype=np.float32) / width))
+        tensors.append(("rope_freqs.weight", (plain / inner.inv_freq.numpy()).astype(np.float32), "F32"))
     for i in range(v.get("mtp", 0)):
-        layer = net.config.num_hidden_layers + i
-        tensors.append((f"blk.{layer}.nextn.enorm.weight", np.ones(net.config.hidden_size, np.float32), "F32"))
+        layer = config.num_hidden_layers + i
+        tensors.append((f"blk.{layer}.nextn.enorm.weight", np.ones(config.hidden_size, np.float32), "F32"))
     return tensors
+
+
+def add_latents(writer, v, config):
+    """The widths of latent attention; `split` as of later, when one head of a key is what is cached."""
+    key = config.qk_nope_head_dim + config.qk_rope_head_dim
+    writer.add_kv_lora_rank(config.kv_lora_rank)
+    if config.q_lora_rank:
+        writer.add_q_lora_rank(config.q_lora_rank)
+    writer.add_head_count_kv(1 if v.get("split") else config.num_attention_heads)
+    writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim if v.get("split") else key)
+    writer.add_value_length(config.kv_lora_rank if v.get("split") else config.v_head_dim)
+    if v.get("split"):
+        writer.add_key_length_mla(key)
+        writer.add_value_length_mla(config.v_head_dim)
+    writer.add_rope_dimension_count(config.qk_rope_head_dim)
+    if config.rope_parameters.get("mscale_all_dim"):
+        writer.add_rope_scaling_yarn_log_mul(0.1 * config.rope_parameters["mscale_all_dim"])
+
+
+def add_own_metadata(writer, v, config):
+    """What one family alone has."""
+    family = v["family"]
+    if family == "minimax-m2":
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+        writer.add_uint32("minimax-m2.expert_gating_func", 2)
+    if family == "qwen2moe":
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if family == "olmoe":
+        writer.add_clamp_kqv(config.clip_qkv)
+    if family == "dbrx":
+        writer.add_clamp_kqv(config.attn_config.clip_qkv)
+    if family == "glm4moe":
+        writer.add_uint32("glm4moe.nextn_predict_layers", v.get("mtp", 0))
+    if family in ("glm4moe", "deepseek2"):
+        writer.add_uint32(f"{family}.expert_gating_func", 1 if v["arch"] == "DeepseekV2" else 2)
+        if v["arch"] != "DeepseekV2":
+            writer.add_uint32(f"{family}.expert_group_count", config.n_group)
+            writer.add_uint32(f"{family}.expert_group_used_count", config.topk_group)
+    if family == "gpt-oss":
+        writer.add_sliding_window(config.sliding_window)
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+    if family == "ernie4_5-moe":
+        writer.add_expert_shared_count(config.moe_num_shared_experts)
+        writer.add_interleave_moe_layer_step(config.moe_layer_interval)
+        writer.add_leading_dense_block_count(config.moe_layer_start_index)
+    if family == "granitemoe":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+        writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
+    if family == "llama4":
+        writer.add_interleave_moe_layer_step(config.interleave_moe_layer_step)
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+
+
+def first_of(config, *names):
+    return next(value for name in names if (value := getattr(config, name, None)) is not None)
 
 
 def add_metadata(writer, v, config):
@@ -227,50 +402,45 @@ def add_metadata(writer, v, config):
     layers = config.num_hidden_layers + v.get("mtp", 0)
     rope = config.rope_parameters
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    experts = getattr(config, "ffn_config", config)  # DBRX
+    attention = getattr(config, "attn_config", config)
     writer.add_name("tiny")
     writer.add_block_count(layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_feed_forward_length(first_of(experts, "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size"))
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if v["family"] == "dbrx":
+        writer.add_layer_norm_eps(1e-5)
+    else:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
-    writer.add_expert_used_count(config.num_experts_per_tok)
-    partial = rope.get("partial_rotary_factor", 1.0)
-    writer.add_rope_dimension_count(int(head_dim * partial))
-    if v["family"] != "llama":
-        writer.add_key_length(head_dim)
-        writer.add_value_length(head_dim)
+    writer.add_expert_used_count(first_of(experts, "moe_k", "moe_top_k", "num_experts_per_tok"))
+    writer.add_expert_count(first_of(experts, "n_routed_experts", "num_local_experts", "moe_num_experts",
+                                     "num_experts"))
+    if v["family"] == "deepseek2":
+        add_latents(writer, v, config)
+    else:
+        writer.add_head_count_kv(first_of(attention, "num_key_value_heads", "kv_n_heads"))
+        writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
+        if v["family"] not in ("llama", "dbrx"):
+            writer.add_key_length(head_dim)
+            writer.add_value_length(head_dim)
     if rope["rope_type"] == "yarn":
         import gguf
 
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
-    experts = {"Mixtral": "num_local_experts", "MiniMaxM2": "num_local_experts"}
-    grouped = v["arch"] in ("Glm4Moe", "Dots1")
-    writer.add_expert_count(getattr(config, "n_routed_experts" if grouped else experts.get(v["arch"], "num_experts")))
     if hasattr(config, "moe_intermediate_size"):
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
-    if v["arch"] == "MiniMaxM2":
-        writer.add_expert_feed_forward_length(config.intermediate_size)
-        writer.add_uint32("minimax-m2.expert_gating_func", 2)
-    if v["arch"] == "Qwen2Moe":
-        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
-    if v["arch"] == "Olmoe":
-        writer.add_clamp_kqv(config.clip_qkv)
-    if grouped:
+    if v["arch"] in ("Glm4Moe", "Dots1", "DeepseekV2", "DeepseekV3"):
         writer.add_expert_shared_count(config.n_shared_experts)
         writer.add_leading_dense_block_count(config.first_k_dense_replace)
         writer.add_expert_weights_scale(config.routed_scaling_factor)
         writer.add_expert_weights_norm(config.norm_topk_prob)
-    if v["arch"] == "Glm4Moe":
-        writer.add_uint32("glm4moe.expert_gating_func", 2)
-        writer.add_uint32("glm4moe.expert_group_count", config.n_group)
-        writer.add_uint32("glm4moe.expert_group_used_count", config.topk_group)
-        writer.add_uint32("glm4moe.nextn_predict_layers", v.get("mtp", 0))
+    add_own_metadata(writer, v, config)
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,;:!?-'\"()/"

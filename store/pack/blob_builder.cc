@@ -55,7 +55,7 @@ Status BlobBuilder::build_dense(uint32_t blob, const Sink& sink) {
 // Writes what of the tensor lies in the blob's bytes [begin, begin + out.size()).
 Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<std::byte> out) {
   const PackedTensor& packed = plan_.manifest.tensors[index];
-  const DenseSource source(checkpoint_, checkpoint_.model().dense[index]);
+  DenseSource source(checkpoint_, checkpoint_.model().dense[index]);
   if (packed.dtype == DType::kBF16In12) return fill_in_12_bits(packed, source, begin, out);
   if (is_quantised(packed.dtype)) return fill_from_matrix(packed, source, begin, out);
   // Values are converted as they lie, or whole blocks: a piece may begin and end within one.
@@ -79,7 +79,7 @@ Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<s
 
 // The same for a quantised matrix. A piece may begin and end within a row: its rows are quantised whole, and what of
 // them lies in the piece is kept.
-Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const DenseSource& source, uint64_t begin,
+Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, DenseSource& source, uint64_t begin,
                                      std::span<std::byte> out) {
   const SourceTensor& tensor = source.tensor();
   const int64_t rows = packed.shape[0], cols = packed.shape[1], source_row = source_bytes(tensor, cols);
@@ -106,7 +106,7 @@ Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const DenseSour
 
 // The same in 12 bits. Which exponents have codes all numbers decide, so the matrix is read twice before its first
 // piece.
-Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const DenseSource& source, uint64_t begin,
+Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, DenseSource& source, uint64_t begin,
                                     std::span<std::byte> out) {
   const int64_t rows = packed.shape[0], cols = packed.shape[1], row_length = row_bytes(packed.dtype, cols);
   const uint64_t parameters = packed.offset + static_cast<uint64_t>(dense_parameters_offset(packed.dtype, rows, cols));
@@ -147,7 +147,7 @@ Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const DenseSourc
   return Status::ok();
 }
 
-Status BlobBuilder::read_row_as_bf16(const DenseSource& source, int64_t row, int64_t cols) {
+Status BlobBuilder::read_row_as_bf16(DenseSource& source, int64_t row, int64_t cols) {
   const SourceTensor& tensor = source.tensor();
   const int64_t bytes = source_bytes(tensor, cols);
   source_.resize(static_cast<size_t>(bytes));

@@ -40,7 +40,7 @@ class BlobBuilder {
   };
 
   Status build_dense(uint32_t blob, const Sink& sink);
-  Status fill_from_matrix(const PackedTensor& packed, const DenseSource& source, uint64_t begin,
+  Status fill_from_matrix(const PackedTensor& packed, DenseSource& source, uint64_t begin,
                           std::span<std::byte> out);
   Status fill_from_tensor(uint32_t tensor, uint64_t begin, std::span<std::byte> out);
   Status build_expert(uint32_t blob, const Sink& sink);
@@ -52,9 +52,9 @@ class BlobBuilder {
   template <class SourceRow>
   Status fill_part(const SourceTensor& tensor, DType from, DType to, int64_t rows, int64_t cols,
                    const SourceRow& source_row, std::byte* values, std::byte* parameters);
-  Status fill_in_12_bits(const PackedTensor& packed, const DenseSource& source, uint64_t begin,
+  Status fill_in_12_bits(const PackedTensor& packed, DenseSource& source, uint64_t begin,
                          std::span<std::byte> out);
-  Status read_row_as_bf16(const DenseSource& source, int64_t row, int64_t cols);
+  Status read_row_as_bf16(DenseSource& source, int64_t row, int64_t cols);
   Status convert_row(const SourceTensor& tensor, DType from, const std::byte* source, DType to, int64_t n,
                      std::byte* values, std::byte* scales);
 

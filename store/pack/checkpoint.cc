@@ -217,8 +217,10 @@ Status Checkpoint::check_tensors() {
       (*census)[*tensor.dtype] += tensor.bytes / static_cast<uint64_t>(block_shape(*tensor.dtype).bytes);
     return Status::ok();
   };
-  for (const model::DenseTensor& t : model_.dense)
+  for (const model::DenseTensor& t : model_.dense) {
     MOESTRO_RETURN_IF_ERROR(need(t.exact ? nullptr : &dense, t.source_name, t.source_shape()));
+    if (!t.values_name.empty()) MOESTRO_RETURN_IF_ERROR(need(&dense, t.values_name, t.values_shape()));
+  }
   const auto need_mxfp4 = [&](const std::string& name, std::vector<int64_t> shape) {
     shape.back() /= model::kMxfp4Group;
     MOESTRO_RETURN_IF_ERROR(check_bytes(mxfp4_scales(name), shape));

@@ -19,6 +19,8 @@
 
 namespace moestro::store {
 
+class GgufTensors;
+
 class Checkpoint {
  public:
   /// Opens a GGUF file, with all its parts, or a directory that holds one; else model.safetensors, or the files that
@@ -61,6 +63,8 @@ class Checkpoint {
   static Result<Checkpoint> open_directory(const std::filesystem::path& dir);
   static Result<Checkpoint> open_gguf(const std::filesystem::path& file);
   Status add_gguf_tensors(const GgufModel& gguf);
+  Status add_gguf_dense(const std::string& arch, GgufTensors& tensors, model::DenseTensor& t);
+  Status add_gguf_expert(GgufTensors& tensors, model::ExpertTensors& t);
   void stamp(const File& file, const std::string& name);
   Status describe(const std::string& where);
   Status open_files();

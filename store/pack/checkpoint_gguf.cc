@@ -1,20 +1,23 @@
 // A model as GGUF, opened as a checkpoint: its tensors under the names that the model has in Hugging Face's files.
 
+#include <algorithm>
+#include <cmath>
+
 #include "common/model/strict_json.h"
 #include "store/pack/checkpoint.h"
 #include "store/pack/gguf_config.h"
+#include "store/pack/gguf_config_reader.h"
 #include "store/pack/gguf_tokenizer.h"
 
 namespace moestro::store {
-namespace {
 
 using model::in_quotes;
 namespace fs = std::filesystem;
 
 /// The tensors of a file, by name, and which of them have been asked for.
-class Tensors {
+class GgufTensors {
  public:
-  explicit Tensors(const GgufModel& gguf) {
+  explicit GgufTensors(const GgufModel& gguf) {
     for (size_t i = 0; i < gguf.header.tensors.size(); ++i) {
       const GgufTensor& t = gguf.header.tensors[i];
       all_.emplace(t.name, Entry{&t, gguf.file_of[i]});
@@ -51,53 +54,114 @@ class Tensors {
   std::map<std::string, Entry> all_;
 };
 
-/// Expert `index` of a tensor of all experts of a layer: [experts, rows, columns].
+namespace {
+
+/// Part `index` of a tensor that holds one for each expert of a layer: [experts, rows, columns], or biases [experts,
+/// rows].
 std::optional<SourceTensor> cut(SourceTensor stacked, uint32_t index) {
-  if (stacked.shape.size() != 3 || index >= stacked.shape[0]) return std::nullopt;
   stacked.bytes /= static_cast<uint64_t>(stacked.shape[0]);
   stacked.offset += index * stacked.bytes;
   stacked.shape.erase(stacked.shape.begin());
   return stacked;
 }
 
+/// [heads, rows, columns] as one matrix.
+void flatten(SourceTensor& tensor) {
+  if (tensor.shape.size() == 3) tensor.shape = {tensor.shape[0] * tensor.shape[1], tensor.shape[2]};
+}
+
+constexpr uint64_t kVectorBytesMax = 64 << 10;
+
+Result<GgufVectors> read_vectors(const GgufModel& gguf) {
+  GgufVectors vectors;
+  for (size_t i = 0; i < gguf.header.tensors.size(); ++i) {
+    const GgufTensor& t = gguf.header.tensors[i];
+    const auto names = gguf_vector_names();
+    if (std::ranges::find(names, t.name) == names.end()) continue;
+    if (t.type->dtype != DType::kF32 || t.shape.size() != 1 || t.bytes > kVectorBytesMax)
+      return unsupported("tensor " + in_quotes(t.name) + " is not a short vector of F32");
+    std::vector<float> values(t.bytes / sizeof(float));
+    MOESTRO_RETURN_IF_ERROR(gguf.files[gguf.file_of[i]].read_at(t.offset, std::as_writable_bytes(std::span(values))));
+    for (const float value : values) {
+      if (!std::isfinite(value) || value <= 0)
+        return invalid_argument("tensor " + in_quotes(t.name) + " holds a factor that is not above 0");
+      vectors[t.name].push_back(as_written(value));
+    }
+  }
+  return vectors;
+}
+
 }  // namespace
 
-Status Checkpoint::add_gguf_tensors(const GgufModel& gguf) {
-  Tensors tensors(gguf);
-  const model::ModelSpec& spec = model_.spec;
-  const bool interleaved = has_interleaved_heads(gguf.header.metadata);
-  for (model::DenseTensor& t : model_.dense) {
-    std::string name = gguf_tensor_name(t.name);
-    auto found = tensors.take(name);
-    if (!found && t.name.ends_with("post_attention_norm.weight")) {  // of GLM, which has other norms than llama
-      name = "blk." + t.name.substr(t.name.find('.') + 1);
-      found = tensors.take(name);
-    }
-    if (!found) return invalid_argument(directory_.string() + ": tensor " + in_quotes(name) + " is missing");
-    // A gate of one row is a vector here.
-    if (found->shape.size() == 1 && t.shape.size() == 2 && t.shape[0] == 1)
-      found->shape.insert(found->shape.begin(), 1);
-    if (interleaved && (t.name.ends_with("attn.q.weight") || t.name.ends_with("attn.k.weight")))
-      t.head_rows = spec.layers.front().attention.head_dim;
-    tensors_.emplace(t.source_name, std::move(*found));
+Status Checkpoint::add_gguf_dense(const std::string& arch, GgufTensors& tensors, model::DenseTensor& t) {
+  std::string name = gguf_tensor_name(arch, t.name);
+  auto found = tensors.take(name);
+  if (!found && t.name.ends_with("post_attention_norm.weight")) {  // of GLM and gpt-oss, whose norms are not llama's
+    name = "blk." + t.name.substr(t.name.find('.') + 1);
+    found = tensors.take(name);
   }
-  for (const model::ExpertTensors& t : model_.experts) {
-    const auto add = [&](const std::string& source, model::ExpertPart matrix) -> Status {
-      const std::string name = gguf_experts_name(t.layer, matrix);
-      auto found = tensors.take(name);
-      if (found && (found->shape.size() != 3 || found->shape[0] != spec.moe().experts))
-        return invalid_argument(directory_.string() + ": tensor " + in_quotes(name) + " does not hold " +
-                                std::to_string(spec.moe().experts) + " experts, as expert_count says");
-      if (found) found = cut(std::move(*found), t.expert.value);
-      else found = tensors.take(gguf_expert_name(t.layer, matrix, t.expert));
-      if (!found) return invalid_argument(directory_.string() + ": tensor " + in_quotes(name) + " is missing");
-      tensors_.emplace(source, std::move(*found));
+  if (!found && t.name.ends_with("kv_b.weight")) {
+    const std::string keys = name.substr(0, name.rfind("kv_b")) + "k_b.weight",
+                      values = name.substr(0, name.rfind("kv_b")) + "v_b.weight";
+    auto of_keys = tensors.take(keys), of_values = tensors.take(values);
+    if (of_keys && of_values) {
+      const model::LatentSpec& latent = *model_.spec.layers.front().latent;
+      flatten(*of_keys), flatten(*of_values);
+      t.source_name = keys, t.values_name = values;
+      t.key_rows = latent.nope_dim, t.value_rows = latent.value_dim;
+      tensors_.emplace(keys, std::move(*of_keys));
+      tensors_.emplace(values, std::move(*of_values));
       return Status::ok();
-    };
-    MOESTRO_RETURN_IF_ERROR(add(t.gate, model::ExpertPart::kGate));
-    MOESTRO_RETURN_IF_ERROR(add(t.up, model::ExpertPart::kUp));
-    MOESTRO_RETURN_IF_ERROR(add(t.down, model::ExpertPart::kDown));
+    }
   }
+  if (!found) return invalid_argument(directory_.string() + ": tensor " + in_quotes(name) + " is missing");
+  // A gate of one row is a vector here.
+  if (found->shape.size() == 1 && t.shape.size() == 2 && t.shape[0] == 1)
+    found->shape.insert(found->shape.begin(), 1);
+  if (has_interleaved_heads(arch) && (t.name.find(".attn.q.") != std::string::npos ||
+                                      t.name.find(".attn.k.") != std::string::npos))
+    t.head_rows = model_.spec.layers.front().attention.head_dim;
+  if (!name.ends_with("attn_qkv.weight")) t.source_rows = t.source_row = 0;  // what is fused elsewhere is not here
+  t.source_name = name;
+  tensors_.emplace(name, std::move(*found));
+  return Status::ok();
+}
+
+Status Checkpoint::add_gguf_expert(GgufTensors& tensors, model::ExpertTensors& t) {
+  const int64_t experts = model_.spec.moe().experts;
+  const auto add = [&](std::string& source, const std::string& stacked, const std::string& one,
+                       size_t dimensions) -> Status {
+    auto found = tensors.take(stacked);
+    if (found && (found->shape.size() != dimensions || found->shape[0] != experts))
+      return invalid_argument(directory_.string() + ": tensor " + in_quotes(stacked) + " does not hold " +
+                              std::to_string(experts) + " experts, as expert_count says");
+    if (found) found = cut(std::move(*found), t.expert.value);
+    else found = tensors.take(one);
+    if (!found) return invalid_argument(directory_.string() + ": tensor " + in_quotes(stacked) + " is missing");
+    source = one;
+    tensors_.emplace(source, std::move(*found));
+    return Status::ok();
+  };
+  const bool biased = !t.gate_bias.empty();
+  const auto add_part = [&](std::string& source, std::string& bias, model::ExpertPart part) -> Status {
+    const std::string one = gguf_expert_name(t.layer, part, t.expert);
+    MOESTRO_RETURN_IF_ERROR(add(source, gguf_experts_name(t.layer, part), one, 3));
+    if (!biased) return Status::ok();
+    return add(bias, gguf_biases_name(t.layer, part), one + " (bias)", 2);
+  };
+  MOESTRO_RETURN_IF_ERROR(add_part(t.gate, t.gate_bias, model::ExpertPart::kGate));
+  MOESTRO_RETURN_IF_ERROR(add_part(t.up, t.up_bias, model::ExpertPart::kUp));
+  return add_part(t.down, t.down_bias, model::ExpertPart::kDown);
+}
+
+Status Checkpoint::add_gguf_tensors(const GgufModel& gguf) {
+  GgufTensors tensors(gguf);
+  const model::ModelSpec& spec = model_.spec;
+  MOESTRO_ASSIGN_OR_RETURN(const auto arch, gguf.header.metadata.text("general.architecture"));
+  model_.storage = {};  // every matrix of an expert is one of its own here
+  for (model::DenseTensor& t : model_.dense) MOESTRO_RETURN_IF_ERROR(add_gguf_dense(arch.value_or(""), tensors, t));
+  for (model::ExpertTensors& t : model_.experts) MOESTRO_RETURN_IF_ERROR(add_gguf_expert(tensors, t));
+  for (const char* name : gguf_vector_names()) tensors.take(name);  // the config has them
   if (const auto unused = tensors.unused(std::ssize(spec.layers), spec.mtp_layers))
     return unsupported(directory_.string() + ": tensor " + in_quotes(*unused) + " is no part of " + spec.architecture +
                        " as the metadata describe it");
@@ -109,7 +173,9 @@ Result<Checkpoint> Checkpoint::open_gguf(const fs::path& file) {
   Checkpoint c;
   c.directory_ = file;
   c.name_ = gguf.name;
-  auto config = gguf_config_json(gguf.header);
+  auto vectors = read_vectors(gguf);
+  if (!vectors) return vectors.status().with_context(file.string());
+  auto config = gguf_config_json(gguf.header, *vectors);
   if (!config) return config.status().with_context(file.string());
   c.config_json_ = std::move(*config);
   auto tokenizer = gguf_tokenizer_files(gguf.header.metadata);

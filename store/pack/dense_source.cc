@@ -1,8 +1,23 @@
 #include "store/pack/dense_source.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "store/pack/convert.h"
 
 namespace moestro::store {
+namespace {
+
+/// Two formats as one that holds both.
+DType joined(DType a, DType b) { return a == b && !is_blocks(a) ? a : DType::kF32; }
+
+}  // namespace
+
+DenseSource::DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted)
+    : checkpoint_(checkpoint), wanted_(wanted), tensor_(checkpoint.tensor(wanted.source_name)) {
+  if (!wanted.values_name.empty())
+    tensor_.dtype = joined(*tensor_.dtype, *checkpoint.tensor(wanted.values_name).dtype);
+}
 
 uint64_t DenseSource::row_bytes() const {
   int64_t numbers = 1;
@@ -17,15 +32,50 @@ uint64_t DenseSource::source_row(uint64_t row) const {
   return first + row - within + (within < half ? 2 * within : 2 * (within - half) + 1);
 }
 
-Status DenseSource::read(uint64_t first, std::span<std::byte> out) const {
+Status DenseSource::read(uint64_t first, std::span<std::byte> out) {
+  if (wanted_.head_rows > 0 || !wanted_.values_name.empty()) return read_by_rows(first, out);
+  return checkpoint_.read(tensor_, source_row(0) * row_bytes() + first, out);
+}
+
+Status DenseSource::read_by_rows(uint64_t first, std::span<std::byte> out) {
   const uint64_t row = row_bytes();
-  if (wanted_.head_rows == 0) return checkpoint_.read(tensor_, source_row(0) * row + first, out);
   while (!out.empty()) {
     const uint64_t within = first % row, part = std::min<uint64_t>(out.size(), row - within);
-    MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor_, source_row(first / row) * row + within, out.first(part)));
+    if (wanted_.values_name.empty()) {
+      MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor_, source_row(first / row) * row + within, out.first(part)));
+    } else {
+      MOESTRO_RETURN_IF_ERROR(read_latent_row(first / row));
+      std::memcpy(out.data(), row_.data() + within, part);
+    }
     first += part;
     out = out.subspan(part);
   }
+  return Status::ok();
+}
+
+Status DenseSource::read_latent_row(uint64_t row) {
+  const int64_t keys = wanted_.key_rows, values = wanted_.value_rows, rank = wanted_.shape[1];
+  const int64_t at = static_cast<int64_t>(row), head = at / (keys + values), within = at % (keys + values);
+  if (within >= keys)
+    return read_rows(checkpoint_.tensor(wanted_.values_name), head * values + within - keys, 1, row_);
+  if (keys_head_ != head) {
+    MOESTRO_RETURN_IF_ERROR(read_rows(checkpoint_.tensor(wanted_.source_name), head * rank, rank, keys_));
+    keys_head_ = head;
+  }
+  const int64_t each = dtype_bytes(*tensor_.dtype);
+  row_.resize(row_bytes());
+  for (int64_t c = 0; c < rank; ++c)
+    std::memcpy(row_.data() + c * each, keys_.data() + (c * keys + within) * each, static_cast<size_t>(each));
+  return Status::ok();
+}
+
+Status DenseSource::read_rows(const SourceTensor& from, int64_t first, int64_t count, std::vector<std::byte>& out) {
+  const int64_t cols = from.shape[1], bytes = moestro::row_bytes(*from.dtype, cols);
+  raw_.resize(static_cast<size_t>(count * bytes));
+  out.resize(static_cast<size_t>(count * moestro::row_bytes(*tensor_.dtype, cols)));
+  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(from, static_cast<uint64_t>(first * bytes), raw_));
+  const bool fits = convert_values(*from.dtype, raw_.data(), *tensor_.dtype, out.data(), count * cols);
+  MOESTRO_CHECK(fits, "f32 holds every number of a block");
   return Status::ok();
 }
 

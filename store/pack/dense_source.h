@@ -1,30 +1,38 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "store/pack/checkpoint.h"
 
 namespace moestro::store {
 
-/// A dense tensor as it is packed, read from the checkpoint: the rows of it that are meant, in their order.
+/// A dense tensor as it is packed, read from the checkpoint: the rows of it that are meant, in their order. Keys and
+/// values of latents may be two tensors (DenseTensor::values_name); they are read as one.
 class DenseSource {
  public:
-  DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted)
-      : checkpoint_(checkpoint), wanted_(wanted), tensor_(checkpoint.tensor(wanted.source_name)) {}
+  DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted);
 
   const SourceTensor& tensor() const { return tensor_; }  ///< its name and format; it may have other rows too
   uint64_t bytes() const { return rows() * row_bytes(); }
   /// The bytes [first, first + out.size()), whole values or blocks.
-  Status read(uint64_t first, std::span<std::byte> out) const;
+  Status read(uint64_t first, std::span<std::byte> out);
 
  private:
   uint64_t rows() const { return static_cast<uint64_t>(wanted_.shape.front()); }
   uint64_t row_bytes() const;
   uint64_t source_row(uint64_t row) const;
+  Status read_by_rows(uint64_t first, std::span<std::byte> out);
+  /// A row of keys or values of latents.
+  Status read_latent_row(uint64_t row);
+  /// Rows of a tensor, in the format of tensor().
+  Status read_rows(const SourceTensor& from, int64_t first, int64_t count, std::vector<std::byte>& out);
 
   const Checkpoint& checkpoint_;
   const model::DenseTensor& wanted_;
-  const SourceTensor& tensor_;
+  SourceTensor tensor_;
+  std::vector<std::byte> row_, raw_, keys_;  ///< keys_: of one head, as they lie in the checkpoint
+  int64_t keys_head_ = -1;
 };
 
 }  // namespace moestro::store

@@ -2,7 +2,10 @@
 // config.json of a model from the metadata and the tensors of its GGUF file, with the keys and the meaning that Hugging
 // Face's have. describe_model then reads it as any other.
 
+#include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "common/model/expert_storage.h"
 #include "common/model/model_spec.h"
@@ -10,18 +13,25 @@
 
 namespace moestro::store {
 
+/// Small tensors of f32 by name, which belong to a model's description.
+using GgufVectors = std::map<std::string, std::vector<double>>;
+/// Those that there may be.
+std::span<const char* const> gguf_vector_names();
+
 /// kUnsupported names a family or a setting that is not known; kInvalidArgument what is missing or contradicts itself.
-Result<std::string> gguf_config_json(const GgufHeader& header);
+Result<std::string> gguf_config_json(const GgufHeader& header, const GgufVectors& vectors = {});
 
 /// The name in GGUF files of a dense tensor with the canonical name `name` (model_spec.h): "blk.3.attn_q.weight" of
-/// "layers.3.attn.q.weight".
-std::string gguf_tensor_name(const std::string& name);
+/// "layers.3.attn.q.weight". `arch`: general.architecture.
+std::string gguf_tensor_name(const std::string& arch, const std::string& name);
 
 /// All experts of a layer: "blk.3.ffn_gate_exps.weight". One of them, in the oldest files: "blk.3.ffn_gate.5.weight".
 std::string gguf_experts_name(LayerId layer, model::ExpertPart matrix);
 std::string gguf_expert_name(LayerId layer, model::ExpertPart matrix, ExpertId expert);
+/// The biases of all experts: "blk.3.ffn_gate_exps.bias".
+std::string gguf_biases_name(LayerId layer, model::ExpertPart matrix);
 
 /// Whether rows of q and k are interleaved within their heads, as the rotation of this family has them.
-bool has_interleaved_heads(const GgufMetadata& metadata);
+bool has_interleaved_heads(const std::string& arch);
 
 }  // namespace moestro::store

@@ -30,6 +30,12 @@ constexpr char kTekken[] =
     R"([^\r\n\p{L}\p{N}]?)" MOESTRO_UPPER "+" MOESTRO_LOWER "*|"
     R"(\p{N}|)" MOESTRO_SLASHED;
 
+// DeepSeek's, of V3, R1 and V3.1: numbers, then Chinese and Japanese, then the rest.
+constexpr char kDeepSeek[] =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kNumbers[] = R"(\p{N}{1,3})", kHanAndKana[] = "[一-龥぀-ゟ゠-ヿ]+";
+
 constexpr PreTokenizer kPreTokenizers[] = {
     {"gpt-2", nullptr},
     {"olmo", nullptr, true},
@@ -40,8 +46,10 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"glm4", kLlama3},
     {"chatglm-bpe", kLlama3},
     {"gpt-4o", kO200k},
+    {"llama4", kO200k},
     {"minimax-m2", kO200k},
     {"tekken", kTekken, false, true, true},
+    {"deepseek-v3", kDeepSeek, false, false, true, {kNumbers, kHanAndKana}},
 };
 
 }  // namespace

@@ -13,6 +13,7 @@ struct PreTokenizer {
   bool composed = false;       ///< text is brought into Unicode's form NFC first
   bool ignore_merges = false;  ///< a word that is a token stays one, whatever merges say
   bool add_bos = false;        ///< if the file does not say
+  const char* before[2] = {};  ///< text is cut by these first, one after another; null: by fewer
 };
 
 /// kUnsupported names `name`, and those that are known.

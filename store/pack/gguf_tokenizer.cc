@@ -129,9 +129,12 @@ Result<json> byte_level(const GgufMetadata& m, Vocabulary& v) {
                           {"vocab", vocabulary}, {"merges", *merges}});
   const bool own = cut->regex == nullptr;  // the one of GPT-2
   const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", own}};
-  const json split = {{"type", "Split"}, {"pattern", {{"Regex", own ? "" : cut->regex}}}, {"behavior", "Isolated"},
-                      {"invert", false}};
-  out["pre_tokenizer"] = own ? bytes : json{{"type", "Sequence"}, {"pretokenizers", {split, bytes}}};
+  json steps = json::array();
+  for (const char* regex : {cut->before[0], cut->before[1], cut->regex})
+    if (regex != nullptr)
+      steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}});
+  steps.push_back(bytes);
+  out["pre_tokenizer"] = own ? bytes : json{{"type", "Sequence"}, {"pretokenizers", steps}};
   if (cut->composed) out["normalizer"] = {{"type", "NFC"}};
   out["decoder"] = bytes;
   return out;

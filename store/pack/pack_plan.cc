@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common/dense_layout.h"
+#include "store/pack/dense_source.h"
 
 namespace moestro::store {
 namespace {
@@ -61,7 +62,7 @@ class Planner {
   void place_tensor(uint32_t index, uint32_t blob) {
     const model::DenseTensor& source = checkpoint_.model().dense[index];
     const DType dtype = source.exact                     ? DType::kF32
-                        : !options_.dense                ? *checkpoint_.tensor(source.source_name).dtype
+                        : !options_.dense                ? own_dtype(source)
                         : is_matrix_of_a_product(source) ? *options_.dense
                                                          : options_.dense_rest;
     PackedTensor tensor{source.name, dtype, source.shape, blob, plan_.manifest.blobs[blob].length};
@@ -71,6 +72,12 @@ class Planner {
     plan_.manifest.blobs[blob].length += static_cast<uint64_t>(round_up(bytes, kPartAlign));
     plan_.origins[blob].tensors.push_back(index);
     plan_.manifest.tensors.push_back(std::move(tensor));
+  }
+
+  /// kv_b is read across its rows, which blocks lie along.
+  DType own_dtype(const model::DenseTensor& source) const {
+    const DType dtype = *DenseSource(checkpoint_, source).tensor().dtype;
+    return is_blocks(dtype) && source.name.ends_with("kv_b.weight") ? DType::kF32 : dtype;
   }
 
   /// What may be quantised: not the embedding, which is looked up, and not the router, which decides.

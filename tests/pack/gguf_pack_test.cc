@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -81,6 +82,44 @@ TEST_F(GgufPack, HasOnePrecisionWhereAllMatricesAgree) {
   const Manifest m = packed(file_of("dots1_q8_0"));
   EXPECT_EQ(m.expert_precisions, std::vector{DType::kQ8_0});
   EXPECT_TRUE(m.expert_formats.empty());
+}
+
+// The fixture of the tokenizer's own tests has them from the published tokenizer.json.
+TEST_F(GgufPack, CutsTextAsDeepSeekDoes) {
+  packed(file_of("deepseek2_sigmoid"));
+  const auto regexes = [](const fs::path& file) {
+    std::vector<std::string> found;
+    const auto tokenizer = nlohmann::json::parse(testing::read_text(file));
+    for (const auto& step : tokenizer["pre_tokenizer"]["pretokenizers"])
+      if (step["type"] == "Split") found.push_back(step["pattern"]["Regex"]);
+    return found;
+  };
+  auto wanted = regexes(test::source_dir() / "tests/fixtures/tokenizers/deepseek.json");
+  ASSERT_EQ(wanted.size(), 3u);
+  wanted[2].erase(wanted[2].find("\\\""), 1);  // a quote is a quote, with or without a backslash
+  EXPECT_EQ(regexes(dir_ / "pack" / "tokenizer.json"), wanted);
+}
+
+// Newer files have the keys of latent attention transposed, head by head, and the values, as tensors of their own.
+TEST_F(GgufPack, KeysAndValuesOfLatentsBecomeOneMatrix) {
+  const Manifest m = packed(file_of("deepseek2_split"));
+  const auto found = std::ranges::find(m.tensors, "layers.0.kv_b.weight", &PackedTensor::name);
+  ASSERT_NE(found, m.tensors.end());
+  EXPECT_EQ(found->shape, (std::vector<int64_t>{2 * (32 + 32), 32}));
+  EXPECT_EQ(found->dtype, DType::kF32) << "blocks lie along what is read across";
+  EXPECT_THAT(pack(edited("deepseek2_split", "blk.1.attn_v_b.weight", "blk.1.attn_w_b.weight")).message(),
+              HasSubstr("'blk.1.attn_kv_b.weight' is missing"));
+}
+
+TEST_F(GgufPack, RefusesFactorsOfRopeThatAreNone) {
+  const auto gguf = GgufModel::open(file_of("llama4_q8_0"));
+  ASSERT_TRUE(gguf) << gguf.status().message();
+  const auto factors = std::ranges::find(gguf->header.tensors, "rope_freqs.weight", &GgufTensor::name);
+  ASSERT_NE(factors, gguf->header.tensors.end());
+  std::string bytes = testing::read_text(file_of("llama4_q8_0"));
+  bytes.replace(factors->offset, 4, std::string(4, '\0'));
+  testing::write_text(dir_ / "edited.gguf", bytes);
+  expect_refused(dir_ / "edited.gguf", "'rope_freqs.weight' holds a factor that is not above 0");
 }
 
 TEST_F(GgufPack, HasTheFilesOfATokenizer) {
@@ -188,6 +227,32 @@ TEST_F(GgufPack, RefusesScalesThatAreNotFinite) {
   testing::write_text(dir_ / "edited.gguf", bytes);
   EXPECT_THAT(pack(dir_ / "edited.gguf").message(),
               HasSubstr("'blk.0.ffn_up_exps.weight' is infinite or not a number at block 5"));
+}
+
+TEST(GgufConfig, SaysWhichArchitectureAFileIs) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"gpt-oss_mxfp4", "GptOssForCausalLM"},        {"deepseek2_split", "DeepseekV2ForCausalLM"},
+      {"deepseek2_sigmoid", "DeepseekV3ForCausalLM"}, {"ernie4_5-moe_q8_0", "Ernie4_5_MoeForCausalLM"},
+      {"granitemoe_shared", "GraniteMoeSharedForCausalLM"}, {"llama4_q8_0", "Llama4ForCausalLM"},
+      {"arctic_q8_0", "ArcticForCausalLM"},          {"dbrx_q8_0", "DbrxForCausalLM"}};
+  for (const auto& [name, architecture] : cases) {
+    const auto checkpoint = Checkpoint::open(file_of(name));
+    ASSERT_TRUE(checkpoint) << name << ": " << checkpoint.status().message();
+    EXPECT_EQ(checkpoint->model().spec.architecture, architecture);
+  }
+}
+
+TEST(GgufConfig, LatentsAndYarnOfDeepSeek) {
+  const auto checkpoint = Checkpoint::open(file_of("deepseek2_split"));
+  ASSERT_TRUE(checkpoint) << checkpoint.status().message();
+  const model::ModelSpec& spec = checkpoint->model().spec;
+  const model::LatentSpec& latent = *spec.layers[0].latent;
+  EXPECT_EQ(latent.heads, 2);
+  EXPECT_EQ(latent.kv_rank, 32);
+  EXPECT_EQ(latent.nope_dim, 32);
+  EXPECT_EQ(latent.rope_dim, 8);
+  EXPECT_EQ(latent.value_dim, 32);
+  EXPECT_NEAR(spec.rope.mscale_all_dim.value_or(0), 0.707, 1e-6);
 }
 
 TEST(GgufConfig, IsThatOfTransformers) {

@@ -1,0 +1,103 @@
+#pragma once
+// Reads the metadata of one family's models.
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/model/strict_json.h"
+#include "store/pack/gguf_header.h"
+
+namespace moestro::store {
+
+/// A number that the file has as f32, in the decimal form that it was made from.
+double as_written(double value);
+
+/// Reads "ARCH.key" and keeps the first error. finish() refuses those of the family that were not read.
+class GgufConfigReader {
+ public:
+  GgufConfigReader(const GgufHeader& header, std::string arch) : header_(header), arch_(std::move(arch)) {
+    for (const GgufTensor& t : header.tensors) tensors_[t.name] = &t;
+  }
+
+  std::optional<int64_t> integer_if_any(const std::string& key) {
+    if (const auto* list = per_layer(key)) return *list;
+    return value(key, header_.metadata.integer(full(key)));
+  }
+  int64_t integer(const std::string& key) {
+    const auto found = integer_if_any(key);
+    if (!found) refuse(invalid_argument("metadata " + model::in_quotes(full(key)) + " is missing"));
+    return found.value_or(1);
+  }
+  std::optional<double> number_if_any(const std::string& key) {
+    const auto found = value(key, header_.metadata.number(full(key)));
+    return found ? std::optional(as_written(*found)) : std::nullopt;
+  }
+  std::optional<bool> flag_if_any(const std::string& key) { return value(key, header_.metadata.flag(full(key))); }
+  std::optional<std::string> text_if_any(const std::string& key) {
+    return value(key, header_.metadata.text(full(key)));
+  }
+  bool has_tensor(const std::string& name) const { return tensors_.contains(name); }
+  /// A dimension of a tensor; 0 if it is not there.
+  int64_t dimension(const std::string& name, size_t index) const {
+    const auto found = tensors_.find(name);
+    return found == tensors_.end() || found->second->shape.size() <= index ? 0 : found->second->shape[index];
+  }
+  /// Of the first layer that has experts.
+  int64_t expert_dimension(const char* stacked, size_t index) const {
+    for (const auto& [name, tensor] : tensors_)
+      if (name.ends_with(stacked) && tensor->shape.size() > index) return tensor->shape[index];
+    return 0;
+  }
+  void refuse(Status error) {
+    if (error_.is_ok()) error_ = std::move(error);
+  }
+  /// A setting with one value that is computed.
+  void expect(const std::string& key, const std::optional<double>& found, double only) {
+    if (found && *found != only)
+      refuse(unsupported("metadata " + model::in_quotes(full(key)) + " is " + std::to_string(*found) + "; only " +
+                         std::to_string(only) + " is supported"));
+  }
+  const GgufMetadata& metadata() const { return header_.metadata; }
+  const std::string& arch() const { return arch_; }
+  Status finish() {
+    MOESTRO_RETURN_IF_ERROR(error_);
+    for (const auto& [key, unused] : header_.metadata.values)
+      if (key.starts_with(arch_ + ".") && !read_.contains(key))
+        return unsupported("metadata " + model::in_quotes(key) + " is not supported for models of the family " + arch_);
+    return Status::ok();
+  }
+
+ private:
+  std::string full(const std::string& key) const { return arch_ + "." + key; }
+  template <typename T>
+  std::optional<T> value(const std::string& key, Result<std::optional<T>> found) {
+    read_.insert(full(key));
+    if (found) return *found;
+    refuse(found.status());
+    return std::nullopt;
+  }
+  /// A list with one number for each layer, all the same.
+  const int64_t* per_layer(const std::string& key) {
+    const auto found = header_.metadata.values.find(full(key));
+    if (found == header_.metadata.values.end()) return nullptr;
+    const auto* list = std::get_if<std::vector<int64_t>>(&found->second);
+    if (list == nullptr) return nullptr;
+    read_.insert(full(key));
+    if (list->empty() || std::ranges::any_of(*list, [&](int64_t n) { return n != list->front(); })) {
+      refuse(unsupported("metadata " + model::in_quotes(full(key)) + " differs from layer to layer"));
+      return nullptr;
+    }
+    return &list->front();
+  }
+
+  const GgufHeader& header_;
+  std::string arch_;
+  std::map<std::string, const GgufTensor*> tensors_;
+  std::set<std::string> read_;
+  Status error_;
+};
+
+}  // namespace moestro::store

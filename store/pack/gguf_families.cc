@@ -1,0 +1,255 @@
+#include "store/pack/gguf_families.h"
+
+#include <nlohmann/json.hpp>
+
+namespace moestro::store {
+namespace {
+
+using nlohmann::json;
+
+// expert_gating_func
+constexpr int64_t kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3;
+
+/// Of a family that rotates whole heads.
+void expect_whole_rotation(GgufConfigReader& in, const json& config) {
+  in.expect("rope.dimension_count", in.number_if_any("rope.dimension_count"), config["head_dim"].get<double>());
+}
+
+int64_t ffn_of_experts(GgufConfigReader& in) {
+  return in.integer_if_any("expert_feed_forward_length").value_or(in.expert_dimension(".ffn_gate_exps.weight", 1));
+}
+
+void read_experts(GgufConfigReader& in, json& config, const char* experts_key) {
+  config[experts_key] = in.integer("expert_count");
+  config["num_experts_per_tok"] = in.integer("expert_used_count");
+}
+
+void mixtral(GgufConfigReader& in, json& config) {
+  if (in.integer_if_any("expert_count").value_or(0) == 0)
+    return in.refuse(unsupported("the model has no experts; Moestro serves Mixture-of-Experts models"));
+  expect_whole_rotation(in, config);
+  read_experts(in, config, "num_local_experts");
+  config["intermediate_size"] = in.integer("feed_forward_length");
+  if (const auto window = in.integer_if_any("attention.sliding_window"); window && *window > 0)
+    config["sliding_window"] = *window;
+  else config["sliding_window"] = nullptr;
+}
+
+void qwen2_moe(GgufConfigReader& in, json& config) {
+  expect_whole_rotation(in, config);
+  read_experts(in, config, "num_experts");
+  config["moe_intermediate_size"] = ffn_of_experts(in);
+  config["intermediate_size"] = in.integer_if_any("feed_forward_length").value_or(ffn_of_experts(in));
+  config["shared_expert_intermediate_size"] =
+      in.integer_if_any("expert_shared_feed_forward_length").value_or(in.expert_dimension(".ffn_up_shexp.weight", 0));
+  config["norm_topk_prob"] = in.flag_if_any("expert_weights_norm").value_or(false);
+  config["qkv_bias"] = in.has_tensor("blk.0.attn_q.bias");
+}
+
+void qwen3_moe(GgufConfigReader& in, json& config) {
+  expect_whole_rotation(in, config);
+  read_experts(in, config, "num_experts");
+  config["moe_intermediate_size"] = ffn_of_experts(in);
+  config["intermediate_size"] = in.integer_if_any("feed_forward_length").value_or(ffn_of_experts(in));
+  config["norm_topk_prob"] = in.flag_if_any("expert_weights_norm").value_or(true);
+  config["attention_bias"] = in.has_tensor("blk.0.attn_q.bias");
+}
+
+void olmoe(GgufConfigReader& in, json& config) {
+  expect_whole_rotation(in, config);
+  read_experts(in, config, "num_experts");
+  config["intermediate_size"] = in.integer("feed_forward_length");
+  config["norm_topk_prob"] = in.flag_if_any("expert_weights_norm").value_or(false);
+  if (const auto clip = in.number_if_any("attention.clamp_kqv"); clip && *clip > 0) config["clip_qkv"] = *clip;
+  config["attention_bias"] = in.has_tensor("blk.0.attn_q.bias");
+}
+
+/// The router of DeepSeek-V3's kind.
+void read_grouped(GgufConfigReader& in, json& config) {
+  read_experts(in, config, "n_routed_experts");
+  config["n_shared_experts"] = in.integer("expert_shared_count");
+  config["moe_intermediate_size"] = ffn_of_experts(in);
+  config["intermediate_size"] = in.integer("feed_forward_length");
+  config["first_k_dense_replace"] = in.integer_if_any("leading_dense_block_count").value_or(0);
+  config["routed_scaling_factor"] = in.number_if_any("expert_weights_scale").value_or(1.0);
+  config["norm_topk_prob"] = in.flag_if_any("expert_weights_norm").value_or(false);
+  config["n_group"] = in.integer_if_any("expert_group_count").value_or(1);
+  config["topk_group"] = in.integer_if_any("expert_group_used_count").value_or(1);
+  in.expect("expert_gating_func", in.number_if_any("expert_gating_func"), kSigmoid);
+  config["attention_bias"] = in.has_tensor("blk.0.attn_q.bias");
+}
+
+void glm4_moe(GgufConfigReader& in, json& config) {
+  read_grouped(in, config);
+  const double head_dim = config["head_dim"].get<double>();
+  config["partial_rotary_factor"] = static_cast<double>(in.integer("rope.dimension_count")) / head_dim;
+  config["use_qk_norm"] = in.has_tensor("blk.0.attn_q_norm.weight");
+  if (!config.contains("num_nextn_predict_layers")) config["num_nextn_predict_layers"] = 0;
+}
+
+void dots1(GgufConfigReader& in, json& config) {
+  expect_whole_rotation(in, config);
+  read_grouped(in, config);
+  config["sliding_window"] = nullptr;
+}
+
+void minimax_m2(GgufConfigReader& in, json& config) {
+  read_experts(in, config, "num_local_experts");
+  in.integer_if_any("feed_forward_length");
+  config["intermediate_size"] = ffn_of_experts(in);
+  config["rotary_dim"] = in.integer("rope.dimension_count");
+  config["scoring_func"] = "sigmoid";
+  in.expect("expert_gating_func", in.number_if_any("expert_gating_func"), kSigmoid);
+}
+
+// Of gpt-oss: nothing is rounded in YaRN's borders, whatever llama.cpp does.
+void gpt_oss(GgufConfigReader& in, json& config) {
+  expect_whole_rotation(in, config);
+  read_experts(in, config, "num_local_experts");
+  in.integer_if_any("feed_forward_length");
+  config["intermediate_size"] = ffn_of_experts(in);
+  config["sliding_window"] = in.integer("attention.sliding_window");
+  config["attention_bias"] = in.has_tensor("blk.0.attn_q.bias");
+  in.expect("expert_gating_func", in.number_if_any("expert_gating_func"), static_cast<double>(kSoftmaxOfChosen));
+  if (config.contains("rope_scaling")) config["rope_scaling"]["truncate"] = false;
+  else config["rope_scaling"] = {{"rope_type", "default"}};
+}
+
+// Heads of a key for each latent, in files since the latent is what is cached; before that, whole heads.
+void read_latents(GgufConfigReader& in, json& config) {
+  const int64_t rank = in.integer("attention.kv_lora_rank"), rope = in.integer("rope.dimension_count");
+  const auto key = in.integer_if_any("attention.key_length_mla");
+  const auto value = in.integer_if_any("attention.value_length_mla");
+  const int64_t key_length = in.integer("attention.key_length"), value_length = in.integer("attention.value_length");
+  config["num_key_value_heads"] = config["num_attention_heads"];
+  config["q_lora_rank"] = nullptr;
+  if (const auto q_rank = in.integer_if_any("attention.q_lora_rank")) config["q_lora_rank"] = *q_rank;
+  config["kv_lora_rank"] = rank;
+  config["qk_rope_head_dim"] = rope;
+  config["qk_nope_head_dim"] = key.value_or(key_length) - rope;
+  config["v_head_dim"] = value.value_or(value_length);
+  if (!config.contains("rope_scaling")) return;
+  // What the scores are corrected by: 0.1 times mscale_all_dim, which every published model has as mscale.
+  const double mscale = 10 * in.number_if_any("rope.scaling.yarn_log_multiplier").value_or(0.0);
+  config["rope_scaling"]["mscale"] = config["rope_scaling"]["mscale_all_dim"] = mscale;
+}
+
+// DeepSeek-V2 with a softmax, V3, R1 and Kimi-K2 with sigmoids.
+void deepseek2(GgufConfigReader& in, json& config) {
+  read_latents(in, config);
+  read_experts(in, config, "n_routed_experts");
+  config["n_shared_experts"] = in.integer("expert_shared_count");
+  config["moe_intermediate_size"] = ffn_of_experts(in);
+  config["intermediate_size"] = in.integer("feed_forward_length");
+  config["first_k_dense_replace"] = in.integer_if_any("leading_dense_block_count").value_or(0);
+  config["routed_scaling_factor"] = in.number_if_any("expert_weights_scale").value_or(1.0);
+  config["norm_topk_prob"] = in.flag_if_any("expert_weights_norm").value_or(false);
+  config["n_group"] = in.integer_if_any("expert_group_count").value_or(1);
+  config["topk_group"] = in.integer_if_any("expert_group_used_count").value_or(1);
+  const auto gating = in.integer_if_any("expert_gating_func").value_or(kSoftmax);
+  if (gating == kSigmoid) {
+    config["architectures"] = {"DeepseekV3ForCausalLM"};
+    return;
+  }
+  in.expect("expert_gating_func", static_cast<double>(gating), static_cast<double>(kSoftmax));
+  config["topk_method"] = config["n_group"] == 1 ? "greedy" : "group_limited_greedy";
+}
+
+void ernie4_5_moe(GgufConfigReader& in, json& config) {
+  expect_whole_rotation(in, config);
+  config["moe_num_experts"] = in.integer("expert_count");
+  config["moe_k"] = in.integer("expert_used_count");
+  config["moe_num_shared_experts"] = in.integer_if_any("expert_shared_count").value_or(0);
+  in.integer_if_any("expert_shared_feed_forward_length");  // the converter makes it of numbers that have none to do
+  config["moe_intermediate_size"] = ffn_of_experts(in);
+  config["intermediate_size"] = in.integer("feed_forward_length");
+  config["moe_layer_interval"] = in.integer_if_any("interleave_moe_layer_step").value_or(1);
+  config["moe_layer_start_index"] = in.integer_if_any("leading_dense_block_count").value_or(0);
+}
+
+void granitemoe(GgufConfigReader& in, json& config) {
+  expect_whole_rotation(in, config);
+  read_experts(in, config, "num_local_experts");
+  config["intermediate_size"] = in.integer("feed_forward_length");
+  config["attention_multiplier"] = in.number_if_any("attention.scale").value_or(1.0);
+  config["embedding_multiplier"] = in.number_if_any("embedding_scale").value_or(1.0);
+  config["residual_multiplier"] = in.number_if_any("residual_scale").value_or(1.0);
+  config["logits_scaling"] = in.number_if_any("logit_scale").value_or(1.0);
+  config["attention_bias"] = in.has_tensor("blk.0.attn_q.bias");
+  const auto shared = in.integer_if_any("expert_shared_feed_forward_length");
+  if (!in.has_tensor("blk.0.ffn_up_shexp.weight")) return;
+  config["architectures"] = {"GraniteMoeSharedForCausalLM"};
+  config["shared_intermediate_size"] = shared.value_or(in.expert_dimension(".ffn_up_shexp.weight", 0));
+}
+
+// What the metadata do not say is as in the published models: chunks, layers without RoPE, the norm of rotated heads
+// in all but the one with 128 experts.
+void llama4(GgufConfigReader& in, json& config) {
+  constexpr int64_t kWithoutNorm = 128;
+  expect_whole_rotation(in, config);
+  read_experts(in, config, "num_local_experts");
+  config["intermediate_size"] = ffn_of_experts(in);
+  config["intermediate_size_mlp"] = in.integer("feed_forward_length");
+  config["interleave_moe_layer_step"] = in.integer_if_any("interleave_moe_layer_step").value_or(1);
+  config["use_qk_norm"] = config["num_local_experts"] != kWithoutNorm;
+  config["attention_bias"] = in.has_tensor("blk.0.attn_q.bias");
+  in.expect("expert_gating_func", in.number_if_any("expert_gating_func"), static_cast<double>(kSigmoid));
+}
+
+void arctic(GgufConfigReader& in, json& config) {
+  expect_whole_rotation(in, config);
+  config.erase("head_dim");
+  read_experts(in, config, "num_local_experts");
+  config["intermediate_size"] = ffn_of_experts(in);
+  in.integer_if_any("feed_forward_length");
+  config["moe_layer_frequency"] = 1;
+  config["parallel_attn_mlp_res"] = in.has_tensor("blk.0.ffn_norm_exps.weight");
+}
+
+// DBRX's config.json has names and sections of its own.
+void dbrx(GgufConfigReader& in, json& config) {
+  read_experts(in, config, "experts");
+  in.integer_if_any("rope.dimension_count");
+  json own = {{"architectures", config["architectures"]},
+              {"d_model", config["hidden_size"]},
+              {"n_heads", config["num_attention_heads"]},
+              {"n_layers", config["num_hidden_layers"]},
+              {"max_seq_len", config["max_position_embeddings"]},
+              {"vocab_size", config["vocab_size"]},
+              {"tie_word_embeddings", config["tie_word_embeddings"]},
+              {"eos_token_id", config["eos_token_id"]},
+              {"bos_token_id", config["bos_token_id"]},
+              {"attn_config", {{"kv_n_heads", config["num_key_value_heads"]}, {"rope_theta", config["rope_theta"]}}},
+              {"ffn_config",
+               {{"ffn_hidden_size", in.integer("feed_forward_length")},
+                {"moe_num_experts", config["experts"]},
+                {"moe_top_k", config["num_experts_per_tok"]},
+                {"moe_normalize_expert_weights", 1}}}};
+  if (const auto clip = in.number_if_any("attention.clamp_kqv"); clip && *clip > 0)
+    own["attn_config"]["clip_qkv"] = *clip;
+  if (config.contains("rope_scaling")) own["rope_scaling"] = config["rope_scaling"];
+  config = std::move(own);
+}
+
+constexpr GgufFamily kFamilies[] = {
+    {"llama", "MixtralForCausalLM", mixtral},
+    {"qwen2moe", "Qwen2MoeForCausalLM", qwen2_moe},
+    {"qwen3moe", "Qwen3MoeForCausalLM", qwen3_moe},
+    {"olmoe", "OlmoeForCausalLM", olmoe},
+    {"glm4moe", "Glm4MoeForCausalLM", glm4_moe},
+    {"dots1", "Dots1ForCausalLM", dots1},
+    {"minimax-m2", "MiniMaxM2ForCausalLM", minimax_m2},
+    {"gpt-oss", "GptOssForCausalLM", gpt_oss},
+    {"deepseek2", "DeepseekV2ForCausalLM", deepseek2, true},
+    {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", ernie4_5_moe},
+    {"granitemoe", "GraniteMoeForCausalLM", granitemoe},
+    {"llama4", "Llama4ForCausalLM", llama4},
+    {"arctic", "ArcticForCausalLM", arctic},
+    {"dbrx", "DbrxForCausalLM", dbrx},
+};
+
+}  // namespace
+
+std::span<const GgufFamily> gguf_families() { return kFamilies; }
+
+}  // namespace moestro::store
