@@ -214,8 +214,9 @@ class Ops {
                                 const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
                                 float* out);
   /// The top_k experts of each row of logits [n, experts] with the largest score + bias (sigmoids without bias and
-  /// groups: the largest logits), in descending order (ties: lower id first), and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever
-  /// the logits, a row's ids are distinct and within [0, experts); a NaN among them makes the row's weights NaN.
+  /// groups: the largest logits), in descending order (ties: lower id first), and their weights: the scores without
+  /// bias, as `spec` says. ids, weights: [n, top_k]. Whatever the logits, a row's ids are distinct and within
+  /// [0, experts); a NaN among them makes the row's weights NaN.
   virtual void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) = 0;
   /// One expert on its tokens: for every row r, out[(r.token * top_k + r.rank), :] = down(unit(gate x, up x)), x = row
   /// r.token, each product with its bias if the layout has them. `blob` is in the layout of common/expert_layout.h.

@@ -4,9 +4,9 @@ tokenizers with what Hugging Face tokenizers says of hard texts (tokenizers/, se
 and GGUF files (gguf/, blocks/; see scripts/python/gguf_fixtures.py).
 
 Two variants or three of each architecture, chosen so that every branch of its config is taken. The reference is
-transformers (of Arctic, which it does not have, scripts/python/arctic_model.py) in float32 with eager attention, over the weights as stored ("f32") and over the weights rounded to bf16
-("bf16"). Seeds are tried until no router and no greedy choice is closer than MARGIN_MIN to its runner-up, so that
-rounding cannot turn a decision.
+transformers (of Arctic, which it does not have, scripts/python/arctic_model.py) in float32 with eager attention, over
+the weights as stored ("f32") and over the weights rounded to bf16 ("bf16"). Seeds are tried until no router and no
+greedy choice is closer than MARGIN_MIN to its runner-up, so that rounding cannot turn a decision.
 
   python3 -m venv build/venv-fixtures && build/venv-fixtures/bin/pip install -r scripts/python/requirements-train.txt
   build/venv-fixtures/bin/python scripts/make_fixtures.py [NAME ...]
@@ -273,7 +273,8 @@ def build(v, seed):
     import torch
     import transformers
 
-    config = getattr(transformers, v.get("config_class", config_class(v["arch"])))(**{**(BASE if v.get("base", True) else {}), **v["config"]})
+    base = BASE if v.get("base", True) else {}
+    config = getattr(transformers, v.get("config_class", config_class(v["arch"])))(**{**base, **v["config"]})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
     model = arctic_model.Arctic if v["arch"] == "Arctic" else getattr(transformers, v["arch"] + "ForCausalLM")

@@ -1,6 +1,6 @@
-"""Snowflake Arctic, which transformers does not have: its definition said again in plain PyTorch, after the modeling file
-that is published with the model (modeling_arctic.py). Only what inference computes, without a cache: each call computes
-everything before it again.
+"""Snowflake Arctic, which transformers does not have: its definition said again in plain PyTorch, after the modeling
+file that is published with the model (modeling_arctic.py). Only what inference computes, without a cache: each call
+computes everything before it again.
 
 A layer with experts: x2 = x + attention(input_layernorm(x)); and, if `parallel_attn_mlp_res`,
 x2 + residual_mlp(residual_layernorm(x2)) + experts(post_attention_layernorm(x)), where the experts see x from before

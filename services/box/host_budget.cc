@@ -31,7 +31,8 @@ uint64_t scratch_bytes(const model::ModelSpec& spec, int64_t step_tokens, int64_
     int64_t width = 4 * spec.hidden + model::mixer_size(spec, layer).step_floats;
     if (layer.moe_index) {
       const model::MoeSpec& moe = layer.moe;
-      width += moe.experts + (moe.before_attention ? spec.hidden : 0) + (moe.router.on_input ? 2 : 1) * moe.top_k * spec.hidden + 2 * std::max(moe.expert.ffn, moe.shared_ffn);
+      const int64_t rows = (moe.router.on_input ? 2 : 1) * moe.top_k + (moe.before_attention ? 1 : 0);
+      width += moe.experts + rows * spec.hidden + 2 * std::max(moe.expert.ffn, moe.shared_ffn);
     } else {
       width += 2 * layer.dense_ffn;
     }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "services/worker/engine/sequence_mixer.h"
 #include "tests/engine/engine_bench.h"
 #include "tests/pack/synthetic_checkpoint.h"
 
@@ -50,6 +51,24 @@ BenchOptions with(VisiblePositions visible, DType kv = DType::kF32, int64_t kv_t
   o.engine.kv_dtype = kv;
   o.engine.kv_tokens = kv_tokens;
   return o;
+}
+
+TEST(Sinks, AreRefusedWhereWhatIsSeenDependsOnMoreThanDistance) {
+  model::ModelSpec spec;
+  spec.layers.resize(2);
+  const auto ops = kernels::make_reference_ops();
+  const VisiblePositions window{.sinks = 2, .window = 8};
+  EXPECT_TRUE(check_mixers(spec, window, *ops).is_ok());
+  std::vector<model::ModelSpec> others(3, spec);
+  others[0].layers[1].attention.chunk = 32;
+  others[1].layers[1].attention.rope = false;
+  others[2].layers[1].attention.qk_norm = model::AttentionSpec::QkNorm::kRotatedHeads;
+  for (const model::ModelSpec& other : others) {
+    EXPECT_TRUE(check_mixers(other, {}, *ops).is_ok());
+    const Status refused = check_mixers(other, window, *ops);
+    EXPECT_EQ(refused.code(), Code::kUnsupported);
+    EXPECT_NE(refused.message().find("--kv-window with Llama-4's attention"), std::string::npos) << refused.message();
+  }
 }
 
 /// What the plain engine says of ids[p + 1] after the sinks and the window of a query at p alone.

@@ -37,7 +37,8 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
   }
   if (ernie) c.erase("num_experts"), c.erase("num_experts_per_tok");
   if (ernie) c["moe_num_experts"] = 4, c["moe_k"] = 2, c["moe_intermediate_size"] = 24, c["moe_layer_start_index"] = 0;
-  if (architecture == "MiniMaxM2ForCausalLM" || architecture == "GptOssForCausalLM") c["head_dim"] = 8;
+  if (architecture == "MiniMaxM2ForCausalLM" || architecture == "GptOssForCausalLM")
+    c["head_dim"] = 8;
   if (architecture == "GptOssForCausalLM")
     c["sliding_window"] = 16, c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 2.0}};
   if (architecture == "ArcticForCausalLM") c["moe_layer_frequency"] = 1;
@@ -54,6 +55,13 @@ inline Result<ModelDescription> describe(const std::string& architecture, const 
   config.update(nlohmann::json::parse(patch));
   for (const std::string& key : without) config.erase(key);
   return describe_model(config.dump(), "");
+}
+
+/// By its canonical name; null if there is none.
+inline const DenseTensor* find(const ModelDescription& d, const std::string& name) {
+  for (const DenseTensor& t : d.dense)
+    if (t.name == name) return &t;
+  return nullptr;
 }
 
 }  // namespace moestro::model

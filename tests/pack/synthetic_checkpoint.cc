@@ -105,6 +105,14 @@ std::string synthetic_config(const CheckpointOptions& o) {
                       {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 16}, {"vocab_size", o.vocab},
                       {"max_position_embeddings", 64}, {"intermediate_size", o.ffn}, {"num_experts_per_tok", 2}};
   const auto& name = o.architecture;
+  if (name == "Llama4ForConditionalGeneration") {
+    CheckpointOptions text = o;
+    text.architecture = "Llama4ForCausalLM";
+    return nlohmann::json{{"architectures", {name}},
+                          {"vision_config", nlohmann::json::object()},
+                          {"text_config", nlohmann::json::parse(synthetic_config(text))}}
+        .dump();
+  }
   if (name == "DbrxForCausalLM") {
     c = {{"architectures", {name}},
          {"d_model", o.hidden},
@@ -120,7 +128,9 @@ std::string synthetic_config(const CheckpointOptions& o) {
   const bool latent = name.starts_with("Deepseek") || name == "Glm4MoeLiteForCausalLM",
              deepseek = latent || name == "Glm4MoeForCausalLM" || name == "Dots1ForCausalLM",  // names of its keys
       mixtral = name == "MixtralForCausalLM" || name == "MiniMaxM2ForCausalLM" || name == "GptOssForCausalLM" ||
-                name.starts_with("Granite") || name.starts_with("Phi");
+                name.starts_with("Granite") || name.starts_with("Phi") || name.starts_with("Llama4") ||
+                name == "ArcticForCausalLM";
+  if (name == "ArcticForCausalLM") c["moe_layer_frequency"] = 1;
   c[deepseek ? "n_routed_experts" : mixtral ? "num_local_experts" : "num_experts"] = o.experts;
   if (deepseek) c["moe_intermediate_size"] = o.ffn, c["n_shared_experts"] = 1, c["first_k_dense_replace"] = 0;
   if (latent) {
