@@ -100,6 +100,15 @@ VARIANTS = {
             intermediate_size=32, moe_intermediate_size=20, head_dim=24, n_routed_experts=6, num_experts_per_tok=2,
             n_shared_experts=1, first_k_dense_replace=0, norm_topk_prob=False,
             **rope("yarn", factor=4.0, original_max_position_embeddings=32, partial_rotary_factor=0.75))),
+    "solar_open_groups": dict(
+        arch="SolarOpen", dtype="bfloat16", old_rope=True, config=dict(
+            moe_intermediate_size=16, head_dim=16, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1,
+            n_group=4, topk_group=2, routed_scaling_factor=1.5, attention_bias=True,
+            **rope("yarn", factor=4.0, original_max_position_embeddings=32))),
+    "solar_open_plain": dict(
+        arch="SolarOpen", dtype="float16", router_std=0.9, old_rope=False, config=dict(
+            moe_intermediate_size=20, head_dim=24, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
+            norm_topk_prob=False, tie_word_embeddings=False)),
     "dots1_window": dict(
         arch="Dots1", dtype="float16", old_rope=True, config=dict(
             num_hidden_layers=3, intermediate_size=32, moe_intermediate_size=16, n_routed_experts=6,

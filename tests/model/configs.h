@@ -22,7 +22,8 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
                       {"max_position_embeddings", 256},  {"intermediate_size", 48},  {"num_experts_per_tok", 2},
                       {"torch_dtype", "bfloat16"}};
   const bool latent = architecture.starts_with("Deepseek") || architecture == "Glm4MoeLiteForCausalLM";
-  const bool grouped = latent || architecture == "Glm4MoeForCausalLM" || architecture == "Dots1ForCausalLM";
+  const bool grouped = latent || architecture == "Glm4MoeForCausalLM" || architecture == "Dots1ForCausalLM" ||
+                       architecture == "SolarOpenForCausalLM";
   const bool ernie = architecture == "Ernie4_5_MoeForCausalLM";
   const bool local = architecture == "MixtralForCausalLM" || architecture == "MiniMaxM2ForCausalLM" ||
                      architecture == "GptOssForCausalLM" || architecture.starts_with("Granite") ||
@@ -37,7 +38,8 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
   }
   if (ernie) c.erase("num_experts"), c.erase("num_experts_per_tok");
   if (ernie) c["moe_num_experts"] = 4, c["moe_k"] = 2, c["moe_intermediate_size"] = 24, c["moe_layer_start_index"] = 0;
-  if (architecture == "MiniMaxM2ForCausalLM" || architecture == "GptOssForCausalLM")
+  if (architecture == "SolarOpenForCausalLM" || architecture == "MiniMaxM2ForCausalLM" ||
+      architecture == "GptOssForCausalLM")
     c["head_dim"] = 8;
   if (architecture == "GptOssForCausalLM")
     c["sliding_window"] = 16, c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 2.0}};

@@ -1,4 +1,4 @@
-// Llama-4 and Arctic.
+// Llama-4, Arctic and Solar Open.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +10,18 @@ namespace moestro::model {
 namespace {
 
 using testing::ElementsAre;
+
+TEST(DescribeModel, SolarOpenIsMadeOfKnownParts) {
+  const auto d = describe("SolarOpenForCausalLM", R"({"attention_bias": true, "n_group": 2})");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_EQ(d->spec.rope.rotary_dim, 8);
+  EXPECT_TRUE(d->spec.layers[0].attention.qkv_bias);
+  EXPECT_FALSE(d->spec.layers[0].attention.output_bias);
+  EXPECT_EQ(d->spec.layers[0].attention.qk_norm, AttentionSpec::QkNorm::kNone);
+  EXPECT_EQ(d->spec.moe().router.scores, RouterSpec::Scores::kSigmoid);
+  EXPECT_EQ(d->spec.moe().router.groups, 2);
+  EXPECT_EQ(d->spec.moe().shared_ffn, 2 * 24);
+}
 
 TEST(DescribeModel, ArcticHasADenseMlpBesideItsExperts) {
   const auto d = describe("ArcticForCausalLM", R"({"parallel_attn_mlp_res": true, "moe_layer_frequency": 2})");

@@ -20,7 +20,7 @@ std::vector<std::string> sources(const ModelDescription& d) {
 TEST(DescribeModel, KnowsTheFamilies) {
   EXPECT_THAT(known_architectures(),
               ElementsAre("MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "OlmoeForCausalLM",
-                          "Glm4MoeForCausalLM", "Dots1ForCausalLM", "DeepseekV2ForCausalLM",
+                          "Glm4MoeForCausalLM", "SolarOpenForCausalLM", "Dots1ForCausalLM", "DeepseekV2ForCausalLM",
                           "DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM", "MiniMaxM2ForCausalLM",
                           "GptOssForCausalLM", "Ernie4_5_MoeForCausalLM", "GraniteMoeForCausalLM",
                           "GraniteMoeSharedForCausalLM", "PhimoeForCausalLM", "PhiMoEForCausalLM", "DbrxForCausalLM",

@@ -126,7 +126,8 @@ std::string synthetic_config(const CheckpointOptions& o) {
     return c.dump();
   }
   const bool latent = name.starts_with("Deepseek") || name == "Glm4MoeLiteForCausalLM",
-             deepseek = latent || name == "Glm4MoeForCausalLM" || name == "Dots1ForCausalLM",  // names of its keys
+             deepseek = latent || name == "Glm4MoeForCausalLM" || name == "Dots1ForCausalLM" ||
+                        name == "SolarOpenForCausalLM",  // names of its keys
       mixtral = name == "MixtralForCausalLM" || name == "MiniMaxM2ForCausalLM" || name == "GptOssForCausalLM" ||
                 name.starts_with("Granite") || name.starts_with("Phi") || name.starts_with("Llama4") ||
                 name == "ArcticForCausalLM";

@@ -19,6 +19,7 @@ void describe_qwen2_moe(ConfigReader& config, ModelSpec& spec);
 void describe_qwen3_moe(ConfigReader& config, ModelSpec& spec);
 void describe_olmoe(ConfigReader& config, ModelSpec& spec);
 void describe_glm4_moe(ConfigReader& config, ModelSpec& spec);
+void describe_solar_open(ConfigReader& config, ModelSpec& spec);
 void describe_dots1(ConfigReader& config, ModelSpec& spec);
 void describe_deepseek_v2(ConfigReader& config, ModelSpec& spec);
 void describe_deepseek_v3(ConfigReader& config, ModelSpec& spec);

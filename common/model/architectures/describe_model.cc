@@ -14,6 +14,7 @@ const Architecture kArchitectures[] = {
     {"Qwen3MoeForCausalLM", describe_qwen3_moe, kMlpNames},
     {"OlmoeForCausalLM", describe_olmoe, kMlpNames},
     {"Glm4MoeForCausalLM", describe_glm4_moe, kSharedExpertsNames},
+    {"SolarOpenForCausalLM", describe_solar_open, kSharedExpertsNames},
     {"Dots1ForCausalLM", describe_dots1, kSharedExpertsNames},
     {"DeepseekV2ForCausalLM", describe_deepseek_v2, kSharedExpertsNames},
     {"DeepseekV3ForCausalLM", describe_deepseek_v3, kSharedExpertsNames},
