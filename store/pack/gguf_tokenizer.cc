@@ -132,7 +132,8 @@ Result<json> byte_level(const GgufMetadata& m, Vocabulary& v) {
   json steps = json::array();
   for (const char* regex : {cut->before[0], cut->before[1], cut->regex})
     if (regex != nullptr)
-      steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}});
+      steps.push_back(
+          {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}});
   steps.push_back(bytes);
   out["pre_tokenizer"] = own ? bytes : json{{"type", "Sequence"}, {"pretokenizers", steps}};
   if (cut->composed) out["normalizer"] = {{"type", "NFC"}};
