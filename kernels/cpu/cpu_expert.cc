@@ -209,7 +209,8 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
   };
   const RoundedRows* rounded_x = round(by_gate, x_rows, layout.hidden(), layout.hidden(), rounded_x_);
   const bool rounds_alike = by_up.rounding && by_gate.rounding && by_up.rounding->round == by_gate.rounding->round;
-  const RoundedRows* rounded_up = rounds_alike ? rounded_x : round(by_up, x_rows, layout.hidden(), layout.hidden(), rounded_up_);
+  const RoundedRows* rounded_up = rounds_alike ? rounded_x : round(by_up, x_rows, layout.hidden(), layout.hidden(),
+                                                                         rounded_up_);
   ExpertWork work{layout, by_gate,    by_up,        by_down, n, x_rows, rounded_x, rounded_up, a_rows, nullptr, y_rows,
                   gate,   up_weights, down_weights, 0,
                   unit_rows(layout.ffn(), pool_.threads()), unit_rows(layout.hidden(), pool_.threads()), gated};

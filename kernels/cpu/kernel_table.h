@@ -66,8 +66,9 @@ struct WeightRun {
 /// pointer.
 ///   blocks   [block][token][64]. int4: the columns of a group are in the order in which its weights unpack: 0..15,
 ///            32..47, 16..31, 48..63
-///   spans    blocks (RoundedProduct::spans) only: a span is 256 columns of a run, padded with zeros. Of its four blocks, block j has at 4 l columns 16 l + 4 j .. 16 l + 4 j + 3. [span][token]: f32 [16], the
-///            scale of each 16 columns | [16], what the format's kernels make of the sums of their q
+///   spans    blocks of weights (RoundedProduct::spans) only: a span is 256 columns of a run, padded with zeros. Of its
+///            four blocks, block j has at 4 l columns 16 l + 4 j .. 16 l + 4 j + 3. [span][token]: f32 [16], the scale
+///            of each 16 columns | [16], what the format's kernels make of the sums of their q
 ///   groups   otherwise, bytes only, [token]: scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G];
 ///            G = ceil(cols / 64)
 /// If a group contains NaN or infinity, its scale does too.
@@ -261,6 +262,7 @@ extern const KernelTable kGenericKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
+extern const ByteProducts kAvx2BlockProducts;
 extern const ByteProducts kAvx2VnniProducts;
 extern const ByteProducts kAvx512VnniProducts;
 extern const Bf16Products kAvx512Bf16Products;

@@ -9,7 +9,7 @@ namespace {
 
 /// Whether fast products round activations to bytes.
 bool rounds_blocks(Isa isa) {
-  return isa == Isa::kAvx512Vnni || isa == Isa::kAvx512Bf16Vnni || isa == Isa::kAvx512Amx;
+  return isa != Isa::kScalar;
 }
 
 /// What results of normal activations are about as large as.

@@ -23,10 +23,6 @@ namespace {
 }  // namespace
 
 extern const ByteProducts kAvx512VnniProducts;
-const ByteProducts kAvx512VnniProducts = {
-    rounded_product<DotInt8>(),
-    rounded_product<DotInt4>(),
-    {block_product<DotQ4_0>(), block_product<DotQ5_0>(), block_product<DotQ8_0>(),
-     block_product<DotQ2K>(), block_product<DotQ3K>(), block_product<DotQ4K>(), block_product<DotQ5K>(),
-     block_product<DotQ6K>(), block_product<DotIQ4NL>(), block_product<DotMXFP4>()}};
+const ByteProducts kAvx512VnniProducts = {rounded_product<DotInt8>(), rounded_product<DotInt4>(),
+                                          MOESTRO_BLOCK_PRODUCTS};
 }  // namespace moestro::kernels::cpu
