@@ -125,14 +125,15 @@ TEST_P(BlocksTest, ExpertsOfSeveralFormatsAgreeWithTheReference) {
         plain(mix.gate, t.gate), plain(mix.up, t.up), plain(mix.down, t.down);
       }
       for (const int64_t n : {1, 3, 9, 66}) {
-        if (deterministic && n > 9) continue;  // many rows are as slow as f32
+        if (deterministic && n > 9) continue;  // which are as slow as f32
         std::vector<RoutedRow> rows;
         for (int32_t i = 0; i < n; ++i) rows.push_back({i, 0});
         const auto x = random_.normal(n * 512, 0.3f);
         std::vector<float> got(static_cast<size_t>(n * 512)), want(got.size());
         ops->expert_ffn(layout, blob.data(), x.data(), rows, 1, got.data());
         reference->expert_ffn(layout, blob.data(), x.data(), rows, 1, want.data());
-        expect_close(got, want, deterministic ? 1e-4 : 2 * formats::kRoundedProductError, "mix " + std::string(dtype_name(mix.gate)));
+        expect_close(got, want, deterministic ? 1e-4 : 2 * formats::kRoundedProductError,
+                     "mix " + std::string(dtype_name(mix.gate)) + ", n " + std::to_string(n));
       }
     }
   }
