@@ -126,7 +126,7 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
       a_rows[part_of(i, t)] = work.a[t] + i * layout.tile_ffn();
     }
     if (work.by_down.rounding)
-      round_rows(*work.by_down.rounding, a_rows + part_of(i, 0), n, work.down[i].cols,
+      round_rows(*work.by_down.rounding, a_rows + part_of(i, 0), n, work.down[i].cols, work.down[i].cols,
                  rounded_tiles_[static_cast<size_t>(i)]);
   }
   const int64_t wanted = ceil_div(int64_t{4} * pool_.threads(), tiles);  // units of a tile
@@ -197,18 +197,20 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
                     layout.hidden() % block_shape(up_format).columns == 0 &&
                     layout.ffn() % block_shape(down_format).columns == 0,
                 "rows of whole blocks");
-  const Product by_gate = product(gate_format, Activations::kRounded, n),
-                by_up = product(up_format, Activations::kRounded, n),
-                by_down = product(down_format, Activations::kRounded, n);
+  const Product by_gate = product(gate_format, Activations::kRounded),
+                by_up = product(up_format, Activations::kRounded),
+                by_down = product(down_format, Activations::kRounded);
   make_room_to_widen(by_gate, n, gate, 1);
   make_room_to_widen(by_up, n, up_weights, 1);
   make_room_to_widen(by_down, n, down_weights, layout.tiles());
-  const auto round = [&](const Product& by, const float* const* values, int64_t cols, RoundedScratch& to) {
-    return by.rounding ? round_rows(*by.rounding, values, n, cols, to) : nullptr;
+  const auto round = [&](const Product& by, const float* const* values, int64_t cols, int64_t run_cols,
+                         RoundedScratch& to) {
+    return by.rounding ? round_rows(*by.rounding, values, n, cols, run_cols, to) : nullptr;
   };
-  const RoundedRows* rounded_x = round(by_gate, x_rows, layout.hidden(), rounded_x_);
+  const RoundedRows* rounded_x = round(by_gate, x_rows, layout.hidden(), layout.hidden(), rounded_x_);
   const bool rounds_alike = by_up.rounding && by_gate.rounding && by_up.rounding->round == by_gate.rounding->round;
-  const RoundedRows* rounded_up = rounds_alike ? rounded_x : round(by_up, x_rows, layout.hidden(), rounded_up_);
+  const RoundedRows* rounded_up = rounds_alike ? rounded_x : round(by_up, x_rows, layout.hidden(), layout.hidden(),
+                                                                         rounded_up_);
   ExpertWork work{layout, by_gate,    by_up,        by_down, n, x_rows, rounded_x, rounded_up, a_rows, nullptr, y_rows,
                   gate,   up_weights, down_weights, 0,
                   unit_rows(layout.ffn(), pool_.threads()), unit_rows(layout.hidden(), pool_.threads()), gated};
@@ -238,7 +240,7 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
       [&](int64_t unit, int thread) { expert_up(work, unit, thread); });
   // Which way the parts are added depends on how many rows there are.
   if (!small && !options_.deterministic && pays_by_tile(layout, n)) return expert_down_by_tile(work);
-  work.rounded_a = round(by_down, a_rows, layout.ffn(), rounded_a_);
+  work.rounded_a = round(by_down, a_rows, layout.ffn(), layout.tile_ffn(), rounded_a_);
   over(
       work.down_units(), [](int64_t) { return nullptr; },
       [&](int64_t unit, int thread) { expert_down(work, unit, thread); });

@@ -28,14 +28,14 @@ bool CpuOps::supports(DType) const {
   return true;
 }
 
-CpuOps::Product CpuOps::product(DType weights, Activations activations, int64_t n) const {
+CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
   const auto dtype = static_cast<size_t>(computed_as(weights));
   const bool in_12_bits = weights == DType::kBF16In12;
   const bool may_round = !options_.deterministic && activations == Activations::kRounded;
   const RoundedProduct& rounded = kernels_.rounded[dtype];
   if (is_blocks(weights)) {
     const RoundedProduct& fast = kernels_.rounded_blocks[index_of_blocks(weights)];
-    if (may_round && n <= fast.product.few_tokens) return {fast.product, &fast, false, weights};
+    if (may_round && fast.round) return {fast.product, &fast, false, weights};
     return {{.many = kernels_.product[dtype]}, nullptr, false, weights};
   }
   if (may_round && rounded.round) return {rounded.product, &rounded, in_12_bits, DType::kF32};
@@ -184,14 +184,19 @@ void CpuOps::multiply_blocks(const Product& product, const ProductTask& task, in
 }
 
 const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n,
-                                      int64_t cols, RoundedScratch& to) {
+                                      int64_t cols, int64_t run_cols, RoundedScratch& to) {
   const int64_t groups = quant_groups(cols);
   to.rows.tokens = n;
   to.rows.group_count = groups;
-  to.rows.blocks = to.blocks.at_least(ceil_div(cols, rounding.block_columns) * n * RoundedRows::kBlockBytes +
+  to.rows.run_cols = run_cols;
+  const int64_t whole_runs = (cols - 1) / run_cols;
+  const int64_t spans = whole_runs * ceil_div(run_cols, RoundedRows::kSpanColumns) +
+                        ceil_div(cols - whole_runs * run_cols, RoundedRows::kSpanColumns);
+  const int64_t padded_cols = rounding.spans ? spans * RoundedRows::kSpanColumns : cols;
+  to.rows.blocks = to.blocks.at_least(ceil_div(padded_cols, rounding.block_columns) * n * RoundedRows::kBlockBytes +
                                       RoundedRows::kSpareBytes);
-  to.rows.groups = to.groups.at_least(n * groups * 3 * static_cast<int64_t>(sizeof(float)));
-  if (rounding.lane_sums) to.rows.lane_sums = to.lane_sums.at_least(n * groups * 16);
+  if (rounding.spans) to.rows.spans = to.spans.at_least(spans * n * RoundedRows::kSpanNumbers);
+  else to.rows.groups = to.groups.at_least(n * groups * 3 * static_cast<int64_t>(sizeof(float)));
   over_ranges(n, 1, n * cols, [&](int64_t first, int64_t end, int) {
     for (int64_t t = first; t < end; ++t) rounding.round(x[t], cols, t, to.rows);
   });
@@ -208,10 +213,10 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
     x_rows[t] = x + t * w.cols;
     y_rows[t] = y + t * w.rows;
   }
-  const Product product = this->product(w.dtype, activations, n);
+  const Product product = this->product(w.dtype, activations);
   ProductTask whole;
   whole.x = x_rows;
-  if (product.rounding) whole.rounded = round_rows(*product.rounding, x_rows, n, w.cols, rounded_x_);
+  if (product.rounding) whole.rounded = round_rows(*product.rounding, x_rows, n, w.cols, w.cols, rounded_x_);
   const WeightRun run{static_cast<const std::byte*>(w.data), row_bytes(w.dtype, w.cols), w.parameters,
                       quant_groups(w.cols) * group_parameters(w.dtype), w.cols, w.rows};
   whole.n = n;

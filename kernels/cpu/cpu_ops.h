@@ -88,7 +88,7 @@ class CpuOps final : public Ops {
     /// Blocks that `run` does not read itself are widened to f32.
     bool widens_blocks() const { return is_blocks(blocks) && rounding == nullptr; }
   };
-  Product product(DType weights, Activations activations, int64_t n) const;
+  Product product(DType weights, Activations activations) const;
   /// How many weights are widened at once for n tokens, in rows of `width` columns over all runs. Wider rows never give
   /// less.
   static int64_t widened_numbers(int64_t n, int64_t width);
@@ -109,12 +109,12 @@ class CpuOps final : public Ops {
   auto dequantise(DType blocks) const { return kernels_.dequantise[index_of_blocks(blocks)]; }
   struct RoundedScratch {
     Scratch<std::byte> blocks, groups;
-    Scratch<float> lane_sums;
+    Scratch<float> spans;
     RoundedRows rows;
   };
-  /// n rows of `cols` activations, rounded; they stay until the next call with `to`.
+  /// n rows of `cols` activations, rounded for weights in runs of `run_cols`; they stay until the next call with `to`.
   const RoundedRows* round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n, int64_t cols,
-                                RoundedScratch& to);
+                                int64_t run_cols, RoundedScratch& to);
   /// Runs body(first, end, thread) over ranges of [0, count) whose bounds are multiples of `grain`. Runs inline if
   /// `work` (floats touched, or multiply-adds) is too little to wake a thread.
   template <class Body>

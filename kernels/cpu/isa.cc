@@ -117,7 +117,7 @@ std::string_view isa_name(Isa isa) {
 
 std::string_view product_instructions(Isa isa, DType weights, bool deterministic) {
   const DType computed = computed_as(weights);
-  const bool blocks = is_blocks(weights) && isa != Isa::kAvx2Vnni;  // which has no products for those
+  const bool blocks = is_blocks(weights);
   const bool bf16 = computed == DType::kBF16,
              bytes = computed == DType::kInt8 || computed == DType::kInt4 || blocks;
   const bool rounds = !deterministic && (bf16 || bytes);
@@ -129,7 +129,7 @@ std::string_view product_instructions(Isa isa, DType weights, bool deterministic
     case Isa::kAvx2Vnni:
       return rounds && bytes ? "AVX-VNNI" : "AVX2";
     case Isa::kAvx512:
-      return "AVX-512";
+      return rounds && blocks ? "AVX2" : "AVX-512";
     case Isa::kAvx512Vnni:
       return rounds && bytes ? "AVX-512 VNNI" : "AVX-512";
     case Isa::kAvx512Bf16Vnni:
@@ -190,7 +190,9 @@ KernelTable with(KernelTable table, const TileProducts& part) {
 const KernelTable& kernel_table(Isa isa) {
   MOESTRO_CHECK(has_isa(isa), "the machine lacks these instructions");
 #if defined(__x86_64__)
-  static const KernelTable avx2_vnni = with(kAvx2Kernels, kAvx2VnniProducts),
+  static const KernelTable avx2 = with(kAvx2Kernels, kAvx2BlockProducts),
+                           avx2_vnni = with(kAvx2Kernels, kAvx2VnniProducts),
+                           avx512 = with(kAvx512Kernels, kAvx2BlockProducts),
                            avx512_vnni = with(kAvx512Kernels, kAvx512VnniProducts),
                            avx512_bf16_vnni = with(avx512_vnni, kAvx512Bf16Products),
                            avx512_amx = with(avx512_bf16_vnni, kAmxProducts);
@@ -198,11 +200,11 @@ const KernelTable& kernel_table(Isa isa) {
     case Isa::kScalar:
       return kGenericKernels;
     case Isa::kAvx2:
-      return kAvx2Kernels;
+      return avx2;
     case Isa::kAvx2Vnni:
       return avx2_vnni;
     case Isa::kAvx512:
-      return kAvx512Kernels;
+      return avx512;
     case Isa::kAvx512Vnni:
       return avx512_vnni;
     case Isa::kAvx512Bf16Vnni:

@@ -66,7 +66,10 @@ struct WeightRun {
 /// pointer.
 ///   blocks   [block][token][64]. int4: the columns of a group are in the order in which its weights unpack: 0..15,
 ///            32..47, 16..31, 48..63
-///   groups   bytes only, [token]: scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G];
+///   spans    blocks of weights (RoundedProduct::spans) only: a span is 256 columns of a run, padded with zeros. Of its
+///            four blocks, block j has at 4 l columns 16 l + 4 j .. 16 l + 4 j + 3. [span][token]: f32 [16], the scale
+///            of each 16 columns | [16], what the format's kernels make of the sums of their q
+///   groups   otherwise, bytes only, [token]: scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G];
 ///            G = ceil(cols / 64)
 /// If a group contains NaN or infinity, its scale does too.
 struct RoundedRows {
@@ -75,13 +78,15 @@ struct RoundedRows {
       16 * kBlockBytes;  ///< after the last block: kernels read more tokens than there are
   std::byte* blocks = nullptr;
   std::byte* groups = nullptr;
-  float* lane_sums = nullptr;  ///< if RoundedProduct::lane_sums: [block][token][16], scale * sum of 4 adjacent q
+  static constexpr int64_t kSpanColumns = 256, kSpanNumbers = 32;
+  float* spans = nullptr;
+  int64_t run_cols = 0;  ///< columns of every run of the weights but the last, which may have fewer
   int64_t tokens = 0, group_count = 0;
 
   int64_t block_stride() const { return tokens * kBlockBytes; }
   std::byte* block(int64_t index, int64_t token) const { return blocks + (index * tokens + token) * kBlockBytes; }
   float* scales(int64_t token) const { return reinterpret_cast<float*>(groups) + token * group_count * 3; }
-  float* lane_sums_of(int64_t index, int64_t token) const { return lane_sums + (index * tokens + token) * 16; }
+  float* span(int64_t index, int64_t token) const { return spans + (index * tokens + token) * kSpanNumbers; }
   int32_t* minus_sums(int64_t token) const { return reinterpret_cast<int32_t*>(scales(token) + group_count); }
   float* scaled_sums(int64_t token) const { return scales(token) + group_count * 2; }
 };
@@ -116,7 +121,7 @@ struct RoundedProduct {
   /// Fills a token's part of `to`.
   void (*round)(const float* x, int64_t cols, int64_t token, const RoundedRows& to) = nullptr;
   ProductByTokens product;  ///< none: use the exact one
-  bool lane_sums = false;   ///< of the rounded rows: they are needed
+  bool spans = false;       ///< the rounded rows are in spans
 };
 
 /// K or V of one KV head in the paged cache.
@@ -230,7 +235,7 @@ struct KernelTable {
 
   // Not in the base of an instruction set; filled by parts (kernels/cpu/isa.cc).
   RoundedProduct rounded[5] = {};  ///< by DType as `product`
-  RoundedProduct rounded_blocks[10] = {};  ///< by DType from kFirstBlocks on; of few tokens
+  RoundedProduct rounded_blocks[10] = {};  ///< by DType from kFirstBlocks on
   /// Products with bf16 in 12 bits, activations rounded as for bf16. Results are bitwise those of bf16.
   ProductByTokens product_in_12_bits = {};
   /// Of a cache of bf16, with queries and weights rounded to bf16; null: there is none.
@@ -257,6 +262,7 @@ extern const KernelTable kGenericKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
+extern const ByteProducts kAvx2BlockProducts;
 extern const ByteProducts kAvx2VnniProducts;
 extern const ByteProducts kAvx512VnniProducts;
 extern const Bf16Products kAvx512Bf16Products;

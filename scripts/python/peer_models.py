@@ -95,6 +95,26 @@ def tensors(source):
         yield plain("output.weight", "lm_head.weight")
 
 
+def put_vocabulary(w, size):
+    """Bytes, an end of text and one merge: what a file must have so that it can be packed. Tokens are drawn at random
+    here, so it does not matter that the checkpoint's are others."""
+    printable = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
+    others = [b for b in range(256) if b not in printable]
+    tokens = [chr(b) for b in printable] + [chr(256 + i) for i in range(len(others))] + ["<|endoftext|>", "\u0120t"]
+    if size < len(tokens):
+        raise SystemExit(f"error: a vocabulary of {size} tokens; {len(tokens)} are written at least")
+    filling = range(len(tokens), size)
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("gpt-2")
+    w.add_token_list(tokens + [f"[PAD{i}]" for i in filling])
+    w.add_token_types([gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL, gguf.TokenType.NORMAL] +
+                      [gguf.TokenType.UNUSED for _ in filling])
+    w.add_token_merges(["\u0120 t"])
+    w.add_bos_token_id(256)
+    w.add_eos_token_id(256)
+    w.add_add_bos_token(False)
+
+
 def put_config(w, c):
     mixtral = c["model_type"] == "mixtral"
     w.add_block_count(c["num_hidden_layers"])
@@ -113,7 +133,7 @@ def put_config(w, c):
     if not mixtral:
         w.add_expert_feed_forward_length(c["moe_intermediate_size"])
     w.add_vocab_size(c["vocab_size"])
-    w.add_tokenizer_model("no_vocab")
+    put_vocabulary(w, c["vocab_size"])
 
 
 def write(source, dtype, path):

@@ -469,8 +469,10 @@ class BenchPeers(unittest.TestCase):
                                        (["--memory-limit", "50", "--tokens",
                                          "0"], 2, "--tokens is 1"), (["--memory-limit", "50", "--stream",
                                                                       "1GiB"], 2, "--stream is not of --memory-limit"),
-                                       (["--shapes", "giant"], 2, "giant is not one of"), (["--bin", "/nowhere"], 1,
-                                                                                           "/nowhere is not there")):
+                                       (["--shapes", "giant"], 2, "giant is not one of"),
+                                       (["--dtypes", "q9_k"], 2, "q9_k is not one of"),
+                                       (["--gguf", "/nowhere.gguf"], 2, "/nowhere.gguf is not there"),
+                                       (["--bin", "/nowhere"], 1, "/nowhere is not there")):
             ran = run("bench_peers", *arguments)
             self.assertEqual(ran.returncode, code, arguments)
             self.assertIn(words, ran.stderr)

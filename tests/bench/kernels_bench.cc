@@ -2,7 +2,7 @@
 // over the same memory, measured in turns in one run, and products with many tokens in GFLOP/s.
 //
 //   moestro_kernels_bench [THREADS [ISA [MODE [PART]]]]      ISA: scalar, avx2, avx512, avx512-vnni, ...; MODE:
-//   fast, deterministic; PART: latents, for the rows of latent attention alone
+//   fast, deterministic; PART: latents, for the rows of latent attention alone, or blocks, for those of GGUF's formats
 
 #include <algorithm>
 #include <chrono>
@@ -257,6 +257,13 @@ class Bench {
   std::vector<float> x_, y_;
 };
 
+std::vector<DType> block_formats() {
+  std::vector<DType> all;
+  for (auto d = static_cast<size_t>(kFirstBlocks); d <= static_cast<size_t>(kLastBlocks); ++d)
+    all.push_back(static_cast<DType>(d));
+  return all;
+}
+
 void latents(Bench& b) {
   for (const int64_t heads : {16, 128})
     for (const DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) b.decode_latents(d, heads);
@@ -264,16 +271,24 @@ void latents(Bench& b) {
     for (const int64_t n : {16, 32, 64, 128, 256, 512}) b.prompt_latents(n, past, 16);
 }
 
+void blocks(Bench& b) {
+  b.stream(DType::kBF16);
+  for (const DType d : block_formats()) b.stream(d);
+  for (const int64_t n : {4, 8, 12, 64, 128}) {
+    b.expert(DType::kInt8, n);
+    for (const DType d : block_formats()) b.expert(d, n);
+  }
+}
+
 int run(int argc, char** argv) {
   Isa isa = best_isa();
   for (const Isa one : kIsas)
     if (argc > 2 && has_isa(one) && isa_name(one) == argv[2]) isa = one;
   Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa, argc > 3 && std::string_view(argv[3]) == "deterministic");
-  if (argc > 4) return latents(b), 0;
+  if (argc > 4) return std::string_view(argv[4]) == "blocks" ? blocks(b) : latents(b), 0;
   b.peak();
   for (const DType d : {DType::kBF16, DType::kBF16In12, DType::kInt8, DType::kInt4}) b.stream(d);
-  for (auto d = static_cast<size_t>(kFirstBlocks); d <= static_cast<size_t>(kLastBlocks); ++d)
-    b.stream(static_cast<DType>(d));
+  for (const DType d : block_formats()) b.stream(d);
   b.matvec("matmul n 1 bf16 3584 x 1024", DType::kBF16, 3584, 1024);
   b.matvec("matmul n 1 bf16 1024 x 1024", DType::kBF16, 1024, 1024);
   b.matvec("matmul n 1 bf16 1024 x 3584", DType::kBF16, 1024, 3584);

@@ -3,6 +3,7 @@
 
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
+#include "tests/kernels/rounded_activations.h"
 
 namespace moestro::kernels::test {
 namespace {
@@ -11,26 +12,6 @@ using ::moestro::test::ExpertMatrices;
 using ::moestro::test::write_expert_blob;
 
 constexpr DType kRoundingDtypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
-
-/// What the weights of a precision are multiplied with instead of x.
-std::vector<float> rounded(DType weights, const std::vector<float>& x, int64_t cols) {
-  std::vector<float> out(x);
-  for (size_t row = 0; row < x.size(); row += static_cast<size_t>(cols)) {
-    for (int64_t g = 0; g < cols; g += kQuantGroup) {
-      const auto first = row + static_cast<size_t>(g),
-                 end = first + static_cast<size_t>(std::min(kQuantGroup, cols - g));
-      float largest = 0.0f;
-      for (size_t i = first; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
-      for (size_t i = first; i < end; ++i) {
-        if (weights == DType::kBF16)
-          out[i] = bf16_to_f32(f32_to_bf16(x[i]));
-        else
-          out[i] = largest > 0.0f ? std::nearbyint(x[i] * (127.0f / largest)) * (largest / 127.0f) : 0.0f;
-      }
-    }
-  }
-  return out;
-}
 
 /// The most that rounding x may change dot(x, w), w as f32.
 double rounding_bound(DType weights, const float* x, const float* w, int64_t cols) {

@@ -22,3 +22,11 @@
         {&latent<WeightF32>, &latent<WeightBf16>, &latent<WeightF16>, &latent<KvInt8>},                            \
         {&row_sums<WeightF32>, &row_sums<WeightBf16>, &row_sums<WeightF16>}, &add_part, &scale_by                  \
   }
+
+/// ByteProducts::blocks, of an instruction set's DotQ4_0 and so on.
+#define MOESTRO_BLOCK_PRODUCTS                                                                                      \
+  {                                                                                                                \
+    block_product<DotQ4_0>(), block_product<DotQ5_0>(), block_product<DotQ8_0>(), block_product<DotQ2K>(),         \
+        block_product<DotQ3K>(), block_product<DotQ4K>(), block_product<DotQ5K>(), block_product<DotQ6K>(),        \
+        block_product<DotIQ4NL>(), block_product<DotMXFP4>()                                                       \
+  }

@@ -1,5 +1,5 @@
-// Rounded products of int8 and int4 with the dot products of bytes that AVX-VNNI has for 256 bits; compiled with their
-// flags, called only where the machine has them.
+// Rounded products of int8, int4 and blocks with the dot products of bytes that AVX-VNNI has for 256 bits; compiled
+// with their flags, called only where the machine has them.
 
 #include <immintrin.h>
 
@@ -12,10 +12,16 @@ namespace {
 // clang-format off
 #include "kernels/cpu/isa/avx2_vec.inc"
 #include "kernels/cpu/isa/lanes.inc"
+/// sums of four products of bytes each; w unsigned, x signed.
+MOESTRO_FN __m256i dot_bytes(__m256i sum, __m256i w, __m256i x) {
+  return _mm256_dpbusd_avx_epi32(sum, w, x);
+}
 #include "kernels/cpu/isa/avx2_rounded.inc"
+#include "kernels/cpu/isa/avx2_spans.inc"
+#include "kernels/cpu/isa/avx2_blocks.inc"
 // clang-format on
 }  // namespace
 
 extern const ByteProducts kAvx2VnniProducts;
-const ByteProducts kAvx2VnniProducts = {rounded_product<DotInt8>(), rounded_product<DotInt4>()};
+const ByteProducts kAvx2VnniProducts = {rounded_product<DotInt8>(), rounded_product<DotInt4>(), MOESTRO_BLOCK_PRODUCTS};
 }  // namespace moestro::kernels::cpu

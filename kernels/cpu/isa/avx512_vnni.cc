@@ -17,15 +17,12 @@ namespace {
 #include "kernels/cpu/isa/rounded_one.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
 #include "kernels/cpu/isa/no_tiles.inc"
+#include "kernels/cpu/isa/rounded_spans.inc"
 #include "kernels/cpu/isa/rounded_blocks.inc"
 // clang-format on
 }  // namespace
 
 extern const ByteProducts kAvx512VnniProducts;
-const ByteProducts kAvx512VnniProducts = {
-    rounded_product<DotInt8>(),
-    rounded_product<DotInt4>(),
-    {block_product<OfPairs<DotQ4_0>>(), block_product<OfPairs<DotQ5_0>>(), block_product<OfPairs<DotQ8_0>>(),
-     block_product<DotQ2K>(), block_product<DotQ3K>(), block_product<DotQ4K>(), block_product<DotQ5K>(),
-     block_product<DotQ6K>(), block_product<OfPairs<DotIQ4NL>>(), block_product<OfPairs<DotMXFP4>>()}};
+const ByteProducts kAvx512VnniProducts = {rounded_product<DotInt8>(), rounded_product<DotInt4>(),
+                                          MOESTRO_BLOCK_PRODUCTS};
 }  // namespace moestro::kernels::cpu
