@@ -35,6 +35,8 @@ TEST(MicroBatchCut, CutsWhereItIsTold) {
   EXPECT_EQ(cut({.count = 4}, ones), (std::vector<int64_t>{16, 16, 16, 16}));
   EXPECT_EQ(cut({.rows = 24}, ones), (std::vector<int64_t>{24, 24, 16}));
   EXPECT_EQ(cut({.count = 4, .rows = 10}, ones).front(), 10);
+  EXPECT_EQ(cut({.count = 6, .least = 32}, ones), (std::vector<int64_t>{32, 32}));
+  EXPECT_EQ(cut({.count = 6, .least = 16}, {1, 1, 1, 1}), std::vector<int64_t>{4}) << "too few for two";
   EXPECT_EQ(cut({}, ones), (std::vector<int64_t>{16, 16, 16, 16})) << "16 rows each";
   EXPECT_EQ(cut({}, std::vector<int64_t>(256, 1)).size(), 8u) << "and at most 8";
   EXPECT_EQ(cut({}, {1, 1}), std::vector<int64_t>{2});
