@@ -89,9 +89,10 @@ void add_devices(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.device", .flag = "--device", .field = &c.device,
               .help = "What workers compute on. cpu: the CPU. cuda[:INDEX][,vram=SIZE]: an NVIDIA GPU; each worker "
                       "takes at most SIZE of its memory (default: what is free); without INDEX, several workers are "
-                      "spread over all GPUs. emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but each "
-                      "expert is first copied to a memory of that size over a link of that speed (compute: the least "
-                      "time of one expert or one attention)",
+                      "spread over all GPUs. emulated:vram=SIZE,link=RATE[,latency=T][,compute=T][,kv=counted]: the "
+                      "CPU, but each expert is first copied to a memory of that size over a link of that speed "
+                      "(compute: the least time of one expert or one attention; kv=counted: the KV cache takes of that "
+                      "memory too)",
               .value = "DEVICE", .everyday = true});
   schema.add({.key = "workers.cache", .flag = "--cache", .field = &c.cache,
               .help = "On a device with its own memory: the policy that chooses which expert to evict. auto: the "
@@ -177,7 +178,8 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
               .theme = kServing});
   schema.add({.key = "workers.micro_batches", .flag = "--micro-batches", .field = &c.micro_batches, .min = 1, .max = 64,
               .help = "With expert-pipeline: into how many micro-batches a step is cut, of about as many tokens each. "
-                      "auto: 8. Fewer in steps that have less than 16 tokens for each. More where the KV of one would not fit the device",
+                      "auto: 8. Fewer in steps that have less than 16 tokens for each. More where the KV of "
+                      "one would not fit the device",
               .theme = kServing});
   schema.add({.key = "workers.micro_batch_rows", .flag = "--micro-batch-rows", .field = &c.micro_batch_rows,
               .min = 1, .max = 1 << 20,

@@ -74,9 +74,15 @@ int64_t step_tokens(const Workload& w, const Arrangement& a) {
   return w.steps_grow ? a.micro_batches * w.step_tokens : w.step_tokens;
 }
 
-double certain_share(const ModelSizes& sizes, double rows) {
+double used_share(const ModelSizes& sizes, double rows) {
   const auto all = static_cast<double>(sizes.experts);
   return distinct_experts(all, static_cast<double>(sizes.top_k), rows) / all;
+}
+
+double staying_experts(int64_t room, int64_t all, double used) {
+  constexpr double kOnTheirWay = 3;
+  if (room >= all) return static_cast<double>(all);
+  return std::max(0.0, static_cast<double>(room) - kOnTheirWay * used);
 }
 
 PhaseSteps prompt_steps(const Workload& w, const Arrangement& a) {

@@ -37,9 +37,12 @@ struct PhaseSteps {
 PhaseSteps prompt_steps(const Workload& workload, const Arrangement& arrangement);
 PhaseSteps decode_steps(const Workload& workload, const Arrangement& arrangement);
 
-/// Of a layer's experts, those that are certain to be used by a step of so many rows under even routing. What is certain
-/// is foreseen.
-double certain_share(const ModelSizes& sizes, double rows);
+/// Of a layer's experts, those that a step of so many rows uses under even routing.
+double used_share(const ModelSizes& sizes, double rows);
+
+/// Of the experts that a memory has room for, those that stay there from step to step, if each step uses `used` of all
+/// (a share). The others are on their way: of those that a step brings, one is being filled, one waits, one computes.
+double staying_experts(int64_t room, int64_t all, double used);
 
 /// What the arrangement takes of each memory, in addition to experts.
 Needs needs_of(const PlanInput& input, const Arrangement& arrangement);

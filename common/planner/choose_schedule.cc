@@ -19,11 +19,18 @@ constexpr size_t kFinalists = 4;         ///< of a schedule, that run on virtual
 constexpr double kWorthIt = 0.9;         ///< of layerwise's time: forecasts are up to a tenth off
 constexpr int64_t kBubbleFreeMost = 512; ///< micro-batches that are tried for it
 
-Residency residency(const PlanInput& in, const Placement& placement) {
+/// `measured`: of what is used, what is found where it is computed.
+Residency residency(const PlanInput& in, const Placement& placement, double rows, std::optional<double> measured) {
+  const auto share = [&](int64_t room) {
+    const int64_t all = placement.experts;
+    return all > 0 ? staying_experts(room, all, used_share(in.sizes, rows)) / static_cast<double>(all) : 0;
+  };
   Residency at;
   at.device_memory = in.memories.device != Device::kHost;
-  at.device_share = at.device_memory ? placement.device_share() : 1;
-  at.host_share = placement.host_share();
+  at.device_share = at.device_memory ? share(placement.device_experts) : 1;
+  at.host_share = share(placement.host_experts);
+  double& where_computed = at.device_memory ? at.device_share : at.host_share;
+  if (where_computed < 1) where_computed = measured.value_or(where_computed);  // nothing misses if all is there
   at.prefetch = in.prefetch;
   at.foreseen = in.foreseen;
   return at;
@@ -39,11 +46,11 @@ ScheduleOption estimate(const PlanInput& in, const Arrangement& a, const Placeme
   ScheduleOption option;
   option.arrangement = a, option.placement = placement;
   if (a.schedule == ScheduleName::kLayerwise) {
-    const Residency scan = residency(in, placement);
-    Residency at = scan;
-    if (in.device_hits && scan.device_share < 1) at.device_share = *in.device_hits;  // nothing misses if all is there
-    option.prompt = phase_of(prompt, forecast_step(in.sizes, in.rates, scan, prompt.all));
-    option.decode = phase_of(decode, forecast_step(in.sizes, in.rates, at, decode.all));
+    const auto forecast = [&](const PhaseSteps& steps, std::optional<double> hits) {
+      return forecast_step(in.sizes, in.rates, residency(in, placement, steps.all.rows, hits), steps.all);
+    };
+    option.prompt = phase_of(prompt, forecast(prompt, std::nullopt));
+    option.decode = phase_of(decode, forecast(decode, in.device_hits));
   } else {
     option.prompt = phase_of(prompt, forecast_group(in, a, placement, prompt));
     option.decode = phase_of(decode, forecast_group(in, a, placement, decode));

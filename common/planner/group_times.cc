@@ -117,14 +117,17 @@ GroupTimes::GroupTimes(const PlanInput& in, const Arrangement& a, const Placemen
     resident_ = a.dense_share * all, ahead_ = all;
     slots_ = 2 * sizes_.experts;
   } else {
-    slots_ = std::max<int64_t>(1, a.slots);
-    if (in.memories.device != Memories::Device::kWhole) {
-      slots_ = std::clamp<int64_t>(sizes_.experts / 2, 1, std::max<int64_t>(1, room));
-      const double used = certain_share(sizes_, steps.all.rows);
+    const bool device_decides = in.memories.device != Memories::Device::kWhole;
+    const double used = used_share(sizes_, steps.all.rows);
+    double staying = static_cast<double>(std::max<int64_t>(0, room - a.slots));
+    if (device_decides) {
+      staying = staying_experts(room, sizes_.all_experts(), used);
       ahead_ = in.prefetch ? all * used * in.foreseen.value_or(used) : 0;
     }
-    resident_ = static_cast<double>(std::max<int64_t>(0, room - slots_)) / static_cast<double>(sizes_.moe_layers);
-    if (room >= sizes_.all_experts()) resident_ = all;
+    if (room >= sizes_.all_experts()) staying = static_cast<double>(sizes_.all_experts());
+    slots_ = device_decides ? room - static_cast<int64_t>(staying) : a.slots;
+    slots_ = std::max<int64_t>(1, slots_);
+    resident_ = staying / static_cast<double>(sizes_.moe_layers);
   }
   const bool from_drive = placement.needs_drive() && rates_.drive_bytes_per_s;
   if (from_drive) drive_bytes_ = has_link() ? (1 - placement.host_share()) * bytes : bytes;

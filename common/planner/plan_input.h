@@ -25,8 +25,9 @@ struct PlanInput {
   Workload workload;
   std::optional<ScheduleName> schedule = {};  ///< nullopt: the fastest that workers run
   bool prefetch = true;
-  std::optional<double> device_hits;  ///< measured share of what decoding uses that is found on the device; nullopt:
-                                      ///< the resident share, which prompts always have. For layerwise
+  std::optional<double> device_hits;  ///< measured share of what decoding uses that is found where it is computed, on
+                                      ///< the device or in host memory; nullopt: the resident share, which prompts
+                                      ///< always have. For layerwise
   std::optional<double> foreseen;     ///< Residency::foreseen
 };
 

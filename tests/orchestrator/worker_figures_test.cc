@@ -45,7 +45,8 @@ StepReport device_report() {
                         .link_busy_us = 300,
                         .resident = 5,
                         .recent = {.uses = 10, .hits = 7, .lru_hits = 5, .belady_hits = 8},
-                        .work = {.host_experts = 4, .host_rows = 9, .rewinds = 2, .kv_in_bytes = 70, .kv_out_bytes = 7}};
+                        .work = {.host_experts = 4, .host_rows = 9, .rewinds = 2, .kv_in_bytes = 70,
+                                 .kv_out_bytes = 7}};
   return r;
 }
 

@@ -33,7 +33,8 @@ struct EngineBenchOptions {
   std::optional<double> capacity_factor;  ///< nullopt: no token is dropped
 };
 
-/// One measurement: prefill of `batch` prompts of `tokens`, or `tokens` decoded by each of `batch` sequences after `depth`.
+/// One measurement: prefill of `batch` prompts of `tokens`, or `tokens` decoded by each of `batch` sequences after
+/// `depth`.
 struct EngineCase {
   bool prefill = false;
   int64_t tokens = 0, batch = 1, depth = 0;

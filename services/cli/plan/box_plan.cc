@@ -42,9 +42,10 @@ bool planner_is_asked(const config::BoxConfig& box, Kind device) {
 
 std::string said(const PlanOptions& o, const planner::PlanInput& input, const planner::ScheduleSearch& search,
                  const planner::ScheduleOption& choice) {
-  std::string text = "schedule " + std::string(planner::schedule_name(choice.arrangement.schedule)) + ", forecast for " +
-                     counted(static_cast<uint64_t>(o.sequences), "sequence") + " of " + std::to_string(o.prompt) + " + " +
-                     std::to_string(o.generate) + " tokens: prompts " + rate_text(choice.prompt.tokens_per_s()) +
+  const std::string lines = counted(static_cast<uint64_t>(o.sequences), "sequence") + " of " +
+                            std::to_string(o.prompt) + " + " + std::to_string(o.generate) + " tokens";
+  std::string text = "schedule " + std::string(planner::schedule_name(choice.arrangement.schedule)) +
+                     ", forecast for " + lines + ": prompts " + rate_text(choice.prompt.tokens_per_s()) +
                      ", decoding " + rate_text(choice.decode.tokens_per_s()) + " tokens/s";
   if (const std::string flags = plan_flags(input, choice); !flags.empty()) text += " (" + flags + ")";
   for (const planner::ScheduleOption& other : search.options)

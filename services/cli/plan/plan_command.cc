@@ -108,7 +108,8 @@ void add_workload_options(command_line::App& plan, PlanOptions& o) {
   count("--prompt", o.prompt, 1 << 24, "Tokens of each prompt");
   count("--generate", o.generate, 1 << 24, "Tokens that each sequence generates");
   count("--sequences", o.sequences, 65536, "Sequences. As many run at once as fit, or as is fastest");
-  plan.add_option_function<int64_t>("--step-tokens", [&o](const int64_t& n) { o.step_tokens = n, o.steps_grow = false; },
+  const auto set_step = [&o](const int64_t& n) { o.step_tokens = n, o.steps_grow = false; };
+  plan.add_option_function<int64_t>("--step-tokens", set_step,
                                     "Most tokens in one step. Default: 512, or as many for each of its micro-batches")
       ->check(command_line::Range(int64_t{1}, int64_t{65536}))
       ->type_name("N")
@@ -120,8 +121,8 @@ void add_workload_options(command_line::App& plan, PlanOptions& o) {
       ->group(group);
   plan.add_flag("!--no-prefetch", o.prefetch, "Bring no expert before it is needed")->group(group);
   plan.add_option("--hits", o.hits,
-                  "Measured share of the experts decoding uses that are on the device, as from `moestro top` or "
-                  "`moestro replay`. Default: the resident share")
+                  "Measured share of the experts decoding uses that are on the device, or on the CPU in host memory, "
+                  "as from `moestro top` or `moestro replay`. Default: the resident share")
       ->check(command_line::Range(0.0, 1.0))
       ->type_name("SHARE")
       ->group(group);

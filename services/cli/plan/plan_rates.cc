@@ -10,7 +10,7 @@
 #include "services/cli/common/output.h"
 #include "services/cli/plan/measure_rates.h"
 #include "services/cli/plan/rates_cache.h"
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 
 namespace moestro::cli {
 namespace {

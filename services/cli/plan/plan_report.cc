@@ -203,7 +203,8 @@ std::vector<std::string> plan_assumptions(const PlanReport& r) {
   std::vector<std::string> all;
   all.push_back("every expert is as likely as any other; trained routers use fewer at once");
   all.push_back("a prompt's attention is counted as its operations alone, in steps of " +
-                std::to_string(planner::step_tokens(r.input.workload, r.plan.choice.arrangement)) + " tokens; all prompts come before decoding");
+                std::to_string(planner::step_tokens(r.input.workload, r.plan.choice.arrangement)) +
+                " tokens; all prompts come before decoding");
   if (r.memory.device.kind != Kind::kCpu)
     all.push_back(r.options.hits ? "prompts find on the device the resident share of experts, decoding --hits"
                                  : "the device holds what is used as often as anything else; --hits gives a measured "

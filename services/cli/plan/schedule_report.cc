@@ -31,7 +31,8 @@ std::string arrangement_text(const PlanReport& r) {
   if (a.schedule == ScheduleName::kCgo)
     return percent(a.dense_share) + " of all weights stay on the device; the KV cache is in host memory";
   if (a.schedule != ScheduleName::kExpertPipeline) return "";
-  std::string text = a.slots == 0 ? "" : counted(static_cast<uint64_t>(a.slots), "slot") + " for experts that come and go";
+  std::string text;
+  if (a.slots > 0) text = counted(static_cast<uint64_t>(a.slots), "slot") + " for experts that come and go";
   if (r.memory.memories.device == planner::Memories::Device::kWhole)
     text += "; on the device: " + percent(a.dense_share) + " of the dense weights, " + percent(a.kv_share) +
             " of the KV cache";

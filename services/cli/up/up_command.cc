@@ -12,7 +12,7 @@
 #include "services/cli/up/arena_dir.h"
 #include "services/cli/up/launch_plan.h"
 #include "services/cli/up/preflight.h"
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 #include "services/cli/up/runner.h"
 #include "services/command_line/command_line.h"
 
