@@ -369,7 +369,7 @@ import json, sys
 if sys.argv[1] == "plan":
     print(json.dumps({"model": {"experts_bytes": 1000, "dense_bytes": 100, "kv_bytes_per_token": 1, "moe_layers": 4,
                                 "top_k": 2, "expert_bytes": 10},
-                      "schedule": "expert-pipeline",
+                      "schedule": "expert-pipeline", "arrangement": {"sequences": 64},
                       "flags": "--schedule expert-pipeline --micro-batches 4 --kv-tokens 9",
                       "prompt": {"tokens_per_s": 50}, "decode": {"tokens_per_s": 95}}))
 else:
@@ -424,13 +424,34 @@ class BenchPlan(unittest.TestCase):
         rows = json.loads(ran.stdout)
         self.assertEqual(len(rows), 2 * 6)
         self.assertTrue(all(r["ratio"] == 1 and r["reached"] for r in rows))
-        self.assertIn("chosen: expert-pipeline", rows[0]["setting"])
+        self.assertIn("chosen: 64 at once, --schedule expert-pipeline", rows[0]["setting"])
 
     def test_a_program_that_fails_or_is_not_there_is_named(self):
         ran = run("bench_plan", "--bin", "/nowhere", "--packs", "a")
         self.assertEqual((ran.returncode, ran.stdout.count("\n")), (1, 1))
         self.assertIn("/nowhere/moestro", ran.stderr)
         self.assertIn("--only", run("bench_plan", "--only", "gpu").stderr)
+
+
+class PlotPlan(unittest.TestCase):
+    def test_a_dot_for_every_forecast_and_another_colour_for_those_that_miss(self):
+        where = "a<b, CPU, memory for 25% of the experts, --schedule layerwise --sequences 64 --prompt 32"
+        rows = [dict(what="decode: forecast", setting=where, value=r * 100, unit="tokens/s", beside=100, ratio=r, aim=0.1,
+                     reached=abs(r - 1) <= 0.1) for r in (0.95, 1.31, 50)]
+        with tempfile.TemporaryDirectory() as home:
+            file, svg = pathlib.Path(home) / "rows.json", pathlib.Path(home) / "out.svg"
+            file.write_text(json.dumps(rows))
+            ran = run("plot_plan", file, "-o", svg)
+            self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+            picture = xml.dom.minidom.parseString(svg.read_text())
+            dots = picture.getElementsByTagName("circle")
+            self.assertEqual(len(dots), 3)
+            self.assertEqual(len({d.getAttribute("fill") for d in dots}), 2)
+            self.assertLess(float(dots[2].getAttribute("cx")), 860)
+            self.assertIn("decode of 64, CPU, memory for 25% of the experts", svg.read_text())
+            for content in ("[]", "{}", "[1]", "x"):
+                file.write_text(content)
+                self.assertRegex(run("plot_plan", file, "-o", svg).stderr, r"\Aerror: .*\n\Z")
 
 
 class BenchPrefetch(unittest.TestCase):

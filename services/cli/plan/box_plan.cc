@@ -26,9 +26,10 @@ PlanOptions options_of(const config::BoxConfig& box) {
   if (box.store.dram) o.dram = std::to_string(box.store.dram->value);
   o.threads = static_cast<int>(w.threads.value_or(0));
   o.prefetch = w.predict != "none", o.measured_only = true;
-  if (box.orchestrator.step_tokens) o.step_tokens = *box.orchestrator.step_tokens, o.steps_grow = false;
+  // Who comes next to a batch waits for the step that runs: it does not get longer than without a plan.
+  o.step_tokens = box.orchestrator.step_tokens.value_or(o.step_tokens), o.steps_grow = false;
   const int64_t tokens = w.kv_tokens.value_or(kKvTokens), context = std::min(w.context.value_or(tokens), tokens);
-  o.prompt = std::clamp<int64_t>(context - kGenerate, 1, kPrompt);
+  o.prompt = std::clamp<int64_t>(context * kPrompt / (kPrompt + kGenerate), 1, kPrompt);
   o.generate = std::clamp<int64_t>(context - o.prompt, 1, kGenerate);
   o.sequences = std::max<int64_t>(1, tokens / round_up(o.prompt + o.generate, planner::kKvTokensPerBlock));
   return o;
