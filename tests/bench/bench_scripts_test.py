@@ -436,8 +436,8 @@ class BenchPlan(unittest.TestCase):
 class PlotPlan(unittest.TestCase):
     def test_a_dot_for_every_forecast_and_another_colour_for_those_that_miss(self):
         where = "a<b, CPU, memory for 25% of the experts, --schedule layerwise --sequences 64 --prompt 32"
-        rows = [dict(what="decode: forecast", setting=where, value=r * 100, unit="tokens/s", beside=100, ratio=r, aim=0.1,
-                     reached=abs(r - 1) <= 0.1) for r in (0.95, 1.31, 50)]
+        rows = [dict(what="decode: forecast", setting=where, value=r * 100, unit="tokens/s", beside=100, ratio=r,
+                     aim=0.1, reached=abs(r - 1) <= 0.1) for r in (0.95, 1.31, 50)]
         with tempfile.TemporaryDirectory() as home:
             file, svg = pathlib.Path(home) / "rows.json", pathlib.Path(home) / "out.svg"
             file.write_text(json.dumps(rows))
