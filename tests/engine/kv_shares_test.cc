@@ -124,9 +124,11 @@ TEST(KvArea, LayersShareThePlacesAndNothingElse) {
   std::set<std::pair<int64_t, int64_t>> resident;  // begin, end
   int64_t places_begin = INT64_MAX;
   std::vector<int64_t> place_bytes;
+  int64_t of_block = 0;
   for (size_t l = 0; l < heads.size(); ++l) {
     const kernels::AttentionShape shape{.heads = heads[l], .kv_heads = heads[l], .head_dim = 8};
     const int64_t bytes = kernels::kv_block_bytes(shape, DType::kF32);
+    of_block += bytes;
     const KvArea::Layer& of = area.layers[l];
     EXPECT_GE(of.first, 0);
     EXPECT_EQ(of.first % 64, 0);
@@ -145,6 +147,9 @@ TEST(KvArea, LayersShareThePlacesAndNothingElse) {
   }
   EXPECT_LE(before, places_begin);
   EXPECT_EQ(*kv_device_bytes(options, spec), area.bytes);
+  EngineOptions at_home = options;
+  at_home.kv_home = KvHome::kDevice;
+  EXPECT_EQ(*kv_device_bytes(at_home, spec), 4096 / 16 * of_block) << "all of it";
 }
 
 /// Against what the kernels' masks say of each position.
