@@ -89,9 +89,10 @@ void add_devices(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.device", .flag = "--device", .field = &c.device,
               .help = "What workers compute on. cpu: the CPU. cuda[:INDEX][,vram=SIZE]: an NVIDIA GPU; each worker "
                       "takes at most SIZE of its memory (default: what is free); without INDEX, several workers are "
-                      "spread over all GPUs. emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but each "
-                      "expert is first copied to a memory of that size over a link of that speed (compute: the least "
-                      "time of one expert or one attention)",
+                      "spread over all GPUs. emulated:vram=SIZE,link=RATE[,latency=T][,compute=T][,kv=counted]: the "
+                      "CPU, but each expert is first copied to a memory of that size over a link of that speed "
+                      "(compute: the least time of one expert or one attention; kv=counted: the KV cache takes of that "
+                      "memory too)",
               .value = "DEVICE", .everyday = true});
   schema.add({.key = "workers.cache", .flag = "--cache", .field = &c.cache,
               .help = "On a device with its own memory: the policy that chooses which expert to evict. auto: the "
@@ -171,11 +172,14 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
               .help = "The order of a step's tasks. layerwise: layer after layer for all rows, for low latency. "
                       "expert-pipeline: micro-batches go through each layer together and share its experts, while KV "
                       "crosses the link; for batches of many sequences. cgo: no worker runs it yet. auto: "
-                      "expert-pipeline where kv_home is host, else layerwise",
+                      "what the planner chooses for a batch that fills kv_tokens, if one worker has no room for all "
+                      "experts and `moestro plan` has measured this machine's rates for the pack (`moestro up` alone "
+                      "asks it); else expert-pipeline where kv_home is host, and layerwise",
               .theme = kServing});
   schema.add({.key = "workers.micro_batches", .flag = "--micro-batches", .field = &c.micro_batches, .min = 1, .max = 64,
               .help = "With expert-pipeline: into how many micro-batches a step is cut, of about as many tokens each. "
-                      "auto: 8, or fewer of 16 tokens. More where the KV of one would not fit the device",
+                      "auto: 8. Fewer in steps that have less than 16 tokens for each. More where the KV of "
+                      "one would not fit the device",
               .theme = kServing});
   schema.add({.key = "workers.micro_batch_rows", .flag = "--micro-batch-rows", .field = &c.micro_batch_rows,
               .min = 1, .max = 1 << 20,

@@ -9,7 +9,7 @@ namespace moestro::config {
 namespace {
 
 constexpr std::string_view kForms =
-    "cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]";
+    "cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T][,kv=counted]";
 
 Status not_a_device(std::string_view text) {
   return invalid_argument("'" + std::string(text) + "' is no device; there are " + std::string(kForms));
@@ -52,8 +52,13 @@ Status set_one(std::string_view key, std::string_view value, EmulatedDevice& dev
     MOESTRO_ASSIGN_OR_RETURN(device.latency, parse_fine_duration(value));
   } else if (key == "compute") {
     MOESTRO_ASSIGN_OR_RETURN(device.compute, parse_fine_duration(value));
+  } else if (key == "kv") {
+    if (value != "counted" && value != "free")
+      return invalid_argument("'" + std::string(value) + "' is neither counted nor free: whether the KV cache takes of "
+                              "vram");
+    device.counts_kv = value == "counted";
   } else {
-    return invalid_argument("'" + std::string(key) + "' is none of vram, link, latency and compute");
+    return invalid_argument("'" + std::string(key) + "' is none of vram, link, latency, compute and kv");
   }
   return Status::ok();
 }

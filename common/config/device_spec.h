@@ -1,5 +1,6 @@
 #pragma once
 // What --device says: cpu | cuda[:INDEX][,vram=SIZE] | emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]
+// [,kv=counted]
 
 #include <chrono>
 #include <cstdint>
@@ -13,6 +14,8 @@ namespace moestro::config {
 /// An emulated device: the CPU computes, but an expert must first be copied into a bounded memory over a link.
 struct EmulatedDevice {
   uint64_t vram_bytes = 0;                 ///< for experts; used in whole experts
+  bool counts_kv = false;  ///< the KV cache takes of vram_bytes, as of a GPU's memory; false: only what is in use of
+                           ///< one whose home is host memory does
   uint64_t link_bytes_per_s = 0;
   std::chrono::nanoseconds latency{0};     ///< of each copy, before its first byte
   std::chrono::nanoseconds compute{0};  ///< the least time of one expert and of one attention; if the CPU is faster, it

@@ -36,13 +36,4 @@ std::vector<std::optional<size_t>> balance_by_length(std::span<const int64_t> le
   return placed;
 }
 
-std::vector<size_t> cut_by_length(std::span<const int64_t> lengths, size_t micro_batches) {
-  const size_t count = std::clamp<size_t>(micro_batches, 1, std::max<size_t>(1, lengths.size()));
-  std::vector<PlaceRoom> rooms(count, {0, INT64_MAX, 0});
-  for (size_t i = 0; i < count; ++i) rooms[i].sequences_max = lengths.size() / count + (i < lengths.size() % count);
-  std::vector<size_t> cut;
-  for (const auto& place : balance_by_length(lengths, 0, rooms)) cut.push_back(*place);
-  return cut;
-}
-
 }  // namespace moestro::lanes

@@ -1,7 +1,6 @@
 #pragma once
 // Spreads sequences over places so that each has about the same number of tokens: algorithm 2 of MoE-Lightning (Cao et
-// al., ASPLOS 2025). The places are the micro-batches of a step (cut_by_length), or the workers of a cluster
-// (orchestrator/scheduler/spreading).
+// al., ASPLOS 2025). The places are the workers of a cluster (orchestrator/scheduler/spreading).
 
 #include <cstddef>
 #include <cstdint>
@@ -24,9 +23,5 @@ struct PlaceRoom {
 /// sequences_max.
 std::vector<std::optional<size_t>> balance_by_length(std::span<const int64_t> lengths, int64_t generated,
                                                      std::span<const PlaceRoom> rooms);
-
-/// The micro-batch of each sequence of a step: `micro_batches` with as many sequences each, to one, and about the same
-/// sum of lengths. For a step whose sequences have one row each, and caches of different lengths.
-std::vector<size_t> cut_by_length(std::span<const int64_t> lengths, size_t micro_batches);
 
 }  // namespace moestro::lanes

@@ -35,7 +35,9 @@ Result<bool> StepDriver::start(const Step& step, Lane lane) {
   if (tasks.empty()) return false;
   const bool works = is_compute(lane);
   const Nanos now = clock_.now();
-  began_.resize(static_cast<size_t>(step.machine.graph().size()));
+  // With room for steps that use some experts more: later ones do not allocate.
+  if (const auto known = static_cast<size_t>(step.machine.graph().size()); known > began_.size())
+    began_.resize(2 * known);
   for (const TaskId task : tasks) began_[static_cast<size_t>(task)] = now;
   ended_.clear();
   MOESTRO_RETURN_IF_ERROR(step.runner.start(lane, tasks, ended_));

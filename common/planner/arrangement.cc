@@ -18,7 +18,13 @@ double waiting_rows_bytes(const PlanInput& in, const Arrangement& a) {
   return std::max(0.0, others) * static_cast<double>(in.sizes.hidden * (2 + in.sizes.top_k)) * kFloat;
 }
 
-/// A GPU whose memory does not have all of what is used again and again.
+/// Workers on a GPU compute one micro-batch of a step at a time. Others have buffers for all rows of a step.
+void grow_workspace(const PlanInput& in, const Arrangement& a, Needs& needs) {
+  if (in.memories.device == Memories::Device::kWhole) needs.workspace_bytes += whole(waiting_rows_bytes(in, a));
+  else needs.workspace_bytes *= static_cast<uint64_t>(step_tokens(in.workload, a) / in.workload.step_tokens);
+}
+
+/// A device whose memory does not have all of what is used again and again.
 void stream(const PlanInput& in, const Arrangement& a, Needs& needs) {
   double dense = 0, largest = 0, kv_largest = 0;
   for (const LayerSizes& layer : in.sizes.layers) {
@@ -36,15 +42,20 @@ void stream(const PlanInput& in, const Arrangement& a, Needs& needs) {
   needs.host_kv_bytes = whole(moved * kv);
   // cgo moves none: the host attends.
   const double each =
-      a.schedule == ScheduleName::kCgo ? 0 : std::min(kRingOfKv, static_cast<double>(a.micro_batches));
+      a.schedule == ScheduleName::kCgo ? 0 : in.memories.device == Memories::Device::kWhole
+          ? std::min(kRingOfKv, static_cast<double>(a.micro_batches)) : kRingOfKv;
   const double tokens = static_cast<double>(a.rows * round_up(in.workload.prompt + in.workload.generate,
                                                               kKvTokensPerBlock));
   needs.kv_bytes = whole((1 - moved) * kv + moved * each * tokens * kv_largest);
 }
 
-PhaseSteps cut(PhaseSteps steps, double micro_batches) {
+/// Into at most so many micro-batches of whole sequences, which have about `rows_each` rows in a step.
+PhaseSteps cut(PhaseSteps steps, int64_t micro_batches, double rows_each) {
+  const auto sequences = static_cast<int64_t>(std::ceil(steps.all.rows / rows_each));
+  steps.micro_batches = std::clamp<int64_t>(micro_batches, 1, std::max<int64_t>(1, sequences));
+  const auto parts = static_cast<double>(steps.micro_batches);
   steps.micro = steps.all;
-  steps.micro.rows /= micro_batches, steps.micro.logit_rows /= micro_batches;
+  steps.micro.rows /= parts, steps.micro.logit_rows /= parts;
   return steps;
 }
 
@@ -59,30 +70,44 @@ double layer_bytes(const ModelSizes& sizes, const LayerSizes& layer) {
   return layer_dense_bytes(sizes, layer) + static_cast<double>(experts);
 }
 
+int64_t step_tokens(const Workload& w, const Arrangement& a) {
+  return w.steps_grow ? a.micro_batches * w.step_tokens : w.step_tokens;
+}
+
+double used_share(const ModelSizes& sizes, double rows) {
+  const auto all = static_cast<double>(sizes.experts);
+  return distinct_experts(all, static_cast<double>(sizes.top_k), rows) / all;
+}
+
+double staying_experts(int64_t room, int64_t all, double used) {
+  constexpr double kOnTheirWay = 3;
+  if (room >= all) return static_cast<double>(all);
+  return std::max(0.0, static_cast<double>(room) - kOnTheirWay * used);
+}
+
 PhaseSteps prompt_steps(const Workload& w, const Arrangement& a) {
-  const auto prompt = static_cast<double>(w.prompt), m = static_cast<double>(a.micro_batches),
+  const auto prompt = static_cast<double>(w.prompt),
              sequences = static_cast<double>(std::min(a.sequences(), w.sequences));
   PhaseSteps steps;
   steps.tokens = prompt * static_cast<double>(w.sequences);
-  const double rows = std::min(m * static_cast<double>(w.step_tokens), sequences * prompt);
+  const double rows = std::min(static_cast<double>(step_tokens(w, a)), sequences * prompt);
   steps.all = {.rows = rows, .logit_rows = rows / prompt, .context = (prompt + 1) / 2, .prompt = true};
   steps.steps = std::max(1.0, steps.tokens / rows);
-  steps = cut(steps, m);
+  steps = cut(steps, a.micro_batches, std::min(prompt, static_cast<double>(w.step_tokens)));
   // A prompt that is longer than a micro-batch comes in parts, each of which sees those before.
   if (steps.micro.rows < prompt) steps.cached = (prompt - steps.micro.rows) / 2;
   return steps;
 }
 
 PhaseSteps decode_steps(const Workload& w, const Arrangement& a) {
-  const auto sequences = static_cast<double>(std::min(a.sequences(), w.sequences)),
-             m = static_cast<double>(a.micro_batches);
+  const auto sequences = static_cast<double>(std::min(a.sequences(), w.sequences));
   PhaseSteps steps;
   steps.tokens = static_cast<double>(w.generate * w.sequences);
-  const double rows = std::min(sequences, m * static_cast<double>(w.step_tokens));
+  const double rows = std::min(sequences, static_cast<double>(step_tokens(w, a)));
   const double context = static_cast<double>(w.prompt) + (static_cast<double>(w.generate) + 1) / 2;
   steps.all = {.rows = rows, .logit_rows = rows, .context = context};
   steps.steps = std::max(static_cast<double>(w.generate), steps.tokens / rows);
-  steps = cut(steps, m);
+  steps = cut(steps, a.micro_batches, 1);
   steps.cached = steps.micro.rows * (context - 1);
   return steps;
 }
@@ -91,8 +116,8 @@ Needs needs_of(const PlanInput& in, const Arrangement& a) {
   Needs needs = in.needs;
   const int64_t sequences = std::min(a.sequences(), in.workload.sequences);
   needs.kv_bytes = in.sizes.kv_bytes(sequences, in.workload.prompt + in.workload.generate);
-  needs.workspace_bytes += whole(waiting_rows_bytes(in, a));
-  if (in.memories.device == Memories::Device::kWhole) stream(in, a, needs);
+  grow_workspace(in, a, needs);
+  if (in.memories.device_has_kv()) stream(in, a, needs);
   return needs;
 }
 

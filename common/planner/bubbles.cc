@@ -10,7 +10,7 @@ std::vector<Inequality> bubbles(const PlanInput& in, const Arrangement& a, const
   const PhaseSteps steps = decode_steps(in.workload, a);
   const GroupTimes times(in, a, placement, steps);
   const auto layer = std::ranges::find_if(in.sizes.layers, &LayerSizes::sparse);
-  const double m = static_cast<double>(a.micro_batches), all = static_cast<double>(in.sizes.experts),
+  const double m = static_cast<double>(steps.micro_batches), all = static_cast<double>(in.sizes.experts),
                top_k = static_cast<double>(in.sizes.top_k);
   const double used = distinct_experts(all, top_k, steps.all.rows), hot = std::min(top_k, used), others = used - hot;
   const double missing = 1 - times.resident() / all;

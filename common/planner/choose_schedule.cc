@@ -14,14 +14,23 @@ constexpr int64_t kMicroBatches[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 24, 32
 constexpr int64_t kRows[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 constexpr double kDenseShares[] = {1, 0.5, 0}, kKvShares[] = {1, 0.75, 0.5, 0.25, 0};
 constexpr int64_t kLayerwiseSequencesMax = 256;  ///< of a step: EngineOptions::step_sequences_max of workers
+constexpr int64_t kWorkerRowsLeast = 16;  ///< of a micro-batch: engine::MicroBatchOptions::least of workers
 constexpr size_t kFinalists = 4;         ///< of a schedule, that run on virtual lanes
+constexpr double kWorthIt = 0.9;         ///< of layerwise's time: forecasts are up to a tenth off
 constexpr int64_t kBubbleFreeMost = 512; ///< micro-batches that are tried for it
 
-Residency residency(const PlanInput& in, const Placement& placement) {
+/// `measured`: of what is used, what is found where it is computed.
+Residency residency(const PlanInput& in, const Placement& placement, double rows, std::optional<double> measured) {
+  const auto share = [&](int64_t room) {
+    const int64_t all = placement.experts;
+    return all > 0 ? staying_experts(room, all, used_share(in.sizes, rows)) / static_cast<double>(all) : 0;
+  };
   Residency at;
   at.device_memory = in.memories.device != Device::kHost;
-  at.device_share = at.device_memory ? placement.device_share() : 1;
-  at.host_share = placement.host_share();
+  at.device_share = at.device_memory ? share(placement.device_experts) : 1;
+  at.host_share = share(placement.host_experts);
+  double& where_computed = at.device_memory ? at.device_share : at.host_share;
+  if (where_computed < 1) where_computed = measured.value_or(where_computed);  // nothing misses if all is there
   at.prefetch = in.prefetch;
   at.foreseen = in.foreseen;
   return at;
@@ -37,11 +46,11 @@ ScheduleOption estimate(const PlanInput& in, const Arrangement& a, const Placeme
   ScheduleOption option;
   option.arrangement = a, option.placement = placement;
   if (a.schedule == ScheduleName::kLayerwise) {
-    const Residency scan = residency(in, placement);
-    Residency at = scan;
-    if (in.device_hits && scan.device_share < 1) at.device_share = *in.device_hits;  // nothing misses if all is there
-    option.prompt = phase_of(prompt, forecast_step(in.sizes, in.rates, scan, prompt.all));
-    option.decode = phase_of(decode, forecast_step(in.sizes, in.rates, at, decode.all));
+    const auto forecast = [&](const PhaseSteps& steps, std::optional<double> hits) {
+      return forecast_step(in.sizes, in.rates, residency(in, placement, steps.all.rows, hits), steps.all);
+    };
+    option.prompt = phase_of(prompt, forecast(prompt, std::nullopt));
+    option.decode = phase_of(decode, forecast(decode, in.device_hits));
   } else {
     option.prompt = phase_of(prompt, forecast_group(in, a, placement, prompt));
     option.decode = phase_of(decode, forecast_group(in, a, placement, decode));
@@ -49,6 +58,9 @@ ScheduleOption estimate(const PlanInput& in, const Arrangement& a, const Placeme
   option.runs = workers_run(a.schedule, in.memories.device);
   return option;
 }
+
+/// Workers on a CPU and on emulated devices keep experts as their caches decide.
+bool device_decides(const PlanInput& in) { return in.memories.device != Device::kWhole; }
 
 /// In the memory that they are computed from.
 int64_t room_for_experts(const PlanInput& in, const Placement& placement) {
@@ -165,13 +177,15 @@ class Search {
   }
 
   void add_pipeline() {
-    const bool gpu = in_.memories.device == Device::kWhole;
+    const bool gpu = in_.memories.device == Device::kWhole, moves_kv = in_.memories.device_has_kv();
     for (const int64_t m : kMicroBatches) {
       if (m > in_.workload.sequences) break;
       each_rows(in_, m, [&](int64_t rows) {
+        if (device_decides(in_) && m > 1 && rows < kWorkerRowsLeast) return;
+        const bool as_layerwise = device_decides(in_) && m == 1;  // where nothing moves
         for (const double dense : kDenseShares)
           for (const double kv : kKvShares)
-            if (gpu || (dense == 1 && kv == 1))
+            if ((gpu || dense == 1) && (as_layerwise ? kv < 1 && moves_kv : moves_kv || kv == 1))
               add_pipeline({schedule_, m, rows, dense, kv, 0, true});
       });
     }
@@ -183,6 +197,7 @@ class Search {
     const bool link = in_.memories.device != Device::kHost;
     const int64_t room = room_for_experts(in_, *placement), layer = in_.sizes.experts;
     if (!link && room >= placement->experts) return;  // as layerwise, only that weights are read more often
+    if (device_decides(in_)) return candidates_.add(a, *placement);
     int64_t before = 0;
     for (const int64_t slots : {2 * in_.sizes.top_k, ceil_div(layer, 2), layer, 2 * layer}) {
       a.slots = std::clamp<int64_t>(slots, 1, room);
@@ -217,7 +232,7 @@ class Search {
       return Status::ok();
     };
     for (const ScheduleOption& option : found) MOESTRO_RETURN_IF_ERROR(consider(option.arrangement));
-    if (schedule_ == ScheduleName::kExpertPipeline)
+    if (schedule_ == ScheduleName::kExpertPipeline && !device_decides(in_))
       for (const double factor : {0.5, 1.5, 2.0}) {
         Arrangement a = best->arrangement;
         const int64_t room = room_for_experts(in_, best->placement);
@@ -289,10 +304,18 @@ Result<ScheduleSearch> search_schedules(const PlanInput& in) {
   return search;
 }
 
+const ScheduleOption* chosen(const ScheduleSearch& search) {
+  const auto runs = std::ranges::find_if(search.options, &ScheduleOption::runs);
+  if (runs == search.options.end()) return nullptr;
+  const auto layerwise = std::ranges::find_if(
+      search.options, [](const ScheduleOption& o) { return o.arrangement.schedule == ScheduleName::kLayerwise; });
+  const bool worth_it = layerwise == search.options.end() || runs->seconds() <= kWorthIt * layerwise->seconds();
+  return worth_it ? &*runs : &*layerwise;
+}
+
 Result<ScheduleOption> choose_schedule(const PlanInput& in) {
   MOESTRO_ASSIGN_OR_RETURN(ScheduleSearch search, search_schedules(in));
-  for (ScheduleOption& option : search.options)
-    if (option.runs) return std::move(option);
+  if (const ScheduleOption* const choice = chosen(search)) return *choice;
   return unsupported("workers do not run the schedule " + std::string(schedule_name(*in.schedule)) +
                      " on this device yet");
 }

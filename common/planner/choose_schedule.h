@@ -55,9 +55,12 @@ bool may_need_drive(const PlanInput& input);
 /// for.
 Result<ScheduleSearch> search_schedules(const PlanInput& input);
 
-/// The fastest of the options that workers run on this device: what `--schedule auto` would take. Workers decide in
-/// services/worker/choose_schedule until forecasts of expert-pipeline have been compared with runs. kUnsupported:
-/// `input.schedule` names one that they do not run.
+/// The fastest of the options that workers run on this device. layerwise, unless another one is forecast to take a
+/// tenth less, which is what forecasts may be off. Null: workers run none of them. Valid as long as `search`.
+const ScheduleOption* chosen(const ScheduleSearch& search);
+
+/// What `--schedule auto` takes: chosen() of all schedules. kUnsupported: `input.schedule` names one that workers do
+/// not run on this device.
 Result<ScheduleOption> choose_schedule(const PlanInput& input);
 
 }  // namespace moestro::planner

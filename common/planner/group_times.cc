@@ -33,7 +33,7 @@ struct LayerLoad {
 class GroupForecast {
  public:
   GroupForecast(const PlanInput& in, const Arrangement& a, const PhaseSteps& steps, const GroupTimes& times)
-      : sizes_(in.sizes), a_(a), steps_(steps), times_(times), m_(static_cast<double>(a.micro_batches)) {}
+      : sizes_(in.sizes), a_(a), steps_(steps), times_(times), m_(static_cast<double>(steps.micro_batches)) {}
 
   LayerLoad pipeline(const LayerSizes& layer) const {
     LayerLoad load;
@@ -47,8 +47,7 @@ class GroupForecast {
     const auto all = static_cast<double>(sizes_.experts);
     const double used = distinct_experts(all, static_cast<double>(sizes_.top_k), steps_.all.rows);
     const double each = times_.expert(steps_.all.rows * static_cast<double>(sizes_.top_k) / used);
-    const bool ahead = a_.ahead || is_cgo(a_);
-    const double missing = (ahead ? all : used) * (1 - times_.resident() / all);
+    const double missing = std::max(times_.ahead(), used) * (1 - times_.resident() / all);
     load.experts_used = used, load.experts = used * each + mlp + times_.around_experts();
     load.compute = front + load.experts;
     bring(load, missing * times_.read(), missing * static_cast<double>(sizes_.expert_bytes));
@@ -56,7 +55,8 @@ class GroupForecast {
     if (missing > 0) {
       // What is not there when the routers have chosen comes while the others are computed.
       const auto slots = static_cast<double>(times_.slots());
-      const double before = ahead ? slots : std::min(slots, (front - front_each) / times_.read());
+      const double foreseen = times_.ahead() * (1 - times_.resident() / all);
+      const double before = std::min(slots, std::max(foreseen, (front - front_each) / times_.read()));
       load.waits = front + std::max(0.0, missing - before) * times_.read() + each;
       if (before >= missing) load.waits = 0;
     }
@@ -111,13 +111,23 @@ GroupTimes::GroupTimes(const PlanInput& in, const Arrangement& a, const Placemen
     : in_(in), sizes_(in.sizes), rates_(in.rates), steps_(steps) {
   const auto bytes = static_cast<double>(sizes_.expert_bytes);
   const int64_t room = has_link() ? placement.device_experts : placement.host_experts;
+  const auto all = static_cast<double>(sizes_.experts);
+  ahead_ = a.ahead ? all : 0;
   if (is_cgo(a)) {  // of its prompts, which use the room for the layer at hand and the next
-    resident_ = a.dense_share * static_cast<double>(sizes_.experts);
+    resident_ = a.dense_share * all, ahead_ = all;
     slots_ = 2 * sizes_.experts;
   } else {
-    slots_ = std::max<int64_t>(1, a.slots);
-    resident_ = static_cast<double>(std::max<int64_t>(0, room - slots_)) / static_cast<double>(sizes_.moe_layers);
-    if (room >= sizes_.all_experts()) resident_ = static_cast<double>(sizes_.experts);
+    const bool device_decides = in.memories.device != Memories::Device::kWhole;
+    const double used = used_share(sizes_, steps.all.rows);
+    double staying = static_cast<double>(std::max<int64_t>(0, room - a.slots));
+    if (device_decides) {
+      staying = staying_experts(room, sizes_.all_experts(), used);
+      ahead_ = in.prefetch ? all * used * in.foreseen.value_or(used) : 0;
+    }
+    if (room >= sizes_.all_experts()) staying = static_cast<double>(sizes_.all_experts());
+    slots_ = device_decides ? room - static_cast<int64_t>(staying) : a.slots;
+    slots_ = std::max<int64_t>(1, slots_);
+    resident_ = staying / static_cast<double>(sizes_.moe_layers);
   }
   const bool from_drive = placement.needs_drive() && rates_.drive_bytes_per_s;
   if (from_drive) drive_bytes_ = has_link() ? (1 - placement.host_share()) * bytes : bytes;

@@ -33,6 +33,9 @@ class GroupTimes final : public lanes::TaskTimes {
   /// Experts of a layer that stay where they are computed, on average.
   double resident() const { return resident_; }
   int64_t slots() const { return slots_; }       ///< for the others
+  /// Of a layer's experts, those that come before its routers have chosen, on average: all of them where the schedule
+  /// says so, and where the device decides, what is used and foreseen.
+  double ahead() const { return ahead_; }
   bool has_link() const { return in_.memories.device != Memories::Device::kHost; }
 
  private:
@@ -40,7 +43,7 @@ class GroupTimes final : public lanes::TaskTimes {
   const ModelSizes& sizes_;
   const Rates& rates_;
   const PhaseSteps& steps_;
-  double resident_ = 0, read_ = 0, drive_read_ = 0, drive_bytes_ = 0;
+  double resident_ = 0, ahead_ = 0, read_ = 0, drive_read_ = 0, drive_bytes_ = 0;
   int64_t slots_ = 1;
 };
 

@@ -14,12 +14,16 @@ namespace moestro::planner {
 struct Memories {
   enum class Device : uint8_t {
     kHost,         ///< the CPU: it computes from host memory
-    kExpertsOnly,  ///< an emulated device: its memory holds experts, everything else is in host memory
+    kExpertsOnly,  ///< an emulated device: its memory holds experts. Dense weights and workspace are in host memory
     kWhole,        ///< a GPU: dense weights, KV cache and workspace are in its memory too
   } device = Device::kHost;
   uint64_t device_bytes = 0;            ///< that may be taken
   uint64_t host_bytes = 0;              ///< that may be taken, by everything together
   std::optional<uint64_t> arena_bytes = {};  ///< --dram: of that, for weights; nullopt: what is left
+  bool counts_kv = false;  ///< kExpertsOnly: the KV cache takes the device's memory, as a GPU's; false: none of it
+
+  /// Whether the KV cache that is on the device takes memory of its own there.
+  bool device_has_kv() const { return device == Device::kWhole || (device == Device::kExpertsOnly && counts_kv); }
 };
 
 /// What a run takes in addition to experts.

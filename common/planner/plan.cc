@@ -47,10 +47,12 @@ void add_what_ifs(Plan& plan, PlanInput in) {
     *more.rates.drive_bytes_per_s *= 2;
     add_what_if(plan, more, "a drive twice as fast");
   }
-  if (in.workload.prompt * in.workload.sequences > in.workload.step_tokens) {
+  const int64_t step = step_tokens(in.workload, plan.choice.arrangement);
+  if (in.workload.prompt * in.workload.sequences > step) {
     more = in;
-    more.workload.step_tokens *= kLargerSteps;
-    more.needs.workspace_bytes *= kLargerSteps;  // nearly all of it is for a step's rows
+    const int64_t larger = kLargerSteps * step / in.workload.step_tokens;
+    more.workload.step_tokens *= larger, more.workload.steps_grow = false;
+    more.needs.workspace_bytes *= static_cast<uint64_t>(larger);  // nearly all of it is for a step's rows
     add_what_if(plan, more, "--step-tokens " + std::to_string(more.workload.step_tokens));
   }
 }
@@ -60,8 +62,8 @@ void add_what_ifs(Plan& plan, PlanInput in) {
 Result<Plan> make_plan(const PlanInput& input) {
   Plan plan;
   MOESTRO_ASSIGN_OR_RETURN(plan.search, search_schedules(input));
-  const auto runs = std::ranges::find_if(plan.search.options, &ScheduleOption::runs);
-  plan.choice = runs != plan.search.options.end() ? *runs : plan.search.options.front();
+  const ScheduleOption* const choice = chosen(plan.search);
+  plan.choice = choice != nullptr ? *choice : plan.search.options.front();
   add_what_ifs(plan, input);
   return plan;
 }

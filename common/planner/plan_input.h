@@ -13,7 +13,8 @@ namespace moestro::planner {
 /// Sequences, each of a prompt and generated tokens. As many run at once as fit; one that ends is replaced at once.
 struct Workload {
   int64_t prompt = 512, generate = 128, sequences = 1;
-  int64_t step_tokens = 512;  ///< the most of one micro-batch
+  int64_t step_tokens = 512;  ///< the most of one step
+  bool steps_grow = true;     ///< a step that is cut may have as many for each of its micro-batches
 };
 
 struct PlanInput {
@@ -24,8 +25,9 @@ struct PlanInput {
   Workload workload;
   std::optional<ScheduleName> schedule = {};  ///< nullopt: the fastest that workers run
   bool prefetch = true;
-  std::optional<double> device_hits;  ///< measured share of what decoding uses that is found on the device; nullopt:
-                                      ///< the resident share, which prompts always have. For layerwise
+  std::optional<double> device_hits;  ///< measured share of what decoding uses that is found where it is computed, on
+                                      ///< the device or in host memory; nullopt: the resident share, which prompts
+                                      ///< always have. For layerwise
   std::optional<double> foreseen;     ///< Residency::foreseen
 };
 

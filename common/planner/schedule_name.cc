@@ -17,6 +17,9 @@ std::optional<ScheduleName> schedule_of(std::string_view name) {
   return std::nullopt;
 }
 
-bool workers_run(ScheduleName schedule, Memories::Device) { return schedule == ScheduleName::kLayerwise; }
+bool workers_run(ScheduleName schedule, Memories::Device device) {
+  return schedule == ScheduleName::kLayerwise ||
+         (schedule == ScheduleName::kExpertPipeline && device != Memories::Device::kWhole);
+}
 
 }  // namespace moestro::planner

@@ -16,8 +16,7 @@ inline constexpr ScheduleName kSchedules[] = {ScheduleName::kLayerwise, Schedule
 std::string_view schedule_name(ScheduleName schedule);  ///< "layerwise", "expert-pipeline", "cgo"
 std::optional<ScheduleName> schedule_of(std::string_view name);
 
-/// Whether workers run the schedule on such a device as it is forecast. (The expert pipeline is forecast with a step
-/// for all micro-batches; CPU and emulated devices run it with at most --step-tokens tokens a step.)
+/// Whether workers run the schedule on such a device.
 bool workers_run(ScheduleName schedule, Memories::Device device);
 
 }  // namespace moestro::planner

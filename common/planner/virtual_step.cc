@@ -27,20 +27,19 @@ std::unique_ptr<lanes::Schedule> make_schedule(const ModelSizes& sizes, const Ar
 Result<LaneSeconds> run(const PlanInput& in, const Arrangement& a, const Placement& placement,
                         const PhaseSteps& steps) {
   const GroupTimes times(in, a, placement, steps);
-  const bool ahead = a.ahead || a.schedule == ScheduleName::kCgo;
-  EvenRoutes routes(in.sizes.experts, in.sizes.top_k, ahead ? static_cast<int32_t>(in.sizes.experts) : 0);
+  EvenRoutes routes(in.sizes.experts, in.sizes.top_k, static_cast<int32_t>(times.ahead() + 0.5));
   routes.keep_resident(times.resident());
   // Rounded up: a micro-batch of fewer rows than are counted as tokens would be fast for nothing.
   const auto whole = [](double n) { return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(n - 1e-9))); };
   const int64_t rows = whole(steps.micro.rows);
   routes.set_rows(rows);
   const std::vector<lanes::MicroBatchShape> micro_batches(
-      static_cast<size_t>(a.micro_batches),
+      static_cast<size_t>(steps.micro_batches),
       {rows, std::llround(steps.micro.rows * steps.micro.context), std::llround(steps.cached)});
   const auto schedule = make_schedule(in.sizes, a, times, steps.all.prompt, routes);
   lanes::StepMachine machine(*schedule, lanes::kVirtualLanes);
-  machine.begin({.tokens = a.micro_batches * rows,
-                 .context = a.micro_batches * micro_batches.front().context,
+  machine.begin({.tokens = steps.micro_batches * rows,
+                 .context = steps.micro_batches * micro_batches.front().context,
                  .logit_rows = whole(steps.all.logit_rows),
                  .micro_batches = micro_batches});
   lanes::VirtualDriver driver(times.lanes(), &times);
@@ -57,11 +56,31 @@ PlanInput shortened(const PlanInput& in, size_t equal, size_t keep) {
   return few;
 }
 
+/// Where workers run it, the next step begins to bring experts while this one still computes. With few layers that
+/// counts: a step takes what the same layers take once more.
+bool follow_one_another(const PlanInput& in) {
+  return in.memories.device != Memories::Device::kWhole && in.sizes.layers.size() <= 2 * kFewLayers;
+}
+
+Result<LaneSeconds> run_again(const PlanInput& in, const Arrangement& a, const Placement& placement,
+                              const PhaseSteps& steps) {
+  PlanInput twice = in;
+  twice.sizes.layers.insert(twice.sizes.layers.end(), in.sizes.layers.begin(), in.sizes.layers.end());
+  MOESTRO_ASSIGN_OR_RETURN(const LaneSeconds once, run(in, a, placement, steps));
+  MOESTRO_ASSIGN_OR_RETURN(LaneSeconds more, run(twice, a, placement, steps));
+  const double head = head_time(in.sizes, in.rates, steps.all).seconds;  // both have one
+  for (size_t lane = 0; lane < more.busy.size(); ++lane) more.busy[lane] -= once.busy[lane];
+  more.busy[static_cast<size_t>(lanes::Lane::kCompute)] += head;
+  more.elapsed = std::max(more.elapsed - once.elapsed + head, *std::ranges::max_element(more.busy));
+  return more;
+}
+
 Result<LaneSeconds> run_layers(const PlanInput& in, const Arrangement& a, const Placement& placement,
                                const PhaseSteps& steps) {
   const std::vector<LayerSizes>& layers = in.sizes.layers;
   size_t equal = 1;
   while (equal < layers.size() && layers[layers.size() - 1 - equal] == layers.back()) ++equal;
+  if (follow_one_another(in)) return run_again(in, a, placement, steps);
   if (equal <= 2 * kFewLayers) return run(in, a, placement, steps);
   const PlanInput few = shortened(in, equal, kFewLayers), more = shortened(in, equal, 2 * kFewLayers);
   MOESTRO_ASSIGN_OR_RETURN(const LaneSeconds first, run(few, a, placement, steps));

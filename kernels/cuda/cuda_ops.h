@@ -66,7 +66,9 @@ class CudaOps final : public Ops {
               int32_t* ids);
 
   const OpsOptions& options() const override { return options_; }
-  bool supports(DType weight) const override { return weight <= DType::kInt4; }
+  /// Whether there are kernels for weights of this format, with or without a device to run them.
+  static constexpr bool computes_with(DType weight) { return weight <= DType::kInt4; }
+  bool supports(DType weight) const override { return computes_with(weight); }
   void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
               Activations activations) override;
   void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;

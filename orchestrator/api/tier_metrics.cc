@@ -130,6 +130,11 @@ void add_devices(MetricText& text, const std::string& model, const ControlSnapsh
   text.counter("moestro_device_rewinds_total",
                "Layers that were queued on a device before their routes were known, and had to be queued again.")
       .sample(of(c.device.work.rewinds), labels);
+  text.counter("moestro_device_kv_in_bytes_total",
+               "KV cache that crossed the link to devices, where its home is host memory.")
+      .sample(of(c.device.work.kv_in_bytes), labels);
+  text.counter("moestro_device_kv_out_bytes_total", "KV cache that crossed it back to host memory.")
+      .sample(of(c.device.work.kv_out_bytes), labels);
   const auto each = [&](auto value) {
     for (const auto& w : c.workers)
       if (w.has_device()) text.sample(value(w), {{"model", model}, {"worker", w.name}});

@@ -34,7 +34,9 @@ json totals_json(const DeviceTotals& d) {
               {"stall_seconds", seconds_of(d.stall_us)},
               {"host_experts", d.work.host_experts},
               {"host_rows", d.work.host_rows},
-              {"rewinds", d.work.rewinds}};
+              {"rewinds", d.work.rewinds},
+              {"kv_in_bytes", d.work.kv_in_bytes},
+              {"kv_out_bytes", d.work.kv_out_bytes}};
   for (const LayerFigure& figure : kByLayer) totals[figure.name] = d.use.*figure.value;
   return totals;
 }

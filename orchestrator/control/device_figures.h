@@ -40,8 +40,10 @@ struct DeviceWork {
            host_rows =
                0;  ///< experts that CPUs computed instead of waiting for the link; (token, expert) choices of theirs
   uint64_t rewinds = 0;  ///< layers that were queued before their routes were known, and had to be queued again
+  uint64_t kv_in_bytes = 0, kv_out_bytes = 0;  ///< of KV caches whose home is host memory: to devices and back
   DeviceWork& operator+=(const DeviceWork& other) {
     host_experts += other.host_experts, host_rows += other.host_rows, rewinds += other.rewinds;
+    kv_in_bytes += other.kv_in_bytes, kv_out_bytes += other.kv_out_bytes;
     return *this;
   }
 };

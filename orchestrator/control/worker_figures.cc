@@ -12,7 +12,10 @@ constexpr uint64_t kUsesMax = 1 << 24;  ///< of a layer
 constexpr uint64_t kBytesMax = uint64_t{1} << 50;
 constexpr uint64_t kBusyMicrosMax = 24ULL * 3'600'000'000;  ///< a machine may have slept
 
-bool absurd(const DeviceWork& w) { return std::max({w.host_experts, w.host_rows, w.rewinds}) > kUsesMax; }
+bool absurd(const DeviceWork& w) {
+  return std::max({w.host_experts, w.host_rows, w.rewinds}) > kUsesMax ||
+         std::max(w.kv_in_bytes, w.kv_out_bytes) > kBytesMax;
+}
 bool absurd(const DeviceUse& u) {
   return std::max({u.hits, u.misses, u.evictions, u.prefetched, u.prefetched_used, u.prefetched_wasted}) > kUsesMax;
 }

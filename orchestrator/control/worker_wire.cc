@@ -78,7 +78,11 @@ DeviceStep read_device(const wire::DeviceFigures& m) {
   d.link_busy_us = m.link_busy_us();
   d.resident = m.resident();
   d.recent = {m.recent_uses(), m.recent_hits(), m.recent_lru_hits(), m.recent_belady_hits()};
-  d.work = {.host_experts = m.host_experts(), .host_rows = m.host_rows(), .rewinds = m.rewinds()};
+  d.work = {.host_experts = m.host_experts(),
+            .host_rows = m.host_rows(),
+            .rewinds = m.rewinds(),
+            .kv_in_bytes = m.kv_in_bytes(),
+            .kv_out_bytes = m.kv_out_bytes()};
   if (m.layers() == nullptr) return d;
   d.layers.reserve(m.layers()->size());
   for (const wire::DeviceLayer* l : *m.layers())

@@ -56,6 +56,7 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   memory.process_bytes = kProcessBytes;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
   memory.device_bytes = device.emulated.vram_bytes;  // with the KV that is in use, where its home is host memory
+  if (device.emulated.counts_kv && box.workers.kv_home != "host") memory.kv_bytes = 0;  // it is within these
   if (device.kind == config::DeviceSpec::Kind::kCuda) {  // the rest lies in the GPU's memory
     memory.kv_bytes = kv_bytes(model.spec, box.workers.kv_host_tokens, dtype);
     memory.scratch_bytes = 0;

@@ -70,6 +70,9 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
           "this process")
       ->type_name("SOCKET");
   list("--prompt", o.prompts, 0, int64_t{1} << 20, "Lengths of the prompt for prefill, in tokens. 0: no prefill");
+  engine.add_option("--prompts-at-once", o.prompts_at_once, "Prompts that prefill computes")
+      ->check(command_line::Range(int64_t{1}, int64_t{4096}))
+      ->capture_default_str();
   list("--generate,--gen", o.generates, 0, int64_t{1} << 20, "Tokens that each sequence decodes. 0: none");
   list("--batch", o.batches, 1, 4096, "Sequences that decode at once");
   engine.add_option("--depth", o.depth, "Tokens that each sequence has when decoding begins")
@@ -104,9 +107,24 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
       "--deterministic", o.deterministic, "Use the kernels of deterministic mode: f32 activations, one order of sums");
   engine
       .add_option("--device", o.device,
-                  "Device: cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]")
+                  "Device: cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]"
+                  "[,kv=counted]")
       ->capture_default_str()
       ->type_name("DEVICE");
+  engine.add_option("--schedule", o.schedule, "As the worker's flag: auto, layerwise or expert-pipeline")
+      ->check(command_line::IsMember({"auto", "layerwise", "expert-pipeline"}))
+      ->capture_default_str();
+  engine.add_option("--kv-home", o.kv_home, "As the worker's flag: device or host")
+      ->check(command_line::IsMember({"device", "host"}))
+      ->capture_default_str();
+  const auto as_worker = [&engine](const char* flag, int64_t& value) {
+    engine.add_option(flag, value, "As the worker's flag. 0: the worker's default")
+        ->check(command_line::Range(int64_t{0}, int64_t{1} << 32))
+        ->capture_default_str();
+  };
+  as_worker("--micro-batches", o.micro_batches);
+  as_worker("--kv-resident-tokens", o.kv_resident_tokens);
+  as_worker("--kv-ring-tokens", o.kv_ring_tokens);
   engine
       .add_option("--cache", o.cache, "On a device with its own memory: the policy that chooses which expert to evict")
       ->capture_default_str()

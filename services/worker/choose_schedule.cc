@@ -45,7 +45,8 @@ Status take_schedule(const config::BoxConfig& box, Device on, engine::EngineOpti
   o.kv_home = w.kv_home == "host" ? KvHome::kHost : KvHome::kDevice;
   o.kv_resident_tokens = w.kv_resident_tokens;
   o.kv_ring_tokens = w.kv_ring_tokens.value_or(0);
-  o.cut = {.count = w.micro_batches.value_or(0), .rows = w.micro_batch_rows.value_or(0)};
+  o.cut = {.count = w.micro_batches.value_or(0), .rows = w.micro_batch_rows.value_or(0),
+           .least = engine::MicroBatchOptions::kRowsUsual};
   if (box.orchestrator.step_tokens) o.step_tokens_max = *box.orchestrator.step_tokens;
   if (pipeline) o.step_sequences_max = std::max(o.step_sequences_max, o.step_tokens_max);
   return Status::ok();

@@ -8,7 +8,8 @@
 
 namespace moestro::worker {
 
-/// The schedule for what --schedule says. The only place where `auto` is decided. kUnsupported: no worker runs it, or
+/// The schedule for what --schedule says. `moestro up` has asked the planner before (services/cli/plan/box_plan). What
+/// is still `auto` here is layerwise where nothing has to move. kUnsupported: no worker runs it, or
 /// none on this kind of device.
 Result<engine::ScheduleKind> choose_schedule(const config::BoxConfig::Workers& workers, config::DeviceSpec::Kind on);
 

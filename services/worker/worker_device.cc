@@ -31,18 +31,24 @@ Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, co
 
 DType WorkerDevice::precision() const { return precision_.value_or(host_->manifest().expert_precisions.front()); }
 
-/// Of an emulated device whose KV has its home in host memory: what is in use of it takes memory before experts do.
-Status WorkerDevice::keep_kv_ring(const engine::EngineOptions& engine, config::EmulatedDevice& device) const {
+/// The KV cache of an emulated device, or what is in use of it where its home is host memory, takes memory before
+/// experts do.
+Status WorkerDevice::keep_kv(const engine::EngineOptions& engine, config::EmulatedDevice& device) const {
   const store::Manifest& manifest = host_->manifest();
   MOESTRO_ASSIGN_OR_RETURN(const auto model,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
   MOESTRO_ASSIGN_OR_RETURN(const int64_t bytes, engine::kv_device_bytes(engine, model.spec));
-  const auto ring = static_cast<uint64_t>(bytes);
-  if (ring >= device.vram_bytes)
-    return invalid_argument("vram=" + config::format_size(device.vram_bytes) + " has no room for experts beside the " +
-                            config::readable_size(ring) + " of KV that are in use at a time (--kv-home host): give "
-                            "the device more, or take fewer --kv-ring-tokens or a smaller --context");
-  device.vram_bytes -= ring;
+  const auto kv = static_cast<uint64_t>(bytes);
+  if (kv >= device.vram_bytes) {
+    const std::string what = "vram=" + config::format_size(device.vram_bytes) + " has no room for experts beside the " +
+                             config::readable_size(kv);
+    if (engine.kv_home == engine::KvHome::kHost)
+      return invalid_argument(what + " of KV that are in use at a time (--kv-home host): give the device more, or take "
+                              "fewer --kv-ring-tokens or a smaller --context");
+    return invalid_argument(what + " of --kv-tokens " + std::to_string(engine.kv_tokens) + " (kv=counted): give the "
+                            "device more, or take fewer --kv-tokens, or --kv-home host");
+  }
+  device.vram_bytes -= kv;
   return Status::ok();
 }
 
@@ -52,10 +58,8 @@ Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
                           .precision = precision(),
                           .cache = options_.cache,
                           .prefetch = options_.predict != "none"};
-  if (cuda_ == nullptr && engine.kv_home == engine::KvHome::kHost) {
-    of.kv = true;
-    MOESTRO_RETURN_IF_ERROR(keep_kv_ring(engine, of.device));
-  }
+  of.kv = cuda_ == nullptr && engine.kv_home == engine::KvHome::kHost;
+  if (of.kv || (cuda_ == nullptr && of.device.counts_kv)) MOESTRO_RETURN_IF_ERROR(keep_kv(engine, of.device));
   if (cuda_ != nullptr) {
     MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs,
                              cuda::device_needs(host_->manifest(), engine, of.precision));

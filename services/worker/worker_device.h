@@ -57,7 +57,7 @@ class WorkerDevice {
                kernels::Ops& cpu_ops, cuda::CudaDevice* cuda, const Clock& clock)
       : options_(options), precision_(precision), host_(&host), cpu_ops_(&cpu_ops), clock_(&clock), cuda_(cuda) {}
   Status give_memory(const engine::EngineOptions& engine);
-  Status keep_kv_ring(const engine::EngineOptions& engine, config::EmulatedDevice& device) const;
+  Status keep_kv(const engine::EngineOptions& engine, config::EmulatedDevice& device) const;
   DType precision() const;
 
   WorkerDeviceOptions options_;

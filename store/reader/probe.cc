@@ -118,6 +118,24 @@ Result<ProbeResult> probe_reads(Reader& reader, const std::vector<ProbeFile>& fi
   return best;
 }
 
+Result<ProbeMemory> ProbeMemory::create(uint64_t bytes) {
+  constexpr uint64_t kHugePage = uint64_t{2} << 20;
+  const uint64_t all = bytes + kHugePage;
+  void* const mapping = ::mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return exhausted("no memory to measure a drive with");
+  ProbeMemory memory;
+  memory.mapping_ = {static_cast<std::byte*>(mapping), all};
+  const uint64_t ahead = (kHugePage - reinterpret_cast<uintptr_t>(mapping) % kHugePage) % kHugePage;
+  memory.bytes_ = memory.mapping_.subspan(ahead, bytes);
+  ::madvise(memory.bytes_.data(), bytes, MADV_HUGEPAGE);
+  std::ranges::fill(memory.bytes_, std::byte{1});  // backed before it is timed
+  return memory;
+}
+
+ProbeMemory::~ProbeMemory() {
+  if (!mapping_.empty()) ::munmap(mapping_.data(), mapping_.size());
+}
+
 Result<uint64_t> directory_speed(const std::filesystem::path& directory) {
   std::string name = (directory / ".moestro-speed-XXXXXX").string();
   shm::UniqueFd file(::mkstemp(name.data()));
@@ -126,17 +144,12 @@ Result<uint64_t> directory_speed(const std::filesystem::path& directory) {
     const std::string& name;
     ~Remove() { ::unlink(name.c_str()); }
   } const remove{name};
-  void* mapping = ::mmap(nullptr, kSpeedFile, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) return exhausted("no memory to measure a drive with");
-  struct Unmap {
-    void* at;
-    ~Unmap() { ::munmap(at, kSpeedFile); }
-  } const unmap{mapping};
-  auto* words = static_cast<uint64_t*>(mapping);
+  MOESTRO_ASSIGN_OR_RETURN(const ProbeMemory memory, ProbeMemory::create(kSpeedFile));
+  auto* const words = reinterpret_cast<uint64_t*>(memory.bytes().data());
   for (uint64_t i = 0, x = 88172645463325252ULL; i < kSpeedFile / 8; ++i)
     words[i] = x ^= x << 13, x ^= x >> 7, x ^= x << 17;  // no zeros, nothing that packs
   for (uint64_t at = 0; at < kSpeedFile; at += 8 * kMiB)
-    if (::pwrite(file.get(), static_cast<std::byte*>(mapping) + at, 8 * kMiB, static_cast<off_t>(at)) != 8 * kMiB)
+    if (::pwrite(file.get(), memory.bytes().data() + at, 8 * kMiB, static_cast<off_t>(at)) != 8 * kMiB)
       return io_error(directory.string() + ": cannot write a file to measure the drive", errno);
   if (::fdatasync(file.get()) != 0)
     return io_error(directory.string() + ": cannot write a file to measure the drive", errno);
@@ -149,7 +162,7 @@ Result<uint64_t> directory_speed(const std::filesystem::path& directory) {
   if (!reader) return reader.status();
   const std::vector<ProbeFile> whole{{0, kSpeedFile}};
   Places places(whole);
-  Measurement measurement(**reader, places, {static_cast<std::byte*>(mapping), kSpeedFile});
+  Measurement measurement(**reader, places, memory.bytes());
   const uint64_t speed = measurement.speed(kMiB, 4, milliseconds(200));
   if (speed == 0) return io_error(directory.string() + ": what was written there to measure the drive cannot be read");
   return speed;

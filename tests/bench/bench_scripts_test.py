@@ -364,32 +364,94 @@ class BenchThroughput(unittest.TestCase):
         self.assertIn("moestro_group_bench", ran.stderr)
 
 
+FAKE_PLANNED = """#!/usr/bin/env python3
+import json, sys
+if sys.argv[1] == "plan":
+    print(json.dumps({"model": {"experts_bytes": 1000, "dense_bytes": 100, "kv_bytes_per_token": 1, "moe_layers": 4,
+                                "top_k": 2, "expert_bytes": 10},
+                      "schedule": "expert-pipeline", "arrangement": {"sequences": 64},
+                      "flags": "--schedule expert-pipeline --micro-batches 4 --kv-tokens 9",
+                      "prompt": {"tokens_per_s": 50}, "decode": {"tokens_per_s": 95}}))
+else:
+    word = lambda flag, otherwise: sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else otherwise
+    pipeline = word("--schedule", "") == "expert-pipeline"
+    assert "--kv-tokens" not in sys.argv
+    results = [{"what": "prefill", "batch": int(word("--prompts-at-once", 1)), "tokens_per_s": {"median": 100}}]
+    results += [{"what": "decode", "batch": int(b), "tokens_per_s": {"median": 100 if pipeline else 80},
+                 "moved_bytes_per_token": {"median": 20}}
+                for b in word("--batch", "1").split(",")]
+    print(json.dumps({"results": results}))
+"""
+
+
 class BenchPlan(unittest.TestCase):
-    """A program that plans 95 tokens/s of decoding and runs at 100, and half of a prompt's speed."""
+    """A program that plans 95 tokens/s of decoding and half of a prompt's speed. It decodes 80, and 100 with the expert
+    pipeline."""
 
     def bench(self, home, *options):
-        plan = {"prompt": {"tokens_per_s": 50}, "decode": {"tokens_per_s": 95}}
-        ran = {"results": [{"what": w, "tokens_per_s": {"median": 100}} for w in ("prefill", "decode")]}
         program = pathlib.Path(home) / "moestro"
-        program.write_text(f"#!/bin/sh\n[ $1 = plan ] && echo '{json.dumps(plan)}' || echo '{json.dumps(ran)}'\n")
+        program.write_text(FAKE_PLANNED)
         program.chmod(0o755)
-        return run("bench_plan", "--bin", home, "--packs", "a,b", "--sequences", "1,64", *options)
+        return run("bench_plan", "--bin", home, "--packs", "a,b", "--sequences", "1,64", "--rounds", "1", *options)
 
     def test_rows_say_what_is_reached(self):
         with tempfile.TemporaryDirectory() as home:
-            ran = self.bench(home, "--json")
+            ran = self.bench(home, "--only", "cpu", "--json")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         rows = json.loads(ran.stdout)
         self.assertEqual(len(rows), 2 * 3)  # a prompt of one sequence, and decoding of both
         self.assertEqual({key for r in rows for key in r},
                          {"what", "setting", "value", "unit", "beside", "ratio", "aim", "reached"})
-        self.assertEqual([(r["ratio"], r["reached"]) for r in rows[:3]], [(0.5, False), (0.95, True), (0.95, True)])
-        self.assertIn("missed: 2 of 6", ran.stderr)
+        self.assertEqual([(r["ratio"], r["reached"]) for r in rows[:3]], [(95 / 80, False), (0.5, False),
+                                                                          (95 / 80, False)])
+        self.assertIn("missed: 6 of 6", ran.stderr)
+
+    def test_devices_have_two_shares_and_three_links(self):
+        with tempfile.TemporaryDirectory() as home:
+            ran = self.bench(home, "--only", "device", "--schedule", "expert-pipeline", "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        rows = json.loads(ran.stdout)
+        self.assertEqual(len(rows), 2 * 6 * 4)
+        self.assertEqual({r["ratio"] for r in rows if r["what"].startswith("decode")}, {0.95})
+        self.assertIn("missed: 24 of 48", ran.stderr)
+        self.assertEqual({"--hits 0.75" in r["setting"] for r in rows if "--sequences 1 " in r["setting"]
+                          and r["what"].startswith("decode")}, {True})
+
+    def test_the_choice_is_compared_with_the_best_of_a_grid(self):
+        with tempfile.TemporaryDirectory() as home:
+            ran = self.bench(home, "--only", "device", "--grid", "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        rows = json.loads(ran.stdout)
+        self.assertEqual(len(rows), 2 * 6)
+        self.assertTrue(all(r["ratio"] == 1 and r["reached"] for r in rows))
+        self.assertIn("chosen: 64 at once, --schedule expert-pipeline", rows[0]["setting"])
 
     def test_a_program_that_fails_or_is_not_there_is_named(self):
         ran = run("bench_plan", "--bin", "/nowhere", "--packs", "a")
         self.assertEqual((ran.returncode, ran.stdout.count("\n")), (1, 1))
         self.assertIn("/nowhere/moestro", ran.stderr)
+        self.assertIn("--only", run("bench_plan", "--only", "gpu").stderr)
+
+
+class PlotPlan(unittest.TestCase):
+    def test_a_dot_for_every_forecast_and_another_colour_for_those_that_miss(self):
+        where = "a<b, CPU, memory for 25% of the experts, --schedule layerwise --sequences 64 --prompt 32"
+        rows = [dict(what="decode: forecast", setting=where, value=r * 100, unit="tokens/s", beside=100, ratio=r,
+                     aim=0.1, reached=abs(r - 1) <= 0.1) for r in (0.95, 1.31, 50)]
+        with tempfile.TemporaryDirectory() as home:
+            file, svg = pathlib.Path(home) / "rows.json", pathlib.Path(home) / "out.svg"
+            file.write_text(json.dumps(rows))
+            ran = run("plot_plan", file, "-o", svg)
+            self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+            picture = xml.dom.minidom.parseString(svg.read_text())
+            dots = picture.getElementsByTagName("circle")
+            self.assertEqual(len(dots), 3)
+            self.assertEqual(len({d.getAttribute("fill") for d in dots}), 2)
+            self.assertLess(float(dots[2].getAttribute("cx")), 860)
+            self.assertIn("decode of 64, CPU, memory for 25% of the experts", svg.read_text())
+            for content in ("[]", "{}", "[1]", "x"):
+                file.write_text(content)
+                self.assertRegex(run("plot_plan", file, "-o", svg).stderr, r"\Aerror: .*\n\Z")
 
 
 class BenchPrefetch(unittest.TestCase):

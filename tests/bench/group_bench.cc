@@ -241,17 +241,15 @@ Result<json> run(const Options& o) {
   const auto experts = static_cast<uint64_t>(model.spec.moe_layers() * model.spec.moe().experts);
   uint64_t vram = o.fits ? experts * expert_bytes
                          : static_cast<uint64_t>(o.experts * static_cast<double>(experts)) * expert_bytes;
-  if (options.kv_home == engine::KvHome::kHost) {
-    // The layerwise schedule has the KV of its sequences on the device, beside `vram`: the same memory for this one.
-    // What the KV in use leaves of it goes to experts.
+  if (!o.fits) {  // room for the KV of some sequences; where less of it is in use, experts have the rest
     engine::EngineOptions all = options;
-    all.kv_tokens = all.kv_resident_tokens = kv_on_device(o);
-    all.kv_ring_tokens = 0, all.context_max = kernels::kKvBlockTokens;
+    all.kv_home = engine::KvHome::kDevice, all.kv_tokens = kv_on_device(o);
     MOESTRO_ASSIGN_OR_RETURN(const int64_t bytes, engine::kv_device_bytes(all, model.spec));
     vram += static_cast<uint64_t>(bytes);
   }
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec spec,
-                           config::parse_device("emulated:vram=" + std::to_string(vram) + ",link=" + o.link));
+                           config::parse_device("emulated:vram=" + std::to_string(vram) + ",link=" + o.link +
+                                                (o.fits ? "" : ",kv=counted")));
   const SteadyClock clock;
   const device::WorkerDeviceOptions on{.spec = spec, .cache = o.cache, .predict = o.predict};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));

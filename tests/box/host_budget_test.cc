@@ -34,9 +34,10 @@ TEST(HostBudget, TheMemoryOfADeviceIsTheHostsOnlyWhereItIsEmulated) {
 }
 
 TEST(HostBudget, KvWhoseHomeIsTheHostCountsThere) {
-  const auto bytes_of = [](const std::string& home, int64_t tokens, const std::string& schedule = "auto") {
+  const auto bytes_of = [](const std::string& home, int64_t tokens, const std::string& schedule = "auto",
+                           const std::string& kv = "") {
     config::BoxConfig box;
-    box.workers.device = "emulated:vram=1G,link=1GB/s";
+    box.workers.device = "emulated:vram=1G,link=1GB/s" + kv;
     box.workers.kv_home = home, box.workers.kv_tokens = tokens, box.workers.schedule = schedule;
     box.orchestrator.step_tokens = 1024;
     const auto memory = worker_memory(box, test::source_dir() / "models/demo");
@@ -44,6 +45,8 @@ TEST(HostBudget, KvWhoseHomeIsTheHostCountsThere) {
     return memory.is_ok() ? *memory : WorkerMemory{};
   };
   const WorkerMemory here = bytes_of("device", 8192), host = bytes_of("host", 8192);
+  EXPECT_EQ(bytes_of("device", 8192, "auto", ",kv=counted").kv_bytes, 0u) << "it takes of the device's memory";
+  EXPECT_EQ(bytes_of("host", 8192, "auto", ",kv=counted").kv_bytes, host.kv_bytes);
   EXPECT_EQ(bytes_of("host", 4 * 8192).kv_bytes, 4 * host.kv_bytes);
   EXPECT_EQ(host.device_bytes, here.device_bytes) << "with the KV that is in use";
   EXPECT_GT(host.scratch_bytes, here.scratch_bytes) << "logits of as many sequences as a step has tokens";

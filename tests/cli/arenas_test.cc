@@ -6,7 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 #include "tests/cli/temp_dir.h"
 
 namespace moestro::cli {

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "services/cli/plan/box_plan.h"
 #include "services/cli/plan/rates_cache.h"
+#include "services/worker/choose_schedule.h"
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
 #include "tests/support/places.h"
@@ -176,6 +178,69 @@ TEST_F(PlanCommand, SearchesSchedulesAndSaysWhichWorkersRun) {
   EXPECT_EQ(cgo["runs"], false);
   EXPECT_EQ(cgo["schedules"].size(), 1u);
   EXPECT_GT(cgo["decode"]["lanes"]["host"]["busy_s"], 0) << "the host attends";
+}
+
+TEST_F(PlanCommand, SaysHowToRunWhatItForecasts) {
+  std::vector<std::string> many{"--device",      "emulated:vram=28GiB,link=10GB/s,kv=counted",
+                                "--kv-dtype",    "bf16",
+                                "--sequences",   "512",
+                                "--prompt",      "256",
+                                "--generate",    "128"};
+  const json plan = planned(many);
+  EXPECT_EQ(plan["schedule"], "expert-pipeline");
+  EXPECT_EQ(plan["runs"], true);
+  const std::string flags = plan["flags"];
+  EXPECT_THAT(flags, AllOf(HasSubstr("--schedule expert-pipeline"), HasSubstr("--micro-batches"),
+                           HasSubstr("--step-tokens"), HasSubstr("--kv-home host"), HasSubstr("--kv-ring-tokens")));
+  EXPECT_THAT(plan_text_of(many).out, HasSubstr("to run it: moestro up " + flags));
+  many.insert(many.end(), {"--step-tokens", "512"});
+  const json pinned = planned(many);
+  EXPECT_THAT(pinned["flags"].get<std::string>(), Not(HasSubstr("--step-tokens"))) << "it is as it was given";
+  EXPECT_LE(pinned["prompt"]["step_rows"], 512);
+  EXPECT_GT(plan["prompt"]["step_rows"], 512);
+  const json one = planned({"--device", "emulated:vram=28GiB,link=10GB/s,kv=counted"});
+  EXPECT_EQ(one["schedule"], "layerwise");
+  EXPECT_EQ(one["flags"], "") << "the default does it";
+}
+
+/// Workers on GPUs do not compute with blocks, and a pack of several formats has them.
+TEST_F(PlanCommand, APackThatGpusDoNotComputeWithIsRefusedForThem) {
+  const fs::path pack = dir_ / "pack", source = source_dir() / "tests/fixtures/gguf/qwen3moe_k_quants";
+  const Ran packed = run_moestro({"pack", (source / "qwen3moe_k_quants.gguf").string(), "-o", pack.string()});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  const std::vector<std::string> arguments{"--model",  pack.string(), "--hardware", hardware(),
+                                           "--prompt", "16",          "--generate", "16"};
+  auto cpu = arguments, gpu = arguments;
+  cpu.insert(cpu.end(), {"--device", "cpu"}), gpu.insert(gpu.end(), {"--device", "cuda"});
+  EXPECT_EQ(plan(cpu).exit_code, 0) << plan(cpu).err;
+  expect_refused(gpu, 2, "on this device; choose another with --precision");
+}
+
+/// A start never measures: without rates of an earlier plan nothing changes, with them the plan's choice is taken.
+TEST_F(PlanCommand, UpTakesThePlanWhereRatesAreKnown) {
+  const fs::path pack = dir_ / "pack";
+  const Ran packed = run_moestro({"pack", (source_dir() / "models" / "demo").string(), "-o", pack.string()});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  config::BoxConfig box;
+  box.model.pack = pack.string();
+  // A link on which experts take longer than anything else, and memory for the KV cache of a few sequences.
+  box.workers.device = "emulated:vram=2MiB,link=2MB/s,kv=counted", box.workers.kv_tokens = 16384;
+  box.workers.context = 64, box.workers.kv_dtype = "bf16", box.workers.threads = 1;
+  EXPECT_EQ(cli::plan_schedule(box), "");
+  EXPECT_EQ(box.workers.schedule, "auto");
+  const Ran measured = plan({"--model", pack.string(), "--threads", "1", "--kv-dtype", "bf16", "--prompt", "16",
+                             "--generate", "16"});
+  ASSERT_EQ(measured.exit_code, 0) << measured.err;
+  EXPECT_THAT(cli::plan_schedule(box), HasSubstr("schedule expert-pipeline, forecast for"));
+  EXPECT_EQ(box.workers.schedule, "expert-pipeline");
+  EXPECT_EQ(box.workers.kv_home, "host");
+  EXPECT_TRUE(box.workers.micro_batches.has_value());
+  EXPECT_EQ(box.workers.kv_tokens, 16384) << "it was given";
+  engine::EngineOptions engine;
+  EXPECT_TRUE(worker::take_schedule(box, config::DeviceSpec::Kind::kEmulated, engine).is_ok());
+  config::BoxConfig pinned;
+  pinned.model.pack = pack.string(), pinned.workers.schedule = "layerwise";
+  EXPECT_EQ(cli::plan_schedule(pinned), "") << "it was not asked";
 }
 
 TEST_F(PlanCommand, AScheduleIsLeftOutWithItsReason) {

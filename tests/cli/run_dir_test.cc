@@ -1,4 +1,4 @@
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

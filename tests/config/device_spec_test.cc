@@ -48,6 +48,10 @@ TEST(DeviceSpec, AnEmulatedDeviceHasAMemoryAndALink) {
   const auto bare = parse_device("emulated:link=700MiB,vram=64K");
   ASSERT_TRUE(bare.is_ok()) << bare.status().message();
   EXPECT_EQ(bare->emulated.latency.count(), 0);
+  EXPECT_FALSE(bare->emulated.counts_kv);
+  const auto counted = parse_device("emulated:vram=1G,link=16GB/s,kv=counted");
+  ASSERT_TRUE(counted.is_ok()) << counted.status().message();
+  EXPECT_TRUE(counted->emulated.counts_kv);
 }
 
 TEST(DeviceSpec, WhatIsWrongIsSaid) {
@@ -77,7 +81,8 @@ TEST(DeviceSpec, WhatIsWrongIsSaid) {
       {"emulated:vram=1G,link=1G,compute=5", "compute: '5' is not a duration: write it as 800ns"},
       {"emulated:vram=lots,link=1G", "vram: 'lots' is not a size"},
       {"emulated:vram=1G,link=fast", "'fast' is not a rate"},
-      {"emulated:vram=1G,speed=1G", "'speed' is none of vram, link, latency and compute"},
+      {"emulated:vram=1G,speed=1G", "'speed' is none of vram, link, latency, compute and kv"},
+      {"emulated:vram=1G,link=1G,kv=1G", "kv: '1G' is neither counted nor free"},
       {"emulated:vram", "'vram' is not KEY=VALUE"},
       {"emulated:vram=0,link=1G", "vram=SIZE is missing"},
   };

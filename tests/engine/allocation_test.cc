@@ -24,9 +24,10 @@ TEST(AllocationTest, DecodeStepsMakeNoneAfterWarmUp) {
       options.engine.cut.count = 3;
       if (deterministic) options.engine.micro_batches = MicroBatches::kInTurn, options.micro_batch = 1;
       Bench bench(any_fixture(), std::move(options));
-      for (uint64_t id = 1; id <= kSequences; ++id) bench.add(id, {1, 2, 3}).sample = true;
       // Attention's scratch grows, by half at a time, with the longest context met: one that is longer than any below.
+      // It comes first, so that the step has several micro-batches, as those below have.
       bench.add(99, std::vector<TokenId>(2 * (kWarmUp + kSteps), 5)).sample = true;
+      for (uint64_t id = 1; id <= kSequences; ++id) bench.add(id, {1, 2, 3}).sample = true;
       StepOutcome out;
       ASSERT_TRUE(bench.run(out).is_ok());
       bench.release(99);

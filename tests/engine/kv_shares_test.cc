@@ -35,6 +35,8 @@ TEST(MicroBatchCut, CutsWhereItIsTold) {
   EXPECT_EQ(cut({.count = 4}, ones), (std::vector<int64_t>{16, 16, 16, 16}));
   EXPECT_EQ(cut({.rows = 24}, ones), (std::vector<int64_t>{24, 24, 16}));
   EXPECT_EQ(cut({.count = 4, .rows = 10}, ones).front(), 10);
+  EXPECT_EQ(cut({.count = 6, .least = 32}, ones), (std::vector<int64_t>{32, 32}));
+  EXPECT_EQ(cut({.count = 6, .least = 16}, {1, 1, 1, 1}), std::vector<int64_t>{4}) << "too few for two";
   EXPECT_EQ(cut({}, ones), (std::vector<int64_t>{16, 16, 16, 16})) << "16 rows each";
   EXPECT_EQ(cut({}, std::vector<int64_t>(256, 1)).size(), 8u) << "and at most 8";
   EXPECT_EQ(cut({}, {1, 1}), std::vector<int64_t>{2});
@@ -122,9 +124,11 @@ TEST(KvArea, LayersShareThePlacesAndNothingElse) {
   std::set<std::pair<int64_t, int64_t>> resident;  // begin, end
   int64_t places_begin = INT64_MAX;
   std::vector<int64_t> place_bytes;
+  int64_t of_block = 0;
   for (size_t l = 0; l < heads.size(); ++l) {
     const kernels::AttentionShape shape{.heads = heads[l], .kv_heads = heads[l], .head_dim = 8};
     const int64_t bytes = kernels::kv_block_bytes(shape, DType::kF32);
+    of_block += bytes;
     const KvArea::Layer& of = area.layers[l];
     EXPECT_GE(of.first, 0);
     EXPECT_EQ(of.first % 64, 0);
@@ -143,6 +147,9 @@ TEST(KvArea, LayersShareThePlacesAndNothingElse) {
   }
   EXPECT_LE(before, places_begin);
   EXPECT_EQ(*kv_device_bytes(options, spec), area.bytes);
+  EngineOptions at_home = options;
+  at_home.kv_home = KvHome::kDevice;
+  EXPECT_EQ(*kv_device_bytes(at_home, spec), 4096 / 16 * of_block) << "all of it";
 }
 
 /// Against what the kernels' masks say of each position.

@@ -177,7 +177,7 @@ TEST(WorkerWire, WritesWhatADeviceHasDone) {
   figures.moved_bytes = uint64_t{1} << 35, figures.wasted_bytes = 11, figures.link_busy_us = 12, figures.resident = 13;
   figures.recent = {.uses = 20, .hits = 14, .lru_hits = 15, .belady_hits = 16};
   engine::StepOutcome outcome;
-  outcome.device = {.host_experts = 17, .host_rows = 18, .rewinds = 19};
+  outcome.device = {.host_experts = 17, .host_rows = 18, .rewinds = 19, .kv_in_bytes = 20, .kv_out_bytes = 21};
   const auto bytes = write_result(outcome, &figures);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   ASSERT_TRUE(wire::VerifyWorkerMessageBuffer(verifier));
@@ -203,6 +203,8 @@ TEST(WorkerWire, WritesWhatADeviceHasDone) {
   EXPECT_EQ(device->recent_belady_hits(), 16u);
   EXPECT_EQ(device->host_experts(), 17u);
   EXPECT_EQ(device->host_rows(), 18u);
+  EXPECT_EQ(device->kv_in_bytes(), 20u);
+  EXPECT_EQ(device->kv_out_bytes(), 21u);
   EXPECT_EQ(device->rewinds(), 19u);
 }
 

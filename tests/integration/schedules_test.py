@@ -26,7 +26,8 @@ class Schedules(DemoTest):
         host = ("--kv-home", "host", "--context", "256", "--kv-ring-tokens", "768", "--device", self.device(20))
         for options in (pipeline, (*pipeline, "--micro-batches", "3"), (*pipeline, "--micro-batch-rows", "1"),
                         (*pipeline, *host), (*pipeline, *host, "--kv-resident-tokens", "512", "--micro-batches", "2"),
-                        (*pipeline, *host, "--kv-tokens", "320"), ("--deterministic", *host)):
+                        (*pipeline, *host, "--kv-tokens", "320"), ("--deterministic", *host),
+                        ("--deterministic", "--kv-tokens", "1024", "--device", self.device(20) + ",kv=counted")):
             with Cluster(self.pack, *options) as cluster:
                 self.assertEqual(self.run_streams(cluster, PROMPTS, 40), self.layerwise, options)
 
@@ -50,6 +51,8 @@ class Schedules(DemoTest):
                                (("--schedule", "expert-pipeline", "--micro-batch-rows", "0"), "micro-batch-rows"),
                                (("--kv-home", "host", "--device", "emulated:vram=1MiB,link=1GB/s"),
                                 "has no room for experts beside"),
+                               (("--device", "emulated:vram=1MiB,link=1GB/s,kv=counted"),
+                                "--kv-tokens 8192 (kv=counted)"),
                                (("--kv-home", "host", "--device", self.device(20), "--kv-ring-tokens", "64"),
                                 "take at least"),
                                (("--kv-home", "host", "--device", self.device(20), "--kv-host-tokens", "64"),

@@ -60,26 +60,5 @@ TEST(BalanceByLength, LoadsDifferByNoMoreThanTheShortest) {
   }
 }
 
-TEST(CutByLength, MicroBatchesHaveAsManySequencesAndCachesOfOneSize) {
-  std::mt19937 random(2);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<int64_t> lengths(8 + random() % 200);
-    for (int64_t& n : lengths) n = 64 + static_cast<int64_t>(random() % 448);
-    const size_t count = 1 + random() % 8;
-    const std::vector<size_t> cut = cut_by_length(lengths, count);
-    std::vector<size_t> sequences(count);
-    std::vector<int64_t> tokens(count);
-    for (size_t i = 0; i < lengths.size(); ++i) ++sequences[cut[i]], tokens[cut[i]] += lengths[i];
-    EXPECT_LE(std::ranges::max(sequences) - std::ranges::min(sequences), 1u);
-    EXPECT_LE(std::ranges::max(tokens) - std::ranges::min(tokens), 2 * 511) << "a sequence more, and one's difference";
-  }
-}
-
-TEST(CutByLength, MoreThanThereAreSequencesIsOneEach) {
-  EXPECT_EQ(cut_by_length(std::vector<int64_t>{5, 9}, 7), (std::vector<size_t>{1, 0}));
-  EXPECT_EQ(cut_by_length(std::vector<int64_t>{5, 9}, 0), (std::vector<size_t>{0, 0}));
-  EXPECT_TRUE(cut_by_length({}, 3).empty());
-}
-
 }  // namespace
 }  // namespace moestro::lanes

@@ -39,7 +39,7 @@ ControlSnapshot on_devices() {
   for (const DeviceUse& layer : c.device_layers) c.device.use += layer;
   c.device.moved_bytes = 3000, c.device.wasted_bytes = 100, c.device.link_busy_us = 2'500'000,
   c.device.step_us = 8'000'000, c.device.stall_us = 1'000'000;
-  c.device.work = {.host_experts = 21, .host_rows = 34, .rewinds = 5};
+  c.device.work = {.host_experts = 21, .host_rows = 34, .rewinds = 5, .kv_in_bytes = 8192, .kv_out_bytes = 512};
   for (const char* name : {"gpu-0", "gpu-1"}) {
     ControlSnapshot::Worker w;
     w.name = name, w.device = "emulated", w.device_slots = 10, w.device_slot_bytes = 100, w.device_resident = 4;
@@ -104,6 +104,8 @@ TEST(TierMetrics, OfDevicesStandBesideThoseOfHostMemory) {
                            "moestro_device_step_seconds_total{model=\"m\"} 8\n",
                            "moestro_device_host_experts_total{model=\"m\"} 21\n",
                            "moestro_device_host_rows_total{model=\"m\"} 34\n",
+                           "moestro_device_kv_in_bytes_total{model=\"m\"} 8192\n",
+                           "moestro_device_kv_out_bytes_total{model=\"m\"} 512\n",
                            "moestro_device_rewinds_total{model=\"m\"} 5\n",
                            "moestro_worker_device_host_experts_total{model=\"m\",worker=\"gpu-1\"} 11\n",
                            "moestro_worker_device_rewinds_total{model=\"m\",worker=\"gpu-0\"} 3\n",
@@ -156,6 +158,7 @@ TEST(TierStatus, HasTheDevicesWhereThereAreSome) {
                        d["prefetched_wasted_bytes"]),
             std::tuple(2.5, 1.0, 8.0, 3000, 100));
   EXPECT_EQ(std::tuple(d["host_experts"], d["host_rows"], d["rewinds"]), std::tuple(21, 34, 5));
+  EXPECT_EQ(std::tuple(d["kv_in_bytes"], d["kv_out_bytes"]), std::tuple(8192, 512));
   EXPECT_EQ(d["recent"], (json{{"uses", 128}, {"realised", 0.75}, {"lru", 0.5}, {"belady", 0.875}}));
   EXPECT_EQ(d["layers"]["hits"], json::array({30, 50}));
   for (const LayerFigure& figure : kByLayer) EXPECT_EQ(d["layers"][figure.name].size(), 2U) << figure.name;

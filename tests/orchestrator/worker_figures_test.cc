@@ -45,7 +45,8 @@ StepReport device_report() {
                         .link_busy_us = 300,
                         .resident = 5,
                         .recent = {.uses = 10, .hits = 7, .lru_hits = 5, .belady_hits = 8},
-                        .work = {.host_experts = 4, .host_rows = 9, .rewinds = 2}};
+                        .work = {.host_experts = 4, .host_rows = 9, .rewinds = 2, .kv_in_bytes = 70,
+                                 .kv_out_bytes = 7}};
   return r;
 }
 
@@ -89,6 +90,8 @@ TEST(WorkerFigures, ADevicesFiguresAddUpByLayerByWorkerAndInAll) {
   EXPECT_EQ(std::tuple(all.device.work.host_experts, all.device.work.host_rows, all.device.work.rewinds),
             std::tuple(12U, 27U, 6U));
   EXPECT_EQ(one.device_totals.work.host_rows, 18U);
+  EXPECT_EQ(one.device_totals.work.kv_in_bytes, 140U);
+  EXPECT_EQ(one.device_totals.work.kv_out_bytes, 14U);
   EXPECT_EQ(one.device_resident, 5U);
 }
 
@@ -122,6 +125,7 @@ TEST(WorkerFigures, WhatADeviceCannotHaveDoneFailsThePlanAndCountsNowhere) {
       {"reaches", [](DeviceStep& d) { d.link_busy_us = UINT64_MAX; }},
       {"reaches", [](DeviceStep& d) { d.work.host_experts = UINT64_MAX; }},
       {"reaches", [](DeviceStep& d) { d.work.host_rows = UINT64_MAX; }},
+      {"reaches", [](DeviceStep& d) { d.work.kv_in_bytes = UINT64_MAX; }},
       {"reaches", [](DeviceStep& d) { d.work.rewinds = UINT64_MAX; }},
       {"uses", [](DeviceStep& d) { d.recent.hits = 11; }},
       {"uses", [](DeviceStep& d) { d.recent.lru_hits = 11; }},

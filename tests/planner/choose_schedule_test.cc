@@ -90,6 +90,7 @@ ScheduleOption best_of_grid(const PlanInput& in, int64_t* tried) {
   for (const int64_t m : {1, 4, 8, 16, 32})
     for (const int64_t rows : {1, 16, 64, 128}) {
       if (m * rows > all) continue;
+      if (!gpu && (m == 1 || rows < 16)) continue;  // workers: as layerwise, or cut into fewer
       for (const int64_t slots : {in.sizes.top_k, 2 * in.sizes.experts})
         for (const bool ahead : {true, false})
           for (const double kv : {1.0, 0.5, 0.0})
@@ -253,15 +254,87 @@ TEST(ChooseSchedule, ClosedFormAndVirtualLanesAgreeWhereTheyMeanTheSame) {
   for (const Hardware& hardware : kHardware) {
     PlanInput in = input(hardware, mixtral_sizes(), {.prompt = 256, .generate = 32, .sequences = 64});
     const auto layerwise = forecast_arrangement(in, {.rows = 32});
-    // As many experts stay: closed forms know no slots.
+    // As many experts stay: closed forms know no slots that a schedule gives out.
     const int64_t slots = 2 * in.sizes.experts;
-    const uint64_t more = static_cast<uint64_t>(slots) * in.sizes.expert_bytes;
-    (hardware.link > 0 ? in.memories.device_bytes : in.memories.host_bytes) += more;
+    if (hardware.link > 0) in.memories.device_bytes += static_cast<uint64_t>(slots) * in.sizes.expert_bytes;
     const auto lanes = forecast_arrangement(in, {ScheduleName::kExpertPipeline, 1, 32, 1, 1, slots, true});
     ASSERT_TRUE(layerwise.is_ok() && lanes.is_ok()) << layerwise.status().message() << lanes.status().message();
     EXPECT_NEAR(lanes->decode.forecast.seconds / layerwise->decode.forecast.seconds, 1, 0.12) << hardware.name;
     EXPECT_NEAR(lanes->prompt.forecast.seconds / layerwise->prompt.forecast.seconds, 1, 0.12) << hardware.name;
   }
+}
+
+/// An emulated device with a quarter of the experts, and room for the KV cache of 16 sequences.
+PlanInput emulated(bool counts_kv, int64_t sequences) {
+  PlanInput in = input(kHardware[1], mixtral_sizes(), {.prompt = 256, .generate = 128, .sequences = sequences});
+  in.memories.device = Memories::Device::kExpertsOnly, in.memories.counts_kv = counts_kv;
+  in.memories.device_bytes = in.sizes.experts_bytes() / 4 + in.sizes.kv_bytes(16, 384);
+  in.memories.host_bytes = 400 * kGibi;
+  in.rates.host_bytes_per_s.reset();
+  return in;
+}
+
+TEST(ChooseSchedule, WorkersRunWhatIsChosen) {
+  const PlanInput in = emulated(/*counts_kv=*/true, 256);
+  const auto search = search_schedules(in);
+  ASSERT_TRUE(search.is_ok()) << search.status().message();
+  const ScheduleOption* const choice = chosen(*search);
+  ASSERT_NE(choice, nullptr);
+  EXPECT_EQ(choice->arrangement.schedule, ScheduleName::kExpertPipeline);
+  EXPECT_LT(choice->arrangement.kv_share, 1) << "its home is host memory";
+  EXPECT_GE(choice->arrangement.rows, 16) << "which workers do not cut further";
+  EXPECT_GT(choice->placement.device_experts, 0);
+  const auto picked = choose_schedule(in);
+  ASSERT_TRUE(picked.is_ok());
+  EXPECT_EQ(picked->seconds(), choice->seconds());
+}
+
+TEST(ChooseSchedule, WhatTakesNoMemoryIsNotMoved) {
+  const auto search = search_schedules(emulated(/*counts_kv=*/false, 256));
+  ASSERT_TRUE(search.is_ok()) << search.status().message();
+  for (const ScheduleOption& option : search->options) EXPECT_EQ(option.arrangement.kv_share, 1);
+}
+
+TEST(ChooseSchedule, OneSequenceIsLayerwise) {
+  for (const bool counts_kv : {false, true}) {
+    const auto choice = choose_schedule(emulated(counts_kv, 1));
+    ASSERT_TRUE(choice.is_ok()) << choice.status().message();
+    EXPECT_EQ(choice->arrangement.schedule, ScheduleName::kLayerwise);
+  }
+}
+
+TEST(ChooseSchedule, AStepHasNoMoreTokensThanItMay) {
+  PlanInput in = emulated(/*counts_kv=*/true, 256);
+  in.workload.step_tokens = 1024;
+  const Arrangement a{ScheduleName::kExpertPipeline, 4, 64, 1, 0, 0, true};
+  EXPECT_EQ(prompt_steps(in.workload, a).all.rows, 4096) << "as many for each micro-batch";
+  EXPECT_EQ(prompt_steps(in.workload, a).micro_batches, 4);
+  in.workload.steps_grow = false;
+  EXPECT_EQ(prompt_steps(in.workload, a).all.rows, 1024);
+  EXPECT_EQ(prompt_steps(in.workload, a).micro_batches, 4) << "of 256 tokens: a prompt each";
+  in.workload.step_tokens = 512;
+  EXPECT_EQ(prompt_steps(in.workload, a).micro_batches, 2) << "a prompt is not cut";
+  in.workload.step_tokens = 100;
+  EXPECT_EQ(decode_steps(in.workload, a).all.rows, 100);
+  EXPECT_EQ(needs_of(in, a).workspace_bytes, in.needs.workspace_bytes);
+  in.workload.steps_grow = true;
+  EXPECT_EQ(needs_of(in, a).workspace_bytes, 4 * in.needs.workspace_bytes) << "buffers for all rows";
+}
+
+/// Steps follow each other: what comes for the next one's first layer comes while the last one computes.
+TEST(ChooseSchedule, FewLayersTakeTheirShareOfMany) {
+  PlanInput in = emulated(/*counts_kv=*/true, 128);
+  const Arrangement a{ScheduleName::kExpertPipeline, 4, 32, 1, 0, 0, true};
+  const auto seconds = [&](size_t layers) {
+    PlanInput some = in;
+    some.sizes.layers.resize(layers), some.sizes.moe_layers = static_cast<int64_t>(layers);
+    some.needs.experts = some.sizes.all_experts();
+    some.memories.device_bytes = in.memories.device_bytes * layers / in.sizes.layers.size() + (uint64_t{1} << 30);
+    const auto option = forecast_arrangement(some, a);
+    EXPECT_TRUE(option.is_ok()) << option.status().message();
+    return option.is_ok() ? option->decode.forecast.seconds - option->decode.forecast.head_seconds : 0;
+  };
+  EXPECT_NEAR(seconds(4) / seconds(8), 0.5, 0.05);
 }
 
 TEST(ChooseSchedule, TakesLessThanASecondFor94LayersOf128Experts) {

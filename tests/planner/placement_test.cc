@@ -49,6 +49,19 @@ TEST(Placement, AnArenaIsNotExceeded) {
   EXPECT_EQ(placed->host_experts, 5);
 }
 
+TEST(Placement, AnEmulatedDevicesKvCacheTakesItsMemoryWhereItCounts) {
+  Needs n = needs();
+  Memories m{Device::kExpertsOnly, n.kv_bytes + 5 * n.slot_bytes, 10000 * kMiB, {}};
+  EXPECT_GT(place(n, m)->device_experts, 5) << "it is free";
+  m.counts_kv = true;
+  const auto counted = place(n, m);
+  ASSERT_TRUE(counted.is_ok()) << counted.status().message();
+  EXPECT_EQ(counted->device_experts, 5);
+  m.device_bytes = n.kv_bytes;
+  EXPECT_THAT(place(n, m).status().message(), testing::HasSubstr("device memory"));
+  EXPECT_THAT(place(n, m).status().message(), testing::HasSubstr("KV cache"));
+}
+
 TEST(Placement, WhatIsTooSmallIsRefusedWithTheLeastThatWouldDo) {
   struct Case {
     Memories memories;

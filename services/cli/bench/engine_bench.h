@@ -19,6 +19,7 @@ struct EngineBenchOptions {
                       ///< this process
   std::string pack, experts, isa, kv_dtype = "f32";
   std::vector<int64_t> prompts = {512}, generates = {64}, batches = {1};
+  int64_t prompts_at_once = 1;  ///< that prefill computes
   int64_t depth = 32, repeats = 5, step_tokens = 512;
   int64_t kv_tokens = 0;       ///< 0: as many as the measurements need
   int64_t kv_sinks = 0, kv_window = 0;
@@ -27,10 +28,13 @@ struct EngineBenchOptions {
   int threads = 0;
   bool deterministic = false, limits = true;
   std::string device = "cpu", cache = "auto", predict = "none", cuda_graphs = "on";  ///< device::WorkerDeviceOptions
+  std::string schedule = "auto", kv_home = "device";  ///< worker::take_schedule
+  int64_t micro_batches = 0, kv_resident_tokens = 0, kv_ring_tokens = 0;  ///< 0: as a worker takes them
   std::optional<double> capacity_factor;  ///< nullopt: no token is dropped
 };
 
-/// One measurement: prefill of one prompt of `tokens`, or `tokens` decoded by each of `batch` sequences after `depth`.
+/// One measurement: prefill of `batch` prompts of `tokens`, or `tokens` decoded by each of `batch` sequences after
+/// `depth`.
 struct EngineCase {
   bool prefill = false;
   int64_t tokens = 0, batch = 1, depth = 0;

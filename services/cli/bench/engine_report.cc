@@ -140,6 +140,12 @@ Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& re
                {"device", o.device},
                {"cache", o.cache},
                {"predict", o.predict},
+               {"schedule", o.schedule},
+               {"micro_batches", o.micro_batches},
+               {"kv_home", o.kv_home},
+               {"kv_resident_tokens", o.kv_resident_tokens},
+               {"kv_ring_tokens", o.kv_ring_tokens},
+               {"prompts_at_once", o.prompts_at_once},
                {"cuda_graphs", o.cuda_graphs}};
   if (o.capacity_factor) json["capacity_factor"] = *o.capacity_factor;
   if (o.limits) {

@@ -7,6 +7,7 @@
 #include "common/config/units.h"
 #include "common/model/mixer.h"
 #include "kernels/devices/device_registry.h"
+#include "services/worker/choose_schedule.h"
 #include "store/client/store_client.h"
 #include "store/resident_source.h"
 
@@ -85,6 +86,15 @@ Status check_memory(const model::ModelSpec& spec, DType dtype, int64_t kv_tokens
                    config::readable_size(bytes) + ", and " + config::readable_size(available) + " of memory are free");
 }
 
+config::BoxConfig schedule_flags(const EngineBenchOptions& o) {
+  config::BoxConfig box;
+  box.workers.schedule = o.schedule, box.workers.kv_home = o.kv_home;
+  box.workers.kv_resident_tokens = o.kv_resident_tokens;
+  if (o.micro_batches > 0) box.workers.micro_batches = o.micro_batches;
+  if (o.kv_ring_tokens > 0) box.workers.kv_ring_tokens = o.kv_ring_tokens;
+  return box;
+}
+
 }  // namespace
 
 uint64_t memory_available() {
@@ -99,7 +109,7 @@ uint64_t memory_available() {
 Result<std::vector<EngineCase>> bench_cases(const EngineBenchOptions& o) {
   std::vector<EngineCase> cases;
   for (const int64_t tokens : o.prompts)
-    if (tokens > 0) cases.push_back({.prefill = true, .tokens = tokens});
+    if (tokens > 0) cases.push_back({.prefill = true, .tokens = tokens, .batch = o.prompts_at_once});
   for (const int64_t tokens : o.generates)
     for (const int64_t batch : o.batches)
       if (tokens > 0) cases.push_back({.tokens = tokens, .batch = batch, .depth = o.depth});
@@ -139,6 +149,10 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
     options.step_sequences_max = std::max(options.step_sequences_max, c.batch);
   }
   options.kv_tokens = o.kv_tokens > 0 ? o.kv_tokens : blocks * kernels::kKvBlockTokens;
+  MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec spec, config::parse_device(o.device));
+  const int64_t sequences = options.step_sequences_max;
+  MOESTRO_RETURN_IF_ERROR(worker::take_schedule(schedule_flags(o), spec.kind, options));
+  options.step_sequences_max = sequences;
   options.step_tokens_max = std::max(o.step_tokens, options.step_sequences_max);
   MOESTRO_RETURN_IF_ERROR(
       check_memory(description.spec, options.kv_dtype, options.kv_tokens, options.step_sequences_max));
@@ -148,7 +162,6 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   }
   benched.ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = isa});
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device));
-  MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec spec, config::parse_device(o.device));
   const device::WorkerDeviceOptions on{
       .spec = spec, .cache = o.cache, .predict = o.predict, .cuda_graphs = o.cuda_graphs == "on"};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));

@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 
 namespace moestro::cli {
 namespace {

@@ -226,10 +226,7 @@ Result<double> measure_drive(const PlanOptions& o, const PlannedModel& model) {
   }
   store::PackFiles files;
   MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const uint32_t first, files.add(o.pack, *model.manifest));
-  std::vector<std::byte> memory(store::kProbeMemory + kDiskAlign);
-  void* data = memory.data();
-  size_t space = memory.size();
-  std::align(kDiskAlign, store::kProbeMemory, data, space);
+  MOESTRO_ASSIGN_OR_RETURN(const store::ProbeMemory memory, store::ProbeMemory::create(store::kProbeMemory));
   const store::ReaderFiles to_read{.fds = files.fds()};
   auto reader = store::make_uring_reader(to_read, store::kProbeDepthMax);
   if (!reader) reader = store::make_pread_reader(to_read, store::kProbeDepthMax);
@@ -240,8 +237,7 @@ Result<double> measure_drive(const PlanOptions& o, const PlannedModel& model) {
     if (::fstat(to_read.fds[i], &info) == 0)
       probes.push_back({static_cast<uint32_t>(i), static_cast<uint64_t>(info.st_size)});
   }
-  const auto result =
-      store::probe_reads(**reader, probes, {static_cast<std::byte*>(data), store::kProbeMemory}, 0, 0);
+  const auto result = store::probe_reads(**reader, probes, memory.bytes(), 0, 0);
   if (!result.is_ok()) return result.status().with_context("the drive of " + o.pack);
   return static_cast<double>(result->bytes_per_s);
 }

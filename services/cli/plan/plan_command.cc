@@ -7,6 +7,7 @@
 
 #include "services/cli/bench/model/model_shape.h"
 #include "services/cli/common/output.h"
+#include "services/cli/plan/box_plan.h"
 #include "services/cli/plan/plan_report.h"
 #include "services/command_line/command_line.h"
 
@@ -30,29 +31,20 @@ Result<std::optional<Hardware>> hardware_of(const PlanOptions& o) {
 }
 
 Result<std::string> run_plan(const PlanOptions& o) {
-  MOESTRO_ASSIGN_OR_RETURN(const std::optional<planner::ScheduleName> schedule, pinned_schedule(o.schedule));
+  MOESTRO_ASSIGN_OR_RETURN(const auto schedule, pinned_schedule(o.schedule));
   MOESTRO_ASSIGN_OR_RETURN(const std::optional<Hardware> file, hardware_of(o));
   const Hardware* const hardware = file ? &*file : nullptr;
-  MOESTRO_ASSIGN_OR_RETURN(const PlannedModel model, read_planned_model(o));
-  MOESTRO_ASSIGN_OR_RETURN(const PlannedMemory memory, plan_memory(o, model, hardware));
-  planner::PlanInput input{.sizes = model.sizes,
-                           .rates = {},
-                           .memories = memory.memories,
-                           .needs = memory.needs,
-                           .workload = {o.prompt, o.generate, o.sequences, o.step_tokens},
-                           .schedule = schedule,
-                           .prefetch = o.prefetch,
-                           .device_hits = o.hits,
-                           .foreseen = o.foreseen};
+  MOESTRO_ASSIGN_OR_RETURN(PlanParts parts, plan_parts(o, hardware));
+  planner::PlanInput& input = parts.input;
   // What does not fit with one sequence at a time is refused before anything is measured.
   const auto least = planner::place(input, planner::Arrangement{});
   const bool streams = schedule && *schedule != planner::ScheduleName::kLayerwise;
   if (!least.is_ok() && !streams) return least.status();
   MOESTRO_ASSIGN_OR_RETURN(const PlannedRates rates,
-                           plan_rates(o, model, memory, hardware, planner::may_need_drive(input)));
+                           plan_rates(o, parts.model, parts.memory, hardware, planner::may_need_drive(input)));
   input.rates = rates.rates;
   MOESTRO_ASSIGN_OR_RETURN(const planner::Plan plan, planner::make_plan(input));
-  const PlanReport report{o, model, memory, rates, plan};
+  const PlanReport report{o, parts.model, parts.memory, rates, input, plan};
   if (!o.json) return plan_text(report);
   return plan_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -116,7 +108,12 @@ void add_workload_options(command_line::App& plan, PlanOptions& o) {
   count("--prompt", o.prompt, 1 << 24, "Tokens of each prompt");
   count("--generate", o.generate, 1 << 24, "Tokens that each sequence generates");
   count("--sequences", o.sequences, 65536, "Sequences. As many run at once as fit, or as is fastest");
-  count("--step-tokens", o.step_tokens, 65536, "Most tokens in one step, or in each of its micro-batches");
+  const auto set_step = [&o](const int64_t& n) { o.step_tokens = n, o.steps_grow = false; };
+  plan.add_option_function<int64_t>("--step-tokens", set_step,
+                                    "Most tokens in one step. Default: 512, or as many for each of its micro-batches")
+      ->check(command_line::Range(int64_t{1}, int64_t{65536}))
+      ->type_name("N")
+      ->group(group);
   plan.add_option("--schedule", o.schedule,
                   "Schedule of a step: layerwise, expert-pipeline or cgo. auto: the fastest that workers run")
       ->capture_default_str()
@@ -124,8 +121,8 @@ void add_workload_options(command_line::App& plan, PlanOptions& o) {
       ->group(group);
   plan.add_flag("!--no-prefetch", o.prefetch, "Bring no expert before it is needed")->group(group);
   plan.add_option("--hits", o.hits,
-                  "Measured share of the experts decoding uses that are on the device, as from `moestro top` or "
-                  "`moestro replay`. Default: the resident share")
+                  "Measured share of the experts decoding uses that are on the device, or on the CPU in host memory, "
+                  "as from `moestro top` or `moestro replay`. Default: the resident share")
       ->check(command_line::Range(0.0, 1.0))
       ->type_name("SHARE")
       ->group(group);

@@ -42,6 +42,8 @@ Result<planner::Needs> host_needs(const PlanOptions& o, const PlannedModel& mode
 
 /// On a GPU the workspace and the slots are those that the worker allocates there.
 Status add_cuda_needs(const PlanOptions& o, const PlannedModel& model, planner::Needs& needs) {
+  MOESTRO_RETURN_IF_ERROR(cuda::check_format("experts", model.experts));
+  MOESTRO_RETURN_IF_ERROR(cuda::check_format("dense weights", model.sizes.precisions.dense));
   store::Manifest shape;  // of the configuration alone: dense weights are counted from the model's sizes
   shape.config_json = model.config_json;
   engine::EngineOptions options;
@@ -103,6 +105,7 @@ Result<PlannedMemory> plan_memory(const PlanOptions& o, const PlannedModel& mode
   } else {
     memory.memories.device =
         memory.device.kind == Kind::kCuda ? Memories::Device::kWhole : Memories::Device::kExpertsOnly;
+    memory.memories.counts_kv = memory.device.emulated.counts_kv;
     MOESTRO_ASSIGN_OR_RETURN(memory.memories.device_bytes, device_bytes(memory.device, vram, hardware));
   }
   if (memory.device.kind == Kind::kCuda) MOESTRO_RETURN_IF_ERROR(add_cuda_needs(o, model, memory.needs));

@@ -67,6 +67,7 @@ Result<PlannedModel> read_shape(const PlanOptions& o, DType kv) {
   MOESTRO_ASSIGN_OR_RETURN(const DType experts, precision_of_shape("--experts", o.experts));
   MOESTRO_ASSIGN_OR_RETURN(const DType dense, precision_of_shape("--dense", o.dense));
   MOESTRO_ASSIGN_OR_RETURN(model.sizes, planner::model_sizes(model.description, {experts, dense, kv}));
+  model.experts = experts;
   return model;
 }
 
@@ -97,6 +98,7 @@ Result<PlannedModel> read_pack(const PlanOptions& o, DType kv) {
   if (!description.is_ok()) return description.status().with_context(o.pack);
   model.description = std::move(*description);
   MOESTRO_ASSIGN_OR_RETURN(const DType experts, experts_of(manifest, o.experts));
+  model.experts = experts;
   // Experts of several formats are counted by their longest, and compute as the first one's gate does.
   const DType computed = experts == DType::kMixed ? manifest.expert_formats.front().gate : experts;
   MOESTRO_ASSIGN_OR_RETURN(model.sizes, planner::model_sizes(model.description, {computed, dense_of(manifest), kv}));

@@ -15,6 +15,7 @@ struct PlannedModel {
   std::string config_json;
   model::ModelDescription description;
   planner::ModelSizes sizes;
+  DType experts = DType::kBF16;  ///< as they are packed: kMixed too, where `sizes` has the format of a matrix
   std::optional<store::Manifest> manifest;  ///< absent: a shape
 };
 

@@ -15,7 +15,9 @@ struct PlanOptions {
   std::string drive;               ///< empty: the hardware file's, or measured
   int64_t prompt = 512, generate = 128, sequences = 1, step_tokens = 512;
   int threads = 0;                 ///< 0: one per core
+  bool steps_grow = true;          ///< step_tokens is a default: schedules with micro-batches may have more
   bool prefetch = true, measure = false, json = false;
+  bool measured_only = false;      ///< refuse where rates would have to be measured
   std::optional<double> hits, foreseen;
 };
 

@@ -10,7 +10,7 @@
 #include "services/cli/common/output.h"
 #include "services/cli/plan/measure_rates.h"
 #include "services/cli/plan/rates_cache.h"
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 
 namespace moestro::cli {
 namespace {
@@ -107,6 +107,7 @@ Result<PlannedRates> measured_rates(const PlanOptions& o, const PlannedModel& mo
   planned.source = rates ? "measured earlier on this machine (" + cache.file().string() + "; --measure repeats it)"
                          : "measured on this machine";
   const bool drive = drive_needed && (!rates || !rates->drive_bytes_per_s);
+  if (o.measured_only && (!rates || drive)) return not_found("rates of this machine have not been measured");
   if (!rates || drive) {
     if (!rates) {
       MOESTRO_ASSIGN_OR_RETURN(rates, measure(model, threads));

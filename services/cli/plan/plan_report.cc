@@ -6,6 +6,7 @@
 
 #include "common/config/units.h"
 #include "services/cli/common/output.h"
+#include "services/cli/plan/box_plan.h"
 #include "services/cli/plan/schedule_report.h"
 
 namespace moestro::cli {
@@ -154,6 +155,7 @@ Json option_json(const PlanReport& r, const ScheduleOption& option) {
   const planner::Placement& placement = option.placement;
   Json made = {{"schedule", planner::schedule_name(option.arrangement.schedule)},
                {"runs", option.runs},
+               {"flags", option.runs ? plan_flags(r.input, option) : ""},
                {"arrangement", arrangement_json(r, option.arrangement)}};
   made["placement"] = {{"experts", placement.experts},
                        {"device_experts", placement.device_experts},
@@ -189,13 +191,20 @@ Json model_json(const PlannedModel& model) {
           {"kv_bytes_per_token", s.kv_bytes_per_token()}};
 }
 
+/// The flags that do what was forecast.
+std::string run_text(const PlanReport& r) {
+  const std::string flags = plan_flags(r.input, r.plan.choice);
+  return r.plan.choice.runs && !flags.empty() ? "to run it: moestro up " + flags + "\n" : "";
+}
+
 }  // namespace
 
 std::vector<std::string> plan_assumptions(const PlanReport& r) {
   std::vector<std::string> all;
   all.push_back("every expert is as likely as any other; trained routers use fewer at once");
   all.push_back("a prompt's attention is counted as its operations alone, in steps of " +
-                std::to_string(r.options.step_tokens) + " tokens; all prompts come before decoding");
+                std::to_string(planner::step_tokens(r.input.workload, r.plan.choice.arrangement)) +
+                " tokens; all prompts come before decoding");
   if (r.memory.device.kind != Kind::kCpu)
     all.push_back(r.options.hits ? "prompts find on the device the resident share of experts, decoding --hits"
                                  : "the device holds what is used as often as anything else; --hits gives a measured "
@@ -220,7 +229,7 @@ std::string plan_text(const PlanReport& r) {
   const ScheduleOption& choice = r.plan.choice;
   std::string text = head_text(r) + "\n" + schedules_text(r) + tiers_text(r) + "\n";
   text += phase_text(r, "prompt", choice.prompt) + phase_text(r, "decode", choice.decode);
-  text += "all of it in " + seconds_text(choice.seconds()) + "\n" + bubbles_text(r) + what_ifs_text(r);
+  text += "all of it in " + seconds_text(choice.seconds()) + "\n" + run_text(r) + bubbles_text(r) + what_ifs_text(r);
   text += "\nrates: " + r.rates.source + "; host memory: " + r.memory.host + "\nassumed:\n";
   for (const std::string& line : plan_assumptions(r)) text += "- " + line + "\n";
   return text;

@@ -17,6 +17,7 @@ struct PlanReport {
   const PlannedModel& model;
   const PlannedMemory& memory;
   const PlannedRates& rates;
+  const planner::PlanInput& input;
   const planner::Plan& plan;
 };
 

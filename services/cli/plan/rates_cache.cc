@@ -10,7 +10,7 @@
 
 #include "common/xxh3.h"
 #include "services/cli/common/json_text.h"
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 
 namespace moestro::cli {
 namespace {

@@ -21,11 +21,7 @@ std::string at_once_text(const PlanReport& r, const Arrangement& a) {
 
 /// What `up` would be told to use, and what it would not.
 std::string mark(const PlanReport& r, const ScheduleOption& option) {
-  if (!option.runs)
-    return option.arrangement.schedule == ScheduleName::kExpertPipeline &&
-                   r.memory.memories.device != planner::Memories::Device::kWhole
-               ? "a forecast only: workers run it, but with at most --step-tokens tokens a step"
-               : "a forecast only: workers do not run it on this device yet";
+  if (!option.runs) return "a forecast only: workers do not run it on this device yet";
   return option.arrangement.schedule == r.plan.choice.arrangement.schedule ? "chosen" : "";
 }
 
@@ -35,10 +31,13 @@ std::string arrangement_text(const PlanReport& r) {
   if (a.schedule == ScheduleName::kCgo)
     return percent(a.dense_share) + " of all weights stay on the device; the KV cache is in host memory";
   if (a.schedule != ScheduleName::kExpertPipeline) return "";
-  std::string text = counted(static_cast<uint64_t>(a.slots), "slot") + " for experts that come and go";
+  std::string text;
+  if (a.slots > 0) text = counted(static_cast<uint64_t>(a.slots), "slot") + " for experts that come and go";
   if (r.memory.memories.device == planner::Memories::Device::kWhole)
     text += "; on the device: " + percent(a.dense_share) + " of the dense weights, " + percent(a.kv_share) +
             " of the KV cache";
+  else if (r.memory.memories.device_has_kv())
+    text += "on the device: " + percent(a.kv_share) + " of the KV cache";
   return text;
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 #include "services/cli/up/supervisor.h"
 
 namespace moestro::cli {

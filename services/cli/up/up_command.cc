@@ -8,10 +8,11 @@
 #include "services/box/box_flags.h"
 #include "services/box/https.h"
 #include "services/cli/common/output.h"
+#include "services/cli/plan/box_plan.h"
 #include "services/cli/up/arena_dir.h"
 #include "services/cli/up/launch_plan.h"
 #include "services/cli/up/preflight.h"
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 #include "services/cli/up/runner.h"
 #include "services/command_line/command_line.h"
 
@@ -82,6 +83,7 @@ void run_up(const box::BoxFlags& flags, CommandResult& result) {
   if (box.orchestrator.http.starts_with(':'))
     note("--http " + box.orchestrator.http + " listens on 127.0.0.1 alone; for every address of this machine write " +
          "0.0.0.0" + box.orchestrator.http);
+  if (const std::string planned = plan_schedule(box); !planned.empty()) note(planned);
   const auto workers = check_box(box, this_machine());
   status = workers.status();
   const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kUnsupported;

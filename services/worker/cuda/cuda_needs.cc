@@ -67,6 +67,13 @@ OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOpt
   return w;
 }
 
+Status check_format(const char* what, DType format) {
+  if (kernels::cuda::CudaOps::computes_with(format)) return Status::ok();
+  return unsupported(std::string(what) + " as " + std::string(dtype_name(format)) +
+                     " on this device; choose another with --precision, or pack one (moestro pack --experts, "
+                     "--dense)");
+}
+
 Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options,
                                  DType precision) {
   MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description,
@@ -74,6 +81,7 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   const model::ModelSpec& spec = description.spec;
   if (spec.moe_layers() == 0) return unsupported("a model without a single MoE layer");
   MOESTRO_RETURN_IF_ERROR(check_on_gpu(spec));
+  MOESTRO_RETURN_IF_ERROR(check_format("experts", precision));
   const model::MoeSpec& moe = spec.moe();
   const int64_t n = options.step_tokens_max, layers = static_cast<int64_t>(spec.layers.size()),
                 moe_layers = spec.moe_layers();

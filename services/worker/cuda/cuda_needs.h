@@ -19,6 +19,9 @@ struct OpsWorkspace {
 };
 OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options);
 
+/// kUnsupported: no kernel of GPUs computes with `what`, "experts", in this format.
+Status check_format(const char* what, DType format);
+
 /// `precision`: of the experts.
 Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options,
                                  DType precision);

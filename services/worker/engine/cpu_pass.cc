@@ -33,13 +33,35 @@ class StepRunner final : public lanes::TaskRunner {
   const Head& head_;
 };
 
+/// Steps of one micro-batch have nothing to share among several: they are layerwise, and as fast as that.
+class PipelineOfSeveral final : public lanes::Schedule {
+ public:
+  PipelineOfSeveral(std::unique_ptr<lanes::Schedule> one, std::unique_ptr<lanes::Schedule> several)
+      : one_(std::move(one)), several_(std::move(several)) {}
+  void begin(const lanes::StepShape& step, lanes::TaskGraph& graph) override {
+    now_ = step.micro_batches.size() <= 1 ? one_.get() : several_.get();
+    now_->begin(step, graph);
+  }
+  void expand(int32_t layer, int32_t micro_batch, std::span<const lanes::RoutedExpert> routed,
+              std::span<const lanes::Place> places, lanes::TaskGraph& graph) override {
+    now_->expand(layer, micro_batch, routed, places, graph);
+  }
+
+ private:
+  std::unique_ptr<lanes::Schedule> one_, several_;
+  lanes::Schedule* now_ = nullptr;
+};
+
 std::unique_ptr<lanes::Schedule> make_schedule(const PassParts& parts) {
-  if (parts.options.schedule == ScheduleKind::kLayerwise) return lanes::make_layerwise_schedule(parts.shape);
+  auto layerwise = lanes::make_layerwise_schedule(parts.shape);
+  if (parts.options.schedule == ScheduleKind::kLayerwise) return layerwise;
   const KvCache& cache = parts.math.cache;
-  return lanes::make_expert_pipeline_schedule(
+  auto pipeline = lanes::make_expert_pipeline_schedule(
       parts.shape, {.kv_share = static_cast<double>(cache.resident_blocks()) / static_cast<double>(cache.blocks()),
                     .by_expert = parts.options.parts.by_expert,
                     .hot_first = parts.options.parts.hot_first});
+  if (cache.has_places()) return pipeline;  // which moves KV, also of one
+  return std::make_unique<PipelineOfSeveral>(std::move(layerwise), std::move(pipeline));
 }
 
 class CpuPass final : public Pass {

@@ -31,9 +31,12 @@ enum class KvHome : uint8_t { kDevice, kHost };
 
 /// How the expert pipeline cuts a step into micro-batches: whole sequences, in the order of the plan.
 struct MicroBatchOptions {
+  static constexpr int64_t kRowsUsual = 16, kCountUsual = 8;
+
   int64_t count = 0;  ///< at most so many, with about the same number of rows; 0: as many as `rows` says
-  int64_t rows = 0;   ///< at most so many in each, unless one sequence has more; 0: as many as `count` says. Both 0: 16
-                      ///< or more rows each, and at most 8
+  int64_t rows = 0;   ///< at most so many in each, unless one sequence has more; 0: as many as `count` says. Both 0:
+                      ///< kRowsUsual or more rows each, and at most kCountUsual
+  int64_t least = 0;  ///< rows: a step of fewer than `count` times as many is cut into fewer micro-batches
 };
 
 /// Parts of the expert pipeline. What they are worth is measured by leaving them out.

@@ -63,8 +63,13 @@ Result<KvShares> share_kv(const EngineOptions& o, const model::ModelSpec& spec) 
 }
 
 Result<int64_t> kv_device_bytes(const EngineOptions& o, const model::ModelSpec& spec) {
-  MOESTRO_ASSIGN_OR_RETURN(const KvShares s, share_kv(o, spec));
-  return KvArea::of(spec, o, s).bytes;
+  if (o.kv_home == KvHome::kHost) {
+    MOESTRO_ASSIGN_OR_RETURN(const KvShares s, share_kv(o, spec));
+    return KvArea::of(spec, o, s).bytes;
+  }
+  int64_t of_block = 0;
+  for (const model::LayerSpec& layer : spec.layers) of_block += model::kv_block_bytes(layer.kv, o.kv_dtype);
+  return of_block * ceil_div(o.kv_tokens, kBlock);
 }
 
 }  // namespace moestro::engine

@@ -23,7 +23,7 @@ struct KvShares {
 /// for a micro-batch of the rows that were asked for, or the cache for a group of micro-batches.
 Result<KvShares> share_kv(const EngineOptions& options, const model::ModelSpec& spec);
 
-/// Bytes that such a cache takes of the device.
+/// Bytes that a cache takes of the device, wherever its home is.
 Result<int64_t> kv_device_bytes(const EngineOptions& options, const model::ModelSpec& spec);
 
 }  // namespace moestro::engine

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 
+#include "common/expert_layout.h"
+
 namespace moestro::engine {
 
 void MicroBatchCut::begin(const MicroBatchOptions& options, int64_t rows, int64_t blocks_max) {
   const bool usual = options.count == 0 && options.rows == 0;
   *this = MicroBatchCut();
   rows_all_ = std::max<int64_t>(1, rows);
-  rows_max_ = usual ? std::max(kRowsUsual, (rows + kCountUsual - 1) / kCountUsual) : options.rows;
+  rows_max_ = usual ? std::max(MicroBatchOptions::kRowsUsual, ceil_div(rows, MicroBatchOptions::kCountUsual))
+                    : options.rows;
   blocks_max_ = blocks_max;
   count_ = options.count;
+  if (count_ > 0 && options.least > 0) count_ = std::clamp<int64_t>(rows / options.least, 1, count_);
 }
 
 /// A part is where a sequence's first row lies if the rows are cut into equal parts.

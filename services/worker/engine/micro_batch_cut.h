@@ -15,8 +15,6 @@ class MicroBatchCut {
   bool before(int64_t rows, int64_t blocks);
 
  private:
-  static constexpr int64_t kCountUsual = 8, kRowsUsual = 16;
-
   int64_t count_ = 0, rows_all_ = 1, rows_max_ = 0, blocks_max_ = 0;
   int64_t rows_before_ = 0;       ///< of the step
   int64_t rows_ = 0, blocks_ = 0; ///< of the micro-batch

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "services/cli/up/process.h"
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 
 namespace moestro::cli {
 namespace {

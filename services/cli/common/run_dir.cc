@@ -1,4 +1,4 @@
-#include "services/cli/up/run_dir.h"
+#include "services/cli/common/run_dir.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,0 +1,132 @@
+#include "services/cli/plan/box_plan.h"
+
+#include <algorithm>
+
+#include "services/cli/common/output.h"
+#include "services/cli/plan/schedule_report.h"
+
+namespace moestro::cli {
+namespace {
+
+using planner::ScheduleName;
+using Kind = config::DeviceSpec::Kind;
+
+constexpr int64_t kKvTokens = 8192, kPrompt = 512, kGenerate = 128;  ///< where the configuration says auto
+constexpr int64_t kRingPlaces = 3;  ///< lanes::kKvPlaces
+
+int64_t sequence_tokens(const planner::Workload& w) {
+  return round_up(w.prompt + w.generate, planner::kKvTokensPerBlock);
+}
+
+/// A batch that fills the KV cache.
+PlanOptions options_of(const config::BoxConfig& box) {
+  const config::BoxConfig::Workers& w = box.workers;
+  PlanOptions o;
+  o.pack = box.model.pack, o.experts = w.precision, o.kv_dtype = w.kv_dtype, o.device = w.device;
+  if (box.store.dram) o.dram = std::to_string(box.store.dram->value);
+  o.threads = static_cast<int>(w.threads.value_or(0));
+  o.prefetch = w.predict != "none", o.measured_only = true;
+  // Who comes next to a batch waits for the step that runs: it does not get longer than without a plan.
+  o.step_tokens = box.orchestrator.step_tokens.value_or(o.step_tokens), o.steps_grow = false;
+  const int64_t tokens = w.kv_tokens.value_or(kKvTokens), context = std::min(w.context.value_or(tokens), tokens);
+  o.prompt = std::clamp<int64_t>(context * kPrompt / (kPrompt + kGenerate), 1, kPrompt);
+  o.generate = std::clamp<int64_t>(context - o.prompt, 1, kGenerate);
+  o.sequences = std::max<int64_t>(1, tokens / round_up(o.prompt + o.generate, planner::kKvTokensPerBlock));
+  return o;
+}
+
+bool planner_is_asked(const config::BoxConfig& box, Kind device) {
+  const config::BoxConfig::Workers& w = box.workers;
+  return w.schedule == "auto" && w.count == 1 && w.kv_home == "device" && w.kv_window == 0 && !w.micro_batches &&
+         !w.micro_batch_rows && device != Kind::kCuda;
+}
+
+std::string said(const PlanOptions& o, const planner::PlanInput& input, const planner::ScheduleSearch& search,
+                 const planner::ScheduleOption& choice) {
+  const std::string lines = counted(static_cast<uint64_t>(o.sequences), "sequence") + " of " +
+                            std::to_string(o.prompt) + " + " + std::to_string(o.generate) + " tokens";
+  std::string text = "schedule " + std::string(planner::schedule_name(choice.arrangement.schedule)) +
+                     ", forecast for " + lines + ": prompts " + rate_text(choice.prompt.tokens_per_s()) +
+                     ", decoding " + rate_text(choice.decode.tokens_per_s()) + " tokens/s";
+  if (const std::string flags = plan_flags(input, choice); !flags.empty()) text += " (" + flags + ")";
+  for (const planner::ScheduleOption& other : search.options)
+    if (other.runs && other.arrangement.schedule != choice.arrangement.schedule)
+      text += "; " + std::string(planner::schedule_name(other.arrangement.schedule)) + " would take " +
+              printed("%.2f times as long", other.seconds() / choice.seconds());
+  return text;
+}
+
+Result<std::string> ask(config::BoxConfig& box, const PlanOptions& o) {
+  MOESTRO_ASSIGN_OR_RETURN(PlanParts parts, plan_parts(o, nullptr));
+  MOESTRO_ASSIGN_OR_RETURN(const PlannedRates rates, plan_rates(o, parts.model, parts.memory, nullptr,
+                                                                planner::may_need_drive(parts.input)));
+  parts.input.rates = rates.rates;
+  MOESTRO_ASSIGN_OR_RETURN(const planner::ScheduleSearch search, planner::search_schedules(parts.input));
+  const planner::ScheduleOption* const choice = planner::chosen(search);
+  if (choice == nullptr) return std::string();
+  take_plan(parts.input, *choice, box);
+  return said(o, parts.input, search, *choice);
+}
+
+}  // namespace
+
+Result<PlanParts> plan_parts(const PlanOptions& o, const Hardware* hardware) {
+  PlanParts parts;
+  MOESTRO_ASSIGN_OR_RETURN(parts.model, read_planned_model(o));
+  MOESTRO_ASSIGN_OR_RETURN(parts.memory, plan_memory(o, parts.model, hardware));
+  parts.input = {.sizes = parts.model.sizes,
+                 .rates = {},
+                 .memories = parts.memory.memories,
+                 .needs = parts.memory.needs,
+                 .workload = {o.prompt, o.generate, o.sequences, o.step_tokens, o.steps_grow},
+                 .schedule = planner::schedule_of(o.schedule),
+                 .prefetch = o.prefetch,
+                 .device_hits = o.hits,
+                 .foreseen = o.foreseen};
+  return parts;
+}
+
+void take_plan(const planner::PlanInput& in, const planner::ScheduleOption& choice, config::BoxConfig& box) {
+  const planner::Arrangement& a = choice.arrangement;
+  if (a.schedule != ScheduleName::kExpertPipeline) return;
+  config::BoxConfig::Workers& w = box.workers;
+  const int64_t sequence = sequence_tokens(in.workload);
+  const int64_t kv_tokens = std::min(a.sequences(), in.workload.sequences) * sequence;
+  w.schedule = planner::schedule_name(a.schedule);
+  w.micro_batches = a.micro_batches;
+  if (const int64_t step = planner::step_tokens(in.workload, a); step != in.workload.step_tokens)
+    box.orchestrator.step_tokens = step;
+  if (!w.kv_tokens && kv_tokens > kKvTokens) w.kv_tokens = kv_tokens;
+  if (a.kv_share >= 1) return;
+  w.kv_home = "host";
+  w.kv_ring_tokens = kRingPlaces * a.rows * sequence;
+  const double resident = a.kv_share * static_cast<double>(w.kv_tokens.value_or(kKvTokens));
+  w.kv_resident_tokens = static_cast<int64_t>(resident) / planner::kKvTokensPerBlock * planner::kKvTokensPerBlock;
+}
+
+std::string plan_flags(const planner::PlanInput& in, const planner::ScheduleOption& choice) {
+  config::BoxConfig box;
+  take_plan(in, choice, box);
+  const config::BoxConfig::Workers& w = box.workers;
+  if (w.schedule == "auto") return "";
+  std::string text = "--schedule " + w.schedule + " --micro-batches " + std::to_string(*w.micro_batches);
+  const auto add = [&](const char* flag, std::optional<int64_t> value) {
+    if (value && *value > 0) text += std::string(" ") + flag + " " + std::to_string(*value);
+  };
+  add("--step-tokens", box.orchestrator.step_tokens);
+  add("--kv-tokens", w.kv_tokens);
+  if (w.kv_home == "host") text += " --kv-home host";
+  add("--kv-ring-tokens", w.kv_ring_tokens);
+  add("--kv-resident-tokens", w.kv_resident_tokens);
+  return text;
+}
+
+std::string plan_schedule(config::BoxConfig& box) {
+  const auto device = config::parse_device(box.workers.device);
+  if (!device.is_ok() || !planner_is_asked(box, device->kind)) return "";
+  // What stands against a plan stands against the start too, or the schedule stays what it would be without one.
+  const auto line = ask(box, options_of(box));
+  return line.is_ok() ? *line : "";
+}
+
+}  // namespace moestro::cli
