@@ -116,6 +116,10 @@ class BlobSource {
   virtual const Manifest& manifest() const = 0;
   /// The memory that contains all resident blobs, for a device that reads it directly; empty: there is no single range.
   virtual std::span<const std::byte> memory() const { return {}; }
+  /// Whether this process may still write memory(), as drivers ask for before they register it.
+  virtual bool memory_is_writable() const { return false; }
+  /// From now on a write to memory() faults.
+  virtual Status forbid_writes() { return Status::ok(); }
 
   /// The step needs these experts. Each is told once, before try_pin() and fetch(), and is needed until its lease ends,
   /// its fetch fails, or fetches are cancelled. The layer's last call is `complete`, if only with no experts. A source

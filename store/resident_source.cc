@@ -36,6 +36,13 @@ ResidentSource::~ResidentSource() {
   if (base_ != nullptr) munmap(base_, mapped_bytes_);
 }
 
+Status ResidentSource::forbid_writes() {
+  if (mprotect(base_, mapped_bytes_, PROT_READ) != 0)
+    return io_error("cannot protect a pack's memory from writes", errno);
+  writable_ = false;
+  return Status::ok();
+}
+
 std::optional<Lease> ResidentSource::try_pin(uint32_t blob, UseWeight) {
   MOESTRO_CHECK(blob < pinned_.size(), "a blob of this pack");
   MOESTRO_CHECK(!pinned_[blob], "one lease per blob at a time");

@@ -18,6 +18,8 @@ class ResidentSource final : public BlobSource {
 
   const Manifest& manifest() const override { return manifest_; }
   std::span<const std::byte> memory() const override { return {base_, mapped_bytes_}; }
+  bool memory_is_writable() const override { return writable_; }
+  Status forbid_writes() override;
   std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) override;  ///< always succeeds
   Status fetch(std::span<const uint32_t> blobs, WantedBy why) override;  ///< kUnsupported: nothing is ever missing
   Result<Lease> next_arrival(std::chrono::milliseconds timeout) override;          ///< kUnsupported
@@ -32,6 +34,7 @@ class ResidentSource final : public BlobSource {
   Manifest manifest_;
   std::byte* base_ = nullptr;  // one mapping for all blobs
   size_t mapped_bytes_ = 0;
+  bool writable_ = true;
   std::vector<uint64_t> offsets_;
   std::vector<bool> pinned_;
   Counters counters_;

@@ -19,6 +19,8 @@ struct FileAccess {
   mode_t read_only() const {
     return group ? 0440 : 0400;
   }  ///< not even by its owner, which writes through the descriptor that it made the file with
+  /// The arena: its own user may map it for writing, because a GPU's driver registers no other mapping.
+  mode_t arena() const { return group ? 0640 : 0600; }
   mode_t shared() const { return group ? 0660 : 0600; }
   /// Gives the open file `fd`, or the file at `path`, to the group, if there is one, with `mode`.
   Status apply(int fd, mode_t mode, const std::filesystem::path& name) const;

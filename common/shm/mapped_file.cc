@@ -55,6 +55,7 @@ Result<MappedFile> MappedFile::create(const std::filesystem::path& path, uint64_
     return io_error("cannot give " + path.string() + " a size of " + std::to_string(file.size_), errno);
   fchmod(file.fd(), mode);  // not what the umask leaves of it
   MOESTRO_ASSIGN_OR_RETURN(file.data_, map_fd(file.fd(), file.size_, true, path));
+  file.writable_ = true;
   return file;
 }
 
@@ -75,7 +76,8 @@ Result<MappedFile> MappedFile::of_descriptor(UniqueFd fd, Access access, uint64_
   if (file.size_ < bytes_min || file.size_ == 0)
     return corrupt(name + " has " + std::to_string(file.size_) + " bytes, at least " + std::to_string(bytes_min) +
                    " are needed");
-  MOESTRO_ASSIGN_OR_RETURN(file.data_, map_fd(file.fd(), file.size_, access == Access::kReadWrite, name));
+  file.writable_ = access == Access::kReadWrite;
+  MOESTRO_ASSIGN_OR_RETURN(file.data_, map_fd(file.fd(), file.size_, file.writable_, name));
   return file;
 }
 
@@ -88,11 +90,15 @@ Result<MappedFile> MappedFile::anonymous(const char* label, uint64_t bytes, mode
     return exhausted("cannot give memory without a name a size of " + std::to_string(file.size_));
   fchmod(file.fd(), mode);
   MOESTRO_ASSIGN_OR_RETURN(file.data_, map_fd(file.fd(), file.size_, true, label));
+  file.writable_ = true;
   return file;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : fd_(std::move(other.fd_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      writable_(std::exchange(other.writable_, false)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
@@ -100,6 +106,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     fd_ = std::move(other.fd_);
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
+    writable_ = std::exchange(other.writable_, false);
   }
   return *this;
 }
@@ -141,6 +148,17 @@ Status MappedFile::seal() {
     return io_error("cannot seal memory without a name", errno);
   (void)fcntl(fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
   (void)fcntl(fd(), F_ADD_SEALS, F_SEAL_SEAL);
+  return Status::ok();
+}
+
+Status MappedFile::forbid_writes() {
+  if (!writable_) return Status::ok();
+  // The descriptor could be mapped for writing once more, so it is exchanged for one that cannot.
+  UniqueFd read_only(::open(("/proc/self/fd/" + std::to_string(fd())).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!read_only) return io_error("cannot open a mapping's file for reading alone", errno);
+  if (mprotect(data_, size_, PROT_READ) != 0) return io_error("cannot protect a mapping from writes", errno);
+  fd_ = std::move(read_only);
+  writable_ = false;
   return Status::ok();
 }
 

@@ -68,6 +68,10 @@ class MappedFile {
   /// For memory without a name: from now on no process can shorten or extend it, and only processes that have it mapped
   /// now can write it (with Linux 5.1 or later). No further seal can be added.
   Status seal();
+  /// From now on a write to this mapping faults, and its descriptor cannot write. What a driver has pinned stays
+  /// pinned.
+  Status forbid_writes();
+  bool writable() const { return writable_; }
   /// Whether no process can shorten it, so that reading it cannot end in SIGBUS.
   bool size_is_sealed() const;
   /// Asks for huge pages; huge_bytes() shows whether they were given.
@@ -87,6 +91,7 @@ class MappedFile {
   UniqueFd fd_;
   std::byte* data_ = nullptr;
   uint64_t size_ = 0;
+  bool writable_ = false;
 };
 
 }  // namespace moestro::shm

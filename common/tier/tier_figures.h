@@ -12,6 +12,7 @@ namespace moestro::tier {
 struct TierFigures {
   std::vector<LayerCounters> layers;
   uint64_t moved_bytes = 0, wasted_bytes = 0;  ///< as in TierCounters
+  uint64_t staged_bytes = 0;  ///< of those moved: copied by a thread first, because the device could not read them
   uint64_t link_busy_us = 0;
   uint32_t resident = 0;  ///< complete experts now
   WindowHits recent;      ///< of a window that was replayed since then

@@ -35,12 +35,12 @@ void attend(const AttentionShape& shape, const AttentionSequence& s, int64_t hea
   }
   if (shape.sink_logits) weights.push_back(shape.sink_logits[head]);
   const double sum = to_weights(weights);
-  for (int64_t d = 0; d < shape.head_dim; ++d) {
-    double value = 0.0;
-    for (size_t i = 0; i < seen.size(); ++i)
-      value += weights[i] * row_of(shape, cache, s, true, kv_head, seen[i]).at(d);
-    out[d] = static_cast<float>(value / sum);
+  std::vector<double> mixed(static_cast<size_t>(shape.head_dim));
+  for (size_t i = 0; i < seen.size(); ++i) {
+    const KvRow value = row_of(shape, cache, s, true, kv_head, seen[i]);
+    for (int64_t d = 0; d < shape.head_dim; ++d) mixed[static_cast<size_t>(d)] += weights[i] * value.at(d);
   }
+  for (int64_t d = 0; d < shape.head_dim; ++d) out[d] = static_cast<float>(mixed[static_cast<size_t>(d)] / sum);
 }
 }  // namespace
 

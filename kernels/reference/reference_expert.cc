@@ -2,8 +2,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "common/float16.h"
-#include "common/formats/blocks.h"
 #include "kernels/reference/reference_ops.h"
 
 namespace moestro::kernels::reference {
@@ -28,43 +26,51 @@ struct Biases {
   }
 };
 
-void ffn_row(const ExpertLayout& layout, const std::byte* blob, const float* x, const GatedUnit& unit, float* out) {
-  const Biases bias(layout, blob);
-  std::vector<double> y(bias.down.begin(), bias.down.end());
+/// The matrices of one tile as numbers.
+struct Tile {
+  int64_t first_ffn, ffn;
+  std::vector<double> gate, up, down;
+};
+std::vector<Tile> tiles_of(const ExpertLayout& layout, const std::byte* blob) {
+  std::vector<Tile> tiles;
   for (int64_t i = 0; i < layout.tiles(); ++i) {
     const ExpertTile t = layout.tile(i);
-    const std::byte* base = blob + t.offset;
-    std::vector<float> widened[3];  // of blocks, once: a value of one costs as much as the whole block
     const auto part = [&](DType dtype, int64_t values, int64_t scales, int64_t rows, int64_t cols) {
-      if (is_blocks(dtype)) {
-        std::vector<float>& wide = widened[values == t.gate ? 0 : values == t.up ? 1 : 2];
-        wide.resize(static_cast<size_t>(rows * cols));
-        formats::dequantise(dtype, base + values, rows * cols, wide.data());
-        return Weight{wide.data(), DType::kF32, rows, cols, nullptr};
-      }
-      return Weight{base + values, dtype, rows, cols, reinterpret_cast<const uint16_t*>(base + scales)};
+      const std::byte* base = blob + t.offset;
+      return numbers_of({base + values, dtype, rows, cols, reinterpret_cast<const uint16_t*>(base + scales)});
     };
-    const Weight gate = part(layout.formats().gate, t.gate, t.gate_scales, t.ffn, layout.hidden()),
-                 up = part(layout.formats().up, t.up, t.up_scales, t.ffn, layout.hidden()),
-                 down = part(layout.formats().down, t.down, t.down_scales, layout.hidden(), t.ffn);
+    tiles.push_back({t.first_ffn, t.ffn, part(layout.formats().gate, t.gate, t.gate_scales, t.ffn, layout.hidden()),
+                     part(layout.formats().up, t.up, t.up_scales, t.ffn, layout.hidden()),
+                     part(layout.formats().down, t.down, t.down_scales, layout.hidden(), t.ffn)});
+  }
+  return tiles;
+}
+
+void ffn_row(const std::vector<Tile>& tiles, const Biases& bias, const float* x, const GatedUnit& unit, float* out) {
+  std::vector<double> y(bias.down.begin(), bias.down.end());
+  const auto hidden = static_cast<int64_t>(y.size());
+  for (const Tile& t : tiles) {
     for (int64_t f = 0; f < t.ffn; ++f) {
       double g = bias.gate[static_cast<size_t>(t.first_ffn + f)], u = bias.up[static_cast<size_t>(t.first_ffn + f)];
-      for (int64_t c = 0; c < layout.hidden(); ++c) {
-        g += weight_at(gate, f, c) * x[c];
-        u += weight_at(up, f, c) * x[c];
+      for (int64_t c = 0; c < hidden; ++c) {
+        g += t.gate[static_cast<size_t>(f * hidden + c)] * x[c];
+        u += t.up[static_cast<size_t>(f * hidden + c)] * x[c];
       }
       const double a = gated(unit, g, u);
-      for (int64_t h = 0; h < layout.hidden(); ++h) y[static_cast<size_t>(h)] += weight_at(down, h, f) * a;
+      for (int64_t h = 0; h < hidden; ++h) y[static_cast<size_t>(h)] += t.down[static_cast<size_t>(h * t.ffn + f)] * a;
     }
   }
-  for (int64_t h = 0; h < layout.hidden(); ++h) out[h] = static_cast<float>(y[static_cast<size_t>(h)]);
+  for (int64_t h = 0; h < hidden; ++h) out[h] = static_cast<float>(y[static_cast<size_t>(h)]);
 }
 }  // namespace
 
 void ReferenceOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
                               std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& unit) {
+  if (rows.empty()) return;
+  const std::vector<Tile> tiles = tiles_of(layout, blob);
+  const Biases bias(layout, blob);
   for (const RoutedRow& r : rows)
-    ffn_row(layout, blob, x + r.token * layout.hidden(), unit, out + (r.token * top_k + r.rank) * layout.hidden());
+    ffn_row(tiles, bias, x + r.token * layout.hidden(), unit, out + (r.token * top_k + r.rank) * layout.hidden());
 }
 
 }  // namespace moestro::kernels::reference

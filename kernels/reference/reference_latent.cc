@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "common/check.h"
@@ -36,14 +37,14 @@ std::vector<double> rotated(const LatentShape& shape, const float* x, const floa
 
 /// A head's keys without rotation and values, [positions][nope_dim + value_dim]: its rows of kv_b times the latents.
 std::vector<double> expanded(const LatentShape& shape, const AttentionSequence& s, int64_t head, int64_t positions,
-                             const Weight& kv_b, const KvView& cache) {
-  std::vector<double> out;
+                             const std::vector<double>& kv_b, const KvView& cache) {
+  std::vector<double> out, latent(static_cast<size_t>(shape.kv_rank));
   for (int64_t p = 0; p < positions; ++p) {
-    const KvRow latent = row_of(shape, cache, s, p, false);
+    const KvRow cached = row_of(shape, cache, s, p, false);
+    for (int64_t r = 0; r < shape.kv_rank; ++r) latent[static_cast<size_t>(r)] = cached.at(r);
     for (int64_t row = head * shape.expanded_dim(); row < (head + 1) * shape.expanded_dim(); ++row) {
-      double sum = 0.0;
-      for (int64_t r = 0; r < kv_b.cols; ++r) sum += weight_at(kv_b, row, r) * latent.at(r);
-      out.push_back(sum);
+      const double* weights = kv_b.data() + row * shape.kv_rank;
+      out.push_back(std::inner_product(latent.begin(), latent.end(), weights, 0.0));
     }
   }
   return out;
@@ -94,9 +95,10 @@ void ReferenceOps::latent_attention(const LatentShape& shape, std::span<const At
                                     const float* q, const float* cos, const float* sin, const Weight& kv_b,
                                     const KvView& cache, float* out) {
   const int64_t half = shape.rope_dim / 2;
+  const std::vector<double> expanding = numbers_of(kv_b);
   for (const AttentionSequence& s : sequences) {
     for (int64_t h = 0; h < shape.heads && s.tokens > 0; ++h) {
-      const std::vector<double> head = expanded(shape, s, h, s.first_position + s.tokens, kv_b, cache);
+      const std::vector<double> head = expanded(shape, s, h, s.first_position + s.tokens, expanding, cache);
       for (int64_t i = 0; i < s.tokens; ++i) {
         const int64_t row = s.first_token + i;
         const float* query = q + (row * shape.heads + h) * shape.query_dim();

@@ -31,14 +31,20 @@ static int int4_at(const std::byte* row, int64_t col) {
   return static_cast<int>(within % 32 < 16 ? byte & 15u : byte >> 4);
 }
 
-static double bf16_in_12_at(const Weight& w, int64_t row, int64_t col) {
+static std::vector<double> bf16_in_12_numbers(const Weight& w) {
   const auto exponents = bf16_in_12::read_exponents(reinterpret_cast<const std::byte*>(w.parameters), w.rows * w.cols);
-  uint16_t value = bf16_in_12::value_at(static_cast<const std::byte*>(w.data) + row * row_bytes(w.dtype, w.cols),
-                                        exponents.of_code, col);
-  for (int64_t i = 0; i < exponents.count; ++i)
-    if (bf16_in_12::exception_position(exponents, i) == row * w.cols + col)
-      value = bf16_in_12::with_exponent(value, exponents.exceptions[i]);
-  return static_cast<double>(bf16_to_f32(value));
+  std::vector<uint16_t> values;
+  for (int64_t row = 0; row < w.rows; ++row)
+    for (int64_t col = 0; col < w.cols; ++col)
+      values.push_back(bf16_in_12::value_at(static_cast<const std::byte*>(w.data) + row * row_bytes(w.dtype, w.cols),
+                                            exponents.of_code, col));
+  for (int64_t i = 0; i < exponents.count; ++i) {
+    uint16_t& value = values[static_cast<size_t>(bf16_in_12::exception_position(exponents, i))];
+    value = bf16_in_12::with_exponent(value, exponents.exceptions[i]);
+  }
+  std::vector<double> numbers(values.size());
+  std::transform(values.begin(), values.end(), numbers.begin(), bf16_to_f32);
+  return numbers;
 }
 
 static double block_value_at(const Weight& w, int64_t row, int64_t col) {
@@ -51,7 +57,7 @@ static double block_value_at(const Weight& w, int64_t row, int64_t col) {
 }
 
 double weight_at(const Weight& w, int64_t row, int64_t col) {
-  if (w.dtype == DType::kBF16In12) return bf16_in_12_at(w, row, col);
+  if (w.dtype == DType::kBF16In12) return bf16_in_12_numbers(w)[static_cast<size_t>(row * w.cols + col)];
   if (is_blocks(w.dtype)) return block_value_at(w, row, col);
   if (!is_quantised(w.dtype)) return value_at(w.data, w.dtype, row * w.cols + col);
   const uint16_t* parameters =
@@ -62,17 +68,31 @@ double weight_at(const Weight& w, int64_t row, int64_t col) {
          static_cast<double>(bf16_to_f32(parameters[1]));
 }
 
+std::vector<double> numbers_of(const Weight& w) {
+  if (w.dtype == DType::kBF16In12) return bf16_in_12_numbers(w);
+  std::vector<double> numbers(static_cast<size_t>(w.rows * w.cols));
+  if (is_blocks(w.dtype)) {
+    std::vector<float> values(numbers.size());
+    formats::dequantise(w.dtype, static_cast<const std::byte*>(w.data), w.rows * w.cols, values.data());
+    std::copy(values.begin(), values.end(), numbers.begin());
+    return numbers;
+  }
+  for (size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = weight_at(w, static_cast<int64_t>(i) / w.cols, static_cast<int64_t>(i) % w.cols);
+  return numbers;
+}
+
 double silu(double x) {
   return x / (1.0 + std::exp(-x));
 }
 
 void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations) {
-  std::vector<double> row(static_cast<size_t>(w.cols));
+  const std::vector<double> numbers = numbers_of(w);
   for (int64_t r = 0; r < w.rows; ++r) {
-    for (int64_t c = 0; c < w.cols; ++c) row[static_cast<size_t>(c)] = weight_at(w, r, c);
+    const double* row = numbers.data() + r * w.cols;
     for (int64_t t = 0; t < n; ++t) {
       double sum = 0.0;
-      for (int64_t c = 0; c < w.cols; ++c) sum += x[t * w.cols + c] * row[static_cast<size_t>(c)];
+      for (int64_t c = 0; c < w.cols; ++c) sum += x[t * w.cols + c] * row[c];
       y[t * w.rows + r] = static_cast<float>(sum + (bias ? bias[r] : 0.0));
     }
   }

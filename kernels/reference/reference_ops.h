@@ -11,6 +11,8 @@ namespace moestro::kernels::reference {
 double value_at(const void* data, DType dtype, int64_t i);
 /// Element [row, col], also of quantised weights.
 double weight_at(const Weight& w, int64_t row, int64_t col);
+/// All of them, row by row: the same, and what is read once for a block, or for the matrix, is read once.
+std::vector<double> numbers_of(const Weight& w);
 double silu(double x);
 
 class ReferenceOps final : public Ops {

@@ -115,6 +115,9 @@ void add_devices(MetricText& text, const std::string& model, const ControlSnapsh
   const MetricText::Labels labels{{"model", model}};
   text.counter("moestro_device_link_bytes_total", "Bytes that links have carried to devices.")
       .sample(of(c.device.moved_bytes), labels);
+  text.counter("moestro_device_staged_bytes_total",
+               "Of them, bytes that a thread copied first: the driver did not register the store's memory.")
+      .sample(of(c.device.staged_bytes), labels);
   text.counter("moestro_device_link_busy_seconds_total", "Time in which they carried, added up over the devices.")
       .sample(seconds_of(c.device.link_busy_us), labels);
   text.counter("moestro_device_step_seconds_total", "Time that workers with such a device spent on plans.")

@@ -29,6 +29,7 @@ json totals_json(const DeviceTotals& d) {
   json totals{{"hit_rate", part(d.use.hits, d.use.hits + d.use.misses)},
               {"prefetched_wasted_bytes", d.wasted_bytes},
               {"moved_bytes", d.moved_bytes},
+              {"staged_bytes", d.staged_bytes},
               {"link_busy_seconds", seconds_of(d.link_busy_us)},
               {"step_seconds", seconds_of(d.step_us)},
               {"stall_seconds", seconds_of(d.stall_us)},

@@ -53,6 +53,7 @@ struct DeviceStep {
   std::vector<DeviceUse> layers;
   uint64_t moved_bytes = 0,
            wasted_bytes = 0;  ///< bytes that the link carried; of them, for prefetches that were evicted unused
+  uint64_t staged_bytes = 0;  ///< of those carried: copied by a thread first
   uint64_t link_busy_us = 0;
   uint32_t resident = 0;  ///< slots with a complete expert
   RecentUses recent;
@@ -63,7 +64,7 @@ struct DeviceStep {
 struct DeviceTotals {
   DeviceUse use;
   DeviceWork work;
-  uint64_t moved_bytes = 0, wasted_bytes = 0, link_busy_us = 0;
+  uint64_t moved_bytes = 0, wasted_bytes = 0, staged_bytes = 0, link_busy_us = 0;
   uint64_t step_us = 0, stall_us = 0;  ///< for steps of workers with such a device
 };
 

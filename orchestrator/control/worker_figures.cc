@@ -25,6 +25,7 @@ void count_device(const DeviceStep& said, ControlSnapshot::Worker& worker, Contr
     for (const DeviceUse& layer : said.layers) of->use += layer;
     of->work += said.work;
     of->moved_bytes += said.moved_bytes, of->wasted_bytes += said.wasted_bytes, of->link_busy_us += said.link_busy_us;
+    of->staged_bytes += said.staged_bytes;
   }
   // Workers of a pack with other layers may have come since this one did: then it is on its way out.
   if (all.device_layers.size() == said.layers.size())
@@ -55,7 +56,8 @@ Status check_device(const DeviceStep& said, const ControlSnapshot::Worker& worke
   if (said.resident > worker.device_slots)
     return internal_error(who + std::to_string(said.resident) + " experts in " + std::to_string(worker.device_slots) +
                           " slots");
-  if (said.moved_bytes > kBytesMax || said.wasted_bytes > kBytesMax || said.link_busy_us > kBusyMicrosMax ||
+  if (std::max({said.moved_bytes, said.wasted_bytes, said.staged_bytes}) > kBytesMax ||
+      said.link_busy_us > kBusyMicrosMax ||
       absurd(said.work) || std::ranges::any_of(said.layers, [](const DeviceUse& layer) { return absurd(layer); }))
     return internal_error(who + "a count that no device reaches between two results");
   const RecentUses& r = said.recent;

@@ -75,6 +75,7 @@ DeviceStep read_device(const wire::DeviceFigures& m) {
   DeviceStep d;
   d.moved_bytes = m.moved_bytes();
   d.wasted_bytes = m.wasted_bytes();
+  d.staged_bytes = m.staged_bytes();
   d.link_busy_us = m.link_busy_us();
   d.resident = m.resident();
   d.recent = {m.recent_uses(), m.recent_hits(), m.recent_lru_hits(), m.recent_belady_hits()};

@@ -92,7 +92,11 @@ Status serve(const WorkerOptions& o, store::StoreClient& client, const device::W
 }
 
 store::AttachOptions attach_options(const WorkerOptions& o) {
-  return {.endpoint = o.store, .model = o.engine.model, .client = o.name, .store_wait = o.store_wait};
+  return {.endpoint = o.store,
+          .model = o.engine.model,
+          .client = o.name,
+          .registers_arena = o.device.spec.kind == config::DeviceSpec::Kind::kCuda,
+          .store_wait = o.store_wait};
 }
 
 Status observe(const WorkerOptions& o, Lasting& lasting, engine::Engine& engine) {

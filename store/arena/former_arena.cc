@@ -60,6 +60,7 @@ Status ArenaFiles::map_former(const ArenaDirectory& left) {
   if (payload_.nameless())
     return unavailable("its memory had no name (--payload-dir memfd) and went with the store that made it");
   MOESTRO_ASSIGN_OR_RETURN(arena_, map_own(payload_.file, left.arena_bytes));
+  MOESTRO_RETURN_IF_ERROR(access_.apply(arena_.fd(), access_.arena(), payload_.file));
   arena_.prefer_huge_pages();
   MOESTRO_RETURN_IF_ERROR(table_.back(0, table_.size()));
   MOESTRO_RETURN_IF_ERROR(arena_.back(0, arena_.size()));

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -127,11 +128,11 @@ Result<ArenaRoom> look_at_room(const PayloadPlace& place, uint64_t others, const
 
 Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, const shm::FileAccess& access,
                                      PayloadNodes& nodes, const std::function<bool(uint64_t)>& progress) {
-  auto made = place.nameless() ? shm::MappedFile::anonymous("moestro-arena", bytes, access.read_only())
-                               : shm::MappedFile::create(place.file, bytes, access.read_only());
+  auto made = place.nameless() ? shm::MappedFile::anonymous("moestro-arena", bytes, access.arena())
+                               : shm::MappedFile::create(place.file, bytes, access.arena());
   if (!made) return made.status();
   MOESTRO_RETURN_IF_ERROR(
-      access.apply(made->fd(), access.read_only(), place.nameless() ? fs::path("memfd") : place.file));
+      access.apply(made->fd(), access.arena(), place.nameless() ? fs::path("memfd") : place.file));
   made->prefer_huge_pages();
   MOESTRO_RETURN_IF_ERROR(back_all(*made, place, bytes, nodes, progress));
   if (place.nameless()) MOESTRO_RETURN_IF_ERROR(made->seal());
@@ -163,9 +164,14 @@ std::string payload_address(const PayloadPlace& place) {
   return place.nameless() ? kSocketScheme + place.socket.string() : place.file.string();
 }
 
-Result<shm::MappedFile> open_payload(const std::string& address, uint64_t bytes, std::chrono::milliseconds timeout) {
+Result<shm::MappedFile> open_payload(const std::string& address, uint64_t bytes, std::chrono::milliseconds timeout,
+                                     bool to_register) {
   using Access = shm::MappedFile::Access;
-  if (!address.starts_with(kSocketScheme)) return shm::MappedFile::open(address, Access::kReadOnly, bytes);
+  if (!address.starts_with(kSocketScheme)) {
+    if (to_register && ::access(address.c_str(), R_OK | W_OK) == 0)
+      return shm::MappedFile::open(address, Access::kReadWrite, bytes);
+    return shm::MappedFile::open(address, Access::kReadOnly, bytes);
+  }
   MOESTRO_ASSIGN_OR_RETURN(auto fd,
                            shm::receive_descriptor(address.substr(std::string(kSocketScheme).size()), timeout));
   return shm::MappedFile::of_descriptor(std::move(fd), Access::kReadOnly, bytes, "the store's memory without a name");

@@ -60,6 +60,9 @@ PageReport report_pages(const PayloadPlace& place, const PayloadNodes& nodes, co
 
 /// The address that workers are told: a path, or "memfd:SOCKET".
 std::string payload_address(const PayloadPlace& place);
-Result<shm::MappedFile> open_payload(const std::string& address, uint64_t bytes, std::chrono::milliseconds timeout);
+/// `to_register`: mapped for writing where that is allowed, for a driver that registers only such mappings; the caller
+/// then calls forbid_writes().
+Result<shm::MappedFile> open_payload(const std::string& address, uint64_t bytes, std::chrono::milliseconds timeout,
+                                     bool to_register = false);
 
 }  // namespace moestro::store

@@ -39,14 +39,14 @@ Status check_header(uint64_t magic, uint64_t magic_wanted, uint32_t version, uin
 constexpr std::chrono::milliseconds kAskAgain{500};
 constexpr std::chrono::milliseconds kHandOut{5000};  ///< for a store to hand out memory without a name
 
-Status map_files(Attachment& a, const wire::AttachedStore& reply) {
+Status map_files(Attachment& a, const wire::AttachedStore& reply, bool registers_arena) {
   using Access = shm::MappedFile::Access;
   const std::filesystem::path dir = reply.arena_dir() ? reply.arena_dir()->str() : "";
   const std::string slot = std::to_string(a.slot);
   MOESTRO_ASSIGN_OR_RETURN(a.table,
                            shm::MappedFile::open(dir / "table", Access::kReadOnly, table_bytes(reply.table_entries())));
   MOESTRO_ASSIGN_OR_RETURN(a.arena, open_payload(reply.payload() ? reply.payload()->str() : (dir / "arena").string(),
-                                                 reply.arena_bytes(), kHandOut));
+                                                 reply.arena_bytes(), kHandOut, registers_arena));
   MOESTRO_ASSIGN_OR_RETURN(
       a.pins, shm::MappedFile::open(dir / "pins" / slot, Access::kReadWrite, pins_bytes(reply.table_entries())));
   MOESTRO_ASSIGN_OR_RETURN(a.bell, shm::MappedFile::open(dir / "bell" / slot, Access::kReadOnly, bell_bytes()));
@@ -100,9 +100,10 @@ Status confirm(Attachment& a, Clock::time_point deadline) {
   }
 }
 
-Status take_offer(Attachment& a, const wire::AttachedStore& reply, Clock::time_point deadline) {
+Status take_offer(Attachment& a, const wire::AttachedStore& reply, const AttachOptions& options,
+                  Clock::time_point deadline) {
   MOESTRO_FAULT_POINT("offered");
-  MOESTRO_RETURN_IF_ERROR(map_files(a, reply));
+  MOESTRO_RETURN_IF_ERROR(map_files(a, reply, options.registers_arena));
   MOESTRO_RETURN_IF_ERROR(lock_slot(a, reply.arena_dir()->str(), deadline));
   MOESTRO_FAULT_POINT("confirming");
   return confirm(a, deadline);
@@ -124,7 +125,7 @@ Result<std::unique_ptr<Attachment>> attach_once(const AttachOptions& options, Cl
                            receive_reply(a->socket, wire::StoreBody::AttachedStore, deadline, options.endpoint));
   const wire::AttachedStore& reply = *decode(bytes)->body_as_AttachedStore();
   MOESTRO_RETURN_IF_ERROR(read_reply(*a, reply));
-  const Status taken = take_offer(*a, reply, deadline);
+  const Status taken = take_offer(*a, reply, options, deadline);
   if (taken.is_ok()) return a;
   if (reply.arena_dir() != nullptr && is_void(reply.arena_dir()->str(), reply.epoch()))
     return std::unique_ptr<Attachment>();

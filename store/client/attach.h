@@ -23,6 +23,9 @@ struct AttachOptions {
   std::string model;
   std::string client = "worker";  ///< names this process in the store's log
   std::chrono::milliseconds timeout{10000};  ///< for the store to start and to answer
+  /// The arena is to be registered with a device, and drivers want a mapping that can be written. The store's own user
+  /// gets one; StoreClient::forbid_writes() then ends that.
+  bool registers_arena = false;
   std::chrono::milliseconds store_wait{60000};  ///< how long a miss waits for the successor of a store that was killed
 };
 

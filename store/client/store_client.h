@@ -31,6 +31,8 @@ class StoreClient final : public BlobSource {
 
   const Manifest& manifest() const override { return at_->manifest; }
   std::span<const std::byte> memory() const override { return {at_->arena.data(), at_->arena.size()}; }
+  bool memory_is_writable() const override { return at_->arena.writable(); }
+  Status forbid_writes() override { return at_->arena.forbid_writes(); }
   std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) override;
   Status fetch(std::span<const uint32_t> blobs, WantedBy why) override;
   Result<Lease> next_arrival(std::chrono::milliseconds timeout) override;

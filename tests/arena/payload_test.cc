@@ -41,7 +41,7 @@ TEST(Payload, AFileInTheArenasDirectory) {
   EXPECT_EQ(told, 3 * kMiB) << "all of it is backed";
   struct stat info {};
   ::stat(place->file.c_str(), &info);
-  EXPECT_EQ(info.st_mode & 0777, 0400u);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
   EXPECT_GE(static_cast<uint64_t>(info.st_blocks) * 512, 3 * kMiB);
   expect_shared_read_only(*place, *file);
 }
@@ -53,7 +53,7 @@ TEST(Payload, AGroupMayReadAndNotWrite) {
   ASSERT_TRUE(file) << file.status().message();
   struct stat info {};
   ::stat(place->file.c_str(), &info);
-  EXPECT_EQ(info.st_mode & 0777, 0440u);
+  EXPECT_EQ(info.st_mode & 0777, 0640u);
   EXPECT_EQ(info.st_gid, ::getegid());
 }
 
@@ -92,6 +92,28 @@ TEST(Payload, ADirectoryThatOthersMayWriteToIsRefused) {
   EXPECT_FALSE(payload_place("/no/such/directory", arena.path()));
 }
 
+/// A worker with a GPU may write until the driver has registered the memory.
+TEST(PayloadDeathTest, AMappingToRegisterIsProtectedAfterwards) {
+  const testing::MemoryDirectory dir("/tmp");
+  const auto place = payload_place("", dir.path());
+  ASSERT_TRUE(place);
+  const auto file = make_payload(*place, 3 * kMiB, {}, g_anywhere, kGoOn);
+  ASSERT_TRUE(file) << file.status().message();
+  struct stat info {};
+  ::stat(place->file.c_str(), &info);
+  EXPECT_EQ(info.st_mode & 0777, 0600u) << "its own user, and nobody else";
+  auto seen = open_payload(payload_address(*place), 3 * kMiB, kLong, true);
+  ASSERT_TRUE(seen) << seen.status().message();
+  ASSERT_TRUE(seen->writable());
+  seen->data()[4096] = std::byte{0x5a};
+  EXPECT_EQ(file->data()[4096], std::byte{0x5a});
+  ASSERT_TRUE(seen->forbid_writes());
+  EXPECT_FALSE(seen->writable());
+  EXPECT_EQ(seen->data()[4096], std::byte{0x5a});
+  EXPECT_DEATH(seen->data()[4096] = std::byte{0}, "");
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, seen->fd(), 0), MAP_FAILED);
+}
+
 TEST(Payload, WithoutANameItGoesThroughASocket) {
   const testing::MemoryDirectory dir("/tmp");
   const auto place = payload_place(kNamelessPayload, dir.path());
@@ -111,6 +133,9 @@ TEST(Payload, WithoutANameItGoesThroughASocket) {
     ::stat(place->socket.c_str(), &info);
     EXPECT_EQ(info.st_mode & 0777, 0600u);
     for (int i = 0; i < 3; ++i) expect_shared_read_only(*place, *file);
+    const auto to_register = open_payload(payload_address(*place), 3 * kMiB, kLong, true);
+    ASSERT_TRUE(to_register) << to_register.status().message();
+    EXPECT_FALSE(to_register->writable()) << "sealed against that";
     EXPECT_EQ(open_payload(payload_address(*place), 4 * kMiB, kLong).status().code(), Code::kCorrupt);
   }
   EXPECT_FALSE(fs::exists(place->socket));

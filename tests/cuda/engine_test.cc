@@ -16,6 +16,7 @@ namespace {
 using device::testing::DeviceBench;
 using device::testing::DeviceBenchOptions;
 using device::testing::on_gpus;
+using device::testing::one_of_each_gpu_layer;
 constexpr int32_t kAll = 1 << 20;
 
 std::string fixture_name(const ::testing::TestParamInfo<Fixture>& param) {
@@ -41,8 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngineTest, ::testing::ValuesIn(on_gpus(f
 
 /// Where experts and KV blocks lie, and when they are known to be there.
 using CudaResidencyTest = CudaEngineTest;
-INSTANTIATE_TEST_SUITE_P(Architectures, CudaResidencyTest, ::testing::ValuesIn(on_gpus(one_of_each_architecture())),
-                         fixture_name);
+INSTANTIATE_TEST_SUITE_P(Layers, CudaResidencyTest, ::testing::ValuesIn(one_of_each_gpu_layer()), fixture_name);
 
 TEST_P(CudaEngineTest, LogProbabilitiesAreThoseOfTheReference) {
   const Reference r = prompt();

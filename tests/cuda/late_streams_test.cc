@@ -19,6 +19,7 @@ namespace emulated = kernels::cuda::emulated;
 using device::testing::DeviceBench;
 using device::testing::DeviceBenchOptions;
 using device::testing::on_gpus;
+using device::testing::one_of_each_gpu_layer;
 
 /// Log-probabilities of two prompts in one batch, and of one token after another; then tokens.
 struct Said {
@@ -40,7 +41,7 @@ Said said(const Fixture& fixture, const DeviceBenchOptions& options, int32_t lat
 }
 
 TEST(LateStreams, ChangeNoBit) {
-  for (const Fixture& fixture : on_gpus(one_of_each_architecture())) {
+  for (const Fixture& fixture : one_of_each_gpu_layer()) {
     DeviceBenchOptions options{.slots = 1 << 20, .cuda = &emulated::functions()};
     const Said want = said(fixture, options, 0);
     for (const auto& [slots, expects_all, late_host] :
@@ -54,7 +55,7 @@ TEST(LateStreams, ChangeNoBit) {
 }
 
 TEST(LateStreams, FindMovedBlocksInTheirPlaces) {
-  for (const Fixture& fixture : on_gpus(one_of_each_architecture())) {
+  for (const Fixture& fixture : one_of_each_gpu_layer()) {
     DeviceBenchOptions options{.slots = 5, .cuda = &emulated::functions()};
     options.engine.engine.kv_tokens = 512;
     DeviceBench still(fixture, options);

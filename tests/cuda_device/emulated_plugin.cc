@@ -119,8 +119,7 @@ MoestroCudaResult release(void* device) {
 
 MoestroCudaResult register_host(void* host, uint64_t bytes, int32_t read_only) {
   if (const MoestroCudaResult off = pass("register_host")) return off;
-  const EmulatedCuda& cuda = emulated_cuda();
-  if (cuda.refuse_register || (cuda.refuse_read_only && read_only != 0)) return kNotSupported;
+  if (emulated_cuda().refuse_register) return kNotSupported;
   return functions().register_host(host, bytes, read_only);
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -165,10 +166,16 @@ TEST(OpenCuda, AFaultyCardDoesNotKeepTheOthersFromTheirWork) {
 
 TEST(EmulatedPlugin, RegistrationIsRefusedWhereItIsToBe) {
   char page[4096];
-  with({}, [&](const MoestroCudaFunctions& f) { EXPECT_EQ(f.register_host(page, sizeof page, 1), 0); });
-  with({{"MOESTRO_EMULATED_CUDA_FAULTS", "refuse-read-only"}}, [&](const MoestroCudaFunctions& f) {
+  with({}, [&](const MoestroCudaFunctions& f) {
     EXPECT_STREQ(f.error_text(f.register_host(page, sizeof page, 1)), "operation not supported");
     EXPECT_EQ(f.register_host(page, sizeof page, 0), 0);
+    void* two = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(two, MAP_FAILED);
+    EXPECT_EQ(f.register_host(two, 8192, 0), 0);
+    ASSERT_EQ(::mprotect(static_cast<char*>(two) + 4096, 4096, PROT_READ), 0);
+    EXPECT_EQ(f.register_host(two, 4096, 0), 0);
+    EXPECT_STREQ(f.error_text(f.register_host(two, 8192, 0)), "invalid argument") << "its end cannot be written";
+    ::munmap(two, 8192);
   });
   with({{"MOESTRO_EMULATED_CUDA_FAULTS", "refuse-register"}}, [&](const MoestroCudaFunctions& f) {
     EXPECT_NE(f.register_host(page, sizeof page, 1), 0);

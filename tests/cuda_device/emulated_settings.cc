@@ -43,7 +43,6 @@ void take_fault(const std::string& text, EmulatedCuda& cuda) {
   const std::string fall = "fall-off=", faulty = "faulty-card=", slow = "slow-copies=";
   if (text == "no-driver") cuda.no_driver = true;
   else if (text == "refuse-register") cuda.refuse_register = true;
-  else if (text == "refuse-read-only") cuda.refuse_read_only = true;
   else if (text.starts_with(faulty)) cuda.faulty.push_back(size_of(text.substr(faulty.size())));
   else if (text.starts_with(slow)) cuda.slow_copies_ms = size_of(text.substr(slow.size()));
   else if (const size_t colon = text.find(':'); text.starts_with(fall) && colon != std::string::npos) {

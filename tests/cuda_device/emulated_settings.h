@@ -21,7 +21,6 @@ struct EmulatedCuda {
   // MOESTRO_EMULATED_CUDA_FAULTS, some of these with commas between:
   bool no_driver = false;         ///< no-driver: as where there is none, or one too old
   bool refuse_register = false;   ///< refuse-register: host memory cannot be registered
-  bool refuse_read_only = false;  ///< refuse-read-only: nor as memory that cannot be written
   std::vector<size_t> faulty;     ///< faulty-card=INDEX: every call on that card fails
   uint64_t slow_copies_ms =
       0;  ///< slow-copies=MS: copies, and all else between two events, seem to take so long at least

@@ -69,9 +69,9 @@ class ArenaRegistrationTest : public ::testing::Test {
 
 TEST_F(ArenaRegistrationTest, InPiecesOnceAndBackAgain) {
   {
-    const ArenaRegistration arena(device_, memory_, kPiece);
+    const ArenaRegistration arena(device_, memory_, true, kPiece);
     EXPECT_EQ(arena.registered_bytes(), memory_.size());
-    EXPECT_EQ(driver.read_only, 4);
+    EXPECT_EQ(driver.read_only, 0);
     EXPECT_EQ(driver.registered[memory_.data() + kPiece], kPiece);
     EXPECT_EQ(driver.registered[memory_.data() + 3 * kPiece], 100u);
     EXPECT_EQ(parts(arena, 0, kPiece, memory_.size()), (std::vector<uint64_t>{kPiece}));
@@ -81,38 +81,44 @@ TEST_F(ArenaRegistrationTest, InPiecesOnceAndBackAgain) {
     const std::byte elsewhere{};
     EXPECT_FALSE(arena.part(&elsewhere, 1).registered);
     EXPECT_FALSE(arena.part(memory_.data() + memory_.size(), 1).registered);
-    EXPECT_EQ(arena.describe(), "12.1 KiB of the store's memory registered with cuda:3, read-only");
+    EXPECT_EQ(arena.describe(), "12.1 KiB of the store's memory registered with cuda:3");
   }
   EXPECT_EQ(driver.unregistered, 4);
 }
 
-TEST_F(ArenaRegistrationTest, ADriverThatCannotReadOnlyIsAskedForMore) {
+TEST_F(ArenaRegistrationTest, AMappingThatCannotBeWrittenIsRegisteredAsSuch) {
+  const ArenaRegistration arena(device_, memory_, false, kPiece);
+  EXPECT_EQ(driver.read_only, 4);
+  EXPECT_EQ(arena.describe(), "12.1 KiB of the store's memory registered with cuda:3, read-only");
+}
+
+TEST_F(ArenaRegistrationTest, WhereADriverRefusesThatTheWayOutIsSaid) {
   driver.refuses_read_only = true;
-  const ArenaRegistration arena(device_, memory_, kPiece);
-  EXPECT_EQ(arena.registered_bytes(), memory_.size());
-  EXPECT_EQ(driver.asked, 5) << "read-only once";
-  EXPECT_EQ(arena.describe(), "12.1 KiB of the store's memory registered with cuda:3");
+  const ArenaRegistration arena(device_, memory_, false, kPiece);
+  EXPECT_EQ(driver.asked, 1) << "what one piece was refused the next ones are not asked for";
+  EXPECT_THAT(arena.describe(), HasSubstr("copies from the rest are staged, which is slow: operation not supported; "
+                                          "run this worker as the user of the store"));
 }
 
 TEST_F(ArenaRegistrationTest, WhatIsRefusedIsStaged) {
   driver.pieces_max = 0;
-  const ArenaRegistration arena(device_, memory_, kPiece);
-  EXPECT_EQ(driver.asked, 2);
+  const ArenaRegistration arena(device_, memory_, true, kPiece);
+  EXPECT_EQ(driver.asked, 1);
   EXPECT_EQ(parts(arena, 0, 2 * kPiece, 0), (std::vector<uint64_t>{2 * kPiece}));
   EXPECT_THAT(arena.describe(), AllOf(HasSubstr("0 B of the store's memory (12.1 KiB) registered with cuda:3"),
-                                      HasSubstr("copies from the rest are staged: an emulated error")));
+                                      HasSubstr("the rest are staged, which is slow: operation not supported")));
 }
 
 TEST_F(ArenaRegistrationTest, APartMayBeRefused) {
   driver.pieces_max = 2;
-  const ArenaRegistration arena(device_, memory_, kPiece);
+  const ArenaRegistration arena(device_, memory_, true, kPiece);
   EXPECT_EQ(arena.registered_bytes(), 2 * kPiece);
   EXPECT_EQ(parts(arena, kPiece - 10, 2 * kPiece, 2 * kPiece), (std::vector<uint64_t>{10, kPiece, kPiece - 10}));
   EXPECT_THAT(arena.describe(), HasSubstr("8.00 KiB of the store's memory (12.1 KiB) registered"));
 }
 
 TEST_F(ArenaRegistrationTest, MemoryInNoOnePlace) {
-  const ArenaRegistration arena(device_, {}, kPiece);
+  const ArenaRegistration arena(device_, {}, false, kPiece);
   EXPECT_EQ(driver.asked, 0);
   EXPECT_FALSE(arena.part(memory_.data(), 10).registered);
   EXPECT_THAT(arena.describe(), HasSubstr("copies to cuda:3 are staged"));

@@ -43,7 +43,7 @@ class CudaLinkFixture : public ::testing::Test {
                                                std::make_unique<policy::LruPolicy>());
     slots_ = std::make_unique<SlotMemory>(*SlotMemory::on_device(device_, kSlots, kBytes));
     registration_ =
-        std::make_unique<ArenaRegistration>(device_, std::span<const std::byte>(arena_).first(registered), piece);
+        std::make_unique<ArenaRegistration>(device_, std::span<const std::byte>(arena_).first(registered), true, piece);
     auto link = CudaLink::create(*tier_, *slots_, *registration_, device_,
                                  {.keys = kKeys, .slots = kSlots, .poison_slots = true}, clock_);
     ASSERT_TRUE(link.is_ok()) << link.status().message();

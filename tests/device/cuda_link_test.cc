@@ -40,12 +40,14 @@ TEST_F(CudaLinkTest, BytesLieInTheirSlots) {
   make();
   EXPECT_EQ(registration_->registered_bytes(), kKeys * kBytes);
   expect_all_arrive();
+  EXPECT_EQ(link_->staged_bytes(), 0u);
 }
 
 TEST_F(CudaLinkTest, MemoryThatIsNotRegisteredIsStaged) {
   make(ArenaRegistration::kPiece, 0);
   EXPECT_EQ(registration_->registered_bytes(), 0u);
   expect_all_arrive();
+  EXPECT_GE(link_->staged_bytes(), kSlots * kBytes);
 }
 
 TEST_F(CudaLinkTest, AChunkMayLieInSeveralPiecesAndBehindTheLast) {

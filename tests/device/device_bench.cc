@@ -28,6 +28,15 @@ std::vector<engine::testing::Fixture> on_gpus(std::vector<engine::testing::Fixtu
   return fixtures;
 }
 
+std::vector<engine::testing::Fixture> one_of_each_gpu_layer() {
+  std::vector<engine::testing::Fixture> found = engine::testing::fixtures();
+  std::erase_if(found, [](const engine::testing::Fixture& fixture) {
+    return fixture.name != "mixtral_llama3" && fixture.name != "qwen2_moe_shared" && fixture.name != "glm4_moe_groups";
+  });
+  MOESTRO_CHECK(found.size() == 3, "the three fixtures are in tests/fixtures/models");
+  return found;
+}
+
 CudaSlots DeviceBench::open_cuda(uint64_t slot_bytes) {
   MOESTRO_CHECK(options_.cuda->use_device(0) == 0, "there is a device");
   auto ops = kernels::cuda::CudaOps::create(*options_.cuda, {.deterministic = options_.engine.deterministic});

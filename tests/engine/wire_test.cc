@@ -175,6 +175,7 @@ TEST(WorkerWire, WritesWhatADeviceHasDone) {
   tier::TierFigures figures;
   figures.layers = {{1, 2, 3, 4, 5, 6, 7}, {.hits = uint64_t{1} << 40}};
   figures.moved_bytes = uint64_t{1} << 35, figures.wasted_bytes = 11, figures.link_busy_us = 12, figures.resident = 13;
+  figures.staged_bytes = 14;
   figures.recent = {.uses = 20, .hits = 14, .lru_hits = 15, .belady_hits = 16};
   engine::StepOutcome outcome;
   outcome.device = {.host_experts = 17, .host_rows = 18, .rewinds = 19, .kv_in_bytes = 20, .kv_out_bytes = 21};
@@ -196,6 +197,7 @@ TEST(WorkerWire, WritesWhatADeviceHasDone) {
   EXPECT_EQ(device->moved_bytes(), uint64_t{1} << 35);
   EXPECT_EQ(device->wasted_bytes(), 11u);
   EXPECT_EQ(device->link_busy_us(), 12u);
+  EXPECT_EQ(device->staged_bytes(), 14u);
   EXPECT_EQ(device->resident(), 13u);
   EXPECT_EQ(device->recent_uses(), 20u);
   EXPECT_EQ(device->recent_hits(), 14u);

@@ -215,9 +215,11 @@ class Serving(DemoTest):
         self.assertEqual(few, calm)
         slots, experts = map(int, re.search(r"(\d+) of (\d+) experts fit the device", log).groups())
         self.assertLess(slots, experts, "some have to make room for others")
+        self.assertRegex(log, r"B of the store's memory registered with cuda:0, in")
+        self.assertNotIn("staged", log)
         staged, log = tokens("--device", "cuda,vram=24M", faults="refuse-register")
         self.assertEqual(staged, calm)
-        self.assertIn("operation not supported", log)
+        self.assertIn("copies from the rest are staged, which is slow: operation not supported", log)
 
     def test_keys_and_values_that_made_room_come_back_from_host_memory(self):
         """Three prompts in turn, of which the device's cache holds one."""

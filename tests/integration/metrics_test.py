@@ -36,8 +36,8 @@ GAUGES = """moestro_requests_running moestro_sequences_waiting moestro_sequences
     moestro_drive_speed_bytes_per_second moestro_store_up moestro_store_pins moestro_store_read_queue
     moestro_worker_plans_in_flight moestro_batches moestro_batches_stalled moestro_queue_sequences""".split(
 )
-DEVICE_COUNTERS = """moestro_device_link_bytes moestro_device_link_busy_seconds moestro_device_step_seconds
-    moestro_device_stall_seconds moestro_worker_device_hits moestro_worker_device_misses
+DEVICE_COUNTERS = """moestro_device_link_bytes moestro_device_staged_bytes moestro_device_link_busy_seconds
+    moestro_device_step_seconds moestro_device_stall_seconds moestro_worker_device_hits moestro_worker_device_misses
     moestro_worker_device_link_busy_seconds moestro_device_host_experts moestro_device_host_rows
     moestro_device_rewinds moestro_worker_device_host_experts moestro_worker_device_rewinds""".split() + [
     f"moestro_device_layer_{name}"

@@ -54,7 +54,8 @@ std::vector<std::byte> device_result() {
   FlatBufferBuilder b;
   const std::vector<wire::DeviceLayer> layers{{10, 2, 3, 4, 5, 6, 7}, {UINT32_MAX, UINT32_MAX, UINT32_MAX, 0, 0, 0, 0}};
   const auto device =
-      wire::CreateDeviceFigures(b, b.CreateVectorOfStructs(layers), 1000, 200, 30, 6, 50, 40, 20, 45, 7, 8, 9);
+      wire::CreateDeviceFigures(b, b.CreateVectorOfStructs(layers), 1000, 200, 30, 6, 50, 40, 20, 45, 7, 8, 9, 10, 11,
+                                150);
   wire::StepResultBuilder builder(b);
   builder.add_plan(6), builder.add_device(device);
   return message(b, wire::WorkerBody::StepResult, builder.Finish());
@@ -373,11 +374,12 @@ TEST(ControlWire, AResultSaysWhatItsDeviceDid) {
   EXPECT_EQ(std::tuple(first.evictions, first.prefetched, first.prefetched_used, first.prefetched_wasted),
             std::tuple(4U, 5U, 6U, 7U));
   EXPECT_EQ(d->layers[1].misses, 2 * uint64_t{UINT32_MAX}) << "a sum of what a peer says does not run over";
-  EXPECT_EQ(std::tuple(d->moved_bytes, d->wasted_bytes, d->link_busy_us, d->resident),
-            std::tuple(1000U, 200U, 30U, 6U));
+  EXPECT_EQ(std::tuple(d->moved_bytes, d->wasted_bytes, d->staged_bytes, d->link_busy_us, d->resident),
+            std::tuple(1000U, 200U, 150U, 30U, 6U));
   EXPECT_EQ(std::tuple(d->recent.uses, d->recent.hits, d->recent.lru_hits, d->recent.belady_hits),
             std::tuple(50U, 40U, 20U, 45U));
   EXPECT_EQ(std::tuple(d->work.host_experts, d->work.host_rows, d->work.rewinds), std::tuple(7U, 8U, 9U));
+  EXPECT_EQ(std::tuple(d->work.kv_in_bytes, d->work.kv_out_bytes), std::tuple(10U, 11U));
   EXPECT_FALSE(std::get<StepReport>(*read_worker_message(result())).device.has_value());
 }
 

@@ -37,8 +37,8 @@ ControlSnapshot on_devices() {
                       .prefetched_wasted = 1},
                      {.hits = 50, .misses = 10}};
   for (const DeviceUse& layer : c.device_layers) c.device.use += layer;
-  c.device.moved_bytes = 3000, c.device.wasted_bytes = 100, c.device.link_busy_us = 2'500'000,
-  c.device.step_us = 8'000'000, c.device.stall_us = 1'000'000;
+  c.device.moved_bytes = 3000, c.device.wasted_bytes = 100, c.device.staged_bytes = 70,
+  c.device.link_busy_us = 2'500'000, c.device.step_us = 8'000'000, c.device.stall_us = 1'000'000;
   c.device.work = {.host_experts = 21, .host_rows = 34, .rewinds = 5, .kv_in_bytes = 8192, .kv_out_bytes = 512};
   for (const char* name : {"gpu-0", "gpu-1"}) {
     ControlSnapshot::Worker w;
@@ -99,6 +99,7 @@ TEST(TierMetrics, OfDevicesStandBesideThoseOfHostMemory) {
                            "moestro_tier_recent_hit_ratio{model=\"m\",tier=\"device\",policy=\"belady\"} 0.875\n",
                            "moestro_tier_recent_uses{model=\"m\",tier=\"device\"} 128\n",
                            "moestro_device_link_bytes_total{model=\"m\"} 3000\n",
+                           "moestro_device_staged_bytes_total{model=\"m\"} 70\n",
                            "moestro_device_link_busy_seconds_total{model=\"m\"} 2.5",
                            "moestro_device_stall_seconds_total{model=\"m\"} 1\n",
                            "moestro_device_step_seconds_total{model=\"m\"} 8\n",
@@ -155,8 +156,8 @@ TEST(TierStatus, HasTheDevicesWhereThereAreSome) {
   EXPECT_EQ(std::tuple(d["workers"], d["slots"], d["experts"], d["capacity_bytes"], d["used_bytes"]),
             std::tuple(2, 20, 8, 2000, 800));
   EXPECT_EQ(std::tuple(d["link_busy_seconds"], d["stall_seconds"], d["step_seconds"], d["moved_bytes"],
-                       d["prefetched_wasted_bytes"]),
-            std::tuple(2.5, 1.0, 8.0, 3000, 100));
+                       d["prefetched_wasted_bytes"], d["staged_bytes"]),
+            std::tuple(2.5, 1.0, 8.0, 3000, 100, 70));
   EXPECT_EQ(std::tuple(d["host_experts"], d["host_rows"], d["rewinds"]), std::tuple(21, 34, 5));
   EXPECT_EQ(std::tuple(d["kv_in_bytes"], d["kv_out_bytes"]), std::tuple(8192, 512));
   EXPECT_EQ(d["recent"], (json{{"uses", 128}, {"realised", 0.75}, {"lru", 0.5}, {"belady", 0.875}}));

@@ -42,6 +42,7 @@ StepReport device_report() {
                                    {.hits = 3, .misses = 2}},
                         .moved_bytes = 500,
                         .wasted_bytes = 100,
+                        .staged_bytes = 50,
                         .link_busy_us = 300,
                         .resident = 5,
                         .recent = {.uses = 10, .hits = 7, .lru_hits = 5, .belady_hits = 8},
@@ -78,8 +79,9 @@ TEST(WorkerFigures, ADevicesFiguresAddUpByLayerByWorkerAndInAll) {
   }
   EXPECT_EQ(one.device_totals.use.hits, 14U);
   EXPECT_EQ(two.device_totals.use.hits, 7U);
-  EXPECT_EQ(std::tuple(all.device.moved_bytes, all.device.wasted_bytes, all.device.link_busy_us),
-            std::tuple(1500U, 300U, 900U));
+  EXPECT_EQ(std::tuple(all.device.moved_bytes, all.device.wasted_bytes, all.device.staged_bytes,
+                       all.device.link_busy_us),
+            std::tuple(1500U, 300U, 150U, 900U));
   EXPECT_EQ(std::tuple(all.device.use.evictions, all.device.use.prefetched, all.device.use.prefetched_used,
                        all.device.use.prefetched_wasted),
             std::tuple(6U, 9U, 6U, 3U));
@@ -122,6 +124,7 @@ TEST(WorkerFigures, WhatADeviceCannotHaveDoneFailsThePlanAndCountsNowhere) {
       {"reaches", [](DeviceStep& d) { d.layers[1].prefetched_wasted = UINT32_MAX; }},
       {"reaches", [](DeviceStep& d) { d.moved_bytes = UINT64_MAX; }},
       {"reaches", [](DeviceStep& d) { d.wasted_bytes = UINT64_MAX; }},
+      {"reaches", [](DeviceStep& d) { d.staged_bytes = UINT64_MAX; }},
       {"reaches", [](DeviceStep& d) { d.link_busy_us = UINT64_MAX; }},
       {"reaches", [](DeviceStep& d) { d.work.host_experts = UINT64_MAX; }},
       {"reaches", [](DeviceStep& d) { d.work.host_rows = UINT64_MAX; }},

@@ -70,6 +70,22 @@ TEST_P(StoreTest, MissArrivesWholeAndHitsNeedNoStore) {
   EXPECT_EQ(after->workers.size(), 1u);
 }
 
+/// With a GPU: the arena is mapped for writing until the driver has registered it.
+TEST_P(StoreTest, AnArenaToRegisterIsProtectedAfterwards) {
+  RunningStore store(options(16));
+  ASSERT_TRUE(store.status()) << store.status().message();
+  auto other = attach(store);
+  ASSERT_TRUE(other) << other.status().message();
+  EXPECT_FALSE((*other)->memory_is_writable());
+  auto client = StoreClient::attach(
+      {.endpoint = store.endpoint(), .model = "tiny", .client = "test", .registers_arena = true});
+  ASSERT_TRUE(client) << client.status().message();
+  EXPECT_TRUE((*client)->memory_is_writable());
+  ASSERT_TRUE((*client)->forbid_writes());
+  EXPECT_FALSE((*client)->memory_is_writable());
+  fetch_all(**client, pack_, {pack_.experts_list[3]}, 1);
+}
+
 TEST_P(StoreTest, TwoClientsShareOneCopy) {
   RunningStore store(options(16));
   ASSERT_TRUE(store.status()) << store.status().message();

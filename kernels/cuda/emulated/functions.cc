@@ -2,10 +2,13 @@
 
 #include "kernels/cuda/emulated/functions.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/emulator/streams.h"
@@ -23,6 +26,8 @@ const char* error_text(MoestroCudaResult result) {
   if (result == MOESTRO_CUDA_NOT_READY) return "not ready";
   if (result == kErrorWhileCapturing) return "operation not permitted when stream is capturing";
   if (result == kErrorCaptureIsVoid) return "operation failed due to a previous error during capture";
+  if (result == kErrorInvalidValue) return "invalid argument";
+  if (result == kErrorNotSupported) return "operation not supported";
   return result == kErrorMemoryAllocation ? "out of memory" : "an emulated error";
 }
 MoestroCudaResult use_device(int32_t) { return 0; }
@@ -50,10 +55,33 @@ MoestroCudaResult release(void* memory) {
 std::mutex pinned_mutex;
 std::map<const char*, uint64_t> pinned;
 
-MoestroCudaResult register_host(void* host, uint64_t bytes, int32_t) {
-  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
+void note_pinned(void* host, uint64_t bytes) {
   const std::lock_guard lock(pinned_mutex);
   pinned[static_cast<const char*>(host)] = bytes;
+}
+
+/// Whether this process may write all of [host, host + bytes), by /proc/self/maps.
+bool is_writable(const void* host, uint64_t bytes) {
+  auto at = reinterpret_cast<uintptr_t>(host);
+  const uintptr_t end = at + bytes;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; at < end && std::getline(maps, line);) {
+    unsigned long from = 0, to = 0;
+    char mode[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, mode) != 3 || to <= at) continue;
+    if (from > at || mode[1] != 'w') return false;
+    at = to;
+  }
+  return at >= end;
+}
+
+/// As strict as the strictest drivers that have been reported: none registers a mapping that cannot be written, as
+/// read-only or otherwise.
+MoestroCudaResult register_host(void* host, uint64_t bytes, int32_t read_only) {
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
+  if (read_only != 0) return kErrorNotSupported;
+  if (!is_writable(host, bytes)) return kErrorInvalidValue;
+  note_pinned(host, bytes);
   return 0;
 }
 MoestroCudaResult unregister_host(void* host) {
@@ -63,7 +91,8 @@ MoestroCudaResult unregister_host(void* host) {
 }
 MoestroCudaResult allocate_pinned(uint64_t bytes, void** memory) {
   const MoestroCudaResult result = allocate(bytes, memory);
-  return result == 0 ? register_host(*memory, bytes, 0) : result;
+  if (result == 0) note_pinned(*memory, bytes);
+  return result;
 }
 MoestroCudaResult release_pinned(void* memory) {
   if (const MoestroCudaResult refused = refused_in_capture()) return refused;

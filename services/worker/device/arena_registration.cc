@@ -13,8 +13,9 @@ constexpr std::chrono::seconds kProgress{5};
 
 }  // namespace
 
-ArenaRegistration::ArenaRegistration(const CudaSlots& device, std::span<const std::byte> memory, uint64_t piece_bytes)
-    : device_(device), memory_(memory), piece_bytes_(piece_bytes) {
+ArenaRegistration::ArenaRegistration(const CudaSlots& device, std::span<const std::byte> memory, bool writable,
+                                     uint64_t piece_bytes)
+    : device_(device), memory_(memory), piece_bytes_(piece_bytes), writable_(writable) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   Clock::time_point said = begin;
@@ -25,7 +26,10 @@ ArenaRegistration::ArenaRegistration(const CudaSlots& device, std::span<const st
       log::info("{} of {} of the store's memory are registered with cuda:{}", config::readable_size(registered_bytes_),
                 config::readable_size(memory_.size()), device_.index);
     }
-  if (memory_.empty()) return;
+  if (!is_whole()) {
+    log::warn("{}", describe());
+    return;
+  }
   log::info("{}, in {:.1f} s", describe(), std::chrono::duration<double>(Clock::now() - begin).count());
 }
 
@@ -34,17 +38,9 @@ ArenaRegistration::~ArenaRegistration() {
     (void)device_.functions->unregister_host(const_cast<std::byte*>(memory_.data() + at));
 }
 
-MoestroCudaResult ArenaRegistration::ask(std::span<const std::byte> piece) const {
-  return device_.functions->register_host(const_cast<std::byte*>(piece.data()), piece.size(), read_only_ ? 1 : 0);
-}
-
-/// What one piece was refused the next ones are not asked for again.
 bool ArenaRegistration::add(std::span<const std::byte> piece) {
-  MoestroCudaResult result = ask(piece);
-  if (result != 0 && read_only_) {
-    read_only_ = false;
-    result = ask(piece);
-  }
+  const MoestroCudaResult result =
+      device_.functions->register_host(const_cast<std::byte*>(piece.data()), piece.size(), writable_ ? 0 : 1);
   if (result != 0) return refused_ = device_.functions->error_text(result), false;
   registered_bytes_ += piece.size();
   return true;
@@ -63,10 +59,10 @@ std::string ArenaRegistration::describe() const {
   if (memory_.empty())
     return "copies to cuda:" + std::to_string(device_.index) + " are staged: experts lie in no shared memory";
   const std::string all = config::readable_size(memory_.size());
-  if (registered_bytes_ == memory_.size())
-    return all + " of the store's memory registered" + with + (read_only_ ? ", read-only" : "");
+  if (is_whole()) return all + " of the store's memory registered" + with + (writable_ ? "" : ", read-only");
   return config::readable_size(registered_bytes_) + " of the store's memory (" + all + ") registered" + with +
-         ", copies from the rest are staged: " + refused_;
+         ", copies from the rest are staged, which is slow: " + refused_ +
+         (writable_ ? "" : "; run this worker as the user of the store, whose arena it may then map for writing");
 }
 
 }  // namespace moestro::device

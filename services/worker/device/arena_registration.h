@@ -1,9 +1,10 @@
 #pragma once
 // Registers host memory with a CUDA device, so that copies read the store's arena without staging.
 //
-// It is registered in pieces, because a whole arena takes long and some drivers limit one registration. If the arena is
-// mapped read-only, as in workers, it is registered read-only. If a driver cannot do that, it is registered as
-// writable. If that is refused too, the rest of the memory stays unregistered, and copies from it are staged.
+// It is registered in pieces, because a whole arena takes long and some drivers limit one registration. Drivers have
+// been seen to refuse every mapping that cannot be written (docs/decisions/0047-registration.md), so a worker maps the
+// arena for writing, registers it, and then protects it from writes. A mapping that cannot be written is registered
+// read-only if the driver takes that. What is refused stays unregistered, and copies from it are staged.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +20,10 @@ class ArenaRegistration {
  public:
   static constexpr uint64_t kPiece = uint64_t{1} << 30;
 
-  /// Registers `memory`, which outlives it, from its beginning, and logs the progress. It never fails: memory that is
-  /// refused is staged.
-  ArenaRegistration(const CudaSlots& device, std::span<const std::byte> memory, uint64_t piece_bytes = kPiece);
+  /// Registers `memory`, which outlives it, from its beginning, and logs the progress, or warns. It never fails: memory
+  /// that is refused is staged. `writable`: how it is mapped.
+  ArenaRegistration(const CudaSlots& device, std::span<const std::byte> memory, bool writable,
+                    uint64_t piece_bytes = kPiece);
   ~ArenaRegistration();
   ArenaRegistration(const ArenaRegistration&) = delete;
   ArenaRegistration& operator=(const ArenaRegistration&) = delete;
@@ -35,18 +37,18 @@ class ArenaRegistration {
   Part part(const std::byte* data, uint64_t bytes) const;
 
   uint64_t registered_bytes() const { return registered_bytes_; }
+  bool is_whole() const { return !memory_.empty() && registered_bytes_ == memory_.size(); }
   /// For the log: "16.0 GiB of the store's memory registered read-only".
   std::string describe() const;
 
  private:
   bool add(std::span<const std::byte> piece);
-  MoestroCudaResult ask(std::span<const std::byte> piece) const;
 
   const CudaSlots device_;
   const std::span<const std::byte> memory_;
   const uint64_t piece_bytes_;
   uint64_t registered_bytes_ = 0;  ///< from the beginning
-  bool read_only_ = true;
+  const bool writable_;
   std::string refused_;            ///< why the rest is not
 };
 

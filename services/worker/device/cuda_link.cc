@@ -141,7 +141,10 @@ Status CudaLink::queue_copies(const Flight& flight, const std::byte* source) {
   std::byte* to = slots_.slot(flight.chunk.slot) + flight.chunk.offset;
   for (uint64_t left = flight.chunk.bytes; left > 0;) {
     const auto part = arena_.part(source, left);
-    if (!part.registered) std::memcpy(flight.staging, source, part.bytes);  // all the rest of the chunk
+    if (!part.registered) {  // all the rest of the chunk
+      std::memcpy(flight.staging, source, part.bytes);
+      staged_bytes_.fetch_add(part.bytes, std::memory_order_relaxed);
+    }
     MOESTRO_RETURN_IF_ERROR(
         call("copy_in", cuda_.copy_in(to, part.registered ? source : flight.staging, part.bytes, stream_)));
     source += part.bytes, to += part.bytes, left -= part.bytes;

@@ -40,6 +40,7 @@ class CudaLink final : public ExpertLink {
   ~CudaLink() override;
 
   bool is_copying(tier::Key key) const override;
+  uint64_t staged_bytes() const override { return staged_bytes_.load(std::memory_order_relaxed); }
   void released(tier::Slot slot) override { launch_of_[slot] = launches_; }
   void wake() override;
   /// Called by the thread that owns the compute stream, while it captures nothing. kUnavailable: the device has failed.
@@ -70,6 +71,7 @@ class CudaLink final : public ExpertLink {
   const MoestroCudaFunctions& cuda_;
   const SlotMemory& slots_;
   const ArenaRegistration& arena_;
+  std::atomic<uint64_t> staged_bytes_{0};
   const CudaSlots device_;
   const Options options_;
   MoestroCudaStream stream_ = nullptr;

@@ -101,7 +101,8 @@ Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
                               : std::make_unique<EmulatedLink>(tier_, slots_, link, clock_, keys);
     return Status::ok();
   }
-  arena_ = std::make_unique<ArenaRegistration>(*options.cuda, host_.memory());
+  arena_ = std::make_unique<ArenaRegistration>(*options.cuda, host_.memory(), host_.memory_is_writable());
+  MOESTRO_RETURN_IF_ERROR(host_.forbid_writes());
   const CudaLink::Options link{
       .keys = keys, .slots = static_cast<uint32_t>(slots()), .poison_slots = options.poison_slots};
   MOESTRO_ASSIGN_OR_RETURN(link_, CudaLink::create(tier_, slots_, *arena_, *options.cuda, link, clock_));
@@ -183,6 +184,7 @@ void DeviceExperts::take_figures(tier::TierFigures& out) {
   {
     const std::lock_guard lock(link_->mutex());
     told_.take(tier_, out);
+    out.staged_bytes = link_->staged_bytes() - std::exchange(told_staged_bytes_, link_->staged_bytes());
   }
   out.recent = recent_.take();
 }

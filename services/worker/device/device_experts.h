@@ -170,6 +170,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   bool foreseen_ = false;                ///< forecasts are being made; under the link's lock
   tier::DeviceTier tier_;
   tier::FiguresSince told_;              ///< reported by take_figures()
+  uint64_t told_staged_bytes_ = 0;
   std::unique_ptr<ArenaRegistration> arena_;  ///< of a CUDA device
   std::unique_ptr<ExpertLink> link_;     ///< last: its thread uses slots, tier, and leased host memory
 };

@@ -48,6 +48,8 @@ class ExpertLink {
   /// No more work that reads the slot will be queued before it is leased again. Queued work may still read it: see
   /// launched().
   virtual void released(tier::Slot /*slot*/) {}
+  /// Bytes whose source the device cannot read by itself, so that a thread copied them first.
+  virtual uint64_t staged_bytes() const { return 0; }
   /// Why the link carries nothing any more: the device has failed.
   const Status& failure() const { return failure_; }
 

@@ -58,7 +58,7 @@ Offset<wire::DeviceFigures> write_device(FlatBufferBuilder& b, const tier::TierF
   return wire::CreateDeviceFigures(b, layers_offset, f.moved_bytes, f.wasted_bytes, f.link_busy_us, f.resident,
                                    f.recent.uses, f.recent.hits, f.recent.lru_hits, f.recent.belady_hits,
                                    work.host_experts, work.host_rows, work.rewinds, work.kv_in_bytes,
-                                   work.kv_out_bytes);
+                                   work.kv_out_bytes, f.staged_bytes);
 }
 
 }  // namespace

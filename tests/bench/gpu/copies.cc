@@ -1,64 +1,42 @@
 // What memory moves: device memory itself, and experts over the link.
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 
 #include "common/expert_layout.h"
+#include "common/shm/mapped_file.h"
 #include "tests/bench/gpu/gpu_bench.h"
 
 namespace moestro::bench {
 namespace {
 
-/// Memory like a store's arena: shared, and mapped once to be written and once to be read, as a worker has it.
-/// Registered with the device.
+/// Memory as a worker has the store's arena: shared, mapped for writing, registered with the device, and then protected
+/// from writes.
 class RegisteredArena {
  public:
-  RegisteredArena(const MoestroCudaFunctions& functions, uint64_t bytes) : functions_(functions), bytes_(bytes) {}
+  explicit RegisteredArena(const MoestroCudaFunctions& functions) : functions_(functions) {}
   ~RegisteredArena() {
-    if (registered_ != nullptr) (void)functions_.unregister_host(registered_);
-    for (void* view : {written_, read_})
-      if (view != MAP_FAILED) ::munmap(view, bytes_);
+    if (registered_) (void)functions_.unregister_host(memory_.data());
   }
   RegisteredArena(const RegisteredArena&) = delete;
   RegisteredArena& operator=(const RegisteredArena&) = delete;
 
-  Status open() {
-    const int fd = ::memfd_create("moestro-gpu-bench", 0);
-    if (fd < 0) return io_error("memfd_create", errno);
-    const bool sized = ::ftruncate(fd, static_cast<off_t>(bytes_)) == 0;
-    if (sized) written_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (sized) read_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd, 0);
-    const int error = errno;
-    ::close(fd);
-    if (written_ == MAP_FAILED || read_ == MAP_FAILED)
-      return io_error("shared memory of " + std::to_string(bytes_) + " bytes", error);
-    std::memset(written_, 0x3c, bytes_);
-    // As a worker does: the mapping that it cannot write where the driver takes such, else one that it can.
-    for (const auto& [view, read_only] : {std::pair(read_, 1), std::pair(written_, 0)}) {
-      const MoestroCudaResult result = functions_.register_host(view, bytes_, read_only);
-      if (result == 0) {
-        registered_ = view;
-        read_only_ = read_only == 1;
-        return Status::ok();
-      }
-      refused_ = functions_.error_text(result);
-    }
-    return unavailable("register_host: " + refused_);
+  /// What the driver refuses would be staged: an error.
+  Status open(uint64_t bytes) {
+    MOESTRO_ASSIGN_OR_RETURN(memory_, shm::MappedFile::anonymous("moestro-gpu-bench", bytes, 0600));
+    std::memset(memory_.data(), 0x3c, bytes);
+    const MoestroCudaResult result = functions_.register_host(memory_.data(), memory_.size(), 0);
+    if (result != 0) return unavailable(std::string("register_host: ") + functions_.error_text(result));
+    registered_ = true;
+    return memory_.forbid_writes();
   }
-  const std::byte* data() const { return static_cast<const std::byte*>(registered_); }
-  const char* how() const { return read_only_ ? "registered read-only" : "registered"; }
+  const std::byte* data() const { return memory_.data(); }
 
  private:
   const MoestroCudaFunctions& functions_;
-  uint64_t bytes_;
-  void *written_ = MAP_FAILED, *read_ = MAP_FAILED, *registered_ = nullptr;
-  bool read_only_ = false;
-  std::string refused_;
+  shm::MappedFile memory_;
+  bool registered_ = false;
 };
 
 std::string size_text(uint64_t bytes) {
@@ -133,8 +111,8 @@ std::vector<GpuRow> copy_rows(const GpuBench& bench) {
                .ceiling_is = "the best copy of as much pinned memory",
                .aim = 0.97,
                .failed = ""};
-    RegisteredArena arena(bench.functions, bytes);
-    const Status opened = arena.open();
+    RegisteredArena arena(bench.functions);
+    const Status opened = arena.open(bytes);
     DeviceClock clock(bench.functions);
     auto* to = static_cast<std::byte*>(clock.allocate(bytes));
     void* pinned = clock.pinned(bytes);
@@ -150,7 +128,6 @@ std::vector<GpuRow> copy_rows(const GpuBench& bench) {
     if (!opened.is_ok()) row.failed = opened.message();
     else if (!clock.status().is_ok()) row.failed = clock.status().message();
     else {
-      row.what += std::string(", ") + arena.how();
       row.value = static_cast<double>(bytes) / median(ours) / 1e9;
       row.ceiling = static_cast<double>(bytes) / smallest(best) / 1e9;
     }
