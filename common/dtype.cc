@@ -23,6 +23,15 @@ std::string_view dtype_name(DType dtype) {
     case DType::kIQ4NL: return "iq4_nl";
     case DType::kMXFP4: return "mxfp4";
     case DType::kMixed: return "mixed";
+    case DType::kQ4_1: return "q4_1";
+    case DType::kQ5_1: return "q5_1";
+    case DType::kIQ4XS: return "iq4_xs";
+    case DType::kFP8: return "fp8";
+    case DType::kFP8G32: return "fp8_g32";
+    case DType::kInt4G128: return "int4_g128";
+    case DType::kInt4G64: return "int4_g64";
+    case DType::kInt4G32: return "int4_g32";
+    case DType::kNVFP4: return "nvfp4";
   }
   return "unknown";
 }

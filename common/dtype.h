@@ -19,7 +19,7 @@ enum class DType : uint8_t {
   kInt4 = 4,  ///< q in 0..15, the same groups, bf16 scale and offset: value = q * scale + offset; see
               ///< common/expert_layout.h
   kBF16In12 = 5,  ///< bf16 without loss in 12 bits; see common/bf16_in_12.h
-  // Blocks as GGUF files have them, with their scales; see common/formats/blocks.h.
+  // Blocks with their scales, most of them as GGUF files have them; see common/formats/blocks.h.
   kQ4_0 = 6,
   kQ5_0 = 7,
   kQ8_0 = 8,
@@ -32,10 +32,19 @@ enum class DType : uint8_t {
   kMXFP4 = 15,
   /// Of blobs: each matrix has its own format (experts: Manifest::expert_formats). No tensor is kMixed.
   kMixed = 16,
+  // More blocks.
+  kQ4_1 = 17,
+  kQ5_1 = 18,
+  kIQ4XS = 19,
+  kFP8 = 20,       ///< e4m3, a scale for 128 columns
+  kFP8G32 = 21,    ///< for 32: of matrices whose width is no multiple of 128
+  kInt4G128 = 22,  ///< 4 bits with zero points, a scale for 128 columns
+  kInt4G64 = 23,
+  kInt4G32 = 24,
+  kNVFP4 = 25,
 };
 
-inline constexpr DType kFirstBlocks = DType::kQ4_0, kLastBlocks = DType::kMXFP4;
-inline constexpr size_t kDTypes = static_cast<size_t>(DType::kMixed) + 1;
+inline constexpr size_t kDTypes = static_cast<size_t>(DType::kNVFP4) + 1;
 constexpr bool is_known(DType d) { return static_cast<size_t>(d) < kDTypes; }
 
 /// Values that are stored together: adjacent columns of a row, and the bytes that they take.
@@ -51,11 +60,20 @@ constexpr BlockShape block_shape(DType d) {
     case DType::kInt8: return {1, 1};
     case DType::kQ4_0:
     case DType::kIQ4NL: return {32, 18};
+    case DType::kQ4_1:
+    case DType::kInt4G32: return {32, 20};
     case DType::kQ5_0: return {32, 22};
+    case DType::kQ5_1: return {32, 24};
     case DType::kQ8_0: return {32, 34};
     case DType::kMXFP4: return {32, 17};
+    case DType::kFP8G32: return {32, 36};
+    case DType::kInt4G64: return {64, 36};
+    case DType::kInt4G128: return {128, 68};
+    case DType::kNVFP4: return {128, 76};
+    case DType::kFP8: return {128, 132};
     case DType::kQ2K: return {256, 84};
     case DType::kQ3K: return {256, 110};
+    case DType::kIQ4XS: return {256, 136};
     case DType::kQ4K: return {256, 144};
     case DType::kQ5K: return {256, 176};
     case DType::kQ6K: return {256, 210};
@@ -66,7 +84,17 @@ constexpr BlockShape block_shape(DType d) {
   return {1, 0};
 }
 /// Whether a row is whole blocks that contain their own scales.
-constexpr bool is_blocks(DType d) { return d >= kFirstBlocks && d <= kLastBlocks; }
+constexpr bool is_blocks(DType d) { return d >= DType::kQ4_0 && is_known(d) && d != DType::kMixed; }
+
+/// The formats of blocks are numbered for tables of functions: block_format(block_index(d)) == d.
+inline constexpr size_t kBlockFormats = kDTypes - static_cast<size_t>(DType::kQ4_0) - 1;
+constexpr size_t block_index(DType d) {
+  return static_cast<size_t>(d) - static_cast<size_t>(DType::kQ4_0) - (d > DType::kMixed ? 1 : 0);
+}
+constexpr DType block_format(size_t index) {
+  const auto d = static_cast<DType>(static_cast<size_t>(DType::kQ4_0) + index);
+  return d < DType::kMixed ? d : static_cast<DType>(static_cast<size_t>(d) + 1);
+}
 
 inline constexpr int64_t kQuantGroup = 64;
 

@@ -1,8 +1,9 @@
 #include "common/formats/blocks.h"
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "common/check.h"
 #include "common/float16.h"
@@ -31,11 +32,23 @@ void q4_0(const uint8_t* b, float* out) {
   for (int c = 0; c < 32; ++c) out[c] = f16_at(b) * static_cast<float>(nibble(b + 2, c) - 8);
 }
 
-void q5_0(const uint8_t* b, float* out) {
+void q4_1(const uint8_t* b, float* out) {
+  for (int c = 0; c < 32; ++c) out[c] = f16_at(b) * static_cast<float>(nibble(b + 4, c)) + f16_at(b + 2);
+}
+
+/// Nibble and bit 4 of column c: q5_0 and q5_1 from their bits on.
+int five_bits(const uint8_t* b, int c) {
   uint32_t high = 0;
-  std::memcpy(&high, b + 2, sizeof high);
-  for (int c = 0; c < 32; ++c)
-    out[c] = f16_at(b) * static_cast<float>((nibble(b + 6, c) | static_cast<int>(high >> c & 1) << 4) - 16);
+  std::memcpy(&high, b, sizeof high);
+  return nibble(b + 4, c) | static_cast<int>(high >> c & 1) << 4;
+}
+
+void q5_0(const uint8_t* b, float* out) {
+  for (int c = 0; c < 32; ++c) out[c] = f16_at(b) * static_cast<float>(five_bits(b + 2, c) - 16);
+}
+
+void q5_1(const uint8_t* b, float* out) {
+  for (int c = 0; c < 32; ++c) out[c] = f16_at(b) * static_cast<float>(five_bits(b + 4, c)) + f16_at(b + 2);
 }
 
 void q8_0(const uint8_t* b, float* out) {
@@ -112,6 +125,41 @@ void q6_k(const uint8_t* b, float* out) {
   }
 }
 
+void iq4_xs(const uint8_t* b, float* out) {
+  uint16_t high = half_at(b + 2);
+  for (int c = 0; c < 256; ++c) {
+    const int g = c / 32, low = b[4 + g / 2] >> g % 2 * 4 & 15;
+    const float scale = f16_at(b) * static_cast<float>((low | (high >> 2 * g & 3) << 4) - 32);
+    out[c] = scale * static_cast<float>(kIQ4NLValues[nibble(b + 8 + g * 16, c % 32)]);
+  }
+}
+
+float f32_at(const uint8_t* p) {
+  float f = 0;
+  std::memcpy(&f, p, sizeof f);
+  return f;
+}
+
+template <int kColumns>
+void fp8(const uint8_t* b, float* out) {
+  for (int c = 0; c < kColumns; ++c) out[c] = f32_at(b) * e4m3_to_f32(b[4 + c]);
+}
+
+float scale_of_int4(const uint8_t* b) { return b[3] == 0 ? f16_at(b) : bf16_to_f32(half_at(b)); }
+
+template <int kColumns>
+void int4(const uint8_t* b, float* out) {
+  for (int c = 0; c < kColumns; ++c)
+    out[c] = scale_of_int4(b) * static_cast<float>(nibble(b + 4 + c / 32 * 16, c % 32) - b[2]);
+}
+
+void nvfp4(const uint8_t* b, float* out) {
+  for (int c = 0; c < 128; ++c) {
+    const float scale = f32_at(b) * e4m3_to_f32(b[4 + c / 16]);
+    out[c] = scale * (0.5f * static_cast<float>(kE2M1Doubled[nibble(b + 12 + c / 32 * 16, c % 32)]));
+  }
+}
+
 using BlockFn = void (*)(const uint8_t*, float*);
 
 BlockFn block_function(DType d) {
@@ -126,6 +174,15 @@ BlockFn block_function(DType d) {
     case DType::kQ6K: return q6_k;
     case DType::kIQ4NL: return iq4_nl;
     case DType::kMXFP4: return mxfp4;
+    case DType::kQ4_1: return q4_1;
+    case DType::kQ5_1: return q5_1;
+    case DType::kIQ4XS: return iq4_xs;
+    case DType::kFP8: return fp8<128>;
+    case DType::kFP8G32: return fp8<32>;
+    case DType::kInt4G128: return int4<128>;
+    case DType::kInt4G64: return int4<64>;
+    case DType::kInt4G32: return int4<32>;
+    case DType::kNVFP4: return nvfp4;
     case DType::kF32:
     case DType::kBF16:
     case DType::kF16:
@@ -137,19 +194,47 @@ BlockFn block_function(DType d) {
   return nullptr;
 }
 
-/// Where a block has its f16 numbers: one or two that are adjacent.
-struct Halves {
-  uint64_t at = 0, count = 1;
-};
-Halves halves_of(DType d) {
+/// Whether the bytes [first, end) of a block, which are at `b` + first, make only finite numbers. Those are whole
+/// multiples of 4 bytes, or of 2 in blocks that are no multiple of 4.
+bool finite_halves(const uint8_t* b, int64_t first, int64_t end, int64_t at, int64_t count) {
+  constexpr uint16_t kExponent = 0x7c00;
+  for (int64_t half = at; half < at + 2 * count; half += 2)
+    if (half >= first && half + 2 <= end && (half_at(b + half) & kExponent) == kExponent) return false;
+  return true;
+}
+
+bool finite_e4m3(const uint8_t* b, int64_t first, int64_t end, int64_t at, int64_t count) {
+  for (int64_t i = std::max(first, at); i < std::min(end, at + count); ++i)
+    if ((b[i] & 0x7f) == 0x7f) return false;
+  return true;
+}
+
+/// What a block's first 4 bytes say as one f32, times the largest number that it scales.
+bool finite_scale(const uint8_t* b, int64_t first, float largest) {
+  return first > 0 || std::isfinite(f32_at(b) * largest);
+}
+
+bool is_finite(DType d, const uint8_t* b, int64_t first, int64_t end) {
+  constexpr uint8_t kLargestE8M0 = 252;  // with it, the largest value of e2m1 is still finite
+  constexpr float kLargestE4M3 = 448.0f, kLargestE2M1 = 6.0f, kLargestDifference = 256.0f;
+  const int64_t columns = block_shape(d).columns;
   switch (d) {
-    case DType::kQ2K: return {80, 2};
-    case DType::kQ3K: return {108, 1};
+    case DType::kQ2K: return finite_halves(b, first, end, 80, 2);
+    case DType::kQ3K: return finite_halves(b, first, end, 108, 1);
+    case DType::kQ4_1:
+    case DType::kQ5_1:
     case DType::kQ4K:
-    case DType::kQ5K: return {0, 2};
-    case DType::kQ6K: return {208, 1};
-    case DType::kMXFP4: return {0, 0};
-    default: return {0, 1};
+    case DType::kQ5K: return finite_halves(b, first, end, 0, 2);
+    case DType::kQ6K: return finite_halves(b, first, end, 208, 1);
+    case DType::kMXFP4: return first > 0 || b[0] <= kLargestE8M0;
+    case DType::kFP8:
+    case DType::kFP8G32: return finite_scale(b, first, kLargestE4M3) && finite_e4m3(b, first, end, 4, columns);
+    case DType::kInt4G128:
+    case DType::kInt4G64:
+    case DType::kInt4G32: return first > 0 || std::isfinite(scale_of_int4(b) * kLargestDifference);
+    case DType::kNVFP4:
+      return finite_scale(b, first, kLargestE4M3 * kLargestE2M1) && finite_e4m3(b, first, end, 4, columns / 16);
+    default: return finite_halves(b, first, end, 0, 1);
   }
 }
 
@@ -169,20 +254,22 @@ void dequantise(DType d, const std::byte* row, int64_t cols, float* out) {
     block(reinterpret_cast<const uint8_t*>(row), out + c);
 }
 
+float e4m3_to_f32(uint8_t byte) {
+  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+  float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  if ((byte & 0x7f) == 0x7f) value = std::numeric_limits<float>::quiet_NaN();
+  return byte & 0x80 ? -value : value;
+}
+
 std::optional<size_t> find_block_not_finite(DType d, uint64_t at, std::span<const std::byte> bytes) {
-  constexpr uint16_t kExponent = 0x7c00;
-  constexpr uint8_t kLargestE8M0 = 252;  // with it, the largest value of e2m1 is still finite
-  const auto block = static_cast<uint64_t>(block_shape(d).bytes);
-  const auto* p = reinterpret_cast<const uint8_t*>(bytes.data());
-  const Halves halves = halves_of(d);
+  const auto size = static_cast<uint64_t>(block_shape(d).bytes);
   const uint64_t end = at + bytes.size();
-  for (uint64_t i = at / block; i * block < end; ++i) {
-    const auto within = [&](uint64_t first, uint64_t count) { return first >= at && first + count <= end; };
-    if (d == DType::kMXFP4 && within(i * block, 1) && p[i * block - at] > kLargestE8M0) return i;
-    for (uint64_t h = 0; h < halves.count; ++h) {
-      const uint64_t half = i * block + halves.at + 2 * h;
-      if (within(half, 2) && (half_at(p + (half - at)) & kExponent) == kExponent) return i;
-    }
+  for (uint64_t i = at / size; i * size < end; ++i) {
+    const uint64_t begin = i * size, first = std::max(at, begin) - begin, last = std::min(end, begin + size) - begin;
+    // A block that begins before the piece: its bytes up to `first` are not looked at.
+    const auto* b = reinterpret_cast<const uint8_t*>(bytes.data()) + (begin + first - at) - first;
+    if (!is_finite(d, b, static_cast<int64_t>(first), static_cast<int64_t>(last))) return i;
   }
   return std::nullopt;
 }

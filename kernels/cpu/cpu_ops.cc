@@ -34,7 +34,7 @@ CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
   const bool may_round = !options_.deterministic && activations == Activations::kRounded;
   const RoundedProduct& rounded = kernels_.rounded[dtype];
   if (is_blocks(weights)) {
-    const RoundedProduct& fast = kernels_.rounded_blocks[index_of_blocks(weights)];
+    const RoundedProduct& fast = kernels_.rounded_blocks[block_index(weights)];
     if (may_round && fast.round) return {fast.product, &fast, false, weights};
     return {{.many = kernels_.product[dtype]}, nullptr, false, weights};
   }
@@ -60,6 +60,7 @@ int64_t widened_width(const WeightRun* runs, int64_t run_count) {
 }
 }  // namespace
 
+static_assert(kBlockKernels == static_cast<int64_t>(kBlockFormats));
 static_assert(kBlockIn12Columns == bf16_in_12::kBlockColumns && kBlockIn12Bytes == bf16_in_12::kBlockBytes);
 
 int64_t CpuOps::widened_numbers(int64_t n, int64_t width) {

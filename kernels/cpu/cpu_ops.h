@@ -105,8 +105,7 @@ class CpuOps final : public Ops {
   template <class Number, class Widen>
   void multiply_in_portions(const Product& product, const ProductTask& task, int64_t width, Number* widened, int thread,
                             const Widen& widen);
-  static size_t index_of_blocks(DType d) { return static_cast<size_t>(d) - static_cast<size_t>(kFirstBlocks); }
-  auto dequantise(DType blocks) const { return kernels_.dequantise[index_of_blocks(blocks)]; }
+  auto dequantise(DType blocks) const { return kernels_.dequantise[block_index(blocks)]; }
   struct RoundedScratch {
     Scratch<std::byte> blocks, groups;
     Scratch<float> spans;

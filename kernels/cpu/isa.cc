@@ -117,7 +117,8 @@ std::string_view isa_name(Isa isa) {
 
 std::string_view product_instructions(Isa isa, DType weights, bool deterministic) {
   const DType computed = computed_as(weights);
-  const bool blocks = is_blocks(weights);
+  const bool blocks =
+      is_blocks(weights) && cpu::kernel_table(isa).rounded_blocks[block_index(weights)].round != nullptr;
   const bool bf16 = computed == DType::kBF16,
              bytes = computed == DType::kInt8 || computed == DType::kInt4 || blocks;
   const bool rounds = !deterministic && (bf16 || bytes);

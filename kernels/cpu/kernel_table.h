@@ -38,6 +38,7 @@ struct GemmTask {
   float* panel = nullptr;  ///< kPanelFloats
 };
 
+inline constexpr int64_t kBlockKernels = 19;  ///< formats of blocks (common/dtype.h)
 inline constexpr int64_t kBlockIn12Columns = 64, kBlockIn12Bytes = 96;  ///< of bf16 in 12 bits
 
 /// A number of bf16 in 12 bits whose exponent has no code.
@@ -208,8 +209,8 @@ struct KernelTable {
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
   void (*widen_bf16)(const std::byte* blocks, int64_t count, const uint8_t* of_code,
                      uint16_t* to);  ///< of common/bf16_in_12.h, without exceptions
-  void (*dequantise[10])(const std::byte* blocks, int64_t count,
-                         float* to);  ///< by DType from kFirstBlocks on; bitwise common/formats/blocks.h
+  void (*dequantise[kBlockKernels])(const std::byte* blocks, int64_t count,
+                                    float* to);  ///< by block_index(); bitwise common/formats/blocks.h
   void (*to_f16)(const float* from, int64_t count, uint16_t* to);
   float (*to_int8)(const float* from, int64_t count,
                    int8_t* to);  ///< returns the scale; see KvView in kernels/ops.h
@@ -235,7 +236,7 @@ struct KernelTable {
 
   // Not in the base of an instruction set; filled by parts (kernels/cpu/isa.cc).
   RoundedProduct rounded[5] = {};  ///< by DType as `product`
-  RoundedProduct rounded_blocks[10] = {};  ///< by DType from kFirstBlocks on
+  RoundedProduct rounded_blocks[kBlockKernels] = {};  ///< by block_index(); of the last formats there are none
   /// Products with bf16 in 12 bits, activations rounded as for bf16. Results are bitwise those of bf16.
   ProductByTokens product_in_12_bits = {};
   /// Of a cache of bf16, with queries and weights rounded to bf16; null: there is none.
@@ -245,7 +246,7 @@ struct KernelTable {
 /// Parts: kernels for an instruction that a base does not use. Each is compiled with its own flags.
 struct ByteProducts {
   RoundedProduct int8, int4;
-  RoundedProduct blocks[10] = {};  ///< as KernelTable::rounded_blocks
+  RoundedProduct blocks[kBlockKernels] = {};  ///< as KernelTable::rounded_blocks
 };
 struct Bf16Products {
   RoundedProduct bf16;

@@ -8,6 +8,8 @@ blocks with scales of a sensible size: what counts is that everybody reads the s
 import json
 import pathlib
 
+import quantised
+
 # tensor kind -> format. "exps" are the experts; "attn" q, k, v and o; "embd", "output", and "rest" other matrices.
 VARIANTS = {
     "llama_q8_0": dict(
@@ -37,6 +39,13 @@ VARIANTS = {
     "qwen3moe_few_bits": dict(
         arch="Qwen3Moe", family="qwen3moe", pre="qwen2",
         formats=dict(gate_exps="Q2_K", up_exps="Q3_K", down_exps="Q2_K", attn="IQ4_NL", embd="Q3_K"),
+        config=dict(hidden_size=256, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
+                    intermediate_size=24, moe_intermediate_size=256, num_experts=2, num_experts_per_tok=1,
+                    norm_topk_prob=True, tie_word_embeddings=True,
+                    rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    "qwen3moe_other_blocks": dict(
+        arch="Qwen3Moe", family="qwen3moe", pre="qwen2",
+        formats=dict(gate_exps="IQ4_XS", up_exps="Q5_1", down_exps="IQ4_XS", attn="Q4_1", embd="Q5_1"),
         config=dict(hidden_size=256, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
                     intermediate_size=24, moe_intermediate_size=256, num_experts=2, num_experts_per_tok=1,
                     norm_topk_prob=True, tie_word_embeddings=True,
@@ -121,7 +130,7 @@ VARIANTS.update({
                     ffn_config=dict(hidden_size=64, ffn_hidden_size=32, moe_num_experts=4, moe_top_k=2),
                     rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
 })
-BLOCKS = ["Q4_0", "Q5_0", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"]
+BLOCKS = ["Q4_0", "Q5_0", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q4_1", "Q5_1", "IQ4_XS"]
 BLOCKS_EACH = 12
 
 # Tensor of transformers -> tensor of GGUF, within a layer.
@@ -173,6 +182,10 @@ def random_blocks(kind, count, random, scale=None):
         b[:, 0] = random.integers(1, 250, count) if scale == 1.0 else 127 + round(np.log2(scale / 3))
     elif kind in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL"):
         put(0, d / {"Q4_0": 6, "Q5_0": 12, "Q8_0": 90, "IQ4_NL": 80}[kind])
+    elif kind in ("Q4_1", "Q5_1"):
+        put(0, d / {"Q4_1": 6, "Q5_1": 12}[kind]), put(2, -d)
+    elif kind == "IQ4_XS":
+        put(0, d / 1500)
     elif kind == "Q2_K":
         put(80, d / 18), put(82, d / 12)
     elif kind == "Q3_K":
@@ -550,4 +563,5 @@ def make_blocks(out: pathlib.Path):
         numbers = dequantize(blocks.reshape(1, -1), GGMLQuantizationType[kind]).astype("<f4")
         assert np.isfinite(numbers).all(), kind
         (out / f"{kind.lower()}.bin").write_bytes(blocks.tobytes() + numbers.tobytes())
-    print(f"blocks: {len(BLOCKS)} formats")
+    quantised.make_blocks(out, BLOCKS_EACH)
+    print(f"blocks: {len(BLOCKS)} formats of GGUF, and those of other checkpoints")

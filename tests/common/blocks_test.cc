@@ -17,8 +17,7 @@ namespace {
 
 std::vector<DType> block_formats() {
   std::vector<DType> all;
-  for (auto d = static_cast<size_t>(kFirstBlocks); d <= static_cast<size_t>(kLastBlocks); ++d)
-    all.push_back(static_cast<DType>(d));
+  for (size_t i = 0; i < kBlockFormats; ++i) all.push_back(block_format(i));
   return all;
 }
 

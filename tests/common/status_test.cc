@@ -57,7 +57,7 @@ TEST(StatusDeath, ReadingTheValueOfAnErrorIsABug) {
 TEST(DType, NamesAreReadBack) {
   for (DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4, DType::kBF16In12})
     EXPECT_EQ(parse_dtype(dtype_name(d)).value(), d);
-  EXPECT_EQ(parse_dtype("fp8").status().code(), Code::kUnsupported);
+  EXPECT_EQ(parse_dtype("fp6").status().code(), Code::kUnsupported);
 }
 
 }  // namespace

@@ -10,8 +10,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace moestro;
   if (size == 0) return 0;
-  constexpr auto kFirst = static_cast<size_t>(kFirstBlocks), kCount = static_cast<size_t>(kLastBlocks) - kFirst + 1;
-  const auto d = static_cast<DType>(kFirst + data[0] % kCount);
+  const DType d = block_format(data[0] % kBlockFormats);
   const BlockShape shape = block_shape(d);
   const auto count = static_cast<int64_t>(size - 1) / shape.bytes;
   const std::span blocks(reinterpret_cast<const std::byte*>(data) + 1, static_cast<size_t>(count * shape.bytes));

@@ -8,8 +8,7 @@ namespace moestro::kernels::test {
 
 inline std::vector<DType> block_formats() {
   std::vector<DType> all;
-  for (auto d = static_cast<size_t>(kFirstBlocks); d <= static_cast<size_t>(kLastBlocks); ++d)
-    all.push_back(static_cast<DType>(d));
+  for (size_t i = 0; i < kBlockFormats; ++i) all.push_back(block_format(i));
   return all;
 }
 
@@ -22,7 +21,30 @@ inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t coun
   };
   for (int64_t i = 0; i < count; ++i, blocks += shape.bytes) {
     for (int64_t b = 0; b < shape.bytes; ++b) blocks[b] = static_cast<std::byte>(random.below(256));
+    const auto put_f32 = [&](float value) {
+      value *= 0.5f + static_cast<float>(random.below(1000)) / 1000.0f;
+      std::memcpy(blocks, &value, sizeof value);
+    };
+    const auto make_e4m3 = [&](int64_t count_of, uint8_t exponent_max) {  // and small: none is NaN
+      for (int64_t b = 4; b < 4 + count_of; ++b)
+        blocks[b] = static_cast<std::byte>((random.below(exponent_max) << 3 | random.below(8)) | random.below(2) << 7);
+    };
     switch (d) {
+      case DType::kFP8:
+      case DType::kFP8G32: put_f32(0.1f), make_e4m3(shape.columns, 12); break;
+      case DType::kNVFP4: put_f32(0.05f), make_e4m3(shape.columns / 16, 9); break;
+      case DType::kInt4G128:
+      case DType::kInt4G64:
+      case DType::kInt4G32: {
+        put(blocks, 0.1f);
+        blocks[2] = static_cast<std::byte>(random.below(17)), blocks[3] = static_cast<std::byte>(random.below(2));
+        const uint16_t as_bf16 = f32_to_bf16(0.1f);
+        if (blocks[3] != std::byte{0}) std::memcpy(blocks, &as_bf16, sizeof as_bf16);
+        break;
+      }
+      case DType::kQ4_1:
+      case DType::kQ5_1: put(blocks, 0.05f), put(blocks + 2, -0.5f); break;
+      case DType::kIQ4XS: put(blocks, 0.0005f); break;
       case DType::kMXFP4: blocks[0] = static_cast<std::byte>(121 + random.below(5)); break;
       case DType::kQ2K: put(blocks + 80, 0.05f), put(blocks + 82, 0.03f); break;
       case DType::kQ3K: put(blocks + 108, 0.01f); break;

@@ -202,7 +202,6 @@ TEST_F(GgufPack, RefusesMetadataThatContradictTheTensors) {
 
 // A type that nothing computes with: the tensor, its type and number, and what to do.
 TEST_F(GgufPack, RefusesATypeWithoutKernelsByName) {
-  // IQ4_XS has the block of no other type; a tensor of Q8_0 with 64 columns cannot be it. Q5_1 takes 24 bytes for 32.
   const std::string name = "blk.0.ffn_gate_exps.weight";
   std::string bytes = testing::read_text(file_of("minimax-m2_q4_0"));
   const size_t type = bytes.find(name) + name.size() + 4 + 3 * 8;

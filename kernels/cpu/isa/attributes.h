@@ -16,7 +16,10 @@
         &to_bf16, {&attention<WeightF32>, &attention<WeightBf16>, &attention<WeightF16>, &attention<KvInt8>},      \
         {&to_f32<WeightF32>, &to_f32<WeightBf16>, &to_f32<WeightF16>}, &widen_bf16,                                 \
         {&widen_blocks<Q4_0>, &widen_blocks<Q5_0>, &widen_blocks<Q8_0>, &widen_blocks<Q2K>, &widen_blocks<Q3K>,    \
-         &widen_blocks<Q4K>, &widen_blocks<Q5K>, &widen_blocks<Q6K>, &widen_blocks<IQ4NL>, &widen_blocks<MXFP4>},  \
+         &widen_blocks<Q4K>, &widen_blocks<Q5K>, &widen_blocks<Q6K>, &widen_blocks<IQ4NL>, &widen_blocks<MXFP4>,   \
+         &widen_blocks<Q4_1>, &widen_blocks<Q5_1>, &widen_blocks<IQ4XS>, &widen_blocks<FP8Blocks<128>>,            \
+         &widen_blocks<FP8Blocks<32>>, &widen_blocks<Int4Blocks<128>>, &widen_blocks<Int4Blocks<64>>,              \
+         &widen_blocks<Int4Blocks<32>>, &widen_blocks<NVFP4>},                                                     \
         &to_f16, &to_int8, &rms_norm, &layer_norm, &sum_squares, &rope, &softmax, &sigmoid, &silu_mul,             \
         &clamped_swiglu, &exponentials, &add_scaled, &combine, &clamp,                                             \
         {&latent<WeightF32>, &latent<WeightBf16>, &latent<WeightF16>, &latent<KvInt8>},                            \
