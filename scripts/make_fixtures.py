@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes tests/fixtures: tiny random models with what Hugging Face transformers says of them (models/), small
 tokenizers with what Hugging Face tokenizers says of hard texts (tokenizers/, see scripts/python/tokenizer_fixtures.py),
-and GGUF files (gguf/, blocks/; see scripts/python/gguf_fixtures.py).
+GGUF files (gguf/, blocks/; see scripts/python/gguf_fixtures.py), and models in other quantised forms (quantised/; see
+scripts/python/quantised_fixtures.py).
 
 Two variants or three of each architecture, chosen so that every branch of its config is taken. The reference is
 transformers (of Arctic, which it does not have, scripts/python/arctic_model.py) in float32 with eager attention, over
@@ -26,6 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
 import arctic_model
 import gguf_fixtures
 import mxfp4
+import quantised_fixtures
 import tokenizer_fixtures
 
 MARGIN_MIN = 1e-3
@@ -34,6 +36,7 @@ PROMPT_LENGTHS = (1, 6, 21, 60)  # the last is beyond every window and every ori
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OUT = ROOT / "tests" / "fixtures" / "models"
 GGUF_OUT, BLOCKS_OUT = ROOT / "tests" / "fixtures" / "gguf", ROOT / "tests" / "fixtures" / "blocks"
+QUANTISED_OUT = ROOT / "tests" / "fixtures" / "quantised"
 TOKENIZERS_OUT = ROOT / "tests" / "fixtures" / "tokenizers"
 BYTES_MAX = 300 * 1024
 
@@ -501,12 +504,12 @@ def prompts_of(seed):
     return [torch.randint(3, BASE["vocab_size"], (n,), generator=random).tolist() for n in PROMPT_LENGTHS]
 
 
-def make_gguf(name):
+def make_native(kind, name, out):
+    """Of gguf_fixtures or quantised_fixtures."""
     import torch
 
     torch.set_num_threads(1)
-    gguf_fixtures.make(name, GGUF_OUT, build, lambda net, prompts: reference(net, prompts, False), MARGIN_MIN,
-                       prompts_of, BYTES_MAX)
+    kind.make(name, out, build, lambda net, prompts: reference(net, prompts, False), MARGIN_MIN, prompts_of, BYTES_MAX)
 
 
 def make(name):
@@ -535,7 +538,7 @@ def make(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = [*VARIANTS, *gguf_fixtures.VARIANTS, "blocks", *tokenizer_fixtures.KINDS]
+    every = [*VARIANTS, *gguf_fixtures.VARIANTS, *quantised_fixtures.VARIANTS, "blocks", *tokenizer_fixtures.KINDS]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to make (default: all): {', '.join(every)}")
     names = parser.parse_args().names or every
     for name in names:
@@ -545,7 +548,9 @@ def main():
         if name in VARIANTS:
             make(name)
         elif name in gguf_fixtures.VARIANTS:
-            make_gguf(name)
+            make_native(gguf_fixtures, name, GGUF_OUT)
+        elif name in quantised_fixtures.VARIANTS:
+            make_native(quantised_fixtures, name, QUANTISED_OUT)
         elif name == "blocks":
             gguf_fixtures.make_blocks(BLOCKS_OUT)
         else:

@@ -10,7 +10,7 @@ class Mapper {
   void map() {
     const ModelSpec& spec = out_.spec;
     out_.storage = names_.storage;
-    if (spec.mxfp4_experts) out_.storage.mxfp4 = true, out_.storage.transposed = false;
+    if (spec.quantisation.method == Quantisation::Method::kMxfp4) out_.storage.transposed = false;
     add("embed.weight", names_.embed, {spec.vocab, spec.hidden});
     add_norm("norm", names_.norm);
     for (const LayerSpec& layer : spec.layers) {

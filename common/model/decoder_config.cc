@@ -11,26 +11,9 @@
 namespace moestro::model {
 namespace {
 
-// MXFP4 is the one format whose experts are read, and only they may have it.
-bool read_mxfp4(ConfigReader& config) {
-  ConfigReader format(*config.object("quantization_config"), config.where() + ": quantization_config");
-  if (const std::string method = format.text_or("quant_method", ""); method != "mxfp4")
-    format.refuse_unsupported("quant_method", in_quotes(method) + " is not supported (mxfp4 is)");
-  for (const std::string& name : format.texts("modules_to_not_convert"))
-    if (name.find("experts") != std::string::npos)
-      format.refuse_unsupported("modules_to_not_convert", "with " + in_quotes(name) + " is not supported");
-  expect_flag(format, "dequantize", false);
-  if (Status status = format.finish(is_harmless_key); !status.is_ok()) config.refuse(std::move(status));
-  return true;
-}
-
-void refuse_what_is_not_a_text_decoder(ConfigReader& config, bool mxfp4) {
+void refuse_what_is_not_a_text_decoder(ConfigReader& config) {
   if (config.has("is_decoder")) config.flag_or("is_decoder", false);
   for (const auto* key : {"is_encoder_decoder", "add_cross_attention"}) expect_flag(config, key, false);
-  if (!mxfp4 && config.has("quantization_config"))
-    config.refuse_unsupported(
-        "quantization_config",
-        "is not supported: pack the unquantised checkpoint, with --experts int8 if it is to be smaller");
   expect_zero(config, "chunk_size_feed_forward");
   if (const std::string act = config.text_or("hidden_act", "silu"); act != "silu" && act != "swish")
     config.refuse_unsupported("hidden_act", in_quotes(act) + " is not supported (silu is)");
@@ -143,8 +126,8 @@ std::vector<bool> read_sliding_layers(ConfigReader& config, int64_t layers) {
 }
 
 DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
-  refuse_what_is_not_a_text_decoder(config, defaults.mxfp4);
-  if (defaults.mxfp4 && config.object("quantization_config") != nullptr) spec.mxfp4_experts = read_mxfp4(config);
+  refuse_what_is_not_a_text_decoder(config);
+  spec.quantisation = read_quantisation(config, defaults.mxfp4);
   spec.hidden = config.count("hidden_size", kHiddenMax);
   spec.vocab = config.count("vocab_size", kVocabMax);
   const int64_t max_position = config.count("max_position_embeddings", kPositionsMax);

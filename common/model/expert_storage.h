@@ -8,15 +8,12 @@
 
 namespace moestro::model {
 
-/// MXFP4 (OCP Microscaling 1.0): this many numbers along the reduction dimension share a scale.
-inline constexpr int64_t kMxfp4Group = 32;
-
 enum class ExpertPart : uint8_t { kGate, kUp, kDown };
 
 /// A matrix [rows, cols] in our orientation. Its number (r, c) is number first + r * row_step + c * col_step of a
 /// tensor of this shape. The steps are such that either rows or columns are runs of adjacent numbers.
 struct ExpertView {
-  std::vector<int64_t> shape;  ///< of the tensor; MXFP4: of the numbers, whose blocks have another shape
+  std::vector<int64_t> shape;  ///< of the tensor's numbers
   int64_t rows = 0, cols = 0;
   int64_t first = 0, row_step = 0, col_step = 1;
 };

@@ -9,6 +9,7 @@
 
 #include "common/dtype.h"
 #include "common/ids.h"
+#include "common/model/quantisation.h"
 
 namespace moestro::model {
 
@@ -151,7 +152,7 @@ struct ModelSpec {
   /// Tensors of parts that are no text model, by how their names begin ("vision_model."): they are not packed.
   std::vector<std::string> other_parts;
   int64_t mtp_layers = 0;  ///< in the checkpoint after `layers`: they predict further tokens, and are not packed
-  bool mxfp4_experts = false;  ///< the checkpoint's experts are MXFP4; packs hold what they are worth
+  Quantisation quantisation;  ///< of the checkpoint
   std::vector<TokenId> eos_ids;  ///< from generation_config.json where there is one, else config.json
   std::optional<TokenId> bos_id;
 
@@ -210,7 +211,6 @@ struct ExpertStorage {
   bool transposed = false;       ///< matrices are [in, out]
   bool transposed_down = false;  ///< down alone is
   bool flat = false;             ///< stacked, as one matrix: the experts are its rows
-  bool mxfp4 = false;       ///< never transposed, see ModelSpec::mxfp4_experts
 };
 
 /// A parsed model and the map of its checkpoint.

@@ -181,7 +181,7 @@ Status BlobBuilder::build_expert(uint32_t blob, const Sink& sink) {
 // Of as many tiles at once as the scratch memory takes, if `many`.
 Status BlobBuilder::load_band(Band& band, const ExpertLayout& layout, const ExpertTile& tile, bool many) {
   if (tile.first_ffn >= band.first && tile.first_ffn + tile.ffn <= band.first + band.count) return Status::ok();
-  const SourceTensor& tensor = band.matrix.as_read();
+  const SourceTensor& tensor = band.matrix.tensor();
   const DType from = *tensor.dtype;
   const bool widened = band.is_down && is_blocks(from) && from != band.to;
   const int64_t block = band.is_down ? block_shape(from).columns : 1, step = round_up(layout.tile_ffn(), block);
@@ -212,7 +212,7 @@ Status BlobBuilder::fill_rows(Band& band, const ExpertLayout& layout, const Expe
   MOESTRO_RETURN_IF_ERROR(load_band(band, layout, tile, band.matrix.has_short_runs()));
   const int64_t bytes = row_bytes(band.dtype, layout.hidden());
   const auto row = [&](int64_t r) { return band.bytes.data() + (tile.first_ffn - band.first + r) * bytes; };
-  return fill_part(band.matrix.as_read(), band.dtype, band.to, tile.ffn, layout.hidden(), row,
+  return fill_part(band.matrix.tensor(), band.dtype, band.to, tile.ffn, layout.hidden(), row,
                    piece_.data() + values, piece_.data() + scales);
 }
 
@@ -223,7 +223,7 @@ Status BlobBuilder::fill_columns(Band& band, const ExpertLayout& layout, const E
     return band.bytes.data() + h * row_bytes(band.dtype, band.count) +
            row_bytes(band.dtype, tile.first_ffn - band.first);
   };
-  return fill_part(band.matrix.as_read(), band.dtype, band.to, layout.hidden(), tile.ffn, row,
+  return fill_part(band.matrix.tensor(), band.dtype, band.to, layout.hidden(), tile.ffn, row,
                    piece_.data() + tile.down, piece_.data() + tile.down_scales);
 }
 
@@ -233,7 +233,7 @@ Status BlobBuilder::fill_biases(const model::ExpertTensors& expert, const Expert
   piece_.assign(static_cast<size_t>(layout.bias_bytes()), std::byte{0});
   const auto fill = [&](ExpertPart part, int64_t offset, int64_t count) -> Status {
     ExpertMatrix bias = ExpertMatrix::bias_of(checkpoint_, expert, part);
-    const SourceTensor& tensor = bias.as_read();
+    const SourceTensor& tensor = bias.tensor();
     source_.resize(static_cast<size_t>(source_bytes(tensor, count)));
     MOESTRO_RETURN_IF_ERROR(bias.read({0, count}, {0, 1}, source_));
     return convert_row(tensor, *tensor.dtype, source_.data(), DType::kF32, count, piece_.data() + (offset - begin),

@@ -11,7 +11,6 @@
 #include "common/formats/blocks.h"
 #include "common/model/expert_storage.h"
 #include "common/model/strict_json.h"
-#include "store/pack/expert_matrix.h"
 #include "store/pack/finite.h"
 #include "store/pack/manifest_check.h"
 #include "store/pack/tied_head.h"
@@ -26,12 +25,6 @@ constexpr uint64_t kConfigBytesMax = 16 << 20;
 constexpr uint64_t kIndexBytesMax = 256 << 20;
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const int64_t n : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(n);
-  return text + "]";
-}
 
 // "model.layers.0.mlp.experts.gate_up_proj": all experts of a layer in one tensor.
 bool is_fused_experts(const std::string& name) {
@@ -159,11 +152,11 @@ Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64
   if (tensor.shape != shape)
     return invalid_argument(label + " has shape " + shape_text(tensor.shape) + "; by config.json it is " +
                             shape_text(shape));
-  if (!tensor.dtype && is_native())
+  if (!tensor.dtype && made_files_)
     return unsupported(label + " is " + tensor.format + ", which nothing computes with yet (" + usable_gguf_types() +
                        " are); quantise the model to one of those with llama-quantize, or take another file of it");
   if (!tensor.dtype) return unsupported(label + " is " + tensor.format + "; weights are read from F32, BF16 and F16");
-  if (is_blocks(*tensor.dtype) && shape.size() != 2)
+  if (is_blocks(*tensor.dtype) && shape.size() < 2)
     return unsupported(label + " is a vector of " + tensor.format + "; vectors are read from F32, BF16 and F16");
   return Status::ok();
 }
@@ -178,15 +171,20 @@ Status Checkpoint::note_formats(const model::ExpertTensors& t) {
                      " differ in format; those of one layer must have the same");
 }
 
-Status Checkpoint::check_bytes(const std::string& name, const std::vector<int64_t>& shape) const {
-  const std::string label = directory_.string() + ": tensor " + in_quotes(name);
-  const auto it = tensors_.find(name);
-  if (it == tensors_.end())
-    return invalid_argument(label + " is missing; by quantization_config in config.json experts are MXFP4");
-  if (it->second.shape != shape)
-    return invalid_argument(label + " has shape " + shape_text(it->second.shape) + "; by config.json it is " +
-                            shape_text(shape));
-  return it->second.format == "U8" ? Status::ok() : unsupported(label + " is " + it->second.format + "; MXFP4 is U8");
+// Matrices of several tensors become one tensor each, and vectors stay what they are.
+Status Checkpoint::assemble(const std::string& name, const std::vector<int64_t>& shape) {
+  if (shape.size() < 2) return Status::ok();
+  return assemble_matrix(model_.spec.quantisation, name, shape, tensors_).with_context(directory_.string());
+}
+
+// GPTQ's tools save a bias of zeros where a layer has none.
+bool Checkpoint::is_bias_of_zeros(const SourceTensor& tensor) const {
+  constexpr uint64_t kBytesMax = 1 << 24;
+  if (model_.spec.quantisation.method != model::Quantisation::Method::kGptq || !tensor.name.ends_with(".bias") ||
+      !tensor.dtype || tensor.bytes > kBytesMax)
+    return false;
+  std::vector<std::byte> bytes(tensor.bytes);
+  return read(tensor, 0, bytes).is_ok() && std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
 // A tensor that nobody asked for means that config.json does not describe this checkpoint, so results would be wrong.
@@ -195,6 +193,8 @@ Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
     if (used.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
     if (name == model_.head_name && model_.spec.tied_embeddings) continue;
     if (is_of_mtp_layer(name, model_.spec) || is_of_another_part(name, model_.spec)) continue;
+    if (is_native() && is_scale_of_activations(name)) continue;
+    if (is_bias_of_zeros(tensor)) continue;
     return unsupported(directory_.string() + ": tensor " + in_quotes(name) + " is no part of " +
                        model_.spec.architecture + " as its config.json describes it");
   }
@@ -210,6 +210,7 @@ Status Checkpoint::check_tensors() {
   std::map<std::string, bool> used;
   Census dense, experts;
   const auto need = [&](Census* census, const std::string& name, const std::vector<int64_t>& shape) {
+    if (!used[name]) MOESTRO_RETURN_IF_ERROR(assemble(name, shape));
     MOESTRO_RETURN_IF_ERROR(check_tensor(name, shape));
     used[name] = true;
     const SourceTensor& tensor = tensors_.at(name);
@@ -221,21 +222,13 @@ Status Checkpoint::check_tensors() {
     MOESTRO_RETURN_IF_ERROR(need(t.exact ? nullptr : &dense, t.source_name, t.source_shape()));
     if (!t.values_name.empty()) MOESTRO_RETURN_IF_ERROR(need(&dense, t.values_name, t.values_shape()));
   }
-  const auto need_mxfp4 = [&](const std::string& name, std::vector<int64_t> shape) {
-    shape.back() /= model::kMxfp4Group;
-    MOESTRO_RETURN_IF_ERROR(check_bytes(mxfp4_scales(name), shape));
-    shape.push_back(model::kMxfp4Group / 2);
-    MOESTRO_RETURN_IF_ERROR(check_bytes(mxfp4_blocks(name), shape));
-    used[mxfp4_scales(name)] = used[mxfp4_blocks(name)] = true;
-    ++experts[DType::kBF16];
-    return Status::ok();
-  };
   MOESTRO_RETURN_IF_ERROR(for_expert_tensors(
       model_, [&](const std::string& name, const std::vector<int64_t>& shape, bool bias) -> Status {
         if (used.contains(name)) return Status::ok();  // it holds more than one matrix
-        if (model_.storage.mxfp4 && !bias) return need_mxfp4(name, shape);
         return need(bias ? nullptr : &experts, name, shape);
       }));
+  const auto is_assembled = [](const auto& t) { return t.second.matrix != nullptr; };
+  is_native_ = made_files_ || std::ranges::any_of(tensors_, is_assembled);
   if (is_native())
     for (const model::ExpertTensors& t : model_.experts) MOESTRO_RETURN_IF_ERROR(note_formats(t));
   else
@@ -251,8 +244,12 @@ Status Checkpoint::check_tensors() {
 Status Checkpoint::check_head() const {
   if (!model_.spec.tied_embeddings || !tensors_.contains(model_.head_name)) return Status::ok();
   MOESTRO_RETURN_IF_ERROR(check_tensor(model_.head_name, {model_.spec.vocab, model_.spec.hidden}));
-  for (const model::DenseTensor& t : model_.dense)
-    if (t.name == "embed.weight") return check_equal_tensors(*this, model_.head_name, t.source_name);
+  for (const model::DenseTensor& t : model_.dense) {
+    if (t.name != "embed.weight") continue;
+    if (!is_blocks(*tensor(t.source_name).dtype)) return check_equal_tensors(*this, model_.head_name, t.source_name);
+    return unsupported(directory_.string() + ": the embedding is quantised and tied (tie_word_embeddings), but there " +
+                       "is " + in_quotes(model_.head_name) + " too; remove that tensor");
+  }
   return Status::ok();
 }
 
@@ -277,7 +274,6 @@ Result<Checkpoint> Checkpoint::random(std::string config_json, std::string gener
     c.tensors_.emplace(name, SourceTensor{name, "BF16", DType::kBF16, shape, 0, bytes, 0});
   };
   for (const model::DenseTensor& t : c.model_.dense) add(t.source_name, t.source_shape());
-  c.model_.storage.mxfp4 = false;  // random numbers are of no format
   c.expert_formats_.assign(static_cast<size_t>(c.model_.spec.moe_layers()), DType::kBF16);
   MOESTRO_RETURN_IF_ERROR(
       for_expert_tensors(c.model_, [&](const std::string& name, const std::vector<int64_t>& shape, bool) {
@@ -316,17 +312,36 @@ Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<st
                   {reinterpret_cast<uint16_t*>(out.data()), out.size() / sizeof(uint16_t)});
     return Status::ok();
   }
-  MOESTRO_RETURN_IF_ERROR(files_[tensor.file].read_at(tensor.offset + first, out));
-  if (!tensor.dtype) return Status::ok();  // a part of MXFP4, whose numbers its reader checks
+  if (!tensor.matrix) {
+    MOESTRO_RETURN_IF_ERROR(files_[tensor.file].read_at(tensor.offset + first, out));
+  } else {
+    MOESTRO_RETURN_IF_ERROR(tensor.matrix->read_bytes(files_reader(), first, out).with_context(directory_.string()));
+  }
+  return check_finite(tensor, first, out);
+}
+
+Status Checkpoint::read_range(const SourceTensor& tensor, const MatrixRange& range, std::span<std::byte> out) const {
+  MOESTRO_RETURN_IF_ERROR(
+      tensor.matrix->read_range(files_reader(), range, out.data()).with_context(directory_.string()));
+  const int64_t before = range.first_row * tensor.matrix->cols() + range.first_col;
+  return check_finite(tensor, static_cast<uint64_t>(row_bytes(*tensor.dtype, before)), out);
+}
+
+ReadTensor Checkpoint::files_reader() const {
+  return [this](const SourceTensor& t, uint64_t at, std::span<std::byte> to) {
+    return files_[t.file].read_at(t.offset + at, to);
+  };
+}
+
+Status Checkpoint::check_finite(const SourceTensor& tensor, uint64_t first, std::span<const std::byte> bytes) const {
   const DType dtype = *tensor.dtype;
   const BlockShape shape = block_shape(dtype);
-  const auto bad = is_blocks(dtype) ? formats::find_block_not_finite(dtype, 0, out) : find_not_finite(dtype, out);
+  const auto bad = is_blocks(dtype) ? formats::find_block_not_finite(dtype, 0, bytes) : find_not_finite(dtype, bytes);
   if (!bad) return Status::ok();
   const uint64_t index = first / static_cast<uint64_t>(shape.bytes) + *bad;
   return invalid_argument(directory_.string() + ": tensor " + in_quotes(tensor.name) +
                           " is infinite or not a number at " + (shape.columns > 1 ? "block " : "value ") +
-                          std::to_string(index) +
-                          "; the checkpoint is damaged or was never good");
+                          std::to_string(index) + "; the checkpoint is damaged or was never good");
 }
 
 }  // namespace moestro::store

@@ -14,6 +14,7 @@
 #include "store/pack/copied_files.h"
 #include "store/pack/file.h"
 #include "store/pack/gguf_model.h"
+#include "store/pack/quantised_matrix.h"
 #include "store/pack/random_weights.h"
 #include "store/pack/safetensors.h"
 
@@ -41,9 +42,11 @@ class Checkpoint {
   /// After open(), all tensors that the model needs exist.
   const SourceTensor& tensor(const std::string& name) const { return tensors_.at(name); }
   /// The bytes [first, first + out.size()) of a tensor, whole values. An infinite value or NaN is an error: it is never
-  /// intended, and would make every result that uses it meaningless. (Blocks and scales of MXFP4 are bytes.) Any
-  /// thread.
+  /// intended, and would make every result that uses it meaningless. Any thread.
   Status read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const;
+
+  /// The same of a tensor with a matrix: whole blocks of some of its rows.
+  Status read_range(const SourceTensor& tensor, const MatrixRange& range, std::span<std::byte> out) const;
 
   /// The narrowest format that holds all weights of a kind exactly, and whether it is wider than the format of most of
   /// them.
@@ -54,7 +57,7 @@ class Checkpoint {
   OwnDType own_dense_dtype() const { return own_dense_dtype_; }
   OwnDType own_expert_dtype() const { return own_expert_dtype_; }
   /// Whether a pack keeps every matrix as the source has it, and no format is right for all of them.
-  bool is_native() const { return made_files_.has_value(); }
+  bool is_native() const { return is_native_; }
   /// Those of the experts, by MoE layer.
   const std::vector<ExpertFormats>& expert_formats() const { return expert_formats_; }
   uint64_t fingerprint() const { return fingerprint_; }  ///< changes when config, names, sizes or times of the files do
@@ -73,12 +76,16 @@ class Checkpoint {
   Status check_head() const;
   Status note_formats(const model::ExpertTensors& expert);
   Status check_tensor(const std::string& name, const std::vector<int64_t>& shape) const;
-  Status check_bytes(const std::string& name, const std::vector<int64_t>& shape) const;  ///< a part of MXFP4
+  ReadTensor files_reader() const;
+  Status check_finite(const SourceTensor& tensor, uint64_t first, std::span<const std::byte> bytes) const;
+  Status assemble(const std::string& name, const std::vector<int64_t>& shape);
+  bool is_bias_of_zeros(const SourceTensor& tensor) const;
   Status check_unused(const std::map<std::string, bool>& used) const;
 
   std::filesystem::path directory_;  ///< or file; for errors
   std::string name_;
   std::optional<std::vector<TextFile>> made_files_;
+  bool is_native_ = false;
   std::vector<ExpertFormats> expert_formats_;
   std::string config_json_, generation_config_json_;
   model::ModelDescription model_;

@@ -60,14 +60,13 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
     lines.push_back(std::string(what) + " are of several formats and become f32, which holds them all exactly; " +
                     flag + " bf16 or f16 takes half the room");
   };
-  if (checkpoint.is_native()) lines.push_back("weights stay in the formats that the file has them in");
-  else if (!options.dense && checkpoint.own_dense_dtype().widened) widened("dense weights", "--dense");
+  const bool as_they_are = options.experts.empty() && !options.dense;
+  if (checkpoint.is_native() && as_they_are)
+    lines.push_back("weights stay in the formats that the source has them in");
+  if (!checkpoint.is_native() && !options.dense && checkpoint.own_dense_dtype().widened)
+    widened("dense weights", "--dense");
   if (!checkpoint.is_native() && options.experts.empty() && checkpoint.own_expert_dtype().widened)
     widened("experts", "--experts");
-  if (checkpoint.model().storage.mxfp4)
-    lines.push_back(
-        "the checkpoint's experts are MXFP4: bf16 holds their values exactly, in 3.8 times the room; --experts int8 or "
-        "int4 takes less and rounds");
   if (const int64_t n = checkpoint.model().spec.mtp_layers; n > 0)
     lines.push_back("the checkpoint's layers after the last (" + std::to_string(n) +
                     " by config.json), which predict further tokens, are left out: nothing speculates with them yet");

@@ -118,6 +118,12 @@ Status check_cover(const std::vector<SourceTensor>& tensors, uint64_t data_start
 
 }  // namespace
 
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t n : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(n);
+  return text + "]";
+}
+
 Result<std::vector<SourceTensor>> parse_safetensors_header(std::string_view header, uint64_t data_start,
                                                            uint64_t file_size, const std::string& where) {
   if (data_start > file_size) return invalid_argument(where + ": shorter than its header");

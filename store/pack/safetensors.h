@@ -3,6 +3,7 @@
 // back to back.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@
 
 namespace moestro::store {
 
+class QuantisedMatrix;
+
 /// A tensor in a checkpoint's file.
 struct SourceTensor {
   std::string name;
@@ -23,7 +26,12 @@ struct SourceTensor {
   uint64_t offset = 0;  ///< in the file
   uint64_t bytes = 0;
   uint32_t file = 0;  ///< index in Checkpoint::files
+  /// A matrix that several tensors are (quantised_matrix.h): offset and file mean nothing.
+  std::shared_ptr<const QuantisedMatrix> matrix = nullptr;
 };
+
+/// "[2, 3]"
+std::string shape_text(const std::vector<int64_t>& shape);
 
 /// `header` is the JSON alone, the tensors' bytes are [data_start, file_size). Checks everything: unique names, known
 /// formats, sizes that match the shapes, no overlap, no hole, nothing beyond the end. `where` names the file in errors.

@@ -1,5 +1,5 @@
-// Models packed from GGUF files against Hugging Face transformers over the dequantised weights: every family, and every
-// number format in experts, attention, embedding and head.
+// Models packed from GGUF files and from quantised checkpoints against Hugging Face transformers over the dequantised
+// weights: every family of GGUF, and every number format in experts, attention, embedding and head.
 
 #include <gtest/gtest.h>
 
@@ -13,16 +13,18 @@
 namespace moestro::engine::testing {
 namespace {
 
-std::vector<Fixture> gguf_fixtures() {
+std::vector<Fixture> native_fixtures() {
   std::vector<Fixture> found;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(test::source_dir() / "tests/fixtures/gguf", error))
-    found.push_back({entry.path().filename().string(), entry.path()});
+  for (const char* kind : {"gguf", "quantised"})
+    for (const auto& entry :
+         std::filesystem::directory_iterator(test::source_dir() / "tests/fixtures" / kind, error))
+      found.push_back({entry.path().filename().string(), entry.path()});
   std::ranges::sort(found, {}, &Fixture::name);
   return found;
 }
 
-class GgufTest : public ::testing::TestWithParam<Fixture> {
+class NativeFormats : public ::testing::TestWithParam<Fixture> {
  protected:
   /// The mean and the largest difference of log-probabilities from the reference's.
   struct Errors {
@@ -51,25 +53,25 @@ class GgufTest : public ::testing::TestWithParam<Fixture> {
 };
 
 // kMixed: as the file has them.
-TEST_P(GgufTest, LogProbabilitiesAreThoseOfTheDequantisedWeights) {
+TEST_P(NativeFormats, LogProbabilitiesAreThoseOfTheDequantisedWeights) {
   EXPECT_LT(errors(DType::kMixed, DType::kMixed, true).largest, 1e-3);
 }
 // Activations are rounded to 8 bits, so a token may go to another expert where two are nearly equal.
-TEST_P(GgufTest, FastModeIsClose) { EXPECT_LT(errors(DType::kMixed, DType::kMixed, false).mean, 0.35); }
+TEST_P(NativeFormats, FastModeIsClose) { EXPECT_LT(errors(DType::kMixed, DType::kMixed, false).mean, 0.35); }
 // What is asked for: the same numbers as f32, and rounded from them.
-TEST_P(GgufTest, WidenedToF32IsTheSame) {
+TEST_P(NativeFormats, WidenedToF32IsTheSame) {
   EXPECT_LT(errors(DType::kF32, DType::kF32, true).largest, 1e-3);
 }
-TEST_P(GgufTest, RequantisedToInt8IsClose) { EXPECT_LT(errors(DType::kInt8, DType::kF32, true).mean, 0.2); }
+TEST_P(NativeFormats, RequantisedToInt8IsClose) { EXPECT_LT(errors(DType::kInt8, DType::kF32, true).mean, 0.2); }
 
-TEST_P(GgufTest, GreedyTokens) {
+TEST_P(NativeFormats, GreedyTokens) {
   Bench bench(GetParam(), {.experts = DType::kMixed, .dense = DType::kMixed});
   for (const Reference& r : GetParam().prompts("f32"))
     EXPECT_EQ(bench.greedy(r.ids, static_cast<int>(r.greedy.size())), r.greedy);
 }
 
 // Alone, in a batch, in chunks of any size: the same bits.
-TEST_P(GgufTest, DeterministicModeDoesNotDependOnTheBatch) {
+TEST_P(NativeFormats, DeterministicModeDoesNotDependOnTheBatch) {
   Bench bench(GetParam(), {.experts = DType::kMixed, .dense = DType::kMixed});
   std::vector<std::vector<TokenId>> prompts;
   for (const Reference& r : GetParam().prompts("f32"))
@@ -78,14 +80,14 @@ TEST_P(GgufTest, DeterministicModeDoesNotDependOnTheBatch) {
   for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(bench.score({prompts[i]}, 60).front(), together[i]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, GgufTest, ::testing::ValuesIn(gguf_fixtures()),
+INSTANTIATE_TEST_SUITE_P(Files, NativeFormats, ::testing::ValuesIn(native_fixtures()),
                          [](const ::testing::TestParamInfo<Fixture>& param) {
                            std::string name = param.param.name;
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
 
-TEST(GgufFixtures, AreThere) { EXPECT_GE(gguf_fixtures().size(), 8u) << "seven families"; }
+TEST(NativeFixtures, AreThere) { EXPECT_GE(native_fixtures().size(), 20u) << "nine files and eleven checkpoints"; }
 
 }  // namespace
 }  // namespace moestro::engine::testing

@@ -275,7 +275,7 @@ TEST(DescribeModel, GptOssHasSinksWindowsInTurnAndBiasesEverywhere) {
   EXPECT_EQ(d->experts[5].gate, "model.layers.1.mlp.experts.gate_up_proj");
   EXPECT_EQ(d->experts[5].up_bias, "model.layers.1.mlp.experts.gate_up_proj_bias");
   EXPECT_TRUE(d->storage.stacked && d->storage.transposed);
-  EXPECT_FALSE(d->storage.mxfp4);
+  EXPECT_EQ(d->spec.quantisation.method, Quantisation::Method::kNone);
   const auto named = describe("GptOssForCausalLM", R"({"attention_bias": false, "layer_types": ["full_attention",
       "sliding_attention", "full_attention"], "quantization_config": {"quant_method": "mxfp4",
       "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router"]},
@@ -284,7 +284,7 @@ TEST(DescribeModel, GptOssHasSinksWindowsInTurnAndBiasesEverywhere) {
   EXPECT_EQ(named->spec.layers[0].attention.sliding_window, 0);
   EXPECT_EQ(named->spec.layers[1].attention.sliding_window, 16);
   EXPECT_FALSE(named->spec.layers[0].attention.qkv_bias);
-  EXPECT_TRUE(named->storage.mxfp4);
+  EXPECT_EQ(named->spec.quantisation.method, Quantisation::Method::kMxfp4);
   EXPECT_FALSE(named->storage.transposed) << "blocks lie along the reduction dimension";
 }
 

@@ -41,7 +41,7 @@ class PackGguf : public ::testing::Test {
 
 TEST_F(PackGguf, WithATokenizerOfSentencePiece) {
   const auto model = served("llama_q8_0");
-  EXPECT_THAT(error_, HasSubstr("weights stay in the formats that the file has them in"));
+  EXPECT_THAT(error_, HasSubstr("weights stay in the formats that the source has them in"));
   // <s> "▁the" "▁" "in" <0x0A> <0xC3> <0xA9>
   const auto ids = model.tokenizer.encode("the in\n\u00e9", true);
   ASSERT_TRUE(ids) << ids.status().message();

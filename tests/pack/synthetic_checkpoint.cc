@@ -62,14 +62,14 @@ std::map<std::string, std::vector<int64_t>> expert_tensors(const model::ModelDes
     for (const auto& [part, name, bias] : parts) {
       std::vector<int64_t> shape = view_of(model, e, part).shape;
       if (!bias.empty()) tensors[bias] = bias_view_of(model, e, part).shape;
-      if (!model.storage.mxfp4) {
+      if (model.spec.quantisation.method != model::Quantisation::Method::kMxfp4) {
         tensors[name] = std::move(shape);
         continue;
       }
-      shape.back() /= model::kMxfp4Group;
-      tensors[store::mxfp4_scales(name)] = shape;
-      shape.push_back(model::kMxfp4Group / 2);
-      tensors[store::mxfp4_blocks(name)] = shape;
+      shape.back() /= 32;
+      tensors[name + "_scales"] = shape;
+      shape.push_back(16);
+      tensors[name + "_blocks"] = shape;
     }
   }
   return tensors;

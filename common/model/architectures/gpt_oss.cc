@@ -1,8 +1,9 @@
 #include "common/model/architectures/architecture.h"
-#include "common/model/expert_storage.h"
 
 namespace moestro::model {
 namespace {
+
+constexpr int64_t kMxfp4Group = 32;  ///< numbers along the reduction dimension that share a scale
 
 // Layers that see a window and layers that see everything take turns, unless layer_types says otherwise.
 void set_gpt_oss_windows(ConfigReader& config, ModelSpec& spec) {
@@ -47,7 +48,8 @@ void describe_gpt_oss(ConfigReader& config, ModelSpec& spec) {
   moe.expert.swiglu_alpha = config.positive_or("swiglu_alpha", 1.702);
   moe.expert.swiglu_limit = config.positive_or("swiglu_limit", 7.0);
   expect_equal_names(config, spec, moe.top_k);
-  if (spec.mxfp4_experts && (spec.hidden % kMxfp4Group != 0 || moe.expert.ffn % kMxfp4Group != 0))
+  if (spec.quantisation.method == Quantisation::Method::kMxfp4 &&
+      (spec.hidden % kMxfp4Group != 0 || moe.expert.ffn % kMxfp4Group != 0))
     config.refuse(invalid_argument(config.where() + ": hidden_size and intermediate_size of MXFP4 experts must be "
                                                     "multiples of 32"));
   add_layers(config, base, moe, std::vector<bool>(static_cast<size_t>(base.layers), true), 0, spec);
