@@ -13,7 +13,7 @@ namespace moestro::config {
 /// nullopt: "off". kInvalidArgument names the text, what is wrong with it, and the valid form.
 Result<std::optional<MixedOptions>> parse_mixed(std::string_view text);
 
-/// The text that parse_mixed reads back: "int4,t1=0.6,t2=1,share=0.25".
+/// The text that parse_mixed reads back: "int4,t1=0.6,t2=1,share=0.1".
 std::string mixed_text(const MixedOptions& options);
 
 }  // namespace moestro::config

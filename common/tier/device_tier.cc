@@ -12,6 +12,7 @@ namespace moestro::tier {
 namespace {
 
 constexpr size_t kCandidatesMax = 64;     ///< prefetches that one forecast is good for
+constexpr float kNewWant = 0.1F;          ///< weight of the last use in Impl::full_share()
 
 /// Shares of a prompt's tokens that were added one by one are those that were divided.
 float rounded(float weight) {
@@ -24,6 +25,21 @@ float rounded(float weight) {
 float waste_limit(const TierOptions& options) {
   if (options.how.waste_max > 0) return options.how.waste_max;
   return waste_share(options.keep ? options.slots : 0, static_cast<double>(options.layers) * options.experts);
+}
+
+bool share_room(TierOptions& options, uint64_t room, double share, uint64_t low_bytes) {
+  const uint64_t all = options.full_keys();
+  const auto fit = [&](uint64_t bytes) {
+    return static_cast<int32_t>(std::min(bytes / options.expert_bytes, all));
+  };
+  options.slots = fit(room), options.low_slots = 0, options.low_bytes = 0;
+  if (static_cast<uint64_t>(options.slots) == all) return true;
+  const auto low = static_cast<uint64_t>(share * static_cast<double>(room)) / low_bytes;
+  options.low_bytes = low_bytes;
+  options.low_slots = static_cast<int32_t>(std::clamp<uint64_t>(low, 1, all));
+  const uint64_t taken = static_cast<uint64_t>(options.low_slots) * low_bytes;
+  options.slots = fit(room - std::min(room, taken));
+  return options.slots > 0;
 }
 
 LayerCounters& LayerCounters::operator+=(const LayerCounters& o) {
@@ -61,6 +77,7 @@ DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePo
   by_layer.resize(static_cast<size_t>(given.layers));
   saved.resize(static_cast<size_t>(given.layers));
   used.resize(full_keys);
+  full_shares.assign(full_keys, 1);
   held_layers.resize(static_cast<size_t>(given.layers));
   const auto full_slots = static_cast<Slot>(given.slots), all_slots = static_cast<Slot>(given.all_slots());
   slots.resize(all_slots);
@@ -175,8 +192,8 @@ void DeviceTier::Impl::plan_prefetches_of(int32_t layer, Nanos now) {
   const float floor = waste.floor(), least = options.how.floor;
   const auto row = forecast.row(layer);
   for (size_t e = 0; e < row.size(); ++e) {
-    const float likely = row[e];
     const Key key = first_of(layer) + static_cast<Key>(e);
+    const float likely = row[e] * full_share(key);
     if (likely < least && followed[key] == 0) continue;
     Entry& entry = entries[key];
     const bool likely_enough = likely >= floor && near_enough;
@@ -252,7 +269,9 @@ void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted
     if (pool.policy) pool.policy->at_layer(layer);
   for (const Wanted& w : wanted) {
     MOESTRO_CHECK(w.key < t.entries.size() && t.layer_of(w.key) == layer, "an expert of another layer");
-    if (routes) t.used[t.options.full_of(w.key)] = 1;
+    const Key full = t.options.full_of(w.key);
+    if (routes) t.used[full] = 1;
+    if (routes) t.full_shares[full] += kNewWant * ((w.want == Want::kFull ? 1.0F : 0.0F) - t.full_shares[full]);
     if (!w.skipped) ++t.entries[w.key].needed;
   }
   if (complete) t.pass_by(layer);

@@ -85,6 +85,9 @@ struct DeviceTier::Impl {
   void follow(Nanos now, Key key);
   void forget_forecast();
 
+  /// Of the uses of an expert, the share that wanted it full. A prefetch of the full copy is of use to those alone.
+  float full_share(Key key) const { return options.low_slots == 0 ? 1 : full_shares[key]; }
+
   // The link.
   Chunk chunk_of(Key key, bool is_demand);
   std::optional<Key> next_demand();
@@ -132,6 +135,7 @@ struct DeviceTier::Impl {
   std::vector<double> saved;            ///< [layer]: share_saved(); below 0: not known yet
   std::vector<double> present;          ///< scratch of share_saved()
   Nanos free_since{0};                  ///< the device ended an expert, or a router, and has computed none since
+  std::vector<float> full_shares;       ///< by key of a full copy; old uses fade
   std::vector<uint8_t> used;            ///< [key]: chosen by a router of a layer whose routers have not all run
   std::vector<uint8_t> held_layers;     ///< [layer]: hold()
   std::vector<Chunk> on_link;           ///< in the order in which they were given

@@ -213,7 +213,8 @@ Chunk DeviceTier::begin_copy(Key key, std::optional<Key> out) {
   Impl& t = *impl_;
   Impl::Entry& entry = t.entries[key];
   if (out) t.evict(*out);
-  MOESTRO_CHECK(entry.state == Impl::State::kAbsent && !t.pool_of(key).free.empty(), "a copy of an absent key, into a free slot");
+  MOESTRO_CHECK(entry.state == Impl::State::kAbsent && !t.pool_of(key).free.empty(),
+                "a copy of an absent key, into a free slot");
   t.take_slot(key);
   entry.ahead = entry.needed == 0;
   return t.chunk_of(key, !entry.ahead);

@@ -24,7 +24,8 @@ TEST(ExpertCopy, TheSumOfTheWeightsBeforeAnExpertDecides) {
   // Scores 0, 0.5, 0.8, 0.95, in whatever order and at whatever sum the weights come.
   EXPECT_EQ(wants({0.5F, 0.3F, 0.15F, 0.05F}, 0.6, 0.9), (Wants{kFull, kFull, kLow, kNone}));
   EXPECT_EQ(wants({5, 30, 50, 15}, 0.6, 0.9), (Wants{kNone, kFull, kFull, kLow}));
-  EXPECT_EQ(wants({0.5F, 0.25F, 0.25F}, 0.5, 0.75), (Wants{kFull, kFull, kLow})) << "a score at a threshold is below it";
+  EXPECT_EQ(wants({0.5F, 0.25F, 0.25F}, 0.5, 0.75), (Wants{kFull, kFull, kLow}))
+      << "a score at a threshold is below it";
   EXPECT_EQ(wants({0.5F, 0.25F, 0.25F}, 0.25, 0.5), (Wants{kFull, kLow, kNone})) << "of equal weights the first";
 }
 
