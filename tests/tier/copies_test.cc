@@ -133,6 +133,23 @@ TEST_F(Copies, AreCountedByWhatTheyServed) {
   EXPECT_EQ(of.skipped, 1u);
 }
 
+/// The link is for what its tokens will wait for.
+TEST_F(Copies, WhatIsHardlyEverWantedFullIsNotForeseenFull) {
+  make_both(2, 2);
+  options_.prefetch = true;
+  tier = std::make_unique<DeviceTier>(options_, std::make_unique<policy::LruPolicy>(),
+                                      std::make_unique<policy::LruPolicy>());
+  tier->sources_always_ready();
+  for (int token = 0; token < 30; ++token) pass(0, 0, Want::kLow);
+  tier->begin_step(now, false);
+  foresee(-1, {{0, 0, 0.9F}, {0, 1, 0.9F}});
+  EXPECT_EQ(carry(), key(0, 1)) << "nothing is known of its wants";
+  EXPECT_EQ(carry_all(), 3) << "and of the other's full copy, nothing";
+  EXPECT_FALSE(tier->slot_of(key(0, 0)));
+  for (int token = 0; token < 30; ++token) pass(0, 0, Want::kFull);
+  EXPECT_TRUE(tier->slot_of(key(0, 0)));
+}
+
 /// What a forecast brings is full; a low copy serves meanwhile, and the rest of the full one may follow.
 TEST_F(Copies, AForecastBringsFullCopies) {
   make_both(2, 2);
