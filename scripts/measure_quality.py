@@ -1,13 +1,22 @@
 #!/usr/bin/env python3
 """Measures what precisions cost in quality: bits per byte of held-out text, and perplexity against the first.
+With --mixed, what low copies of missing experts cost.
 
   build/dev/bin/moestro pack models/demo -o build/packs/quality --experts bf16,int8,int4
   scripts/measure_quality.py build/packs/quality --precisions bf16,int8,int4 models/demo/heldout/*.txt
   scripts/measure_quality.py build/packs/quality --precisions bf16 --kv-dtypes f32,bf16,f16,int8
   models/demo/heldout/*.txt
 
+  build/dev/bin/moestro pack models/demo -o build/packs/mixed --experts bf16,int4
+  scripts/measure_quality.py build/packs/mixed --mixed int4 --mixed int4,t2=0.9 --slots 10,25 --bytes 3000
+  --plot docs/perf/mixed.svg models/demo/heldout/*.txt
+
 Starts `moestro up` once for each precision of the experts and each format of the KV cache, and scores the text through
 the API (echo, max_tokens 0), in windows that begin where the last one ended.
+
+With --mixed, one token is computed at a time, as when text is generated, on an emulated device that has memory for
+--slots percent of the full experts and that nothing is copied to before it is needed: then misses are most frequent.
+The KL divergence from the full model is of the 20 likeliest tokens and all others together, which is at most the whole.
 """
 
 import argparse
@@ -21,6 +30,7 @@ import tempfile
 import urllib.error
 import urllib.request
 
+TOP = 20  # the most that the API says
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -33,37 +43,142 @@ def post(url, path, body):
         raise SystemExit(f"error: {path}: {error.read().decode(errors='replace')}")
 
 
-def nats(url, ids, window):
-    """Of ids[1:], each window scored with its first token as context alone."""
+def windows(ids, window):
     rows = [ids[at : at + window] for at in range(0, len(ids) - 1, window - 1)]
-    rows = [row for row in rows if len(row) > 1]
-    total = 0.0
-    for at in range(0, len(rows), 16):
-        answer = post(url, "/v1/completions", dict(prompt=rows[at : at + 16], max_tokens=0, echo=True, logprobs=0))
-        for choice in answer["choices"]:
-            total -= sum(v for v in choice["logprobs"]["token_logprobs"] if v is not None)
-    return total
+    return [row for row in rows if len(row) > 1]
 
 
-def score(binary, pack, precision, kv, texts, window, more):
+def answers(url, ids, window, at_once, top):
+    """Of ids[1:], each window scored with its first token as context alone."""
+    rows = windows(ids, window)
+    for at in range(0, len(rows), at_once):
+        yield post(url, "/v1/completions",
+                   dict(prompt=rows[at : at + at_once], max_tokens=0, echo=True, logprobs=top))
+
+
+def nats(url, ids, window):
+    return -sum(v for answer in answers(url, ids, window, 16, 0) for choice in answer["choices"]
+                for v in choice["logprobs"]["token_logprobs"] if v is not None)
+
+
+class Scored:
+    """Of each token: its log-probability, and those of the likeliest. Shares of the choices, by tokens."""
+
+    def __init__(self):
+        self.nats, self.best, self.low, self.skipped = [], [], 0.0, 0.0
+
+    def add(self, url, ids, window):
+        for answer in answers(url, ids, window, 1, TOP):
+            scores = answer["choices"][0]["logprobs"]
+            self.nats += [-v for v in scores["token_logprobs"][1:]]
+            self.best += scores["top_logprobs"][1:]
+            own = answer["usage"].get("moestro", dict(low_share=0, skipped_share=0))
+            self.low += own["low_share"] * answer["usage"]["prompt_tokens"]
+            self.skipped += own["skipped_share"] * answer["usage"]["prompt_tokens"]
+
+    def against(self, full):
+        tokens = len(self.nats)
+        same = sum(max(a, key=a.get) == max(b, key=b.get) for a, b in zip(self.best, full.best))
+        return dict(low_share=self.low / tokens, skipped_share=self.skipped / tokens, tokens=tokens,
+                    perplexity=math.exp(sum(self.nats) / tokens),
+                    against_full=math.exp((sum(self.nats) - sum(full.nats)) / tokens) - 1,
+                    kl=sum(map(divergence, full.best, self.best)) / tokens, top1_agreement=same / tokens)
+
+
+def divergence(full, other):
+    """Of two distributions, of which the likeliest tokens are known: those that both name, and the rest together."""
+    both = full.keys() & other.keys()
+    rests = [max(1e-12, 1 - sum(math.exp(d[t]) for t in both)) for d in (full, other)]
+    return (sum(math.exp(full[t]) * (full[t] - other[t]) for t in both) + rests[0] * math.log(rests[0] / rests[1]))
+
+
+def served(binary, pack, flags, use):
+    """What `use` makes of the server's address."""
     with tempfile.TemporaryDirectory(prefix="moestro-quality-") as scratch:
-        command = [
-            binary, "up", "--model", pack, "--precision", precision, "--kv-dtype", kv, "--http", "127.0.0.1:0",
-            "--run-dir", scratch + "/run", *more
-        ]
+        command = [binary, "up", "--model", pack, "--http", "127.0.0.1:0", "--run-dir", scratch + "/run", *flags]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=open(scratch + "/err", "w"), text=True) as up:
             try:
                 line = up.stdout.readline()
                 if not line.startswith("ready "):
-                    raise SystemExit(f"error: {precision}, KV {kv}: {pathlib.Path(scratch, 'err').read_text().strip()}")
-                url, result = line.split()[1], {}
-                for name, text in texts.items():
-                    ids = post(url, "/tokenize", dict(content=text))["tokens"]
-                    result[name] = (nats(url, ids, window), len(ids) - 1)
-                    print(f"{precision}, KV {kv}, {name}: {len(ids):,} tokens", file=sys.stderr, flush=True)
-                return result
+                    said = pathlib.Path(scratch, "err").read_text().strip()
+                    raise SystemExit(f"error: {' '.join(flags)}: {said}")
+                return use(line.split()[1])
             finally:
                 up.terminate()
+
+
+def score(binary, pack, precision, kv, texts, window, more):
+    def use(url):
+        result = {}
+        for name, text in texts.items():
+            ids = post(url, "/tokenize", dict(content=text))["tokens"]
+            result[name] = (nats(url, ids, window), len(ids) - 1)
+            print(f"{precision}, KV {kv}, {name}: {len(ids):,} tokens", file=sys.stderr, flush=True)
+        return result
+
+    return served(binary, pack, ["--precision", precision, "--kv-dtype", kv, *more], use)
+
+
+def score_mixed(binary, pack, flags, texts, window):
+    def use(url):
+        scored = Scored()
+        for text in texts.values():
+            scored.add(url, post(url, "/tokenize", dict(content=text))["tokens"], window)
+        return scored
+
+    return served(binary, pack, flags, use)
+
+
+def measure_mixed(args, texts, more):
+    """A row for each --mixed and number of slots, against the full copies alone."""
+    experts = json.loads(subprocess.run([args.bin, "inspect", args.pack, "--json"], check=True, capture_output=True,
+                                        text=True).stdout)["experts"]
+    all_bytes = experts["precisions"][0]["bytes"]
+    flags = ["--step-tokens", "1", "--predict", "none", *more]
+    full = score_mixed(args.bin, args.pack, flags, texts, args.window)
+    rows = [dict(mixed="off", slots=100, **full.against(full))]
+    for slots, mixed in itertools.product([float(s) for s in args.slots.split(",")], args.mixed):
+        device = f"emulated:vram={int(all_bytes * slots / 100)},link=100GB/s"
+        got = score_mixed(args.bin, args.pack, [*flags, "--device", device, "--mixed", mixed], texts, args.window)
+        rows.append(dict(mixed=mixed, slots=slots, **got.against(full)))
+        print(f"{mixed}, {slots:g} % slots: {rows[-1]['against_full']:+.2%}", file=sys.stderr, flush=True)
+    return rows
+
+
+def mixed_table(rows):
+    yield "| --mixed | slots | low | skipped | perplexity | against full | KL, nats | same likeliest token |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for r in rows:
+        yield (f"| {r['mixed']} | {r['slots']:g} % | {r['low_share']:.1%} | {r['skipped_share']:.1%} | "
+               f"{r['perplexity']:.3f} | {r['against_full']:+.2%} | {r['kl']:.4f} | {r['top1_agreement']:.1%} |")
+
+
+def draw_mixed(rows):
+    """Loss of perplexity against the share of the choices that were not full: circles nothing skipped, squares some."""
+    rows = [r for r in rows if r["mixed"] != "off"]
+    share = lambda r: r["low_share"] + r["skipped_share"]
+    most_x, most_y = max(map(share, rows)) * 1.1, max(max(r["against_full"] for r in rows), 0.001) * 1.15
+    x = lambda value: 70 + 560 * value / most_x
+    y = lambda value: 330 - 290 * max(0, value) / most_y
+    words = lambda at_x, at_y, text, anchor="middle": (
+        f'<text x="{at_x:.0f}" y="{at_y:.0f}" text-anchor="{anchor}">{text}</text>')
+    svg = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 660 390" font-family="sans-serif" font-size="12">',
+           '<rect width="660" height="390" fill="white"/>',
+           words(350, 20, "Perplexity against full copies, by the share of choices that were low or skipped")]
+    for step in range(5):
+        at_x, at_y = most_x * step / 4, most_y * step / 4
+        svg += [f'<path d="M70 {y(at_y):.0f}H630" stroke="#ddd"/>', words(62, y(at_y) + 4, f"{at_y:+.1%}", "end"),
+                words(x(at_x), 350, f"{at_x:.0%}")]
+    for r in rows:
+        at_x, at_y = x(share(r)), y(r["against_full"])
+        mark, kind = ((f'<circle cx="{at_x:.0f}" cy="{at_y:.0f}" r="4" fill="#1f6feb">', "circle")
+                      if r["skipped_share"] == 0 else
+                      (f'<rect x="{at_x - 4:.0f}" y="{at_y - 4:.0f}" width="8" height="8" fill="#d1242f">', "rect"))
+        svg.append(f"{mark}<title>{r['mixed']}, {r['slots']:g} % slots</title></{kind}>")
+    svg += ['<circle cx="90" cy="374" r="4" fill="#1f6feb"/>', words(100, 378, "low copies only", "start"),
+            '<rect x="216" y="370" width="8" height="8" fill="#d1242f"/>', words(230, 378, "some skipped", "start"),
+            "</svg>"]
+    return "\n".join(svg) + "\n"
 
 
 def main():
@@ -76,11 +191,20 @@ def main():
     p.add_argument("--window", type=int, default=512, help="tokens scored at a time (default 512)")
     p.add_argument("--bytes", type=int, default=60_000, help="of each text, at most (default 60000)")
     p.add_argument("--bin", default=str(ROOT / "build" / "dev" / "bin" / "moestro"))
+    p.add_argument("--mixed", action="append", help="as --mixed of `moestro up`; several times")
+    p.add_argument("--slots", default="10,25", help="with --mixed: percent of the full experts (default 10,25)")
+    p.add_argument("--plot", type=pathlib.Path, help="with --mixed: a file for the plot, .svg")
     p.add_argument("--json", action="store_true")
     args, more = p.parse_known_args()
     texts = {
         pathlib.Path(t).stem: pathlib.Path(t).read_bytes()[:args.bytes].decode("utf-8", "ignore") for t in args.texts
     }
+    if args.mixed:
+        rows = measure_mixed(args, texts, more)
+        print(json.dumps(rows, indent=1) if args.json else "\n".join(mixed_table(rows)))
+        if args.plot:
+            args.plot.write_text(draw_mixed(rows))
+        return
     rows = []
     for precision, kv in itertools.product(args.precisions.split(","), args.kv_dtypes.split(",")):
         got = score(args.bin, args.pack, precision, kv, texts, args.window, more)

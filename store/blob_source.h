@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "common/expert_copy.h"
 #include "common/ids.h"
 #include "common/status.h"
 #include "store/pack/manifest.h"
@@ -85,6 +86,8 @@ struct WantedBy {
 struct Need {
   uint32_t blob = 0;
   float weight = 1;  ///< as UseWeight: the sum of those rows' shares, at most 1
+  Want want = Want::kFull;
+  bool skipped = false;  ///< no copy serves: nothing is to be brought
 };
 
 /// What a step needs of a MoE layer, as its routers say.
@@ -126,6 +129,13 @@ class BlobSource {
   /// that fills a memory of its own begins at once.
   virtual void need(const LayerNeeds& /*needs*/) {}
 
+  /// The blob of an expert that serves this want, of its full copy and a low one, as they are now. nullopt: none.
+  virtual std::optional<uint32_t> serving(uint32_t full, uint32_t low, Want want) {
+    const std::optional<Copy> copy = serving_copy(want, has(full), has(low));
+    if (!copy) return std::nullopt;
+    return *copy == Copy::kFull ? full : low;
+  }
+
   /// Pins `blob` if it is resident, without a message or system call. Empty if it is not; a later fetch of it then
   /// counts with the same weight.
   virtual std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) = 0;
@@ -165,6 +175,8 @@ class BlobSource {
  private:
   friend class Lease;
   virtual void unpin(uint32_t blob) = 0;
+  /// Whether the blob is resident now.
+  virtual bool has(uint32_t /*blob*/) { return true; }
 };
 
 inline bool Lease::is_right() const { return source_ != nullptr && source_->finds(blob_) == finds_; }

@@ -196,6 +196,15 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
               .choices = {"", "f32", "bf16", "bf16-12bit", "f16", "int8", "int4"},
               .help = "Expert precision to use, of those in the pack. Default: the pack's first",
               .theme = kModel});
+  schema.add({.key = "workers.mixed", .flag = "--mixed", .field = &c.mixed,
+              .help = "Changes outputs. LOW[,t1=SCORE][,t2=SCORE][,share=SHARE], as in `int4,t1=0.6,t2=1`: an expert "
+                      "that is missing and matters little for a token is served by its copy in the precision LOW, "
+                      "which the pack must have too. A token's experts are sorted by weight; the score of one is the "
+                      "sum of the normalised weights before it. Up to t1 the full copy is waited for, up to t2 (1) the "
+                      "low one will do, above it the expert is left out. share: part of a device's memory for low "
+                      "copies (0.1). Answers say how much was low. Requests turn it off with `moestro.mixed`. Cannot "
+                      "be combined with `workers.deterministic`",
+              .value = "LOW", .theme = kPrefetch});
   schema.add({.key = "workers.deterministic", .flag = "--deterministic", .field = &c.deterministic,
               .help = "Bitwise the same results whatever else is in the batch: activations stay f32 and every sum has "
                       "one order. Without it, products may round activations to bf16 or 8 bits, and small batches may "

@@ -54,6 +54,7 @@ struct BoxConfig {
     std::optional<int64_t> micro_batches, micro_batch_rows;
     std::optional<int64_t> reserve;
     std::string precision;  ///< empty: the pack's first
+    std::string mixed = "off";
     bool deterministic = false;
     std::optional<double> capacity_factor;
     std::chrono::milliseconds store_wait = std::chrono::seconds(60);

@@ -12,6 +12,7 @@ namespace moestro::tier {
 namespace {
 
 constexpr size_t kCandidatesMax = 64;     ///< prefetches that one forecast is good for
+constexpr float kNewWant = 0.1F;          ///< weight of the last use in Impl::full_share()
 
 /// Shares of a prompt's tokens that were added one by one are those that were divided.
 float rounded(float weight) {
@@ -26,8 +27,23 @@ float waste_limit(const TierOptions& options) {
   return waste_share(options.keep ? options.slots : 0, static_cast<double>(options.layers) * options.experts);
 }
 
+bool share_room(TierOptions& options, uint64_t room, double share, uint64_t low_bytes) {
+  const uint64_t all = options.full_keys();
+  const auto fit = [&](uint64_t bytes) {
+    return static_cast<int32_t>(std::min(bytes / options.expert_bytes, all));
+  };
+  options.slots = fit(room), options.low_slots = 0, options.low_bytes = 0;
+  if (static_cast<uint64_t>(options.slots) == all) return true;
+  const auto low = static_cast<uint64_t>(share * static_cast<double>(room)) / low_bytes;
+  options.low_bytes = low_bytes;
+  options.low_slots = static_cast<int32_t>(std::clamp<uint64_t>(low, 1, all));
+  const uint64_t taken = static_cast<uint64_t>(options.low_slots) * low_bytes;
+  options.slots = fit(room - std::min(room, taken));
+  return options.slots > 0;
+}
+
 LayerCounters& LayerCounters::operator+=(const LayerCounters& o) {
-  hits += o.hits, late += o.late, misses += o.misses, evictions += o.evictions;
+  hits += o.hits, late += o.late, misses += o.misses, evictions += o.evictions, low += o.low, skipped += o.skipped;
   prefetched += o.prefetched, prefetched_used += o.prefetched_used, prefetched_wasted += o.prefetched_wasted;
   return *this;
 }
@@ -36,45 +52,65 @@ LayerCounters operator-(const LayerCounters& now, const LayerCounters& before) {
   return {now.hits - before.hits,
           now.late - before.late,
           now.misses - before.misses,
+          now.low - before.low,
+          now.skipped - before.skipped,
           now.evictions - before.evictions,
           now.prefetched - before.prefetched,
           now.prefetched_used - before.prefetched_used,
           now.prefetched_wasted - before.prefetched_wasted};
 }
 
-DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen)
+DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen,
+                       std::unique_ptr<policy::CachePolicy> chosen_for_low)
     : options(given),
-      policy(std::move(chosen)),
       forecast(given.layers, given.experts),
       pace(given.link_bytes_per_s, given.link_latency),
       waste(given.how.floor, waste_limit(given), kWasteWindow * static_cast<double>(given.expert_bytes)) {
   MOESTRO_CHECK(given.layers > 0 && given.experts > 0 && given.slots > 0 && given.expert_bytes > 0 &&
                     given.chunk_bytes > 0 && given.chunks_given > 0,
                 "a tier without room");
-  const auto keys = static_cast<size_t>(given.layers) * static_cast<size_t>(given.experts);
-  entries.resize(keys);
-  followed.resize(keys);
+  MOESTRO_CHECK((given.low_slots > 0) == (chosen_for_low != nullptr) && (given.low_slots > 0) == (given.low_bytes > 0),
+                "low copies have slots, a size and a policy");
+  const size_t full_keys = given.full_keys();
+  entries.resize(given.keys());
+  followed.resize(full_keys);
   by_layer.resize(static_cast<size_t>(given.layers));
   saved.resize(static_cast<size_t>(given.layers));
-  used.resize(keys);
+  used.resize(full_keys);
+  full_shares.assign(full_keys, 1);
   held_layers.resize(static_cast<size_t>(given.layers));
-  slots.resize(static_cast<size_t>(given.slots));
-  for (Slot slot = static_cast<Slot>(slots.size()); slot-- > 0;) free.push_back(slot);
-  candidates.reserve(keys);
+  const auto full_slots = static_cast<Slot>(given.slots), all_slots = static_cast<Slot>(given.all_slots());
+  slots.resize(all_slots);
+  pool_of(Copy::kFull) = {.policy = std::move(chosen), .free = {}, .first = 0, .end = full_slots};
+  pool_of(Copy::kLow) = {.policy = std::move(chosen_for_low), .free = {}, .first = full_slots, .end = all_slots};
+  for (Pool& pool : pools)
+    for (Slot slot = pool.end; slot-- > pool.first;) pool.free.push_back(slot);
+  candidates.reserve(full_keys);
 }
 
-Found DeviceTier::Impl::found(Nanos now, Key key, float weight) {
-  Entry& entry = entries[key];
+/// How the policy of its pool is told of a key's last use.
+policy::Use DeviceTier::Impl::use_of(Key key, const Entry& entry) const {
+  return {time, entry.weight, scan && entry.weight < 1,
+          options.copy_of(key) == Copy::kLow || entry.want != Want::kFull};
+}
+
+Found DeviceTier::Impl::found(Nanos now, const Wanted& wanted) {
+  const Key key = wanted.key;
   LayerCounters& count = layer_counters(key);
-  const policy::Use use{time += weight, weight, scan && weight < 1};
-  entry.weight = weight;
-  if (entry.state != State::kWhole) entry.late = why_late(now, entry);
-  entry.foreseen_at = kNever;
+  if (wanted.skipped) return ++count.skipped, Found::kSkipped;
+  Entry& entry = entries[key];
+  entry.weight = rounded(wanted.weight);
+  entry.want = wanted.want;
+  time += entry.weight;
+  count.low += options.copy_of(key) == Copy::kLow;
+  if (entry.state != State::kWhole) entry.late = why_late(now, key);
+  // What called for the full copy is over where a low one serves; a copy that has begun may still come for later uses.
+  entries[options.full_of(key)].foreseen_at = kNever;
   if (entry.state == State::kWhole) {
     if (entry.ahead) ++count.prefetched_used;
     entry.ahead = entry.standing = false;
     entry.scanned = entry.scanned && scan;
-    policy->used(key, use);
+    pool_of(key).policy->used(options.full_of(key), use_of(key, entry));
     return ++count.hits, Found::kHit;
   }
   const bool begun = entry.state == State::kCopying;
@@ -100,7 +136,7 @@ void DeviceTier::Impl::drop(Key key, bool was_false) {
   }
   if (entry.ahead) count_waste(entry.sent);
   slots[entry.slot].reset();
-  free.push_back(entry.slot);
+  pool_of(key).free.push_back(entry.slot);
   std::erase(copies, key);
   entry.state = State::kAbsent, entry.sent = entry.given = 0;
   entry.ahead = entry.standing = entry.doomed = false;
@@ -120,7 +156,7 @@ void DeviceTier::Impl::pass_by(int32_t layer) {
     entry.foreseen_at = kNever;
     if (!std::exchange(entry.standing, false)) continue;
     if (entry.state == State::kCopying) drop(key, true);
-    else if (entry.state == State::kWhole) policy->ruled_out(key);
+    else if (entry.state == State::kWhole) pool_of(key).policy->ruled_out(key);
   }
   std::erase_if(candidates, [&](const Candidate& c) { return layer_of(c.key) == layer; });
 }
@@ -156,8 +192,8 @@ void DeviceTier::Impl::plan_prefetches_of(int32_t layer, Nanos now) {
   const float floor = waste.floor(), least = options.how.floor;
   const auto row = forecast.row(layer);
   for (size_t e = 0; e < row.size(); ++e) {
-    const float likely = row[e];
     const Key key = first_of(layer) + static_cast<Key>(e);
+    const float likely = row[e] * full_share(key);
     if (likely < least && followed[key] == 0) continue;
     Entry& entry = entries[key];
     const bool likely_enough = likely >= floor && near_enough;
@@ -188,8 +224,9 @@ void DeviceTier::Impl::plan_scan(Nanos now) {
   }
 }
 
-DeviceTier::DeviceTier(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy)
-    : impl_(std::make_unique<Impl>(options, std::move(policy))) {}
+DeviceTier::DeviceTier(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy,
+                       std::unique_ptr<policy::CachePolicy> low)
+    : impl_(std::make_unique<Impl>(options, std::move(policy), std::move(low))) {}
 DeviceTier::~DeviceTier() = default;
 
 void DeviceTier::begin_step(Nanos now, bool scan) {
@@ -200,26 +237,45 @@ void DeviceTier::begin_step(Nanos now, bool scan) {
   if (scan) t.plan_scan(now);
 }
 
-void DeviceTier::sequence_began(int32_t sequences) { impl_->policy->sequence_began(sequences); }
+void DeviceTier::sequence_began(int32_t sequences) {
+  for (const Impl::Pool& pool : impl_->pools)
+    if (pool.policy) pool.policy->sequence_began(sequences);
+}
+
+std::optional<Key> DeviceTier::serving(Key full, Want want) const {
+  const Impl& t = *impl_;
+  if (t.options.low_slots == 0) return full;
+  const Key low = t.options.low_of(full);
+  const bool low_is_there = slot_of(low).has_value();
+  const bool nearly_there = !low_is_there && t.entries[full].state == Impl::State::kCopying &&
+                            !t.entries[full].doomed && t.missing(full) <= t.missing(low);
+  const auto copy = serving_copy(want, slot_of(full).has_value() || (nearly_there && want == Want::kLow), low_is_there);
+  if (!copy) return std::nullopt;
+  return *copy == Copy::kFull ? full : low;
+}
 
 void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found,
                         bool complete) {
   Impl& t = *impl_;
   MOESTRO_CHECK(layer >= 0 && layer < t.options.layers && found.size() == wanted.size(), "a router of no layer");
   t.free_since = now;
+  const bool routes = complete || t.at != layer;  // else only another copy of what they chose is needed
   if (complete) {
     t.pace.routed(now, t.at < 0 ? 0 : layer - t.at, t.scan);
     t.at = layer;
     t.held_layers[static_cast<size_t>(layer)] = 0;
   }
-  t.policy->at_layer(layer);
+  for (const Impl::Pool& pool : t.pools)
+    if (pool.policy) pool.policy->at_layer(layer);
   for (const Wanted& w : wanted) {
     MOESTRO_CHECK(w.key < t.entries.size() && t.layer_of(w.key) == layer, "an expert of another layer");
-    t.used[w.key] = 1;
-    ++t.entries[w.key].needed;
+    const Key full = t.options.full_of(w.key);
+    if (routes) t.used[full] = 1;
+    if (routes) t.full_shares[full] += kNewWant * ((w.want == Want::kFull ? 1.0F : 0.0F) - t.full_shares[full]);
+    if (!w.skipped) ++t.entries[w.key].needed;
   }
   if (complete) t.pass_by(layer);
-  for (size_t i = 0; i < wanted.size(); ++i) found[i] = t.found(now, wanted[i].key, rounded(wanted[i].weight));
+  for (size_t i = 0; i < wanted.size(); ++i) found[i] = t.found(now, wanted[i]);
   if (!complete) return;
   const auto experts = static_cast<size_t>(t.options.experts);
   const auto used = std::span(t.used).subspan(static_cast<size_t>(layer) * experts, experts);
@@ -295,7 +351,7 @@ TierCounters DeviceTier::counters() const {
 }
 std::span<const LayerCounters> DeviceTier::layer_counters() const { return impl_->by_layer; }
 float DeviceTier::floor() const { return impl_->waste.floor(); }
-int32_t DeviceTier::resident() const { return impl_->whole; }
+int32_t DeviceTier::resident(Copy copy) const { return impl_->pool_of(copy).whole; }
 bool DeviceTier::idle() const { return impl_->on_link.empty(); }
 std::string DeviceTier::inconsistency() const { return impl_->check(); }
 

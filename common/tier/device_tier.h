@@ -10,6 +10,9 @@
 // activation probability times proximity. A copy that was overtaken keeps its progress. A copy whose prediction has
 // become false is dropped when the link has no more chunks of it.
 //
+// There may be two copies of each expert, a full and a low one (common/expert_copy.h). Each kind has slots and a policy
+// of its own, and the link is shared. A key names a copy. Only full copies are prefetched.
+//
 // Not thread-safe: a live device calls it under one lock from the engine's thread and the link's.
 
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/expert_copy.h"
 #include "common/late_cause.h"
 #include "common/policy/cache_policy.h"
 #include "common/prediction/forecast.h"
@@ -65,13 +69,31 @@ struct TierOptions {
   PrefetchOptions how{};
   int32_t chunks_given =
       1;  ///< the most chunks that the link has at a time: 2 leave no gap between them
+  int32_t low_slots = 0;   ///< for low copies; 0: there are none
+  uint64_t low_bytes = 0;  ///< of a low copy
+
+  /// Keys of full copies; those of low copies follow, in the same order.
+  Key full_keys() const { return static_cast<Key>(layers) * static_cast<Key>(experts); }
+  Key keys() const { return low_slots > 0 ? 2 * full_keys() : full_keys(); }
+  Copy copy_of(Key key) const { return key < full_keys() ? Copy::kFull : Copy::kLow; }
+  Key low_of(Key full) const { return full_keys() + full; }
+  /// The full copy of the same expert.
+  Key full_of(Key key) const { return copy_of(key) == Copy::kFull ? key : key - full_keys(); }
+  uint64_t bytes_of(Key key) const { return copy_of(key) == Copy::kFull ? expert_bytes : low_bytes; }
+  /// Slots of full copies, and behind them those of low ones.
+  int32_t all_slots() const { return slots + low_slots; }
 };
+
+/// Of `room` bytes, low copies of `low_bytes` get this share, and full ones the rest: at least one of each, unless all
+/// full ones fit. False: a full one does not.
+bool share_room(TierOptions& options, uint64_t room, double share, uint64_t low_bytes);
 
 /// How a router's choice was found.
 enum class Found : uint8_t {
   kHit,   ///< in a slot, whole
   kLate,  ///< being copied: counts as a miss that has begun
   kMiss,
+  kSkipped,  ///< no copy of it is needed
 };
 
 /// A piece of an expert for the link to carry.
@@ -86,6 +108,8 @@ struct Chunk {
 /// Counters of the experts of one layer.
 struct LayerCounters {
   uint64_t hits = 0, late = 0, misses = 0;
+  uint64_t low = 0;      ///< of those: computed with a low copy
+  uint64_t skipped = 0;  ///< chosen by a router, and computed with none
   uint64_t evictions = 0;
   uint64_t prefetched = 0;         ///< experts that a prefetch completed
   uint64_t prefetched_used = 0;    ///< of those: used before they were evicted
@@ -113,7 +137,9 @@ struct TierCounters : LayerCounters {
 
 class DeviceTier {
  public:
-  DeviceTier(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy);
+  /// `low`: the policy of low copies, where there are some. Its keys are those of the full ones.
+  DeviceTier(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy,
+             std::unique_ptr<policy::CachePolicy> low = nullptr);
   ~DeviceTier();
 
   // The step, by the engine.
@@ -123,15 +149,21 @@ class DeviceTier {
   void begin_step(Nanos now, bool scan);
   /// A new sequence has joined, and `sequences` are running, including it. For policies that count by request.
   void sequence_began(int32_t sequences);
+  /// The copy of an expert that serves this want, as they are now; `full`: the expert's key. nullopt: none. A full
+  /// copy of which no more is missing than a low one has counts as there.
+  std::optional<Key> serving(Key full, Want want) const;
   struct Wanted {
     Key key = 0;
     float weight = 1;  ///< as policy::Use::weight
+    Want want = Want::kFull;
+    bool skipped = false;  ///< a router has chosen it, but no copy of it is needed: it is not released
   };
   /// Routers of `layer` have chosen these keys, each listed once. They are needed until released() has been called as
   /// often as routed() named them. Missing experts overtake every prefetch: first those of the earliest layer, of those
   /// the ones with the least left to copy, then in the given order. `found`: one per key. `complete`: all micro-batches
   /// of the step have been routed, and forecasts for `layer` that none of them chose are now false. Several layers may
-  /// be open at once: what a later one needs gives way to what an earlier one needs, unless it is leased.
+  /// be open at once: what a later one needs gives way to what an earlier one needs, unless it is leased. A layer whose
+  /// routers have all run may need another copy instead of one that failed: with `complete` false.
   void routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found, bool complete = true);
   /// The device computes with a needed key that is whole: it stays until released().
   void leased(Key key);
@@ -185,7 +217,7 @@ class DeviceTier {
   TierCounters counters() const;
   std::span<const LayerCounters> layer_counters() const;
   float floor() const;       ///< PrefetchOptions::floor, or the value that it has been raised to
-  int32_t resident() const;  ///< number of complete experts
+  int32_t resident(Copy copy = Copy::kFull) const;  ///< number of complete ones
   bool idle() const;         ///< no chunk is on the link
   /// For tests: the first inconsistency of the bookkeeping; empty if there is none.
   std::string inconsistency() const;

@@ -54,7 +54,7 @@ class VirtualDevice final : public lanes::TaskRunner {
   /// With a policy: a device with slots. `host` is the host memory below it, or null if that has everything. Without: a
   /// CPU, which takes experts from `host`.
   VirtualDevice(const Routes& routes, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy,
-                const Foresight& foresight, ReplayHost* host)
+                std::unique_ptr<policy::CachePolicy> low, const Foresight& foresight, ReplayHost* host)
       : routes_(routes),
         setup_(setup),
         foresight_(foresight),
@@ -65,7 +65,10 @@ class VirtualDevice final : public lanes::TaskRunner {
         driver_(clock_) {
     if (policy)
       device_ =
-          std::make_unique<DeviceMemory>(options(), std::move(policy), setup.times, host, foresight.fetches);
+          std::make_unique<DeviceMemory>(options(), std::move(policy), std::move(low), setup.times, host,
+                                         foresight.fetches);
+    MOESTRO_CHECK(!setup.mixed || (device_ && host == nullptr && !routes.weights.empty()),
+                  "low copies are of a device above host memory that has everything");
     if (device_) stages_.emplace_back(*device_);
     if (host != nullptr && setup.prefetch) {
       host_stage_ = std::make_unique<HostStage>(*host, routes, device_.get());
@@ -74,6 +77,7 @@ class VirtualDevice final : public lanes::TaskRunner {
     if (!device_)
       cpu_ = std::make_unique<HostMemory>(*host, static_cast<size_t>(routes.layers * routes.experts));
     source_ = device_ ? static_cast<ReplaySource*>(device_.get()) : cpu_.get();
+    serving_.resize(static_cast<size_t>(routes.layers * routes.experts));
     tally_.emplace(routes, *source_, device_.get(), host, setup.warm);
   }
 
@@ -143,11 +147,18 @@ class VirtualDevice final : public lanes::TaskRunner {
   };
 
   Nanos now() const { return clock_.now(); }
-  Key key_of(const lanes::Task& task) const { return static_cast<Key>(task.layer * routes_.experts + task.expert); }
+  Key full_of(int32_t layer, int32_t expert) const { return static_cast<Key>(layer * routes_.experts + expert); }
+  /// Of the copy that serves.
+  Key key_of(const lanes::Task& task) const { return serving_[full_of(task.layer, task.expert)]; }
+  /// Of a full copy's bytes, a low one's.
+  double low_share() const {
+    return static_cast<double>(setup_.low_bytes) / static_cast<double>(setup_.expert_bytes);
+  }
   TierOptions options() const {
     TierOptions o{routes_.layers, routes_.experts, setup_.slots, setup_.expert_bytes, setup_.chunk_bytes};
     o.link_bytes_per_s = setup_.times.link_bytes_per_s, o.link_latency = setup_.times.link_latency;
     o.prefetch = setup_.prefetch, o.keep = setup_.keep, o.how = setup_.how;
+    o.low_slots = setup_.low_slots, o.low_bytes = setup_.low_bytes;
     return o;
   }
   /// The device is busy for so long; its memories go on being filled.
@@ -173,7 +184,8 @@ class VirtualDevice final : public lanes::TaskRunner {
   bool take(const lanes::Task& task) {
     const auto wanted = std::ranges::find(wanted_, key_of(task), &DeviceTier::Wanted::key);
     const Found found = source_->take(*wanted);
-    tally_->used(task.layer, found);
+    const bool low = wanted->key >= serving_.size();
+    tally_->used(task.layer, found, low ? low_share() : 1.0);
     return found == Found::kHit;
   }
   void forecast(int32_t layer) {
@@ -209,11 +221,15 @@ class VirtualDevice final : public lanes::TaskRunner {
 
   void route(int32_t l) {
     const ReplayStep& s = *step_;
-    uses_of(routes_, s, l, uses_);
+    uses_of(routes_, s, l, uses_, setup_.mixed ? &*setup_.mixed : nullptr);
     wanted_.clear(), routed_.clear();
     for (const StepUse& use : uses_) {
-      wanted_.push_back({static_cast<Key>(l * routes_.experts + use.expert), weight(s, use)});
-      routed_.push_back({use.expert, use.tokens});
+      const Key full = full_of(l, use.expert);
+      const auto copy = device_ ? device_->tier().serving(full, use.want) : std::optional(full);
+      serving_[full] = copy.value_or(full);
+      wanted_.push_back({serving_[full], weight(s, use), use.want, !copy});
+      if (copy) routed_.push_back({use.expert, use.tokens});
+      if (setup_.mixed) tally_->served(use.tokens, !copy, copy.value_or(full) != full);
     }
     for (Stage& stage : stages_)
       if (!stage.memory->routed(now(), l, wanted_)) stage.need.missed();
@@ -252,6 +268,7 @@ class VirtualDevice final : public lanes::TaskRunner {
   bool forecast_due_ = false;  ///< of that layer
   Choices choices_;
   std::vector<StepUse> uses_;
+  std::vector<Key> serving_;  ///< by expert, of the layer that was routed last
   std::vector<DeviceTier::Wanted> wanted_;
   std::vector<lanes::RoutedExpert> routed_;
   std::vector<lanes::TaskId> reads_;  ///< not arrived, in the order in which they were asked for
@@ -278,14 +295,15 @@ void train(const Routes& routes, std::span<const size_t> requests, const Foresig
 }
 
 ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
-                    std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight, ReplayHost* host) {
-  VirtualDevice device(routes, setup, std::move(policy), foresight, host);
+                    std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight, ReplayHost* host,
+                    std::unique_ptr<policy::CachePolicy> low) {
+  VirtualDevice device(routes, setup, std::move(policy), std::move(low), foresight, host);
   return device.run(plan_steps(routes, requests, setup.batch, setup.chunk));
 }
 
 ReplayReport replay_on_cpu(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
                            const Foresight& foresight, ReplayHost& host) {
-  VirtualDevice device(routes, setup, nullptr, foresight, &host);
+  VirtualDevice device(routes, setup, nullptr, nullptr, foresight, &host);
   return device.run(plan_steps(routes, requests, setup.batch, setup.chunk));
 }
 

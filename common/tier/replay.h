@@ -45,6 +45,9 @@ struct ReplaySetup {
   int32_t batch = 1;     ///< requests that decode at once; each joins when another ends
   int32_t chunk = 512;   ///< tokens of a prompt in one step, at most
   size_t warm = 0;       ///< requests; steps before the next one begins are not counted
+  std::optional<MixedOptions> mixed = std::nullopt;  ///< experts have low copies; the routes have gate weights
+  int32_t low_slots = 0;              ///< with `mixed`: for low copies
+  uint64_t low_bytes = 0;             ///< of a low copy
 
   /// Of an expert.
   Nanos copy_time() const { return times.link_latency + time_of_bytes(expert_bytes, times.link_bytes_per_s); }
@@ -55,6 +58,8 @@ struct ReplayReport {
   static constexpr int kAfterPrompt = 8;
   uint64_t steps = 0, tokens = 0;
   uint64_t uses = 0, hits = 0, late = 0;
+  uint64_t choices = 0, low = 0, skipped = 0;  ///< tokens x experts: all, by a low copy, by none; with `mixed`
+  double penalty = 0;  ///< experts that were waited for, where a low copy counts by its share of a full one's bytes
   Nanos time{0}, stall{0};
   Nanos drive_stall{0};  ///< of the stall: what was waited for had to be read from the drive
   uint64_t moved_bytes = 0, wasted_bytes = 0;  ///< by the link; on a CPU by the drive
@@ -94,6 +99,7 @@ struct ReplayReport {
 struct StepUse {
   uint16_t expert = 0;
   uint16_t tokens = 0;
+  Want want = Want::kFull;  ///< the greatest of its tokens
 };
 /// What one step computes: tokens of some requests.
 struct ReplayStep {
@@ -107,8 +113,9 @@ struct ReplayStep {
 /// tokens. Then all running requests decode one token per step.
 std::vector<ReplayStep> plan_steps(const Routes& routes, std::span<const size_t> requests, int32_t batch,
                                    int32_t chunk);
-/// The choices of all tokens of a step at a layer, ascending by expert.
-void uses_of(const Routes& routes, const ReplayStep& step, int32_t layer, std::vector<StepUse>& out);
+/// The choices of all tokens of a step at a layer, ascending by expert. `mixed` null: all are wanted full.
+void uses_of(const Routes& routes, const ReplayStep& step, int32_t layer, std::vector<StepUse>& out,
+             const MixedOptions* mixed = nullptr);
 
 /// The experts that the steps need, a visit for each layer.
 Visits visits_of(const Routes& routes, std::span<const ReplayStep> steps);
@@ -124,10 +131,11 @@ struct Foresight {
 /// Shows the requests to the predictor without a device, so that it learns before others are judged.
 void train(const Routes& routes, std::span<const size_t> requests, const Foresight& foresight);
 
-/// `host`: host memory that a drive fills; null: it has every expert.
+/// `host`: host memory that a drive fills; null: it has every expert, as with `setup.mixed`. `low`: the policy of low
+/// copies, where there are some.
 ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
                     std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight,
-                    ReplayHost* host = nullptr);
+                    ReplayHost* host = nullptr, std::unique_ptr<policy::CachePolicy> low = nullptr);
 /// A CPU computes experts where they lie in host memory. Slots and the link of `setup` have no meaning.
 ReplayReport replay_on_cpu(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
                            const Foresight& foresight, ReplayHost& host);

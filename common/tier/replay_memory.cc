@@ -8,10 +8,11 @@ namespace moestro::tier {
 // --- a device ---
 
 DeviceMemory::DeviceMemory(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy,
-                           const ReplayTimes& times, ReplayHost* host, NextChunk next)
+                           std::unique_ptr<policy::CachePolicy> low, const ReplayTimes& times, ReplayHost* host,
+                           NextChunk next)
     : options_(options),
       host_(host),
-      tier_(options, std::move(policy)),
+      tier_(options, std::move(policy), std::move(low)),
       link_(tier_, times.link_bytes_per_s, times.link_latency, [this](const Chunk& chunk, Nanos) {
         if (host_ == nullptr || !chunk.last) return;
         tier_.source_ready(chunk.key, false);  // no copy of it begins before it has a source again

@@ -52,8 +52,8 @@ class ReplaySource {
 /// Slots of a device and its link. Below it is host memory: one that has everything (`host` null), or a ReplayHost.
 class DeviceMemory final : public ReplayStage, public ReplaySource {
  public:
-  DeviceMemory(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy, const ReplayTimes& times,
-               ReplayHost* host, NextChunk next);
+  DeviceMemory(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy,
+               std::unique_ptr<policy::CachePolicy> low, const ReplayTimes& times, ReplayHost* host, NextChunk next);
 
   bool fits_all() const override;
   uint64_t begin_step(Nanos now, bool scan) override;

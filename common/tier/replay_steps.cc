@@ -56,15 +56,24 @@ std::vector<ReplayStep> plan_steps(const Routes& routes, std::span<const size_t>
   return steps;
 }
 
-void uses_of(const Routes& routes, const ReplayStep& step, int32_t layer, std::vector<StepUse>& out) {
+void uses_of(const Routes& routes, const ReplayStep& step, int32_t layer, std::vector<StepUse>& out,
+             const MixedOptions* mixed) {
   out.clear();
-  for (const RoutedToken& token : step.tokens)
-    for (const uint16_t expert : routes.chosen(token, layer)) out.push_back({expert, 1});
+  std::vector<Want> wants(static_cast<size_t>(routes.top_k), Want::kFull);
+  for (const RoutedToken& token : step.tokens) {
+    if (mixed != nullptr) wants_of_token(routes.weights_of(token, layer), *mixed, wants);
+    const auto chosen = routes.chosen(token, layer);
+    for (size_t rank = 0; rank < chosen.size(); ++rank) out.push_back({chosen[rank], 1, wants[rank]});
+  }
   std::ranges::sort(out, {}, &StepUse::expert);
   size_t kept = 0;
   for (size_t i = 0; i < out.size(); ++i) {
-    if (kept > 0 && out[kept - 1].expert == out[i].expert) ++out[kept - 1].tokens;
-    else out[kept++] = out[i];
+    if (kept > 0 && out[kept - 1].expert == out[i].expert) {
+      ++out[kept - 1].tokens;
+      out[kept - 1].want = std::max(out[kept - 1].want, out[i].want);
+    } else {
+      out[kept++] = out[i];
+    }
   }
   out.resize(kept);
 }

@@ -38,7 +38,14 @@ void ReplayTally::begin_step(const ReplayStep& step) {
     if (source_.holds(key)) held_.push_back(key);
 }
 
-void ReplayTally::used(int32_t layer, Found found) {
+void ReplayTally::served(uint64_t tokens, bool skipped, bool low) {
+  if (!counted() || step_->scan) return;
+  report_.choices += tokens;
+  report_.skipped += skipped ? tokens : 0;
+  report_.low += low ? tokens : 0;
+}
+
+void ReplayTally::used(int32_t layer, Found found, double share) {
   if (!counted()) return;
   if (step_->scan) {
     ++report_.prompt_uses;
@@ -46,6 +53,7 @@ void ReplayTally::used(int32_t layer, Found found) {
   }
   const bool hit = found == Found::kHit;
   ++report_.uses, report_.hits += hit, report_.late += found == Found::kLate;
+  report_.penalty += hit ? 0 : share;
   report_.after_uses += counts_after_, report_.after_hits += counts_after_ && hit;
   ++report_.layer_uses[static_cast<size_t>(layer)], report_.layer_hits[static_cast<size_t>(layer)] += hit;
   if (step_->sequences.size() != 1) return;

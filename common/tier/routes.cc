@@ -58,6 +58,7 @@ class Reader {
     if (first + static_cast<size_t>(routes.layers) * static_cast<size_t>(routes.top_k) > kChoicesMax)
       return exhausted("more tokens than fit in memory; cut the trace in parts");
     if (Status s = experts(line); !s.is_ok()) return routes.choices.resize(first), s;
+    if (routes.weights.size() == first) add_weights(line);
     const auto [it, fresh] = place_.try_emplace(static_cast<uint64_t>(id), routes.requests.size());
     if (fresh) routes.requests.push_back({static_cast<uint64_t>(id), {}});
     routes.requests[it->second].tokens.push_back(
@@ -89,6 +90,19 @@ class Reader {
     return Status::ok();
   }
 
+  /// Of a token without usable weights, none: from then on the trace has none.
+  void add_weights(const json& line) {
+    const auto layers = line.find("w");
+    if (layers == line.end() || !layers->is_array()) return;
+    for (const json& row : *layers) {
+      if (!row.is_array()) return;
+      for (const json& weight : row) {
+        if (!weight.is_number()) return;
+        routes.weights.push_back(weight.get<float>());
+      }
+    }
+  }
+
   std::unordered_map<uint64_t, size_t> place_;
 };
 
@@ -115,6 +129,7 @@ Result<Routes> read_routes(const std::filesystem::path& path) {
   if (reader.routes.layers == 0)
     return invalid_argument(path.string() + ": empty; the first line of a routing trace names its format");
   if (reader.routes.requests.empty()) return invalid_argument(path.string() + ": no tokens behind its first line");
+  if (reader.routes.weights.size() != reader.routes.choices.size()) reader.routes.weights.clear();
   return std::move(reader.routes);
 }
 
@@ -124,6 +139,8 @@ Status append_routes(Routes& routes, const Routes& more) {
                             std::to_string(routes.experts) + " experts, top " + std::to_string(routes.top_k) +
                             ", and " + std::to_string(more.layers) + " of " + std::to_string(more.experts) + ", top " +
                             std::to_string(more.top_k));
+  if (routes.weights.empty() || more.weights.empty()) routes.weights.clear();
+  else routes.weights.insert(routes.weights.end(), more.weights.begin(), more.weights.end());
   const auto offset = static_cast<uint32_t>(routes.choices.size());
   routes.choices.insert(routes.choices.end(), more.choices.begin(), more.choices.end());
   uint64_t id = 0;

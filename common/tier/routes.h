@@ -29,10 +29,16 @@ struct Routes {
   int32_t layers = 0, experts = 0, top_k = 0;
   std::vector<RoutedRequest> requests;  ///< in the order in which their first tokens were computed
   std::vector<uint16_t> choices;        ///< [token][layer][rank]
+  std::vector<float> weights = {};  ///< gate weights, as `choices`; empty if some tokens lack them
 
   /// What `token` chose at `layer`: top_k experts.
   std::span<const uint16_t> chosen(const RoutedToken& token, int32_t layer) const {
     return std::span(choices).subspan(token.first + static_cast<size_t>(layer) * static_cast<size_t>(top_k),
+                                      static_cast<size_t>(top_k));
+  }
+  /// The gate weights of those, if the trace has any.
+  std::span<const float> weights_of(const RoutedToken& token, int32_t layer) const {
+    return std::span(weights).subspan(token.first + static_cast<size_t>(layer) * static_cast<size_t>(top_k),
                                       static_cast<size_t>(top_k));
   }
 };

@@ -16,22 +16,30 @@ std::string DeviceTier::Impl::check() const {
     const Entry& entry = entries[*slots[slot]];
     if (entry.state == State::kAbsent || entry.slot != slot) return wrong("a slot of a key that is not in it:", slot);
   }
-  const std::set<Slot> free_ones(free.begin(), free.end());
-  if (free_ones.size() != free.size()) return "a slot is free twice";
-  if (held + free.size() != slots.size())
-    return wrong("slots that are neither free nor held:", slots.size() - held - free.size());
+  std::set<Slot> free_ones;
+  for (const Pool& pool : pools)
+    for (const Slot slot : pool.free) {
+      if (!free_ones.insert(slot).second) return "a slot is free twice";
+      if (slot < pool.first || slot >= pool.end) return "a slot is free for copies of the other kind";
+    }
+  if (held + free_ones.size() != slots.size())
+    return wrong("slots that are neither free nor held:", slots.size() - held - free_ones.size());
   for (Key key = 0; key < entries.size(); ++key) {
     const Entry& entry = entries[key];
     copying += entry.state == State::kCopying, wholes += entry.state == State::kWhole;
     waiting[static_cast<size_t>(layer_of(key))] += entry.state == State::kWhole && entry.ahead;
     if (entry.state != State::kAbsent && slots[entry.slot] != key) return wrong("a key whose slot is another's:", key);
+    const Pool& pool = pool_of(options.copy_of(key));
+    if (entry.state != State::kAbsent && (entry.slot < pool.first || entry.slot >= pool.end))
+      return wrong("a key in a slot for copies of the other kind:", key);
     if (entry.state == State::kAbsent &&
         (entry.sent != 0 || entry.given != 0 || entry.ahead || entry.standing || entry.doomed))
       return wrong("an absent key with a past:", key);
-    if (entry.state == State::kWhole && entry.sent != options.expert_bytes)
+    if (entry.state == State::kWhole && entry.sent != options.bytes_of(key))
       return wrong("a whole key that lacks something:", key);
     if (entry.standing && !entry.ahead) return wrong("a prediction that stands for no prefetch:", key);
-    if ((entry.standing || entry.foreseen_at != kNever) && followed[key] == 0)
+    const bool is_followed = options.copy_of(key) == Copy::kFull && followed[key] != 0;
+    if ((entry.standing || entry.foreseen_at != kNever) && !is_followed)
       return wrong("a forecast for a key that is not followed:", key);
     if (entry.doomed && !is_on_link(key)) return wrong("a doomed copy that is not on the link:", key);
     if (entry.leased && (entry.needed == 0 || entry.state != State::kWhole))
@@ -40,7 +48,7 @@ std::string DeviceTier::Impl::check() const {
   }
   if (held != copying + wholes) return "a slot is held by a key without a copy";
   if (copies.size() != copying) return "copies are not listed";
-  if (whole != static_cast<int32_t>(wholes)) return "whole keys are not counted";
+  if (pools[0].whole + pools[1].whole != static_cast<int32_t>(wholes)) return "whole keys are not counted";
   for (size_t layer = 0; layer < by_layer.size(); ++layer) {
     const LayerCounters& c = by_layer[layer];
     if (c.prefetched != c.prefetched_used + c.prefetched_wasted + waiting[layer])

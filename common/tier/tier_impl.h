@@ -3,6 +3,7 @@
 // experts were late (tier_late.cc), and a check of all invariants (tier_check.cc).
 
 #include <algorithm>
+#include <array>
 
 #include "common/tier/calibrated_forecast.h"
 #include "common/tier/device_tier.h"
@@ -31,6 +32,7 @@ struct DeviceTier::Impl {
     uint64_t given = 0;    ///< bytes given to the link, of which `sent` have arrived
     Nanos foreseen_at = kNever;  ///< when forecasts began to call for it, since its layer's last pass
     float weight = 1;      ///< of its last use
+    Want want = Want::kFull;  ///< of its last use
     Nanos whole_at{0};     ///< when its copy ended
   };
   struct Candidate {
@@ -39,23 +41,41 @@ struct DeviceTier::Impl {
     bool over_budget = false, guarded = false, early = false, needless = false;  ///< counted
   };
 
-  Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen);
+  /// What is divided between the copies of one kind.
+  struct Pool {
+    std::unique_ptr<policy::CachePolicy> policy;  ///< its keys are those of full copies
+    std::vector<Slot> free;
+    Slot first = 0, end = 0;  ///< its slots
+    int32_t whole = 0;        ///< keys
 
-  int32_t layer_of(Key key) const { return static_cast<int32_t>(key) / options.experts; }
+    size_t slots() const { return end - first; }
+  };
+
+  Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen,
+       std::unique_ptr<policy::CachePolicy> chosen_for_low);
+
+  int32_t layer_of(Key key) const { return static_cast<int32_t>(options.full_of(key)) / options.experts; }
+  Pool& pool_of(Copy copy) { return pools[static_cast<size_t>(copy)]; }
+  const Pool& pool_of(Copy copy) const { return pools[static_cast<size_t>(copy)]; }
+  std::span<const std::optional<Key>> slots_of(Copy copy) const {
+    return std::span(slots).subspan(pool_of(copy).first, pool_of(copy).slots());
+  }
+  Pool& pool_of(Key key) { return pool_of(options.copy_of(key)); }
   Key first_of(int32_t layer) const { return static_cast<Key>(layer * options.experts); }
   int32_t distance(int32_t layer) const { return layer > at ? layer - at : layer - at + options.layers; }
   LayerCounters& layer_counters(Key key) { return by_layer[static_cast<size_t>(layer_of(key))]; }
   /// A layer computes with it, or may do so soon.
   bool stays(Key key) const { return entries[key].needed > 0 || held_layers[static_cast<size_t>(layer_of(key))] != 0; }
-  uint64_t missing(const Entry& entry) const { return options.expert_bytes - entry.sent; }
-  uint64_t ungiven(const Entry& entry) const { return options.expert_bytes - entry.given; }
+  uint64_t missing(Key key) const { return options.bytes_of(key) - entries[key].sent; }
+  uint64_t ungiven(Key key) const { return options.bytes_of(key) - entries[key].given; }
   bool is_on_link(Key key) const { return std::ranges::find(on_link, key, &Chunk::key) != on_link.end(); }
 
   // The step.
   void pass_by(int32_t layer);
   uint64_t corrected_below_floor(const prediction::Forecast& told) const;
-  Found found(Nanos now, Key key, float weight);
-  LateCause why_late(Nanos now, const Entry& entry) const;
+  Found found(Nanos now, const Wanted& wanted);
+  policy::Use use_of(Key key, const Entry& entry) const;
+  LateCause why_late(Nanos now, Key key) const;
   void demand(Key key);
   void drop(Key key, bool was_false);
   void count_waste(uint64_t bytes);
@@ -65,13 +85,16 @@ struct DeviceTier::Impl {
   void follow(Nanos now, Key key);
   void forget_forecast();
 
+  /// Of the uses of an expert, the share that wanted it full. A prefetch of the full copy is of use to those alone.
+  float full_share(Key key) const { return options.low_slots == 0 ? 1 : full_shares[key]; }
+
   // The link.
   Chunk chunk_of(Key key, bool is_demand);
   std::optional<Key> next_demand();
   std::optional<Key> next_prefetch(Nanos now);
   std::optional<Key> next_filling();
   /// Some keys have not been requested yet.
-  bool fills() const { return options.fill && whole < static_cast<int32_t>(entries.size()); }
+  bool fills() const { return options.fill && pool_of(Copy::kFull).whole < static_cast<int32_t>(entries.size()); }
   bool in_budget(Nanos now, Key key) const;
   bool may_wait(Nanos now, Key key);
   void count_due();
@@ -81,11 +104,11 @@ struct DeviceTier::Impl {
 
   // Room.
   bool room_for_demand(Key key);
-  std::optional<Key> victim();
-  std::optional<Key> scan_victim();
-  std::optional<Key> standing_victim() const;
-  std::optional<Key> unfinished_victim() const;
-  void take_from_later(int32_t layer);
+  std::optional<Key> victim(Copy copy);
+  std::optional<Key> scan_victim(Copy copy);
+  std::optional<Key> standing_victim(Copy copy) const;
+  std::optional<Key> unfinished_victim(Copy copy) const;
+  void take_from_later(int32_t layer, Copy copy);
   void evict(Key key);
   void take_slot(Key key);
   double passes_until(Key key, float probability) const;
@@ -94,7 +117,7 @@ struct DeviceTier::Impl {
   std::string check() const;
 
   TierOptions options;
-  std::unique_ptr<policy::CachePolicy> policy;
+  std::array<Pool, 2> pools;            ///< by Copy
   CalibratedForecast forecast;
   LinkPace pace;
   WasteLimit waste;
@@ -102,8 +125,7 @@ struct DeviceTier::Impl {
   std::vector<LayerCounters> by_layer;
   std::vector<Entry> entries;
   std::vector<uint8_t> followed;        ///< by key; 0: it neither stands nor is foreseen
-  std::vector<std::optional<Key>> slots;
-  std::vector<Slot> free;
+  std::vector<std::optional<Key>> slots;  ///< of all pools
   std::vector<Key> demands;             ///< needed and not whole
   std::vector<Key> copies;              ///< kCopying
   std::vector<Key> looked_at;           ///< of one search for a victim
@@ -113,6 +135,7 @@ struct DeviceTier::Impl {
   std::vector<double> saved;            ///< [layer]: share_saved(); below 0: not known yet
   std::vector<double> present;          ///< scratch of share_saved()
   Nanos free_since{0};                  ///< the device ended an expert, or a router, and has computed none since
+  std::vector<float> full_shares;       ///< by key of a full copy; old uses fade
   std::vector<uint8_t> used;            ///< [key]: chosen by a router of a layer whose routers have not all run
   std::vector<uint8_t> held_layers;     ///< [layer]: hold()
   std::vector<Chunk> on_link;           ///< in the order in which they were given
@@ -122,7 +145,6 @@ struct DeviceTier::Impl {
   bool calls_for_some = false;          ///< some foreseen_at are set
   double time = 0;                      ///< uses: one a (step, expert) of decoding
   uint64_t orders = 0;
-  int32_t whole = 0;
 };
 
 }  // namespace moestro::tier

@@ -24,9 +24,10 @@ void DeviceTier::Impl::forget_forecast() {
 }
 
 /// There is one reason at a time: what a link with nothing else to do would have brought in time was held up.
-LateCause DeviceTier::Impl::why_late(Nanos now, const Entry& entry) const {
+LateCause DeviceTier::Impl::why_late(Nanos now, Key key) const {
+  const Entry& entry = entries[key];
   if (entry.foreseen_at == kNever) return LateCause::kNotForeseen;
-  if (now - entry.foreseen_at < pace.time_of(options.expert_bytes)) return LateCause::kForeseenTooLate;
+  if (now - entry.foreseen_at < pace.time_of(options.bytes_of(key))) return LateCause::kForeseenTooLate;
   return entry.no_room ? LateCause::kNoRoom : LateCause::kLinkBusy;
 }
 

@@ -12,8 +12,8 @@ namespace moestro::tier {
 
 Chunk DeviceTier::Impl::chunk_of(Key key, bool is_demand) {
   Entry& entry = entries[key];
-  const uint64_t bytes = std::min(options.chunk_bytes, ungiven(entry));
-  on_link.push_back({key, entry.slot, entry.given, bytes, bytes == ungiven(entry), is_demand});
+  const uint64_t bytes = std::min(options.chunk_bytes, ungiven(key));
+  on_link.push_back({key, entry.slot, entry.given, bytes, bytes == ungiven(key), is_demand});
   entry.given += bytes;
   return on_link.back();
 }
@@ -23,11 +23,10 @@ Chunk DeviceTier::Impl::chunk_of(Key key, bool is_demand) {
 std::optional<Key> DeviceTier::Impl::next_demand() {
   std::ranges::sort(demands, [this](Key a, Key b) {
     if (layer_of(a) != layer_of(b)) return layer_of(a) < layer_of(b);
-    const Entry &one = entries[a], &other = entries[b];
-    return ungiven(one) != ungiven(other) ? ungiven(one) < ungiven(other) : one.order < other.order;
+    return ungiven(a) != ungiven(b) ? ungiven(a) < ungiven(b) : entries[a].order < entries[b].order;
   });
   for (const Key key : demands)
-    if ((always_ready || entries[key].source) && ungiven(entries[key]) > 0 && room_for_demand(key)) return key;
+    if ((always_ready || entries[key].source) && ungiven(key) > 0 && room_for_demand(key)) return key;
   return std::nullopt;
 }
 
@@ -35,21 +34,21 @@ std::optional<Key> DeviceTier::Impl::next_demand() {
 bool DeviceTier::Impl::in_budget(Nanos now, Key key) const {
   if (!options.how.budget || scan) return true;
   const int32_t ahead = distance(layer_of(key));
-  uint64_t bytes = missing(entries[key]);
-  for (const Key demand : demands) bytes += missing(entries[demand]);
+  uint64_t bytes = missing(key);
+  for (const Key demand : demands) bytes += missing(demand);
   for (const Key copy : copies)
     if (entries[copy].needed == 0 && !entries[copy].doomed && distance(layer_of(copy)) <= ahead)
-      bytes += missing(entries[copy]);
+      bytes += missing(copy);
   return static_cast<double>(bytes) <= pace.room(now, ahead, scan);
 }
 
 void DeviceTier::Impl::count_due() {
   due.assign(static_cast<size_t>(options.layers) + 1, 0.0);
-  for (const Key demand : demands) due[0] += static_cast<double>(missing(entries[demand]));
+  for (const Key demand : demands) due[0] += static_cast<double>(missing(demand));
   for (const Candidate& c : candidates) {
     const Entry& entry = entries[c.key];
     if (entry.state == State::kWhole || entry.needed > 0) continue;
-    due[static_cast<size_t>(distance(layer_of(c.key)))] += static_cast<double>(missing(entry)) * c.probability;
+    due[static_cast<size_t>(distance(layer_of(c.key)))] += static_cast<double>(missing(c.key)) * c.probability;
   }
   for (size_t ahead = 1; ahead < due.size(); ++ahead) due[ahead] += due[ahead - 1];
 }
@@ -108,14 +107,14 @@ std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
     Entry& entry = entries[candidate.key];
     if (entry.state == State::kWhole || entry.needed > 0 || !(always_ready || entry.source)) continue;
     if (entry.state == State::kCopying) {
-      if (entry.doomed || ungiven(entry) == 0) continue;
+      if (entry.doomed || ungiven(candidate.key) == 0) continue;
       return candidate.key;
     }
     if (!in_budget(now, candidate.key)) {
       counters.over_budget += !std::exchange(candidate.over_budget, true);
       continue;
     }
-    if (free.empty()) {
+    if (pool_of(Copy::kFull).free.empty()) {
       entry.no_room = true;
       if (!saves_enough(candidate)) {
         counters.needless += !std::exchange(candidate.needless, true);
@@ -125,7 +124,7 @@ std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
         counters.early += !std::exchange(candidate.early, true);
         continue;
       }
-      if (!std::exchange(searched, true)) out = scan ? scan_victim() : victim();
+      if (!std::exchange(searched, true)) out = scan ? scan_victim(Copy::kFull) : victim(Copy::kFull);
       if (!out) return std::nullopt;
       const bool guarded = !scan && options.how.guard &&
                            passes_until(*out, worth(*out)) <= passes_until(candidate.key, worth(candidate.key));
@@ -145,10 +144,9 @@ std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
 /// Nobody has to give way: what has begun is ended, then the first that is not there.
 std::optional<Key> DeviceTier::Impl::next_filling() {
   if (!fills()) return std::nullopt;
-  const auto may_go_on = [this](const Entry& e) { return (always_ready || e.source) && !e.doomed && ungiven(e) > 0; };
   for (const Key key : copies)
-    if (may_go_on(entries[key])) return key;
-  for (Key key = 0; key < entries.size() && !free.empty(); ++key) {
+    if ((always_ready || entries[key].source) && !entries[key].doomed && ungiven(key) > 0) return key;
+  for (Key key = 0; key < entries.size() && !pool_of(Copy::kFull).free.empty(); ++key) {
     Entry& entry = entries[key];
     if (entry.state != State::kAbsent || !(always_ready || entry.source)) continue;
     take_slot(key);
@@ -162,15 +160,16 @@ void DeviceTier::Impl::finished(Nanos now, Key key) {
   Entry& entry = entries[key];
   entry.whole_at = now;
   entry.state = State::kWhole;
-  ++whole;
+  Pool& pool = pool_of(key);
+  ++pool.whole;
   std::erase(copies, key);
   std::erase(demands, key);
   entry.scanned = scan;
   if (entry.ahead) {
     ++layer_counters(key).prefetched;
-    policy->inserted(key, 0, {time, 1, scan}, true);
+    pool.policy->inserted(options.full_of(key), 0, {time, 1, scan}, true);
   } else {
-    policy->inserted(key, 0, {time, entry.weight, scan && entry.weight < 1}, false);
+    pool.policy->inserted(options.full_of(key), 0, use_of(key, entry), false);
   }
 }
 
@@ -214,7 +213,8 @@ Chunk DeviceTier::begin_copy(Key key, std::optional<Key> out) {
   Impl& t = *impl_;
   Impl::Entry& entry = t.entries[key];
   if (out) t.evict(*out);
-  MOESTRO_CHECK(entry.state == Impl::State::kAbsent && !t.free.empty(), "a copy of an absent key, into a free slot");
+  MOESTRO_CHECK(entry.state == Impl::State::kAbsent && !t.pool_of(key).free.empty(),
+                "a copy of an absent key, into a free slot");
   t.take_slot(key);
   entry.ahead = entry.needed == 0;
   return t.chunk_of(key, !entry.ahead);
@@ -222,7 +222,8 @@ Chunk DeviceTier::begin_copy(Key key, std::optional<Key> out) {
 
 std::optional<int32_t> DeviceTier::waiting_layer() const {
   if (impl_->demands.empty()) return std::nullopt;
-  return impl_->layer_of(std::ranges::min(impl_->demands));
+  const auto layer_of = [this](Key key) { return impl_->layer_of(key); };
+  return layer_of(std::ranges::min(impl_->demands, {}, layer_of));
 }
 
 bool DeviceTier::link_wanted() const {
@@ -241,7 +242,7 @@ void DeviceTier::chunk_done(Nanos now, const Chunk& chunk, Nanos took) {
   Impl::Entry& entry = t.entries[chunk.key];
   entry.sent += chunk.bytes;
   if (entry.doomed) t.drop(chunk.key, false);
-  else if (entry.sent == t.options.expert_bytes) t.finished(now, chunk.key);
+  else if (t.missing(chunk.key) == 0) t.finished(now, chunk.key);
 }
 
 void DeviceTier::copy_failed(Nanos, Key key) {

@@ -22,24 +22,26 @@ constexpr const uint32_t kGroup = 0;
 
 }  // namespace
 
-float DeviceTier::Impl::worth(Key key) const {
+float DeviceTier::Impl::worth(Key copy) const {
+  const Key key = options.full_of(copy);
   return forecast.leads() && forecast.knows(layer_of(key)) ? forecast.probability(key) : forecast.rate(key);
 }
 
 double DeviceTier::Impl::passes_until(Key key, float probability) const {
   const double q = std::clamp(static_cast<double>(probability), 0.0, 1.0);
-  const double later = kOwnRate * static_cast<double>(forecast.rate(key)) + (1 - kOwnRate) * q;
+  const double later = kOwnRate * static_cast<double>(forecast.rate(options.full_of(key))) + (1 - kOwnRate) * q;
   return tier::passes_until(static_cast<double>(distance(layer_of(key))) / options.layers, q, later);
 }
 
 /// The policy names those it would give up first; of them the forecast takes the one whose next use is furthest.
-std::optional<Key> DeviceTier::Impl::victim() {
+std::optional<Key> DeviceTier::Impl::victim(Copy copy) {
   looked_at.clear();
   const size_t choices = !forecast.leads() || scan ? 1
                          : options.how.choices > 0 ? static_cast<size_t>(options.how.choices)
-                                                   : std::max<size_t>(1, entries.size() / kChoicesShare);
-  policy->victim({{&kGroup, 1}, time}, [&](uint32_t key) -> policy::Verdict {
+                                                   : std::max<size_t>(1, options.full_keys() / kChoicesShare);
+  pool_of(copy).policy->victim({{&kGroup, 1}, time}, [&](uint32_t full) -> policy::Verdict {
     using Kind = policy::Verdict::Kind;
+    const Key key = copy == Copy::kFull ? full : options.low_of(full);
     if (stays(key) || entries[key].standing) return {Kind::kSpared};
     looked_at.push_back(key);
     return {looked_at.size() < choices ? Kind::kSpared : Kind::kTake};
@@ -49,31 +51,32 @@ std::optional<Key> DeviceTier::Impl::victim() {
 }
 
 /// What a scan has brought and passed is dead; besides it a scan ahead of its demands may hold a few slots, no more.
-std::optional<Key> DeviceTier::Impl::scan_victim() {
+std::optional<Key> DeviceTier::Impl::scan_victim(Copy copy) {
   size_t held = 0;
   std::optional<Key> passed;
-  for (const auto& key : slots) {
+  for (const auto& key : slots_of(copy)) {
     if (!key) continue;
     const Entry& entry = entries[*key];
     held += entry.scanned || entry.state == State::kCopying;
     if (entry.state == State::kWhole && entry.scanned && !stays(*key) && !entry.standing) passed = key;
   }
   if (passed) return passed;
-  return held < std::max<size_t>(2, slots.size() / kScanShare) ? victim() : std::nullopt;
+  return held < std::max<size_t>(2, pool_of(copy).slots() / kScanShare) ? victim(copy) : std::nullopt;
 }
 
 void DeviceTier::Impl::evict(Key key) {
   Entry& entry = entries[key];
-  policy->removed(key);
+  Pool& pool = pool_of(key);
+  pool.policy->removed(options.full_of(key));
   LayerCounters& count = layer_counters(key);
   ++count.evictions;
-  --whole;
+  --pool.whole;
   if (entry.ahead) {
     ++count.prefetched_wasted;
-    count_waste(options.expert_bytes);
+    count_waste(options.bytes_of(key));
   }
   slots[entry.slot].reset();
-  free.push_back(entry.slot);
+  pool.free.push_back(entry.slot);
   entry.state = State::kAbsent, entry.sent = entry.given = 0;
   entry.ahead = entry.standing = entry.scanned = false;
   entry.no_room = true;
@@ -81,8 +84,9 @@ void DeviceTier::Impl::evict(Key key) {
 
 void DeviceTier::Impl::take_slot(Key key) {
   Entry& entry = entries[key];
-  entry.slot = free.back();
-  free.pop_back();
+  Pool& pool = pool_of(key);
+  entry.slot = pool.free.back();
+  pool.free.pop_back();
   slots[entry.slot] = key;
   entry.state = State::kCopying, entry.sent = entry.given = 0;
   entry.no_room = false;
@@ -94,22 +98,23 @@ void DeviceTier::Impl::take_slot(Key key) {
 /// being computed with, or is needed before it.
 bool DeviceTier::Impl::room_for_demand(Key key) {
   if (entries[key].state == State::kCopying) return true;
-  if (free.empty()) {
-    std::optional<Key> out = scan ? scan_victim() : std::nullopt;
-    if (!out) out = victim();
-    if (!out) out = standing_victim();
+  const Copy copy = options.copy_of(key);
+  if (pool_of(copy).free.empty()) {
+    std::optional<Key> out = scan ? scan_victim(copy) : std::nullopt;
+    if (!out) out = victim(copy);
+    if (!out) out = standing_victim(copy);
     if (out) evict(*out);
-    else if (const auto begun = unfinished_victim()) drop(*begun, false), entries[*begun].no_room = true;
-    else take_from_later(layer_of(key));
+    else if (const auto begun = unfinished_victim(copy)) drop(*begun, false), entries[*begun].no_room = true;
+    else take_from_later(layer_of(key), copy);
   }
-  if (free.empty()) return false;
+  if (pool_of(copy).free.empty()) return false;
   take_slot(key);
   return true;
 }
 
-std::optional<Key> DeviceTier::Impl::standing_victim() const {
+std::optional<Key> DeviceTier::Impl::standing_victim(Copy copy) const {
   std::optional<Key> out;
-  for (const auto& key : slots) {
+  for (const auto& key : slots_of(copy)) {
     if (!key || entries[*key].state != State::kWhole || stays(*key)) continue;
     if (!out || passes_until(*key, worth(*key)) > passes_until(*out, worth(*out))) out = key;
   }
@@ -117,9 +122,9 @@ std::optional<Key> DeviceTier::Impl::standing_victim() const {
 }
 
 /// Of two layers that are open the earlier one has to end first. The latest layer's expert goes, and is demanded anew.
-void DeviceTier::Impl::take_from_later(int32_t layer) {
+void DeviceTier::Impl::take_from_later(int32_t layer, Copy copy) {
   std::optional<Key> out;
-  for (const auto& key : slots) {
+  for (const auto& key : slots_of(copy)) {
     if (!key || layer_of(*key) <= layer || entries[*key].leased || is_on_link(*key)) continue;
     if (held_layers[static_cast<size_t>(layer_of(*key))] == 0 && (!out || *key > *out)) out = key;
   }
@@ -132,14 +137,15 @@ void DeviceTier::Impl::take_from_later(int32_t layer) {
   }
 }
 
-std::optional<Key> DeviceTier::Impl::unfinished_victim() const {
+std::optional<Key> DeviceTier::Impl::unfinished_victim(Copy copy) const {
   std::optional<Key> out;
   for (const Key key : copies)
-    if (entries[key].needed == 0 && (!out || passes_until(key, worth(key)) > passes_until(*out, worth(*out))))
+    if (options.copy_of(key) == copy && entries[key].needed == 0 &&
+        (!out || passes_until(key, worth(key)) > passes_until(*out, worth(*out))))
       out = key;
   if (out) return out;
   for (const Key key : copies)
-    if (!always_ready && !entries[key].source) return key;
+    if (options.copy_of(key) == copy && !always_ready && !entries[key].source) return key;
   return std::nullopt;
 }
 

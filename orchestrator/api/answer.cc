@@ -90,11 +90,15 @@ json prompt_logprobs_json(const Tokenizer& tokenizer, const std::vector<ScoredTo
   return all;
 }
 
-json usage_json(int64_t prompt_tokens, int64_t cached_tokens, int64_t completion_tokens) {
-  return {{"prompt_tokens", prompt_tokens},
-          {"completion_tokens", completion_tokens},
-          {"total_tokens", prompt_tokens + completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
+json usage_json(int64_t prompt_tokens, int64_t cached_tokens, int64_t completion_tokens, const CopyCounts& copies) {
+  json usage{{"prompt_tokens", prompt_tokens},
+             {"completion_tokens", completion_tokens},
+             {"total_tokens", prompt_tokens + completion_tokens},
+             {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
+  const auto share = [&](uint64_t n) { return static_cast<double>(n) / static_cast<double>(copies.choices); };
+  if (copies.choices > 0)
+    usage["moestro"] = {{"low_share", share(copies.low)}, {"skipped_share", share(copies.skipped)}};
+  return usage;
 }
 
 std::string server_sent_event(const json& value) { return "data: " + dump(value) + "\n\n"; }

@@ -25,7 +25,9 @@ nlohmann::json logprobs_json(const Tokenizer& tokenizer, const std::vector<Score
 /// prompt_logprobs as vLLM has them: for each token null, or {id: {"logprob", "rank", "decoded_token"}} of the token
 /// and of the `top` best. The rank is null where the token is none of those.
 nlohmann::json prompt_logprobs_json(const Tokenizer& tokenizer, const std::vector<ScoredToken>& tokens, int top);
-nlohmann::json usage_json(int64_t prompt_tokens, int64_t cached_tokens, int64_t completion_tokens);
+/// `copies`: shares of low copies and of what was left out are said if they were counted.
+nlohmann::json usage_json(int64_t prompt_tokens, int64_t cached_tokens, int64_t completion_tokens,
+                          const CopyCounts& copies = {});
 std::string server_sent_event(const nlohmann::json& value);
 
 }  // namespace moestro::orchestrator

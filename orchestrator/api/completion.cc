@@ -51,6 +51,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   s.priority = request_.priority;
   s.text_ends = !request_.stop.empty();
   s.prefix_domain = request_.prefix_domain;
+  s.full_only = !request_.mixed.value_or(true);
   s.constraint = constraint_.begin();
   s.background = exchange_->background();
   s.flow = request_.owner;
@@ -145,6 +146,7 @@ void Completion::show() {
 
 void Completion::on_progress(Line& line, Progress& progress) {
   line.cached_tokens = progress.prompt_tokens_cached;
+  line.copies += progress.copies;
   for (TokenScore& score : progress.prompt_scores) line.take_prompt_token(std::move(score), true);
   const auto prompt = static_cast<int64_t>(line.prompt.ids.size());
   if (streaming_ && progress.prompt_tokens_done < prompt &&
@@ -227,7 +229,7 @@ void Completion::finish() {
   if (request_.stream) {
     if (request_.include_usage) {
       json chunk = answer_frame(frame_, true);
-      chunk["usage"] = usage_json(prompt_tokens(), cached_tokens(), completion_tokens());
+      chunk["usage"] = usage_json(prompt_tokens(), cached_tokens(), completion_tokens(), copies());
       exchange_->write(server_sent_event(chunk));
     }
     exchange_->write("data: [DONE]\n\n");
@@ -290,7 +292,7 @@ std::string Completion::answer_text() {
     }
     if (request_.prompt_logprobs >= 0 && frame_.chat) answer["prompt_logprobs"] = std::move(scores);
   }
-  answer["usage"] = usage_json(prompt_tokens(), cached_tokens(), completion_tokens());
+  answer["usage"] = usage_json(prompt_tokens(), cached_tokens(), completion_tokens(), copies());
   return dump(answer);
 }
 
@@ -343,6 +345,12 @@ int64_t Completion::cached_tokens() const {
     n += least;
   }
   return n;
+}
+
+CopyCounts Completion::copies() const {
+  CopyCounts sum;
+  for (const auto& line : lines_) sum += line->copies;
+  return sum;
 }
 
 int64_t Completion::completion_tokens() const {

@@ -64,6 +64,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   int64_t prompt_tokens() const;
   int64_t cached_tokens() const;
   int64_t completion_tokens() const;
+  CopyCounts copies() const;
 
   const CompletionContext& context_;
   const AnswerFrame frame_;

@@ -51,6 +51,7 @@ struct CompletionLine {
   const size_t index;  ///< among those of its request
   const TokenizedPrompt& prompt;
   int64_t cached_tokens = 0;  ///< of the prompt
+  CopyCounts copies;          ///< that it was computed with
   const uint32_t choice_number;
   SequenceId id;
   TextCursor cursor;  ///< over the prompt's text

@@ -16,6 +16,17 @@ namespace {
 constexpr int64_t kMaxTokensMax = int64_t{1} << 40;  // the context decides below
 constexpr double kTopPLeast = 1e-6;
 
+/// {"moestro": {...}}: what no other server has.
+void read_own_fields(FieldReader& f, CompletionRequest& r) {
+  const json* own = f.field("moestro");
+  if (own == nullptr) return;
+  if (!own->is_object()) return f.fail(bad_request("'moestro' must be an object", "moestro"));
+  FieldReader o(*own);
+  r.mixed = o.boolean("mixed");
+  o.refuse_unknown();
+  if (o.error()) f.fail(*o.error());
+}
+
 /// What both kinds of request share.
 void read_common(FieldReader& f, CompletionRequest& r) {
   r.model = f.string("model");
@@ -28,6 +39,7 @@ void read_common(FieldReader& f, CompletionRequest& r) {
   if (const auto seed = f.integer("seed", INT64_MIN, INT64_MAX)) r.seed = static_cast<uint64_t>(*seed);
   r.stream = f.boolean("stream").value_or(false);
   r.cache_salt = f.string("cache_salt").value_or("");
+  read_own_fields(f, r);
   r.ignore_eos = f.boolean("ignore_eos").value_or(false);
   r.return_token_ids = f.boolean("return_token_ids").value_or(false);
   if (const json* options = f.field("stream_options")) {

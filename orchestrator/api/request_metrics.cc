@@ -157,6 +157,12 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
       of(c.nonfinite_sequences));
   add("moestro_capacity_dropped_total", "Choices of an expert by a token that the capacity factor dropped.", kCounter,
       of(c.dropped_rows));
+  add("moestro_low_choices_total", "Choices of an expert by a token that a low copy served.", kCounter,
+      of(c.copies.low));
+  add("moestro_skipped_choices_total", "Choices of an expert by a token that no copy served.", kCounter,
+      of(c.copies.skipped));
+  add("moestro_mixed_choices_total", "Choices of an expert by a token on workers with low copies.", kCounter,
+      of(c.copies.choices));
   add("moestro_sequences_waiting", "Sequences without a worker.", kGauge, of(c.waiting));
   {
     prometheus::MetricFamily f = family("moestro_queue_sequences", "Sequences without a worker, by class.", kGauge,

@@ -98,7 +98,7 @@ class Service {
                                                             const std::stop_token& stop) const;
   std::variant<ReadRequest, ApiError> read_request(const HttpRequest& http, const Make& make,
                                                    const std::stop_token& stop) const;
-  std::string prefix_domain(const HttpRequest& http, const std::string& cache_salt) const;
+  std::string prefix_domain(const HttpRequest& http, const std::string& cache_salt, bool full_only) const;
   std::optional<ApiError> check_text(size_t bytes, const char* field) const;
   /// The longest sequence served: the model's context, or what the workers can hold.
   int64_t context() const;

@@ -164,7 +164,7 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   const WorkerId id{next_worker_++};
   experts_ = r.experts;
   peers_.emplace(id, Peer{identity, begin_figures(r, totals_), r.pack_identity, r.kv_epoch,
-                          KvWindow(r.limits).length_max(), now(), Nanos(0), false});
+                          KvWindow(r.limits).length_max(), r.mixed, now(), Nanos(0), false});
   if (names_seen_.again(r.name)) ++totals_.worker_restarts;
   const bool outdated = r.pack_identity != version_;
   if (!outdated) history_.begin(r.pack_identity, r.experts);
@@ -350,8 +350,9 @@ void ControlPlane::Loop::keep_history_now(milliseconds limit) {
 /// While no worker is there, the last one's stands: its successor will most likely be like it.
 void ControlPlane::Loop::publish_context() {
   int64_t most = 0;
-  for (const auto& [id, peer] : peers_) most = std::max(most, peer.context_max);
-  if (most > 0) context_max_.store(most);
+  bool mixed = false;
+  for (const auto& [id, peer] : peers_) most = std::max(most, peer.context_max), mixed = mixed || peer.mixed;
+  if (most > 0) context_max_.store(most), serves_mixed_.store(mixed);
 }
 
 void ControlPlane::Loop::publish() {

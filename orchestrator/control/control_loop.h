@@ -65,6 +65,7 @@ class ControlPlane::Loop {
   }
   ExpertShares expert_shares() const { return expert_use_.shares(); }
   int64_t context_max() const { return context_max_.load(); }
+  bool serves_mixed() const { return serves_mixed_.load(); }
   size_t places() const { return worker_places_.load(); }
   bool has_worker() const { return worker_count_.load() > 0; }
   bool had_worker() const { return had_worker_.load(); }
@@ -91,6 +92,7 @@ class ControlPlane::Loop {
     uint64_t version = 0;  ///< of its pack
     uint64_t kv_epoch = 0;
     int64_t context_max = 0;  ///< the longest sequence that it can hold
+    bool mixed = false;       ///< Registration::mixed
     Nanos heard{0};
     Nanos at_step_since{0};    ///< while it has plans
     bool unreachable = false;  ///< a message could not be sent to it
@@ -151,6 +153,7 @@ class ControlPlane::Loop {
   std::atomic<bool> stop_{false}, give_up_{false};
   std::atomic<size_t> worker_count_{0};
   std::atomic<int64_t> context_max_{0};
+  std::atomic<bool> serves_mixed_{false};
   std::atomic<size_t> worker_places_{0};
   std::atomic<bool> had_worker_{false};
   std::atomic<bool> history_lost_{false};     ///< the last checkpoint could not be stored

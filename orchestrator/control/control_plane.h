@@ -88,6 +88,7 @@ struct ControlSnapshot {
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0,
            nonfinite_sequences = 0, dropped_rows = 0;
+  CopyCounts copies;  ///< of workers that serve missing experts by low copies or by none
   uint64_t dram_hits = 0, dram_misses = 0,
            dram_fetched_bytes = 0;  ///< of these, those of workers that compute in host memory
   DeviceTotals device;                                              ///< and figures of the devices of the others
@@ -126,6 +127,8 @@ class ControlPlane {
   bool draining() const;
   /// The longest sequence that any worker can hold: its context, or its KV cache. 0 before the first worker.
   int64_t context_max() const;
+  /// Whether a worker serves missing experts by low copies or by none; without workers as before. From any thread.
+  bool serves_mixed() const;
   /// Sequences that the workers can have in their steps at once; without workers as before, 0 at first. From any
   /// thread.
   size_t places() const;

@@ -79,6 +79,8 @@ void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnap
   all.fetched_bytes += report.fetched_bytes;
   all.nonfinite_sequences += report.nonfinite_sequences;
   all.dropped_rows += report.dropped_rows;
+  for (const SequenceOutcome& s : report.outcome.sequences)
+    if (s.error.is_ok()) all.copies += s.copies;
   if (worker.has_device()) {
     for (DeviceTotals* of : {&worker.device_totals, &all.device})
       of->step_us += report.step_us, of->stall_us += report.stall_us;

@@ -38,6 +38,7 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   r.experts = {static_cast<int32_t>(m.moe_layers()), static_cast<int32_t>(m.experts()),
                static_cast<int32_t>(m.top_k())};
   r.wants_history = m.wants_history();
+  r.mixed = m.mixed();
   r.device_slots = m.device_slots();
   r.device_slot_bytes = m.device_slot_bytes();
   constexpr uint32_t kSlotsMax = 1u << 24;
@@ -104,6 +105,12 @@ std::vector<double> read_doubles(const flatbuffers::Vector<double>* m) {
   return values;
 }
 
+/// A plan's choices are its tokens times experts of all layers.
+bool is_absurd(const CopyCounts& c) {
+  constexpr uint64_t kChoicesMax = uint64_t{1} << 40;
+  return c.choices > kChoicesMax || c.low > c.choices || c.skipped > c.choices - c.low;
+}
+
 StepReport read_result(const wire::StepResult& m) {
   StepReport report;
   report.outcome.plan = PlanId{m.plan()};
@@ -131,6 +138,9 @@ StepReport read_result(const wire::StepResult& m) {
         outcome.activations.push_back({MoeLayerId(c->moe_layer()), ExpertId(c->expert()), c->tokens()});
     }
     outcome.state_sum = read_doubles(s->state_sum());
+    outcome.copies = {s->choices(), s->low_choices(), s->skipped_choices()};
+    if (is_absurd(outcome.copies))
+      outcome.error = internal_error("the worker's counts of low copies do not fit the choices of the plan");
     report.outcome.sequences.push_back(std::move(outcome));
   }
   return report;
@@ -184,7 +194,7 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
   return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
                                   b.CreateVector(s.score_targets), s.score_top, s.history_first, history,
                                   s.history_prompt, static_cast<uint32_t>(s.counted), ends, s.text_ends, request,
-                                  static_cast<int32_t>(s.state_sum_from));
+                                  static_cast<int32_t>(s.state_sum_from), s.full_only);
 }
 
 struct ReleasedVectors {

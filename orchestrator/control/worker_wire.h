@@ -24,6 +24,7 @@ struct Registration {
   WorkerLimits limits;
   activation::EamcShape experts;  ///< of the model; empty if a worker does not say
   bool wants_history = false;
+  bool mixed = false;  ///< missing experts may be served by low copies, or left out
   uint32_t device_slots = 0;  ///< experts that fit in the device's own memory; 0: it has none
   uint64_t device_slot_bytes = 0;
 };

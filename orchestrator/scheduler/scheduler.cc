@@ -248,6 +248,7 @@ void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
   progress.id = s.request.id;
   progress.prompt_tokens_done = std::min(s.computed, s.prompt());
   progress.prompt_tokens_cached = s.cached_tokens;
+  progress.copies = outcome.copies;
   for (int64_t i = 0; scored && i < tokens; ++i) {
     const int64_t position = first + i;
     if (position < s.scored || position + 1 >= s.prompt()) continue;

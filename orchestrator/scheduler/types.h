@@ -9,6 +9,7 @@
 
 #include "common/activation/activation_matrix.h"
 #include "common/clock.h"
+#include "common/expert_copy.h"
 #include "common/ids.h"
 #include "common/plan_parts.h"
 #include "common/sampling.h"
@@ -39,6 +40,7 @@ struct SequenceRequest {
   bool text_ends =
       false;  ///< the caller looks for the end in the text and cancels it, even if it has ended by itself
   std::shared_ptr<TokenConstraint> constraint = nullptr;  ///< null: the answer may be any text
+  bool full_only = false;       ///< low copies of experts do not serve it, and none is left out
   bool background = false;      ///< belongs to a batch: others are admitted, and their prompts computed, before it
   std::string flow;             ///< its sender: an API key's name or a batch's id; each gets its share
   std::string prefix_domain;    ///< KV blocks are shared only between sequences of one domain
@@ -83,6 +85,7 @@ struct PlannedSequence {
   int64_t counted = 0;  ///< activations of positions before it have been counted
   std::string request_id = {};  ///< where the worker does not know the sequence yet
   int64_t state_sum_from = -1;  ///< >= 0: the sum of the final hidden states from this position on is wanted
+  bool full_only = false;       ///< SequenceRequest::full_only
 };
 struct Plan {
   PlanId id;
@@ -100,6 +103,7 @@ struct SequenceOutcome {
   Status error;                    ///< this sequence failed
   std::vector<activation::ActivationCount> activations = {};  ///< of positions that had not been counted
   std::vector<double> state_sum = {};                         ///< where it was wanted: one per value of a hidden state
+  CopyCounts copies = {};  ///< of the plan's choices; nothing if all experts are full
 };
 struct PlanOutcome {
   PlanId plan;
@@ -156,6 +160,7 @@ struct Progress {  ///< new scores of prompt tokens and newly sampled tokens, in
   std::vector<SampledToken> sampled;
   int64_t prompt_tokens_done = 0;
   int64_t prompt_tokens_cached = 0;  ///< tokens of the prompt found in the KV cache
+  CopyCounts copies = {};  ///< of what was computed since the last one
 };
 struct Finished {
   SequenceId id;

@@ -143,6 +143,11 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
       ->check(command_line::PositiveNumber())
       ->excludes(deterministic);
   engine
+      .add_option("--mixed", o.mixed,
+                  "Low copies of missing experts, as --mixed of moestro up: LOW[,t1=SCORE][,t2=SCORE][,share=SHARE]")
+      ->excludes(deterministic)
+      ->type_name("LOW");
+  engine
       .add_option_function<std::string>(
           "--stream", [&o](const std::string&) {},
           "Memory to stream for the machine's limits. Default: 4GiB or a quarter of what is free; on a GPU 512MiB")

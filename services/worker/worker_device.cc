@@ -56,10 +56,13 @@ Status WorkerDevice::keep_kv(const engine::EngineOptions& engine, config::Emulat
 Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
   DeviceExpertsOptions of{.device = options_.spec.emulated,
                           .precision = precision(),
+                          .mixed = engine.mixed,
                           .cache = options_.cache,
                           .prefetch = options_.predict != "none"};
   of.kv = cuda_ == nullptr && engine.kv_home == engine::KvHome::kHost;
   if (of.kv || (cuda_ == nullptr && of.device.counts_kv)) MOESTRO_RETURN_IF_ERROR(keep_kv(engine, of.device));
+  if (cuda_ != nullptr && engine.mixed)
+    return unsupported("--mixed on a GPU: only the CPU and the emulated device have it");
   if (cuda_ != nullptr) {
     MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs,
                              cuda::device_needs(host_->manifest(), engine, of.precision));
@@ -115,9 +118,11 @@ Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, c
 
 std::string WorkerDevice::describe() const {
   if (!experts_) return "experts where they lie in the store's memory, prediction " + options_.predict;
-  return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + std::to_string(experts_->slots()) + " of " +
-         std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device, cache " + options_.cache +
-         ", prediction " + options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());
+  std::string fit = std::to_string(experts_->slots()) + " of " +
+                    std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device";
+  if (experts_->low_slots() > 0) fit += " and low copies of " + std::to_string(experts_->low_slots());
+  return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + fit + ", cache " + options_.cache + ", prediction " +
+         options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());
 }
 
 }  // namespace moestro::device

@@ -7,6 +7,7 @@
 #include "services/box/places.h"
 #include "services/command_line/command_line.h"
 #include "services/worker/choose_schedule.h"
+#include "services/worker/mixed_options.h"
 
 namespace moestro::worker {
 namespace {
@@ -74,6 +75,7 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   }
   o.deterministic = w.deterministic;
   o.engine.capacity_factor = w.capacity_factor;
+  MOESTRO_ASSIGN_OR_RETURN(o.engine.mixed, mixed_options(box, o.device.spec.kind));
   o.trace = box::own_file(box, w.trace, name);
   o.timeline = box::own_file(box, w.timeline, name);
   o.log_level = box.run.log_level, o.log_format = box.run.log_format, o.fault_points = box.run.fault_points;
@@ -115,6 +117,7 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "workers.precision",
                                   "workers.deterministic",
                                   "workers.capacity_factor",
+                                  "workers.mixed",
                                   "workers.trace",
                                   "workers.timeline",
                                   "orchestrator.step_tokens",

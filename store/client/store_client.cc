@@ -188,6 +188,8 @@ std::optional<Lease> StoreClient::try_pin(uint32_t blob, UseWeight weight) {
   return lease(blob, *seen);
 }
 
+bool StoreClient::has(uint32_t blob) { return blob < blobs_.size() && follow(blobs_[blob]).resident(); }
+
 void StoreClient::unpin(uint32_t blob) {
   BlobState& state = blobs_[blob];
   state.use = Use::kNone;

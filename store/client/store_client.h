@@ -93,6 +93,7 @@ class StoreClient final : public BlobSource {
   static Seen see(const TableEntry& entry);
   Status load_dense(std::chrono::milliseconds timeout);
   void unpin(uint32_t blob) override;
+  bool has(uint32_t blob) override;
 
   bool fits_share(const BlobState& state) const {
     return state.dense || pinned_cost() + pin_cost(state.length) <= share_bytes();

@@ -2,9 +2,12 @@
 """scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench
 serve, scripts/plot_replay on sweeps of moestro replay, scripts/convert_routes.py on foreign traces,
 scripts/make_even_routes.py, tables of scripts/bench_serving, scripts/bench_prefetch, scripts/bench_ahead,
-scripts/bench_throughput and scripts/bench_plan, and what they refuse. Nothing is measured."""
+scripts/bench_throughput and scripts/bench_plan, what scripts/measure_quality.py makes of scores, and what they refuse.
+Nothing is measured."""
 
+import importlib.util
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -308,6 +311,49 @@ class BenchAhead(unittest.TestCase):
         ran = run("bench_ahead", "--bin", "/nowhere")
         self.assertEqual((ran.returncode, ran.stdout), (1, ""))
         self.assertIn("/nowhere/moestro_ahead_bench", ran.stderr)
+
+
+class MeasureQuality(unittest.TestCase):
+    def setUp(self):
+        spec = importlib.util.spec_from_file_location("measure_quality", SCRIPTS / "measure_quality.py")
+        self.script = importlib.util.module_from_spec(spec)
+        sys.dont_write_bytecode = True
+        spec.loader.exec_module(self.script)
+
+    def scored(self, *tokens):
+        scored = self.script.Scored()
+        for best in tokens:
+            scored.best.append({name: math.log(p) for name, p in best.items()})
+            scored.nats.append(-math.log(best["a"]))
+        return scored
+
+    def test_low_copies_against_full_ones(self):
+        full = self.scored(dict(a=0.5, b=0.25), dict(a=0.5, b=0.25))
+        other = self.scored(dict(a=0.25, b=0.5), dict(a=0.5, b=0.25))
+        other.low, other.skipped = 1.0, 0.5
+        row = other.against(full)
+        self.assertEqual((row["low_share"], row["skipped_share"], row["top1_agreement"]), (0.5, 0.25, 0.5))
+        self.assertAlmostEqual(row["kl"], 0.25 * math.log(2) / 2)
+        self.assertAlmostEqual(row["against_full"], math.sqrt(2) - 1)
+        self.assertEqual(full.against(full)["kl"], 0)
+
+    def test_tokens_that_only_one_names_are_taken_together(self):
+        full, other = ({name: math.log(p) for name, p in d.items()} for d in (dict(a=0.5, b=0.3), dict(a=0.4, c=0.5)))
+        self.assertAlmostEqual(self.script.divergence(full, other),
+                               0.5 * math.log(0.5 / 0.4) + 0.5 * math.log(0.5 / 0.6))
+
+    def test_a_mark_for_every_setting(self):
+        base = dict(slots=10.0, perplexity=2.0, kl=0.0, top1_agreement=1.0, tokens=9)
+        rows = [
+            dict(base, mixed="off", low_share=0, skipped_share=0, against_full=0),
+            dict(base, mixed="int4", low_share=0.3, skipped_share=0, against_full=-0.001),
+            dict(base, mixed="int4,t2=0.9", low_share=0.2, skipped_share=0.1, against_full=0.02)
+        ]
+        picture = xml.dom.minidom.parseString(self.script.draw_mixed(rows))
+        self.assertEqual([t.firstChild.data for t in picture.getElementsByTagName("title")],
+                         ["int4, 10 % slots", "int4,t2=0.9, 10 % slots"])
+        table = "\n".join(self.script.mixed_table(rows))
+        self.assertIn("| int4,t2=0.9 | 10 % | 20.0% | 10.0% | 2.000 | +2.00% |", table)
 
 
 FAKE_GROUP_BENCH = f"#!{sys.executable} -IS" + """

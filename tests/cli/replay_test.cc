@@ -62,6 +62,58 @@ TEST(Replay, TheSameEachTime) {
   EXPECT_EQ(run_moestro(arguments).out, run_moestro(arguments).out);
 }
 
+/// The trace with gate weights: the first of two experts has most.
+std::string weighted_trace(const TempDir& dir) {
+  std::mt19937_64 random(5);
+  std::ofstream out(dir / "weighted.jsonl");
+  out << R"({"format":"moestro-routes","version":1,"model":"small","layers":4,"experts":8,"top_k":2})" "\n";
+  for (uint64_t request = 1; request <= 8; ++request)
+    for (int t = 0; t < 40; ++t) {
+      json line{{"r", request}, {"ph", t < 8 ? "prefill" : "decode"}, {"t", t}, {"e", json::array()}};
+      for (uint64_t layer = 0; layer < 4; ++layer) {
+        const uint64_t first = random() % 4 == 0 ? random() % 8 : (request + layer * 3) % 8;
+        line["e"].push_back({first, (first + 1 + random() % 7) % 8});
+        line["w"].push_back({0.8, 0.2});
+      }
+      out << line.dump() << "\n";
+    }
+  return (dir / "weighted.jsonl").string();
+}
+
+TEST(Replay, LowCopiesAgainstFullOnesInTheSameMemory) {
+  TempDir dir;
+  const std::string trace = weighted_trace(dir);
+  const Ran ran = run_moestro({"replay", trace, "--slots", "25%", "--copy-ratio", "4", "--mixed", "int4", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json row = json::parse(ran.out), mixed = row["mixed"];
+  EXPECT_LT(row["slots"], 8) << "low copies have a part of the memory for 8 full ones";
+  EXPECT_GT(mixed["low_slots"], 0);
+  EXPECT_DOUBLE_EQ(row["slots_share"], 0.25);
+  EXPECT_GT(mixed["low_share"], 0.1);
+  EXPECT_EQ(mixed["skipped_share"], 0.0);
+  EXPECT_LT(row["time_ms_per_token"], mixed["time_ms_per_token_full_only"]);
+  EXPECT_LT(mixed["penalty"], mixed["penalty_full_only"]);
+  const Ran text = run_moestro({"replay", trace, "--slots", "25%", "--mixed", "int4,t2=0.7"});
+  EXPECT_THAT(text.out, HasSubstr("full copies only"));
+  EXPECT_THAT(text.out, HasSubstr("penalty (misses by their bytes)"));
+}
+
+TEST(Replay, RefusesLowCopiesByName) {
+  TempDir dir;
+  const std::string weighted = weighted_trace(dir);
+  const auto refusal = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "replay");
+    const Ran ran = run_moestro(arguments);
+    EXPECT_EQ(ran.exit_code, 1);
+    return ran.err;
+  };
+  EXPECT_THAT(refusal({trace(), "--mixed", "int4"}), HasSubstr("--mixed: the trace lacks gate weights"));
+  EXPECT_THAT(refusal({weighted, "--mixed", "int4,t1=0.9,t2=0.5"}), HasSubstr("t1=0.9 is above t2=0.5"));
+  EXPECT_THAT(refusal({weighted, "--mixed", "int4", "--cache", "belady"}), HasSubstr("one kind of copies"));
+  EXPECT_THAT(refusal({weighted, "--mixed", "int4", "--expert-bytes", "1MiB", "--drive", "1GB/s", "--host", "50%"}),
+              HasSubstr("leave out --drive"));
+}
+
 TEST(Replay, SweepIsATable) {
   const Ran text = run_moestro({"replay", trace(), "--sweep", "--predict", "none"});
   ASSERT_EQ(text.exit_code, 0) << text.err;

@@ -61,6 +61,7 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
                    .link_bytes_per_s = options.link_bytes_per_s,
                    .latency = options.latency},
         .precision = options.engine.experts,
+        .mixed = options.engine.engine.mixed,
         .cache = options.cache,
         .prefetch = options.predictor != "none",
         .poison_slots = true,

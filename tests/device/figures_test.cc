@@ -29,13 +29,13 @@ struct Told {
     const wire::DeviceFigures& d = *result.device();
     ASSERT_EQ(d.layers()->size(), layers);
     for (const auto* l : *d.layers())
-      all += {l->hits(),
-              l->late(),
-              l->misses(),
-              l->evictions(),
-              l->prefetched(),
-              l->prefetched_used(),
-              l->prefetched_wasted()};
+      all += {.hits = l->hits(),
+              .late = l->late(),
+              .misses = l->misses(),
+              .evictions = l->evictions(),
+              .prefetched = l->prefetched(),
+              .prefetched_used = l->prefetched_used(),
+              .prefetched_wasted = l->prefetched_wasted()};
     moved_bytes += d.moved_bytes(), wasted_bytes += d.wasted_bytes(), link_busy_us += d.link_busy_us();
     expert_hits += result.expert_hits(), expert_misses += result.expert_misses();
     EXPECT_GT(d.resident(), 0u);

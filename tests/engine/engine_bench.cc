@@ -68,14 +68,16 @@ std::vector<Reference> Fixture::prompts(const std::string& dtype) const {
   return out;
 }
 
-const fs::path& packed(const Fixture& fixture, DType experts, DType dense) {
+const fs::path& packed(const Fixture& fixture, DType experts, DType dense, std::optional<DType> low) {
   static TempDir root;
   static std::map<std::string, fs::path> packs;
-  const std::string key = fixture.name + "-" + std::string(dtype_name(experts)) + "-" + std::string(dtype_name(dense));
+  const std::string key = fixture.name + "-" + std::string(dtype_name(experts)) + "-" + std::string(dtype_name(dense)) +
+                          (low ? "-" + std::string(dtype_name(*low)) : "");
   const auto [it, fresh] = packs.try_emplace(key, root.path() / key);
   if (fresh) {
     store::PackOptions options;
     if (experts != DType::kMixed) options.experts = {experts};
+    if (low) options.experts.push_back(*low);
     if (dense != DType::kMixed) options.dense = dense;
     const auto summary = store::pack_checkpoint(fixture.dir, it->second, options, {});
     MOESTRO_CHECK(summary.is_ok(), summary.status().message());
@@ -88,7 +90,9 @@ Bench::Bench(const Fixture& fixture, BenchOptions options, const Wrap& wrap) : m
              ? options.make_ops()
              : kernels::make_cpu_ops(
                    {.threads = options.threads, .deterministic = options.deterministic, .isa = kernels::best_isa()});
-  auto resident = store::ResidentSource::open(packed(fixture, options.experts, options.dense));
+  auto resident = store::ResidentSource::open(packed(
+      fixture, options.experts, options.dense,
+      options.engine.mixed ? std::optional(options.engine.mixed->low) : std::nullopt));
   MOESTRO_CHECK(resident.is_ok(), resident.status().message());
   source_ = std::move(*resident);
   if (wrap) source_ = wrap(std::move(source_));

@@ -46,8 +46,10 @@ struct Fixture {
 std::vector<Fixture> fixtures();
 /// The first of each architecture: for tests of what its other options have no part in.
 std::vector<Fixture> one_of_each_architecture();
-/// Of every fixture, packed once per process: experts and dense weights at these precisions; kMixed: their own.
-const std::filesystem::path& packed(const Fixture& fixture, DType experts, DType dense);
+/// Of every fixture, packed once per process: experts and dense weights at these precisions; kMixed: their own. `low`:
+/// of experts too.
+const std::filesystem::path& packed(const Fixture& fixture, DType experts, DType dense,
+                                    std::optional<DType> low = std::nullopt);
 /// One that runs on every device, for tests that need any model.
 const Fixture& any_fixture();
 

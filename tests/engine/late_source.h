@@ -104,6 +104,7 @@ class LateSource final : public store::BlobSource {
     if (options_.on_lease) options_.on_lease(*this, blob);
     return lease;
   }
+  bool has(uint32_t blob) override { return is_dense(blob); }
   void unpin(uint32_t blob) override {
     const auto it = std::find_if(held_.begin(), held_.end(), [&](const Copy& c) { return c.blob == blob; });
     if (it == held_.end()) return;

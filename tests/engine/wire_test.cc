@@ -126,6 +126,7 @@ TEST(WorkerWire, WritesWhatItsQueriesSee) {
   Registration r;
   r.top_k = 2, r.kv_sinks = 4, r.kv_window = 1000;
   r.kv_host_blocks = 9;
+  r.mixed = true;
   r.device_slots = 32, r.device_slot_bytes = uint64_t{1} << 33;
   const auto bytes = write_registration(r);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -136,6 +137,7 @@ TEST(WorkerWire, WritesWhatItsQueriesSee) {
   EXPECT_EQ(written->kv_sinks(), 4u);
   EXPECT_EQ(written->kv_window(), 1000u);
   EXPECT_EQ(written->kv_host_blocks(), 9u);
+  EXPECT_TRUE(written->mixed());
   EXPECT_EQ(written->device_slots(), 32u);
   EXPECT_EQ(written->device_slot_bytes(), uint64_t{1} << 33);
 }
@@ -151,6 +153,7 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   s.sampled.push_back({17, true, {-0.5f, {{17, -0.5f}, {2, -1.5f}}}});
   s.activations.push_back({MoeLayerId(1), ExpertId(2), 3});
   s.state_sum = {1.5, -2.25};
+  s.copies = {16, 3, 1};
   outcome.sequences.emplace_back().status = not_found("gone");
   const auto bytes = write_result(outcome);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -167,13 +170,21 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   EXPECT_EQ(first->activations()->Get(0)->tokens(), 3u);
   EXPECT_EQ(std::vector<double>(first->state_sum()->begin(), first->state_sum()->end()),
             (std::vector<double>{1.5, -2.25}));
+  EXPECT_EQ(std::tuple(first->choices(), first->low_choices(), first->skipped_choices()), std::tuple(16u, 3u, 1u));
   EXPECT_EQ(result->sequences()->Get(1)->error()->str(), "gone");
   EXPECT_EQ(result->device(), nullptr) << "no memory of its own";
 }
 
 TEST(WorkerWire, WritesWhatADeviceHasDone) {
   tier::TierFigures figures;
-  figures.layers = {{1, 2, 3, 4, 5, 6, 7}, {.hits = uint64_t{1} << 40}};
+  figures.layers = {{.hits = 1,
+                     .late = 2,
+                     .misses = 3,
+                     .evictions = 4,
+                     .prefetched = 5,
+                     .prefetched_used = 6,
+                     .prefetched_wasted = 7},
+                    {.hits = uint64_t{1} << 40}};
   figures.moved_bytes = uint64_t{1} << 35, figures.wasted_bytes = 11, figures.link_busy_us = 12, figures.resident = 13;
   figures.staged_bytes = 14;
   figures.recent = {.uses = 20, .hits = 14, .lru_hits = 15, .belady_hits = 16};

@@ -64,6 +64,7 @@ Plan read_plan(const wire::StepPlan& m) {
     p.text_ends = s->text_ends();
     p.counted = s->counted();
     p.state_sum_from = s->state_sum_from();
+    p.full_only = s->full_only();
     if (s->ends() != nullptr) p.ends.assign(s->ends()->begin(), s->ends()->end());
     plan.sequences.push_back(std::move(p));
   }
@@ -103,7 +104,7 @@ void FakeWorker::send_registration(const Identity& who) {
                                  l.kv_block_tokens, who.epoch, l.context_max, l.step_tokens_max, l.step_sequences_max,
                                  static_cast<uint32_t>(who.experts.layers), static_cast<uint32_t>(who.experts.experts),
                                  static_cast<uint32_t>(who.experts.top_k), l.kv_sinks, l.kv_window, who.wants_history,
-                                 who.device_slots, who.device_slot_bytes, l.kv_host_blocks)));
+                                 who.device_slots, who.device_slot_bytes, l.kv_host_blocks, who.mixed)));
 }
 
 void FakeWorker::send_heartbeat() {
@@ -130,7 +131,8 @@ void FakeWorker::answer(const PlanOutcome& outcome, int device_layers) {
     const auto count_list = b.CreateVector(counts);
     const auto state_sum = b.CreateVector(s.state_sum);
     sequences.push_back(wire::CreateSequenceResult(b, s.id.value, sampled_list, score_list, count_list,
-                                                   static_cast<uint32_t>(s.error.code()), why, state_sum));
+                                                   static_cast<uint32_t>(s.error.code()), why, state_sum,
+                                                   s.copies.choices, s.copies.low, s.copies.skipped));
   }
   const auto list = b.CreateVector(sequences);
   const auto why = b.CreateString(outcome.error.message());

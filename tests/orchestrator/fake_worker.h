@@ -41,6 +41,7 @@ class FakeWorker {
     bool wants_history = false;
     uint32_t device_slots = 0;
     uint64_t device_slot_bytes = 0;
+    bool mixed = false;
   };
   struct Refused {
     Code code;

@@ -35,11 +35,13 @@ class Device {
                     .calibrate = chance(0.8),
                     .choices = below(3)};
     options_.chunks_given = given;
-    const auto& names = policy::policy_names();
-    const auto keys = static_cast<size_t>(options_.layers) * static_cast<size_t>(options_.experts);
-    tier_ = std::make_unique<DeviceTier>(
-        options_,
-        std::move(*policy::make_policy(names[static_cast<size_t>(below(static_cast<int>(names.size())))], keys)));
+    if (chance(0.5)) {
+      options_.low_slots = below(8) + 1;
+      options_.low_bytes = static_cast<uint64_t>(below(static_cast<int>(options_.expert_bytes))) + 1;
+    }
+    const size_t keys = options_.keys();
+    auto full = any_policy(), low = options_.low_slots > 0 ? any_policy() : nullptr;
+    tier_ = std::make_unique<DeviceTier>(options_, std::move(full), std::move(low));
     forecast_ = prediction::Forecast(options_.layers, options_.experts);
     ready_.assign(keys, false);
     routed_.resize(static_cast<size_t>(options_.layers));
@@ -67,7 +69,7 @@ class Device {
     finish_link();
     take_figures();
     const TierCounters counters = tier_->counters();
-    EXPECT_EQ(looked_for_, counters.hits + counters.late + counters.misses);
+    EXPECT_EQ(looked_for_, counters.hits + counters.late + counters.misses + counters.skipped);
     EXPECT_LE(counters.wasted_bytes, counters.moved_bytes);
     EXPECT_LE(counters.prefetched_used + counters.prefetched_wasted, counters.prefetched);
     for (size_t l = 0; l < routed_.size(); ++l) {
@@ -75,6 +77,8 @@ class Device {
       EXPECT_EQ(of.hits, routed_[l].hits);
       EXPECT_EQ(of.late, routed_[l].late);
       EXPECT_EQ(of.misses, routed_[l].misses);
+      EXPECT_EQ(of.low, routed_[l].low);
+      EXPECT_EQ(of.skipped, routed_[l].skipped);
     }
     EXPECT_TRUE(told_layers_ == static_cast<const LayerCounters&>(counters))
         << "what was told adds up to what there is";
@@ -88,6 +92,11 @@ class Device {
  private:
   int below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  std::unique_ptr<policy::CachePolicy> any_policy() {
+    const auto& names = policy::policy_names();
+    return std::move(*policy::make_policy(names[static_cast<size_t>(below(static_cast<int>(names.size())))],
+                                          options_.full_keys()));
+  }
   void check() { ASSERT_EQ(tier_->inconsistency(), ""); }
 
   void foresee(int layer) {
@@ -132,8 +141,9 @@ class Device {
       check();
     } else if (const auto chunk = tier_->next_chunk(now_)) {
       ASSERT_TRUE(always_ready_ || ready_[chunk->key]);
-      ASSERT_LE(chunk->offset + chunk->bytes, options_.expert_bytes);
-      ASSERT_LT(chunk->slot, static_cast<Slot>(options_.slots));
+      ASSERT_LE(chunk->offset + chunk->bytes, options_.bytes_of(chunk->key));
+      ASSERT_LT(chunk->slot, static_cast<Slot>(options_.all_slots()));
+      ASSERT_EQ(chunk->slot < static_cast<Slot>(options_.slots), options_.copy_of(chunk->key) == Copy::kFull);
       for (const auto& [key, slot] : computing_) ASSERT_NE(slot, chunk->slot) << "written while it is computed with";
       for (const Chunk& other : chunks_)
         ASSERT_EQ(other.key == chunk->key, other.slot == chunk->slot) << "two experts in one slot";
@@ -157,22 +167,47 @@ class Device {
     for (int e = 0; e < options_.experts; ++e)
       if (chance(0.3))
         open.chosen[static_cast<size_t>(below(static_cast<int>(open.chosen.size())))].push_back(
-            {static_cast<Key>(layer * options_.experts + e), chance(0.5) ? 1.0F : 0.1F});
+            {static_cast<Key>(layer * options_.experts + e), chance(0.5) ? 1.0F : 0.1F, static_cast<Want>(below(3))});
     for (auto& wanted : open.chosen) std::shuffle(wanted.begin(), wanted.end(), random_);
     return open;
   }
   void route_next(Open& open) {
-    const auto& wanted = open.chosen[open.routed++];
+    auto& wanted = open.chosen[open.routed++];
+    for (auto& w : wanted) choose_copy(w);
+    route(open, wanted);
+    if (open.is_routed() && chance(0.8)) foresee(open.layer);
+  }
+
+  void choose_copy(DeviceTier::Wanted& w) {
+    const Key full = w.key, low = options_.low_of(full);
+    const bool low_there = options_.low_slots > 0 && tier_->slot_of(low);
+    const auto key = tier_->serving(full, w.want);
+    ASSERT_TRUE(key || (w.want == Want::kNone && !low_there));
+    w.skipped = !key, w.key = key.value_or(full);
+    if (w.want == Want::kFull || options_.low_slots == 0 || tier_->slot_of(full)) ASSERT_EQ(w.key, full);
+    else if (low_there) ASSERT_EQ(w.key, low);
+  }
+  void route(Open& open, std::span<const DeviceTier::Wanted> wanted) {
     std::vector<Found> found(wanted.size());
-    tier_->routed(now_, open.layer, wanted, found, open.is_routed()), check();
+    tier_->routed(now_, open.layer, wanted, found, open.is_routed() && wanted.data() == open.chosen.back().data());
+    check();
     looked_for_ += wanted.size();
     LayerCounters& routed = routed_[static_cast<size_t>(open.layer)];
-    for (const Found f : found) ++(f == Found::kHit ? routed.hits : f == Found::kLate ? routed.late : routed.misses);
     for (size_t i = 0; i < wanted.size(); ++i) {
+      const Found f = found[i];
+      ASSERT_EQ(f == Found::kSkipped, wanted[i].skipped);
+      if (f == Found::kSkipped) ++routed.skipped;
+      else ++(f == Found::kHit ? routed.hits : f == Found::kLate ? routed.late : routed.misses);
+      if (wanted[i].skipped) continue;
+      routed.low += options_.copy_of(wanted[i].key) == Copy::kLow;
       open.left.insert(wanted[i].key);
-      ASSERT_EQ(found[i] == Found::kHit, tier_->slot_of(wanted[i].key).has_value());
+      ASSERT_EQ(f == Found::kHit, tier_->slot_of(wanted[i].key).has_value());
     }
-    if (open.is_routed() && chance(0.8)) foresee(open.layer);
+  }
+  /// The low copy has failed: the full one is needed instead.
+  void take_full_instead(Open& open, Key low) {
+    const DeviceTier::Wanted full{options_.full_of(low)};
+    route(open, {&full, 1});
   }
 
   /// One layer, or two that are open at once: the second one's experts are computed with when the first has ended, and
@@ -206,12 +241,16 @@ class Device {
       computing_.erase(done);
     }
     if (open == nullptr) return;
+    std::vector<Key> failed_low;
     for (auto it = open->left.begin(); it != open->left.end();) {
       const auto slot = tier_->slot_of(*it);
+      const bool failed = !slot && failed_.count(*it) > 0;
       if (slot) tier_->leased(*it), computing_.emplace(*it, *slot);
-      else if (failed_.count(*it) > 0) tier_->released(now_, *it), check();
-      it = slot || failed_.count(*it) > 0 ? open->left.erase(it) : std::next(it);
+      else if (failed) tier_->released(now_, *it), check();
+      if (failed && options_.copy_of(*it) == Copy::kLow) failed_low.push_back(*it);
+      it = slot || failed ? open->left.erase(it) : std::next(it);
     }
+    for (const Key low : failed_low) take_full_instead(*open, low);
   }
 
   std::mt19937_64 random_;

@@ -54,6 +54,34 @@ TEST(Replay, OnDemandStallsForEachCopy) {
   EXPECT_THAT(report.request_hit_rate, ElementsAre(0.5));
 }
 
+/// One layer of four experts, two a token; a low copy has a quarter of the bytes.
+TEST(Replay, AMissIsServedByALowCopyWhereItMattersLittle) {
+  Routes routes{"test", 1, 4, 2, {{1, {}}}, {}};
+  const std::vector<std::vector<uint16_t>> chosen{{0, 1}, {0, 1}, {2, 1}, {3, 1}};
+  for (const auto& token : chosen) {
+    routes.requests[0].tokens.push_back({true, 0, static_cast<uint32_t>(routes.choices.size())});
+    routes.choices.insert(routes.choices.end(), token.begin(), token.end());
+    routes.weights.insert(routes.weights.end(), {0.9F, 0.1F});
+  }
+  ReplaySetup setup = setup_of(2);
+  setup.mixed = MixedOptions{.t1 = 0.6, .t2 = 1};
+  setup.low_slots = 1, setup.low_bytes = 250;
+  const ReplayReport low = replay(routes, all_of(routes), setup, lru(), {}, nullptr, lru());
+  EXPECT_EQ(low.uses, 8u);
+  EXPECT_EQ(low.hits, 4u) << "0 full once, 1 low three times";
+  EXPECT_EQ(low.choices, 8u);
+  EXPECT_EQ(low.low, 4u);
+  EXPECT_EQ(low.skipped, 0u);
+  EXPECT_EQ(low.moved_bytes, 3 * 1000u + 250u);
+  EXPECT_DOUBLE_EQ(low.penalty, 3 + 0.25);
+  setup.mixed->t2 = 0.6;
+  const ReplayReport skipped = replay(routes, all_of(routes), setup, lru(), {}, nullptr, lru());
+  EXPECT_EQ(skipped.skipped, 4u);
+  EXPECT_EQ(skipped.uses, 4u);
+  EXPECT_EQ(skipped.moved_bytes, 3 * 1000u);
+  EXPECT_LT(skipped.time, low.time);
+}
+
 TEST(Replay, LatencyIsPaidOnceACopy) {
   const Routes routes = make_routes(2, {{{0, 1}}});
   ReplaySetup setup = setup_of(4);

@@ -31,6 +31,7 @@ struct EngineBenchOptions {
   std::string schedule = "auto", kv_home = "device";  ///< worker::take_schedule
   int64_t micro_batches = 0, kv_resident_tokens = 0, kv_ring_tokens = 0;  ///< 0: as a worker takes them
   std::optional<double> capacity_factor;  ///< nullopt: no token is dropped
+  std::string mixed = "off";              ///< config::parse_mixed
 };
 
 /// One measurement: prefill of `batch` prompts of `tokens`, or `tokens` decoded by each of `batch` sequences after

@@ -148,6 +148,7 @@ Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& re
                {"prompts_at_once", o.prompts_at_once},
                {"cuda_graphs", o.cuda_graphs}};
   if (o.capacity_factor) json["capacity_factor"] = *o.capacity_factor;
+  if (o.mixed != "off") json["mixed"] = o.mixed;
   if (o.limits) {
     json["streamed_bytes"] = report.stream_bytes;
     json["limits"] = Json::object();

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "common/config/mixed_spec.h"
 #include "common/config/units.h"
 #include "common/model/mixer.h"
 #include "kernels/devices/device_registry.h"
@@ -139,6 +140,9 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   options.model = manifest.model_name;
   options.expert_precision = benched.experts;
   options.capacity_factor = o.capacity_factor;
+  auto mixed = config::parse_mixed(o.mixed);
+  if (!mixed.is_ok()) return mixed.status().with_context("--mixed");
+  options.mixed = *mixed;
   MOESTRO_ASSIGN_OR_RETURN(options.kv_dtype, parse_dtype(o.kv_dtype));
   options.visible = {.sinks = o.kv_sinks, .window = o.kv_window};
   options.step_sequences_max = options.context_max = 1;

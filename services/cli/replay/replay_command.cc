@@ -37,7 +37,15 @@ Result<ReplayRow> run_row(const tier::Routes& routes, const ReplaySplit& split, 
   ReplayRow row;
   row.cache = what.cache, row.predict = what.predict, row.setup = what.setup;
   row.host = what.host, row.cpu = what.cpu;
-  row.share = static_cast<double>(what.setup.slots) / (static_cast<double>(routes.layers) * routes.experts);
+  ReplayCase full_only = what;  // with the same memory
+  if (what.setup.mixed) {
+    const uint64_t room = static_cast<uint64_t>(what.setup.slots) * what.setup.expert_bytes +
+                          static_cast<uint64_t>(what.setup.low_slots) * what.setup.low_bytes;
+    full_only.setup.slots = static_cast<int32_t>((room + what.setup.expert_bytes / 2) / what.setup.expert_bytes);
+    full_only.setup.mixed.reset(), full_only.setup.low_slots = 0, full_only.setup.low_bytes = 0;
+    MOESTRO_ASSIGN_OR_RETURN(row.full_only, run_case(routes, split, full_only));
+  }
+  row.share = static_cast<double>(full_only.setup.slots) / (static_cast<double>(routes.layers) * routes.experts);
   row.link_ratio = copy_ratio_of(what.setup);
   MOESTRO_ASSIGN_OR_RETURN(row.report, run_case(routes, split, what));
   if (what.start == ReplayCase::Start::kOnce) row.first_token = first_token_times(split, row.report);
@@ -46,8 +54,8 @@ Result<ReplayRow> run_row(const tier::Routes& routes, const ReplaySplit& split, 
   on_demand.cache = "lru", on_demand.predict = "none";
   if (on_demand.host) on_demand.host->cache = "lru";
   MOESTRO_ASSIGN_OR_RETURN(row.on_demand, run_case(routes, split, on_demand));
-  row.belady = tier::replay_belady(routes, split.judged, what.setup);
-  row.clairvoyant = tier::clairvoyant(routes, split.judged, what.setup);
+  row.belady = tier::replay_belady(routes, split.judged, full_only.setup);
+  row.clairvoyant = tier::clairvoyant(routes, split.judged, full_only.setup);
   return row;
 }
 
@@ -81,6 +89,7 @@ Result<std::vector<ReplayRow>> run_rows(const ReplayOptions& o) {
         cases.back().setup = with_copy_ratio(what.setup, ratio);
         const auto experts = static_cast<int32_t>(share * routes.layers * routes.experts + 0.5);
         cases.back().setup.slots = std::max(what.cpu ? routes.top_k : 1, experts);
+        share_slots(cases.back().setup, routes);
         if (what.cpu) set_host_from_setup(cases.back());
       }
   }
@@ -116,6 +125,10 @@ void add_options(command_line::App& app, ReplayOptions& o) {
          "several joined by +. perfect: knowing the future")
       ->capture_default_str()
       ->type_name("PREDICTOR");
+  app.add_option("--mixed", o.mixed,
+                 "Low copies of experts, as --mixed of moestro up, LOW[,t1=SCORE][,t2=SCORE][,share=SHARE]: what they "
+                 "are worth with the same memory. Full copies are taken to be bf16. Needs a trace with gate weights")
+      ->type_name("LOW");
   app.add_option("--hardware", o.hardware,
                  "Description of a device, a file as in configs/hardware. Without it, computing one expert takes "
                  "--expert-ms and "

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "common/config/mixed_spec.h"
 #include "common/config/units.h"
 #include "common/policy/make_policy.h"
 #include "services/cli/replay/hardware.h"
@@ -57,7 +58,36 @@ Status read_room(const ReplayOptions& o, const tier::Routes& routes, ReplayCase&
   return Status::ok();
 }
 
+/// The device's memory, for low copies too. Full ones are taken to be bf16.
+Status read_mixed(const ReplayOptions& o, const tier::Routes& routes, ReplayCase& what) {
+  MOESTRO_ASSIGN_OR_RETURN(const auto mixed, config::parse_mixed(o.mixed));
+  if (!mixed) return Status::ok();
+  if (what.host) return unsupported("host memory has every copy: leave out --drive");
+  if (what.cache == "belady")
+    return unsupported("--cache belady knows one kind of copies; it is printed beside the others");
+  if (routes.weights.empty())
+    return invalid_argument("the trace lacks gate weights (\"w\"), or some of its tokens do; `moestro up --trace` "
+                            "records them");
+  what.setup.mixed = mixed;
+  share_slots(what.setup, routes);
+  return Status::ok();
+}
+
 }  // namespace
+
+void share_slots(tier::ReplaySetup& setup, const tier::Routes& routes) {
+  if (!setup.mixed) return;
+  constexpr int64_t kColumns = kQuantGroup;
+  const auto bytes = [](DType d) {
+    return static_cast<double>(row_bytes(d, kColumns) + parameter_bytes(d, kColumns));
+  };
+  const auto low_bytes = static_cast<uint64_t>(static_cast<double>(setup.expert_bytes) * bytes(setup.mixed->low) /
+                                               bytes(DType::kBF16));
+  tier::TierOptions tier{routes.layers, routes.experts, setup.slots, setup.expert_bytes};
+  tier::share_room(tier, static_cast<uint64_t>(setup.slots) * setup.expert_bytes, setup.mixed->share,
+                   std::max<uint64_t>(1, low_bytes));
+  setup.slots = std::max(1, tier.slots), setup.low_slots = tier.low_slots, setup.low_bytes = tier.low_bytes;
+}
 
 std::optional<double> parse_percent(std::string_view text) {
   double number = 0;
@@ -116,6 +146,7 @@ Result<ReplayCase> read_case(const ReplayOptions& o, const tier::Routes& routes)
   MOESTRO_RETURN_IF_ERROR(read_room(o, routes, what));
   s.batch = static_cast<int32_t>(o.batch), s.chunk = static_cast<int32_t>(o.chunk);
   s.keep = o.keep, s.prefetch = o.prefetch, s.how = o.how;
+  MOESTRO_RETURN_IF_ERROR(read_mixed(o, routes, what).with_context("--mixed"));
   return what;
 }
 

@@ -15,6 +15,7 @@ struct ReplayOptions {
   std::string slots;         ///< empty, and no vram: kSlots, or with a drive no device at all
   std::string drive, host;   ///< empty: host memory has every expert
   std::string host_cache;    ///< empty: a store's default
+  std::string mixed = "off";  ///< config::parse_mixed
   std::string vram, expert_bytes, attention_bytes, hardware, link;
   std::string cache = "auto", predict = "auto";
   double copy_ratio = 1;     ///< time of one copy / time of one expert, if no hardware is named
@@ -33,6 +34,9 @@ inline constexpr const char* kSlots = "25%";  ///< of a device, if nothing else 
 
 /// Slots of `text`: "32" or "25%" of the experts. kInvalidArgument.
 Result<int32_t> parse_slots(const std::string& text, int64_t experts);
+
+/// Of `setup.slots`, which are memory for full copies alone: the rooms of both kinds. Nothing without `setup.mixed`.
+void share_slots(tier::ReplaySetup& setup, const tier::Routes& routes);
 
 /// "25%" as 0.25; nullopt: it is not a percentage above 0 and at most 100.
 std::optional<double> parse_percent(std::string_view text);

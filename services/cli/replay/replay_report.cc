@@ -89,6 +89,33 @@ std::string host_text(const ReplayRow& row) {
                         100 * ratio(ms(h.drive_busy), ms(r.time)));
 }
 
+double share_of(uint64_t part, uint64_t all) { return ratio(static_cast<double>(part), static_cast<double>(all)); }
+
+/// The penalty of the oracle, which has full copies only, is its misses.
+nlohmann::json mixed_json(const ReplayRow& row) {
+  const tier::ReplayReport& r = row.report;
+  return {{"low_slots", row.setup.low_slots},
+          {"low_share", share_of(r.low, r.choices)},
+          {"skipped_share", share_of(r.skipped, r.choices)},
+          {"penalty", r.penalty},
+          {"penalty_on_demand_lru", row.on_demand.penalty},
+          {"penalty_full_only", row.full_only->penalty},
+          {"penalty_belady", row.belady.penalty},
+          {"time_ms_per_token_full_only", 1e3 * row.full_only->time_per_token_s()},
+          {"stall_ms_per_token_full_only", 1e3 * row.full_only->stall_per_token_s()},
+          {"speed_up_over_full_only", ratio(row.full_only->time_per_token_s(), r.time_per_token_s())}};
+}
+
+std::string mixed_text(const ReplayRow& row) {
+  const tier::ReplayReport& r = row.report;
+  return printed(
+      "  of the choices %.1f %% by low copies (%d slots), %.1f %% by none; speed-up over full copies only: %.2f\n"
+      "  penalty (misses by their bytes): %.0f; on demand with lru %.0f, full copies only %.0f, belady %.0f\n",
+      100 * share_of(r.low, r.choices), row.setup.low_slots, 100 * share_of(r.skipped, r.choices),
+      ratio(row.full_only->time_per_token_s(), r.time_per_token_s()), r.penalty, row.on_demand.penalty,
+      row.full_only->penalty, row.belady.penalty);
+}
+
 }  // namespace
 
 double ReplayRow::stall_left() const { return ratio(report.stall_per_token_s(), on_demand.stall_per_token_s()); }
@@ -181,6 +208,7 @@ nlohmann::json row_json(const ReplayRow& row) {
   if (!row.first_token.empty())
     json["first_token_ms"] = {{"p50", ms(row.first_token_quantile(0.5))}, {"p99", ms(row.first_token_quantile(0.99))}};
   if (row.host) json["tiers"] = tiers_json(row);
+  if (row.full_only) json["mixed"] = mixed_json(row);
   return json;
 }
 
@@ -207,7 +235,9 @@ std::string row_text(const ReplayRow& row) {
   if (!two_tiers) line("on demand, belady", row.belady);
   line(two_tiers ? "clairvoyant*" : "clairvoyant", row.clairvoyant.report);
   if (two_tiers) text += "  * as if host memory had every expert\n";
+  if (row.full_only) line("full copies only", *row.full_only);
   text += row.host ? host_text(row) : "\n";
+  if (row.full_only) text += mixed_text(row);
   text +=
       printed("  %llu tokens decoded, %llu of prompts; %llu prefetched, %llu of them used, %llu dropped on the way\n",
               number(r.tokens), number(r.prompt_tokens),

@@ -21,6 +21,7 @@ struct ReplayRow {
   std::vector<Nanos> first_token;  ///< first_token_times() of `report`; empty: each request ran by itself
   bool queued = false;             ///< the order in which requests join was asked for
   tier::ReplayReport report, on_demand, belady;  ///< on demand with LRU
+  std::optional<tier::ReplayReport> full_only;   ///< of a replay with low copies: the same without, in the same memory
   tier::Clairvoyant clairvoyant;  ///< belady and this one: of a device with a drive, as if host memory had all
 
   /// Share of the stall of on demand with LRU that is left, and share of the gap to the clairvoyant's that is closed.

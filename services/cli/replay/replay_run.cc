@@ -60,20 +60,33 @@ policy::WeightedOptions calibrated_weights(const tier::Routes& routes, const Rep
   on_demand.times = {}, on_demand.chunk_bytes = setup.expert_bytes;
   return policy::calibrate_weights(
       {routes.layers, routes.experts}, kWeightSteps, [&](const policy::WeightedOptions& weights) {
-        const auto report =
-            tier::replay(routes, requests, on_demand, std::make_unique<policy::WeightedPolicy>(weights), {});
-        return static_cast<double>(report.uses - report.hits);
+        const auto made = [&] { return std::make_unique<policy::WeightedPolicy>(weights); };
+        auto low = setup.low_slots > 0 ? made() : nullptr;
+        return tier::replay(routes, requests, on_demand, made(), {}, nullptr, std::move(low)).penalty;
       });
 }
 
 namespace {
 
-Result<std::unique_ptr<policy::CachePolicy>> policy_of(const tier::Routes& routes, const ReplaySplit& split,
-                                                       const ReplayCase& what) {
-  if (what.cache != "weighted")
-    return policy::make_device_policy(what.cache, {routes.layers, routes.experts, what.setup.slots});
-  return std::unique_ptr<policy::CachePolicy>(
-      std::make_unique<policy::WeightedPolicy>(calibrated_weights(routes, split, what.setup)));
+struct Policies {
+  std::unique_ptr<policy::CachePolicy> full, low;  ///< low: null if there are no low copies
+};
+
+Result<Policies> policies_of(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what) {
+  Policies made;
+  const bool has_low = what.setup.low_slots > 0;
+  if (what.cache == "weighted") {
+    const policy::WeightedOptions weights = calibrated_weights(routes, split, what.setup);
+    made.full = std::make_unique<policy::WeightedPolicy>(weights);
+    if (has_low) made.low = std::make_unique<policy::WeightedPolicy>(weights);
+    return made;
+  }
+  MOESTRO_ASSIGN_OR_RETURN(made.full, policy::make_device_policy(
+                                          what.cache, {routes.layers, routes.experts, what.setup.slots}));
+  if (!has_low) return made;
+  MOESTRO_ASSIGN_OR_RETURN(made.low, policy::make_device_policy(
+                                         what.cache, {routes.layers, routes.experts, what.setup.low_slots}));
+  return made;
 }
 
 Result<std::unique_ptr<prediction::Predictor>> predictor_of(const tier::Routes& routes, const std::string& name,
@@ -86,6 +99,7 @@ Result<std::unique_ptr<prediction::Predictor>> predictor_of(const tier::Routes& 
 
 void add(tier::ReplayReport& sum, const tier::ReplayReport& r) {
   sum.steps += r.steps, sum.tokens += r.tokens, sum.uses += r.uses, sum.hits += r.hits, sum.late += r.late,
+      sum.choices += r.choices, sum.low += r.low, sum.skipped += r.skipped, sum.penalty += r.penalty,
       sum.time += r.time, sum.stall += r.stall, sum.drive_stall += r.drive_stall;
   sum.host += r.host, sum.prompt_host += r.prompt_host;
   sum.moved_bytes += r.moved_bytes, sum.wasted_bytes += r.wasted_bytes;
@@ -119,8 +133,9 @@ Result<tier::ReplayReport> replay_case(const tier::Routes& routes, const ReplayS
     MOESTRO_ASSIGN_OR_RETURN(host, make_host(routes, *what.host, what.setup));
   }
   if (what.cpu) return tier::replay_on_cpu(routes, requests, what.setup, foresight, *host);
-  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy_of(routes, split, what));
-  return tier::replay(routes, requests, what.setup, std::move(policy), foresight, host.get());
+  MOESTRO_ASSIGN_OR_RETURN(auto policies, policies_of(routes, split, what));
+  return tier::replay(routes, requests, what.setup, std::move(policies.full), foresight, host.get(),
+                      std::move(policies.low));
 }
 
 /// Each judged request as the first after a restart. Two things last: the weights, which are a setting, and the

@@ -10,6 +10,7 @@
 #include "services/box/https.h"
 #include "services/box/named_pack.h"
 #include "services/cli/common/checkpoint_hint.h"
+#include "services/worker/mixed_options.h"
 #include "services/worker/worker_device.h"
 
 namespace moestro::cli {
@@ -30,6 +31,7 @@ Status check_without_devices(config::BoxConfig& box) {
     return invalid_argument(
         "--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else "
         "is in the batch");
+  MOESTRO_RETURN_IF_ERROR(worker::mixed_options(box, device->kind).status());
   std::string& state = box.orchestrator.state;
   const bool elsewhere =
       state.starts_with("redis://") || state.starts_with("rediss://");  // the orchestrator reads the rest

@@ -32,6 +32,20 @@ Result<int32_t> slots_that_fit(const DeviceExpertsOptions& options, const Expert
                           ": give the device at least vram=" + config::format_size(blobs.bytes));
 }
 
+tier::TierOptions full_copies_of(tier::TierOptions options) {
+  options.low_slots = 0, options.low_bytes = 0;
+  return options;
+}
+
+Status share_slots(const DeviceExpertsOptions& options, const ExpertBlobs& low, tier::TierOptions& tier) {
+  const uint64_t room = options.device.vram_bytes;
+  if (tier::share_room(tier, room, options.mixed->share, low.bytes)) return Status::ok();
+  return invalid_argument("vram=" + config::format_size(room) +
+                          " holds no full expert beside the low copies of --mixed, one has " +
+                          config::readable_size(tier.expert_bytes) +
+                          ": give the device more, or low copies a smaller share");
+}
+
 tier::TierOptions tier_options_of(const DeviceExpertsOptions& options, const ExpertBlobs& blobs, int32_t slots) {
   tier::TierOptions tier{.layers = blobs.layers,
                          .experts = blobs.experts,
@@ -57,38 +71,51 @@ Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& 
   const store::Manifest& manifest = host.manifest();
   MOESTRO_ASSIGN_OR_RETURN(const ExpertBlobs blobs, ExpertBlobs::of(manifest, options.precision));
   MOESTRO_ASSIGN_OR_RETURN(const int32_t slots, slots_that_fit(options, blobs, manifest.model_name));
+  tier::TierOptions tier = tier_options_of(options, blobs, slots);
+  std::vector<uint32_t> blob_of = blobs.blob_of;
+  if (options.mixed) {
+    MOESTRO_ASSIGN_OR_RETURN(const ExpertBlobs low, ExpertBlobs::of(manifest, options.mixed->low));
+    MOESTRO_RETURN_IF_ERROR(share_slots(options, low, tier));
+    blob_of.insert(blob_of.end(), low.blob_of.begin(), low.blob_of.end());
+  }
   MOESTRO_ASSIGN_OR_RETURN(auto policy,
-                           policy::make_device_policy(options.cache, {blobs.layers, blobs.experts, slots}));
+                           policy::make_device_policy(options.cache, {blobs.layers, blobs.experts, tier.slots}));
+  std::unique_ptr<policy::CachePolicy> low_policy;
+  if (tier.low_slots > 0) {
+    MOESTRO_ASSIGN_OR_RETURN(low_policy,
+                             policy::make_device_policy(options.cache, {blobs.layers, blobs.experts, tier.low_slots}));
+  }
   std::vector<tier::Key> key_of(manifest.blobs.size(), kDense);
-  std::vector<Expert> experts(blobs.blob_of.size());
+  std::vector<Expert> experts(tier.keys());
   for (tier::Key key = 0; key < experts.size(); ++key) {
-    experts[key].blob = blobs.blob_of[key];
+    experts[key].blob = blob_of[key];
     key_of[experts[key].blob] = key;
   }
   if (options.cuda)
     if (const MoestroCudaResult used = options.cuda->functions->use_device(static_cast<int32_t>(options.cuda->index));
         used != 0)
       return unavailable(words_of(*options.cuda, "use_device", used));
-  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory, options.cuda ? SlotMemory::on_device(*options.cuda, slots, blobs.bytes)
-                                                           : SlotMemory::create(slots, blobs.bytes));
-  std::unique_ptr<DeviceExperts> made(new DeviceExperts(host, clock, std::move(memory),
-                                                        tier_options_of(options, blobs, slots), std::move(policy),
-                                                        std::move(key_of), std::move(experts)));
+  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory,
+                           options.cuda ? SlotMemory::on_device(*options.cuda, slots, blobs.bytes)
+                                        : SlotMemory::create(tier.slots, blobs.bytes, tier.low_slots, tier.low_bytes));
+  std::unique_ptr<DeviceExperts> made(new DeviceExperts(host, clock, std::move(memory), tier, std::move(policy),
+                                                        std::move(low_policy), std::move(key_of), std::move(experts)));
   MOESTRO_RETURN_IF_ERROR(made->make_link(options));
   return made;
 }
 
 DeviceExperts::DeviceExperts(store::BlobSource& host, const Clock& clock, SlotMemory slots,
                              const tier::TierOptions& tier_options, std::unique_ptr<policy::CachePolicy> policy,
-                             std::vector<tier::Key> key_of, std::vector<Expert> experts)
+                             std::unique_ptr<policy::CachePolicy> low_policy, std::vector<tier::Key> key_of,
+                             std::vector<Expert> experts)
     : host_(host),
       clock_(clock),
       tier_options_(tier_options),
       slots_(std::move(slots)),
       key_of_(std::move(key_of)),
       experts_(std::move(experts)),
-      recent_(tier_options, clock),
-      tier_(tier_options, std::move(policy)) {}
+      recent_(full_copies_of(tier_options), clock),
+      tier_(tier_options, std::move(policy), std::move(low_policy)) {}
 
 Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
   const auto keys = static_cast<uint32_t>(experts_.size());
@@ -128,13 +155,15 @@ void DeviceExperts::sequence_began(int32_t running) {
 
 void DeviceExperts::need(const store::LayerNeeds& needs) {
   needed_.clear();
-  for (const store::Need& n : needs.experts) needed_.push_back({key_of_[n.blob], n.weight});
+  for (const store::Need& n : needs.experts) needed_.push_back({key_of_[n.blob], n.weight, n.want, n.skipped});
   how_found_.resize(needed_.size());
   bool wake = false;
   {
     const std::lock_guard lock(link_->mutex());
     let_ended_go();  // what is wanted again needs a source again
     for (const auto& w : needed_) {
+      experts_[tier_options_.full_of(w.key)].served_low = tier_options_.copy_of(w.key) == Copy::kLow;
+      if (w.skipped) continue;
       Expert& e = experts_[w.key];
       e.needed = true, e.from_drive = e.host_asked;
     }
@@ -143,8 +172,26 @@ void DeviceExperts::need(const store::LayerNeeds& needs) {
     wake = link_awake();
   }
   if (wake) link_->wake();
-  if (!needed_.empty()) recent_.routed(needed_, how_found_);
+  count_recent();
   all_there_ = all_there_ && std::ranges::all_of(how_found_, [](tier::Found f) { return f == tier::Found::kHit; });
+}
+
+/// LRU and the oracle have one kind of copies, so the uses of full ones are compared.
+void DeviceExperts::count_recent() {
+  if (needed_.empty()) return;
+  if (tier_options_.low_slots == 0) return recent_.routed(needed_, how_found_);
+  needed_full_.clear(), found_full_.clear();
+  for (size_t i = 0; i < needed_.size(); ++i) {
+    if (needed_[i].skipped || tier_options_.copy_of(needed_[i].key) == Copy::kLow) continue;
+    needed_full_.push_back(needed_[i]), found_full_.push_back(how_found_[i]);
+  }
+  if (!needed_full_.empty()) recent_.routed(needed_full_, found_full_);
+}
+
+std::optional<uint32_t> DeviceExperts::serving(uint32_t full, uint32_t, Want want) {
+  const std::lock_guard lock(link_->mutex());
+  const auto key = tier_.serving(key_of_[full], want);
+  return key ? std::optional(experts_[*key].blob) : std::nullopt;
 }
 
 bool DeviceExperts::forecast(int32_t layer, const prediction::Forecast& forecast) {
@@ -200,13 +247,13 @@ void DeviceExperts::take_copied(std::vector<Copied>& out) {
 
 DeviceExperts::Late DeviceExperts::why_late(tier::Key key) const {
   const std::lock_guard lock(link_->mutex());
-  return {tier_.late_cause(key), experts_[key].from_drive};
+  return {tier_.late_cause(served(key)), experts_[served(key)].from_drive};
 }
 
 uint32_t DeviceExperts::copies(tier::Key key) {
   const std::lock_guard lock(link_->mutex());
   let_ended_go();
-  return experts_[key].copies;
+  return experts_[served(key)].copies;
 }
 
 // --- host memory ---
@@ -255,7 +302,8 @@ Status DeviceExperts::find_sources() {
       continue;
     }
     if (!e.needed) continue;  // host memory is told by its own outlook (host_outlook.h)
-    const store::WantedBy why{plan_, MoeLayerId(key / static_cast<uint32_t>(tier_options_.experts))};
+    const tier::Key full = tier_options_.full_of(key);
+    const store::WantedBy why{plan_, MoeLayerId(full / static_cast<uint32_t>(tier_options_.experts))};
     MOESTRO_RETURN_IF_ERROR(host_.fetch(std::span(&e.blob, 1), why));
     e.host_asked = e.from_drive = true;
     e.host_asked_at = clock_.now();
@@ -296,7 +344,7 @@ std::optional<store::Lease> DeviceExperts::lease_slot(tier::Key key) {
   const auto slot = tier_.slot_of(key);
   if (!slot) return std::nullopt;
   tier_.leased(key);
-  return store::Lease(this, experts_[key].blob, slots_.slot(*slot), slots_.slot_bytes(), experts_[key].finds);
+  return store::Lease(this, experts_[key].blob, slots_.slot(*slot), slots_.slot_bytes(*slot), experts_[key].finds);
 }
 
 void DeviceExperts::addresses(MoeLayerId layer, std::span<uint64_t> out) {
@@ -315,9 +363,9 @@ void DeviceExperts::mark_held(std::span<uint8_t> out) const {
 }
 
 bool DeviceExperts::holds_all() const {
-  if (static_cast<size_t>(tier_options_.slots) < experts_.size()) return false;  // what is there may go
+  if (!fits_all()) return false;  // what is there may go
   const std::lock_guard lock(link_->mutex());
-  return static_cast<size_t>(tier_.resident()) == experts_.size();
+  return tier_.resident() == layers() * experts();
 }
 
 Nanos DeviceExperts::copy_time() const {
@@ -425,7 +473,7 @@ void DeviceExperts::cancel_fetches() {
   all_there_ = true;
   host_.cancel_fetches();
   host_fetches_ = 0;
-  for (tier::Slot slot = 0; slot < static_cast<tier::Slot>(slots()); ++slot) link_->released(slot);
+  for (tier::Slot slot = 0; slot < static_cast<tier::Slot>(tier_options_.all_slots()); ++slot) link_->released(slot);
   for (Expert& e : experts_) e.needed = e.host_asked = false, e.failure = Status::ok();
   tier_.abandon(clock_.now());
 }

@@ -38,6 +38,7 @@ struct DeviceExpertsOptions {
   config::EmulatedDevice device = {};  ///< used if there is no `cuda`
   std::optional<CudaSlots> cuda = std::nullopt;
   DType precision = DType::kBF16;  ///< of the experts that the engine asks for
+  std::optional<MixedOptions> mixed = std::nullopt;  ///< an emulated device: it has low copies too
   std::string cache = "auto";      ///< policy::make_device_policy
   bool prefetch = true;  ///< false: forecasts only protect resident experts, and nothing is prefetched
   bool poison_slots = false;       ///< tests
@@ -61,6 +62,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
 
   int32_t slots() const { return tier_options_.slots; }
   uint64_t slot_bytes() const { return tier_options_.expert_bytes; }
+  int32_t low_slots() const { return tier_options_.low_slots; }
   tier::TierCounters tier_counters() const;
   /// What it has done since the previous call.
   void take_figures(tier::TierFigures& out);
@@ -71,7 +73,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
 
   int32_t layers() const override { return tier_options_.layers; }
   int32_t experts() const override { return tier_options_.experts; }
-  bool fits_all() const override { return slots() >= layers() * experts(); }
+  bool fits_all() const override { return slots() >= layers() * experts(); }  ///< full copies
   /// Returns the bytes that the link has carried so far.
   uint64_t begin_step(PlanId plan, bool scan) override;
   void sequence_began(int32_t running) override;
@@ -111,6 +113,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
 
   const store::Manifest& manifest() const override { return host_.manifest(); }
   void need(const store::LayerNeeds& needs) override;
+  std::optional<uint32_t> serving(uint32_t full, uint32_t low, Want want) override;
   std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight weight = {}) override;
   Status fetch(std::span<const uint32_t> blobs, store::WantedBy why) override;
   Result<store::Lease> next_arrival(std::chrono::milliseconds timeout) override;
@@ -129,6 +132,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
     bool host_asked = false;    ///< the host's source has been asked for it
     Nanos host_asked_at{0};
     bool from_drive = false;    ///< since need() named it last, the host's source has been asked for it
+    bool served_low = false;    ///< of a full copy: need() last named the low one of its expert
     uint32_t copies = 0;        ///< that have ended
     uint32_t finds = 0;         ///< of the host's bytes, when they were last leased for a copy
     store::Lease host;          ///< of host memory, until its copy has ended
@@ -136,8 +140,8 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   };
 
   DeviceExperts(store::BlobSource& host, const Clock& clock, SlotMemory slots, const tier::TierOptions& tier_options,
-                std::unique_ptr<policy::CachePolicy> policy, std::vector<tier::Key> key_of,
-                std::vector<Expert> experts);
+                std::unique_ptr<policy::CachePolicy> policy, std::unique_ptr<policy::CachePolicy> low_policy,
+                std::vector<tier::Key> key_of, std::vector<Expert> experts);
   Status make_link(const DeviceExpertsOptions& options);
   void unpin(uint32_t blob) override;
   // With the link's lock held:
@@ -148,13 +152,15 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   bool link_awake() const;
   void take_source(tier::Key key, store::Lease lease);
   void drop_sources_nobody_needs();
+  void count_recent();
+  tier::Key served(tier::Key full) const { return experts_[full].served_low ? tier_options_.low_of(full) : full; }
   Status take_host_arrival();
 
   store::BlobSource& host_;
   const Clock& clock_;
   const tier::TierOptions tier_options_;
   const SlotMemory slots_;
-  const std::vector<tier::Key> key_of_;  ///< blob -> key; kDense
+  const std::vector<tier::Key> key_of_;  ///< blob -> key of a copy; kDense
   std::vector<Expert> experts_;          ///< by key
   std::vector<tier::Key> with_source_;   ///< keys that lease host memory
   std::vector<tier::Key> wanted_;        ///< requested by fetch() and not arrived
@@ -162,6 +168,8 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   std::vector<tier::DeviceTier::Wanted> needed_;  ///< scratch
   std::vector<tier::Key> found_;         ///< scratch
   std::vector<tier::Found> how_found_;   ///< scratch
+  std::vector<tier::DeviceTier::Wanted> needed_full_;  ///< scratch: of those, full copies
+  std::vector<tier::Found> found_full_;  ///< scratch
   std::vector<Copied> ended_, copied_;
   std::optional<uint32_t> failed_blob_;
   PlanId plan_;

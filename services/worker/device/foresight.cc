@@ -173,10 +173,10 @@ void Foresight::draw_copies() {
   copied_.clear();
   stages_.front().tier->take_copied(copied_);
   if (timeline_ == nullptr) return;
-  const auto experts = static_cast<uint32_t>(experts_);
+  const auto experts = static_cast<uint32_t>(experts_), keys = static_cast<uint32_t>(layers_) * experts;
   for (const Copied& c : copied_)
     timeline_->transfer({.lane = c.drive ? lanes::Lane::kStoreRead : lanes::Lane::kHostToDevice,
-                         .layer = model_layers_[c.key / experts],
+                         .layer = model_layers_[c.key % keys / experts],  // of either copy
                          .expert = static_cast<int32_t>(c.key % experts),
                          .demand = c.demand,
                          .copy = c.copy,

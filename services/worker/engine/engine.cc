@@ -25,6 +25,12 @@ Status check_options(const EngineOptions& o, bool deterministic) {
   if (o.context_max < 0) return invalid_argument("the context is negative (--context)");
   if (!kernels::is_kv_dtype(o.kv_dtype))
     return unsupported("--kv-dtype " + std::string(dtype_name(o.kv_dtype)) + "; f32, bf16, f16 and int8 are");
+  if (o.mixed && deterministic)
+    return invalid_argument(
+        "--mixed and --deterministic exclude each other: which copy of an expert is there depends on other requests "
+        "and on time");
+  if (o.mixed && (o.schedule != ScheduleKind::kLayerwise || o.micro_batches != MicroBatches::kTogether))
+    return unsupported("--mixed with a step in several micro-batches; take --schedule layerwise");
   if (!o.capacity_factor) return Status::ok();
   if (!std::isfinite(*o.capacity_factor) || *o.capacity_factor <= 0)
     return invalid_argument("--capacity-factor is not a number above 0");
@@ -35,12 +41,12 @@ Status check_options(const EngineOptions& o, bool deterministic) {
   return Status::ok();
 }
 
-Status check_precision(DType precision, const store::Manifest& manifest) {
+Status check_precision(const char* flag, DType precision, const store::Manifest& manifest) {
   const std::vector<DType>& held = manifest.expert_precisions;
   if (std::find(held.begin(), held.end(), precision) != held.end()) return Status::ok();
   std::string names;
   for (const DType d : held) names += (names.empty() ? "" : ", ") + std::string(dtype_name(d));
-  return invalid_argument("--precision " + std::string(dtype_name(precision)) + ": the pack of '" +
+  return invalid_argument(std::string(flag) + " " + std::string(dtype_name(precision)) + ": the pack of '" +
                           manifest.model_name + "' has its experts as " + names +
                           "; `moestro pack --experts` adds others to a new pack");
 }
@@ -54,7 +60,7 @@ struct Engine::Impl {
   const Clock& clock;
   model::ModelDescription description;
   EngineLimits limits;
-  std::vector<ExpertLayout> layouts;
+  ExpertLayouts layouts;
   std::optional<DenseWeights> weights;
   std::optional<KvCache> cache;
   RouteMemory routes;
@@ -80,6 +86,8 @@ struct Engine::Impl {
       : options(o), source(s), backend(std::move(b)), clock(c) {}
 
   Status load();
+  Result<std::vector<ExpertLayout>> layouts_of(DType precision) const;
+  Status load_low_copies();
   void release(std::span<const ReleasedSequence> released);
   Status copy_kv(const StepPlan& plan);
   Status prepare(const StepPlan& plan, PlanId before);
@@ -126,22 +134,11 @@ Status Engine::Impl::load() {
   const int64_t moe_layers = spec.moe_layers();
   if (moe_layers == 0) return unsupported("a model without a single MoE layer");
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
-  MOESTRO_RETURN_IF_ERROR(check_precision(precision, manifest));
-  MOESTRO_ASSIGN_OR_RETURN(layouts, manifest.expert_layouts(spec.moe().expert, precision));
-  if (std::ssize(layouts) != moe_layers) return corrupt("the pack has experts of another number of layers");
-  for (const ExpertLayout& layout : layouts)
-    for (const DType d : {precision, layout.formats().gate, layout.formats().up, layout.formats().down})
-      if (!backend.ops.supports(d))
-        return unsupported("experts as " + std::string(dtype_name(d)) +
-                           " on this device; choose another with --precision, or pack one (moestro pack --experts)");
+  MOESTRO_RETURN_IF_ERROR(check_precision("--precision", precision, manifest));
+  MOESTRO_ASSIGN_OR_RETURN(layouts.full, layouts_of(precision));
   MOESTRO_ASSIGN_OR_RETURN(experts, ExpertDispatch::create(source, moe_layers, spec.moe().experts, precision));
   if (options.capacity_factor) experts->set_capacity_factor(*options.capacity_factor);
-  for (const store::Blob& b : manifest.blobs)
-    if (b.kind == store::BlobKind::kExpert && b.precision == precision &&
-        (b.moe_layer.value >= layouts.size() ||
-         b.length != static_cast<uint64_t>(layouts[b.moe_layer.value].bytes())))
-      return corrupt("expert " + std::to_string(b.expert.value) + " of MoE layer " + std::to_string(b.moe_layer.value) +
-                     " has " + std::to_string(b.length) + " bytes, which is not what its shape needs");
+  MOESTRO_RETURN_IF_ERROR(load_low_copies());
   MOESTRO_ASSIGN_OR_RETURN(weights, DenseWeights::load(source, description, backend.ops, backend.memory));
 
   const int64_t blocks = ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
@@ -149,7 +146,8 @@ Status Engine::Impl::load() {
             .kv_host_blocks = ceil_div(options.kv_host_tokens, kernels::kKvBlockTokens),
             .context_max = positions_max(options, spec, blocks),
             .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max,
-            .visible = visible_in_all(spec, options.visible)};
+            .visible = visible_in_all(spec, options.visible),
+            .mixed = options.mixed.has_value()};
   if (limits.kv_host_blocks > 0 && limits.visible.window > 0)
     return invalid_argument("--kv-host-tokens: queries see a window of " + std::to_string(limits.visible.window) +
                             " positions, and blocks that leave it are not needed again; leave it out");
@@ -157,10 +155,41 @@ Status Engine::Impl::load() {
   if (knows_routes())
     routes = RouteMemory(blocks + limits.kv_host_blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
-  shape = model_shape(spec, *weights, layouts, *cache);
+  shape = model_shape(spec, *weights, layouts.full, *cache);
   const LayerMath::Parts math{spec, *weights, backend.ops, backend.memory, *cache, rope};
   MOESTRO_ASSIGN_OR_RETURN(pass, backend.make_pass({options, math, layouts, *experts, shape, clock, backend.kv_link}));
   return Status::ok();
+}
+
+Result<std::vector<ExpertLayout>> Engine::Impl::layouts_of(DType precision) const {
+  const store::Manifest& manifest = source.manifest();
+  const model::ModelSpec& spec = description.spec;
+  MOESTRO_ASSIGN_OR_RETURN(auto found, manifest.expert_layouts(spec.moe().expert, precision));
+  if (std::ssize(found) != spec.moe_layers()) return corrupt("the pack has experts of another number of layers");
+  for (const ExpertLayout& layout : found)
+    for (const DType d : {precision, layout.formats().gate, layout.formats().up, layout.formats().down})
+      if (!backend.ops.supports(d))
+        return unsupported("experts as " + std::string(dtype_name(d)) +
+                           " on this device; choose another with --precision, or pack one (moestro pack --experts)");
+  for (const store::Blob& b : manifest.blobs)
+    if (b.kind == store::BlobKind::kExpert && b.precision == precision &&
+        (b.moe_layer.value >= found.size() || b.length != static_cast<uint64_t>(found[b.moe_layer.value].bytes())))
+      return corrupt("expert " + std::to_string(b.expert.value) + " of MoE layer " + std::to_string(b.moe_layer.value) +
+                     " has " + std::to_string(b.length) + " bytes, which is not what its shape needs");
+  return found;
+}
+
+Status Engine::Impl::load_low_copies() {
+  if (!options.mixed) return Status::ok();
+  const DType low = options.mixed->low;
+  if (!backend.memory.is_host()) return unsupported("--mixed on a GPU: only the CPU and the emulated device have it");
+  MOESTRO_RETURN_IF_ERROR(check_precision("--mixed", low, source.manifest()));
+  MOESTRO_ASSIGN_OR_RETURN(layouts.low, layouts_of(low));
+  for (size_t l = 0; l < layouts.full.size(); ++l)
+    if (layouts.low[l].bytes() >= layouts.full[l].bytes())
+      return invalid_argument("--mixed " + std::string(dtype_name(low)) + ": its experts are not smaller than the ones "
+                              "that are served (--precision)");
+  return experts->set_mixed(*options.mixed);
 }
 
 Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
@@ -300,6 +329,10 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
   if (rows.count == 0) return;  // it had ended before
   const int64_t first = batch.positions[rows.first], last = first + rows.count;
   const int64_t top_k = description.spec.moe().top_k, moe_layers = description.spec.moe_layers();
+  if (options.mixed) {
+    out.copies = experts->copies(rows);
+    out.copies.choices = static_cast<uint64_t>(rows.count * top_k * moe_layers);
+  }
   const int64_t counted = std::max(state.counted, plan.sequences[index].counted);
   const int64_t fresh = std::clamp<int64_t>(counted - first, 0, rows.count);
   if (knows_routes()) {
@@ -328,6 +361,7 @@ void StepOutcome::begin(PlanId of, size_t count) {
     s.scores.clear();
     s.activations.clear();
     s.state_sum.clear();
+    s.copies = {};
     s.status = Status::ok();
   }
   // The counters go back to zero with everything that a new outcome would have.
@@ -371,8 +405,9 @@ void Engine::forget_all() {
 Engine::WeightTraffic Engine::weight_traffic() const {
   WeightTraffic traffic{.head_bytes = impl_->shape.head_weight_bytes, .token_bytes = impl_->shape.embed_bytes_per_token,
                         .expert_bytes = 0};
-  for (const ExpertLayout& layout : impl_->layouts)
-    traffic.expert_bytes += static_cast<double>(layout.bytes()) / static_cast<double>(impl_->layouts.size());
+  const std::vector<ExpertLayout>& layouts = impl_->layouts.full;
+  for (const ExpertLayout& layout : layouts)
+    traffic.expert_bytes += static_cast<double>(layout.bytes()) / static_cast<double>(layouts.size());
   for (const lanes::LayerShape& l : impl_->shape.layers)
     traffic.layer_bytes +=
         l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes;

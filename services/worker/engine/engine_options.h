@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/dtype.h"
+#include "common/expert_copy.h"
 
 namespace moestro::engine {
 
@@ -60,6 +61,7 @@ struct EngineOptions {
   int64_t step_tokens_max = 512;
   int64_t step_sequences_max = 256;
   std::optional<DType> expert_precision = std::nullopt;  ///< nullopt: the pack's first
+  std::optional<MixedOptions> mixed = std::nullopt;  ///< a missing expert may be served by a low copy, or by none
   std::optional<double> capacity_factor = std::nullopt;  ///< nullopt: an expert takes all its tokens
   DType kv_dtype = DType::kF32;
   VisiblePositions visible = {};  ///< with a window, contexts may be longer than the model's and than the cache
@@ -80,6 +82,7 @@ struct EngineLimits {
   int64_t context_max = 0;
   int64_t step_tokens_max = 0, step_sequences_max = 0;
   VisiblePositions visible;
+  bool mixed = false;  ///< EngineOptions::mixed
 };
 
 }  // namespace moestro::engine

@@ -35,16 +35,34 @@ Result<ExpertDispatch> ExpertDispatch::create(store::BlobSource& source, int64_t
   return d;
 }
 
+Status ExpertDispatch::set_mixed(const MixedOptions& options) {
+  const auto layers = static_cast<uint32_t>(blob_of_.size()) / static_cast<uint32_t>(experts_);
+  for (uint32_t l = 0; l < layers; ++l)
+    for (uint32_t e = 0; e < static_cast<uint32_t>(experts_); ++e) {
+      MOESTRO_ASSIGN_OR_RETURN(const uint32_t blob,
+                               source_->manifest().expert_blob(MoeLayerId(l), ExpertId(e), options.low));
+      key_of_[blob] = static_cast<int64_t>(low_of_.size());
+      low_of_.push_back(blob);
+    }
+  mixed_ = options;
+  return Status::ok();
+}
+
 int64_t ExpertDispatch::capacity(double factor, int64_t tokens, int64_t top_k, int64_t experts) {
   return static_cast<int64_t>(std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
 }
 
 void ExpertDispatch::begin_step(PlanId plan, std::span<const MicroBatch> micro_batches,
-                                std::span<const float> row_share) {
+                                std::span<const float> row_share, std::span<const uint8_t> full_only) {
   plan_ = plan;
+  full_only_ = full_only;
   micro_batches_ = micro_batches.empty() ? std::span<const MicroBatch>(kWholeStep) : micro_batches;
   row_share_ = row_share;
   over_capacity_ = 0;
+  if (mixed_) {
+    MOESTRO_CHECK(micro_batches_.size() == 1, "with mixed copies a step is one micro-batch");
+    low_rows_.assign(row_share.size(), 0), skipped_rows_.assign(row_share.size(), 0);
+  }
   for (RoutedLayer& layer : layers_) layer.close();
 }
 
@@ -72,12 +90,14 @@ RoutedLayer& ExpertDispatch::obtain(MoeLayerId layer) {
 }
 
 std::span<const lanes::RoutedExpert> ExpertDispatch::route(LayerPart part, std::span<const int32_t> ids, int64_t top_k,
-                                                           std::span<const uint8_t> left_out) {
+                                                           std::span<const uint8_t> left_out,
+                                                           std::span<const float> weights) {
   const MicroBatch& first = micro_batches_[static_cast<size_t>(part.micro_batch)];
   const MicroBatch& last = micro_batches_.back();
   const int64_t rows = last.rows.count == 0 ? static_cast<int64_t>(ids.size()) / top_k
                                             : static_cast<int64_t>(last.rows.first) + last.rows.count;
   RoutedLayer& layer = obtain(part.layer);
+  if (mixed_) find_wants(part, weights, top_k);
   over_capacity_ += layer.route(
       part.micro_batch,
       {.ids = ids,
@@ -85,19 +105,51 @@ std::span<const lanes::RoutedExpert> ExpertDispatch::route(LayerPart part, std::
        .first_row = first.rows.first,
        .left_out = left_out,
        .row_share = row_share_,
-       .most = capacity_factor_ ? std::min(rows, capacity(*capacity_factor_, rows, top_k, experts_)) : rows});
-  const auto& routed = layer.rows(part.micro_batch).experts;
-  tell_needs(layer, routed);
-  return routed;
+       .most = capacity_factor_ ? std::min(rows, capacity(*capacity_factor_, rows, top_k, experts_)) : rows,
+       .wants = wants_});
+  tell_needs(layer, part.micro_batch);
+  return layer.rows(part.micro_batch).experts;
 }
 
-void ExpertDispatch::tell_needs(const RoutedLayer& layer, std::span<const lanes::RoutedExpert> routed) {
+void ExpertDispatch::find_wants(LayerPart part, std::span<const float> weights, int64_t top_k) {
+  wants_.resize(weights.size());
+  const auto k = static_cast<size_t>(top_k);
+  size_t row = micro_batches_[static_cast<size_t>(part.micro_batch)].rows.first;
+  for (size_t first = 0; first < weights.size(); first += k, ++row) {
+    const std::span<Want> wants = std::span(wants_).subspan(first, k);
+    if (!full_only_.empty() && full_only_[row] != 0) std::ranges::fill(wants, Want::kFull);
+    else wants_of_token(weights.subspan(first, k), *mixed_, wants);
+  }
+}
+
+/// What no copy serves is left out before its layer's tasks are made.
+void ExpertDispatch::tell_needs(RoutedLayer& layer, int32_t micro_batch) {
   needs_.clear();
-  for (const lanes::RoutedExpert& r : routed)
-    if (layer.held(r.expert).users == 1)  // no other micro-batch needs it now
-      needs_.push_back(
-          {blob(layer.layer(), r.expert), std::min(1.0F, layer.uses()[static_cast<size_t>(r.expert)])});
+  skipped_.clear();
+  for (const lanes::RoutedExpert& r : layer.rows(micro_batch).experts) {
+    if (layer.held(r.expert).users != 1) continue;  // another micro-batch needs it now
+    const size_t key = key_of(layer.layer(), r.expert);
+    store::Need need{blob_of_[key], std::min(1.0F, layer.uses()[static_cast<size_t>(r.expert)]), layer.want(r.expert)};
+    if (mixed_) {
+      const auto blob = source_->serving(blob_of_[key], low_of_[key], need.want);
+      need.skipped = !blob, need.blob = blob.value_or(need.blob);
+      if (need.skipped) skipped_.push_back(r.expert);
+    }
+    layer.serve(r.expert, need.blob);
+    needs_.push_back(need);
+  }
+  for (const int32_t expert : skipped_)
+    for (const kernels::RoutedRow& row : layer.rows(micro_batch).of(expert))
+      ++skipped_rows_[static_cast<size_t>(row.token)];
+  if (!skipped_.empty()) layer.leave_out(micro_batch, skipped_);
   source_->need({layer.layer(), needs_, layer.is_routed()});
+}
+
+CopyCounts ExpertDispatch::copies(TokenRange rows) const {
+  CopyCounts counts;
+  for (uint32_t row = rows.first; mixed_ && row < rows.first + rows.count; ++row)
+    counts.low += low_rows_[row], counts.skipped += skipped_rows_[row];
+  return counts;
 }
 
 // --- leases ---
@@ -105,7 +157,7 @@ void ExpertDispatch::tell_needs(const RoutedLayer& layer, std::span<const lanes:
 bool ExpertDispatch::acquire(lanes::TaskId read, MoeLayerId at, int32_t expert) {
   RoutedLayer& layer = find(at);
   if (layer.held(expert).lease) return true;
-  const uint32_t blob = this->blob(at, expert);
+  const uint32_t blob = layer.held(expert).blob;
   if (auto lease = source_->try_pin(blob, store::UseWeight::of(layer.uses()[static_cast<size_t>(expert)]))) {
     layer.hold(expert, std::move(*lease));
     return true;
@@ -116,7 +168,7 @@ bool ExpertDispatch::acquire(lanes::TaskId read, MoeLayerId at, int32_t expert) 
 }
 
 void ExpertDispatch::withdraw(MoeLayerId at, int32_t expert) {
-  std::erase(missing_, blob(at, expert));
+  std::erase(missing_, find(at).held(expert).blob);
   find(at).end_read(expert);
 }
 
@@ -160,12 +212,32 @@ Result<lanes::TaskId> ExpertDispatch::wait(const std::function<bool()>& interrup
     if (!index) continue;
     RoutedLayer& layer = layers_[*index];
     const auto expert = static_cast<int32_t>(key % experts_);
+    const bool is_awaited = layer.held(expert).read >= 0;
+    const bool low_failed = !arrival.is_ok() && is_awaited && copy(layer.layer(), expert) == Copy::kLow;
+    if (low_failed && !take_full_instead(layer, expert)) {
+      MOESTRO_RETURN_IF_ERROR(request_missing());
+      continue;
+    }
     const lanes::TaskId read = layer.end_read(expert);
     if (read < 0) continue;
     if (arrival.is_ok()) layer.hold(expert, std::move(*arrival));
-    else layer.fail(expert, status);
+    else if (!low_failed) layer.fail(expert, status);
     return read;
   }
+}
+
+/// A low copy that cannot be read. True: the full one is leased now. False: it is to be requested.
+bool ExpertDispatch::take_full_instead(RoutedLayer& layer, int32_t expert) {
+  const uint32_t full = blob(layer.layer(), expert);
+  const store::Need need{full, std::min(1.0F, layer.uses()[static_cast<size_t>(expert)])};
+  source_->need({layer.layer(), {&need, 1}, false});
+  layer.serve(expert, full);
+  if (auto lease = source_->try_pin(full, store::UseWeight::of(need.weight))) {
+    layer.hold(expert, std::move(*lease));
+    return true;
+  }
+  missing_.push_back(full);
+  return false;
 }
 
 const std::byte* ExpertDispatch::data(MoeLayerId layer, int32_t expert) const {
@@ -177,6 +249,9 @@ Status ExpertDispatch::release(LayerPart part, int32_t expert) {
   RoutedLayer& layer = find(part.layer);
   const store::Lease& held = layer.held(expert).lease;
   const Status used = held ? check(part.layer, expert, held) : Status::ok();
+  if (held && copy(part.layer, expert) == Copy::kLow)
+    for (const kernels::RoutedRow& row : layer.rows(part.micro_batch).of(expert))
+      ++low_rows_[static_cast<size_t>(row.token)];
   layer.release(part.micro_batch, expert).release();
   return used;
 }

@@ -4,6 +4,9 @@
 // State is by layer and micro-batch (routed_layer.h). Several layers may be open at once: a layer opens when the first
 // of its routers has chosen. Micro-batches that share an expert of a layer share its lease, which ends with the last of
 // their rows.
+//
+// Where experts have two copies (common/expert_copy.h), a layer's rows decide which copy of each expert they are
+// computed with, once per layer, or that they go without.
 
 #include <algorithm>
 #include <array>
@@ -13,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "common/expert_layout.h"
 #include "common/lanes/schedule.h"
 #include "kernels/ops.h"
 #include "services/worker/engine/routed_layer.h"
@@ -20,6 +24,14 @@
 #include "store/blob_source.h"
 
 namespace moestro::engine {
+
+/// By MoE layer.
+struct ExpertLayouts {
+  std::vector<ExpertLayout> full, low;  ///< low: empty if there are no low copies
+  const ExpertLayout& of(Copy copy, MoeLayerId layer) const {
+    return (copy == Copy::kFull ? full : low)[layer.value];
+  }
+};
 
 class ExpertDispatch {
  public:
@@ -31,6 +43,8 @@ class ExpertDispatch {
   static int64_t capacity(double factor, int64_t tokens, int64_t top_k, int64_t experts);
 
   static Result<ExpertDispatch> create(store::BlobSource& source, int64_t moe_layers, int64_t experts, DType precision);
+  /// From now on experts have low copies too. Steps then have one micro-batch. kInvalidArgument: the pack has none.
+  Status set_mixed(const MixedOptions& options);
 
   /// From now on an expert takes at most capacity() rows of a layer: those of the micro-batches that are routed first,
   /// and of those the first ones.
@@ -38,16 +52,19 @@ class ExpertDispatch {
 
   /// Closes all layers. `micro_batches`: of the step; empty: there is one. `row_share`: 1 / (rows of its sequence in
   /// this step), by row; empty: each row counts as 1. Both must live until the step has ended.
-  void begin_step(PlanId plan, std::span<const MicroBatch> micro_batches = {}, std::span<const float> row_share = {});
+  /// `full_only`: by row, not 0 if its experts are wanted full; empty: none.
+  void begin_step(PlanId plan, std::span<const MicroBatch> micro_batches = {}, std::span<const float> row_share = {},
+                  std::span<const uint8_t> full_only = {});
   /// Choices of this step that were dropped because their expert was full.
   uint64_t over_capacity() const { return over_capacity_; }
 
   /// Sorts the choices of a router, ids [rows of the micro-batch, top_k], by expert, and tells the source what is
   /// needed that no other micro-batch needs already. The result holds every expert that has rows, by id. Tokens whose
   /// `left_out` (one per row of the step; empty: none) is not 0 have no rows. Each micro-batch is routed once per
-  /// layer. No expert gets more rows than the capacity.
+  /// layer. No expert gets more rows than the capacity. `weights`: as `ids`, for mixed copies.
   std::span<const lanes::RoutedExpert> route(LayerPart part, std::span<const int32_t> ids, int64_t top_k,
-                                             std::span<const uint8_t> left_out = {});
+                                             std::span<const uint8_t> left_out = {},
+                                             std::span<const float> weights = {});
 
   // Of an open layer. Its part is one micro-batch, or all of them once all have been routed.
 
@@ -76,6 +93,12 @@ class ExpertDispatch {
 
   /// Null if the expert could not be loaded.
   const std::byte* data(MoeLayerId layer, int32_t expert) const;
+  /// The copy of which that is.
+  Copy copy(MoeLayerId layer, int32_t expert) const {
+    return mixed_ && find(layer).held(expert).blob == low_of_[key_of(layer, expert)] ? Copy::kLow : Copy::kFull;
+  }
+  /// Of these rows of the step: what has been computed with low copies, and with none. Choices are not counted.
+  CopyCounts copies(TokenRange rows) const;
   /// Why the expert could not be loaded; the message names it.
   const Status& failure(MoeLayerId layer, int32_t expert) const { return find(layer).held(expert).failure; }
   /// The part's rows have been computed. When all rows of the expert have been, its lease ends. kCorrupt, naming it, if
@@ -98,17 +121,25 @@ class ExpertDispatch {
   RoutedLayer& find(MoeLayerId layer) { return layers_[open(layer)]; }
   const RoutedRows& rows_of(LayerPart part) const { return find(part.layer).rows(part.micro_batch); }
   RoutedLayer& obtain(MoeLayerId layer);
-  void tell_needs(const RoutedLayer& layer, std::span<const lanes::RoutedExpert> routed);
+  void find_wants(LayerPart part, std::span<const float> weights, int64_t top_k);
+  void tell_needs(RoutedLayer& layer, int32_t micro_batch);
+  bool take_full_instead(RoutedLayer& layer, int32_t expert);
 
   store::BlobSource* source_;
   int64_t experts_;
-  std::vector<uint32_t> blob_of_;  ///< [moe_layer, expert] -> blob
-  std::vector<int64_t> key_of_;    ///< blob -> moe_layer * experts + expert; -1: not an expert
+  std::vector<uint32_t> blob_of_;  ///< [moe_layer, expert] -> blob of the full copy
+  std::vector<uint32_t> low_of_;   ///< the same of the low copy; empty: there are none
+  std::vector<int64_t> key_of_;    ///< blob of either -> moe_layer * experts + expert; -1: not an expert
+  std::optional<MixedOptions> mixed_;
   std::optional<double> capacity_factor_;
   uint64_t over_capacity_ = 0;
   PlanId plan_;
   std::span<const MicroBatch> micro_batches_;
   std::span<const float> row_share_;
+  std::span<const uint8_t> full_only_;
+  std::vector<Want> wants_;                ///< of a router's choices; scratch
+  std::vector<int32_t> skipped_;           ///< experts; scratch
+  std::vector<uint32_t> low_rows_, skipped_rows_;  ///< by row: choices that low copies served, or none
   std::array<RoutedLayer, kLayersOpenMax> layers_;
   std::vector<uint32_t> missing_;
   std::vector<store::Need> needs_;  ///< scratch

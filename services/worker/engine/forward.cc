@@ -45,7 +45,7 @@ void Forward::begin(PlanId plan, const StepBatch& batch, std::vector<Status>& fa
   is_watched_ = watch_ != nullptr && watch_->wants_routes();
   math_.begin(batch);
   if (kv_) kv_->begin(batch);
-  p_.experts.begin_step(plan, batch.micro_batches, batch.row_share);
+  p_.experts.begin_step(plan, batch.micro_batches, batch.row_share, batch.full_only);
 }
 
 void Forward::set_watch(ExpertWatch* watch) {
@@ -106,7 +106,8 @@ void Forward::route(const lanes::Task& task) {
   if (!expert_inputs_.empty()) weight_inputs(rows, weights_of(part.layer) + first);
   if (poison_)
     std::fill_n(expert_rows_.begin() + first * hidden_, count * hidden_, std::numeric_limits<float>::quiet_NaN());
-  const auto routed = p_.experts.route(part, {ids, static_cast<size_t>(count)}, top_k_, guard_.left_out());
+  const auto routed = p_.experts.route(part, {ids, static_cast<size_t>(count)}, top_k_, guard_.left_out(),
+                                       {weights_of(part.layer) + first, static_cast<size_t>(count)});
   clear_rows(p_.experts.dropped(part));
   if (is_watched_ && p_.experts.is_routed(part.layer)) tell_watch(part.layer);
   p_.machine.routed(task.layer, task.micro_batch, routed);
@@ -199,7 +200,7 @@ void Forward::expert(const lanes::Task& task) {
   const LayerPart part = part_of(task);
   const auto rows = p_.experts.rows(part, task.expert);
   if (const std::byte* blob = p_.experts.data(part.layer, task.expert)) {
-    floor_.run([&] { run_expert(part, blob, rows); });
+    floor_.run([&] { run_expert(part, task.expert, blob, rows); });
     const Status used = release(part, task.expert);
     if (used.is_ok()) return;
     fail_users(part, task.expert, used);
@@ -210,8 +211,9 @@ void Forward::expert(const lanes::Task& task) {
   clear_rows(rows);
 }
 
-void Forward::run_expert(LayerPart part, const std::byte* blob, std::span<const kernels::RoutedRow> rows) {
-  const ExpertLayout& layout = p_.layouts[part.layer.value];
+void Forward::run_expert(LayerPart part, int32_t expert, const std::byte* blob,
+                         std::span<const kernels::RoutedRow> rows) {
+  const ExpertLayout& layout = p_.layouts.of(p_.experts.copy(part.layer, expert), part.layer);
   if (expert_inputs_.empty())
     return ops().expert_ffn(layout, blob, math_.h(), rows, top_k_, expert_rows_.data(), gated_);
   // Each choice has an input of its own, which is a token of one choice to the kernel.

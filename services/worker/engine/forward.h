@@ -40,7 +40,7 @@ class Forward final : public lanes::TaskRunner {
  public:
   struct Parts {
     LayerMath::Parts math;
-    const std::vector<ExpertLayout>& layouts;  ///< by MoE layer
+    const ExpertLayouts& layouts;
     ExpertDispatch& experts;
     lanes::StepMachine& machine;
     const Clock& clock;
@@ -102,7 +102,7 @@ class Forward final : public lanes::TaskRunner {
   void clear_rows(std::span<const kernels::RoutedRow> rows);
   /// Writes the weighted inputs of a micro-batch's experts (RouterSpec::on_input).
   void weight_inputs(TokenRange rows, const float* weights);
-  void run_expert(LayerPart part, const std::byte* blob, std::span<const kernels::RoutedRow> rows);
+  void run_expert(LayerPart part, int32_t expert, const std::byte* blob, std::span<const kernels::RoutedRow> rows);
   void fail_users(LayerPart part, int32_t expert, const Status& why);
 
   const model::ModelSpec& spec() const { return p_.math.spec; }

@@ -55,7 +55,7 @@ class Pass {
 struct PassParts {
   const EngineOptions& options;
   LayerMath::Parts math;
-  const std::vector<ExpertLayout>& layouts;  ///< by MoE layer
+  const ExpertLayouts& layouts;
   ExpertDispatch& experts;
   lanes::ModelShape shape;
   const Clock& clock;

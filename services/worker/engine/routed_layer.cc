@@ -8,7 +8,11 @@
 namespace moestro::engine {
 
 RoutedLayer::RoutedLayer(int64_t experts)
-    : use_(static_cast<size_t>(experts)), taken_(use_.size()), cursor_(use_.size()), held_(use_.size()) {
+    : use_(static_cast<size_t>(experts)),
+      taken_(use_.size()),
+      want_(use_.size()),
+      cursor_(use_.size()),
+      held_(use_.size()) {
   all_.first.resize(use_.size() + 1);
   all_.experts.reserve(use_.size());
 }
@@ -25,6 +29,7 @@ void RoutedLayer::begin(MoeLayerId layer, size_t micro_batches) {
   }
   std::ranges::fill(use_, 0.0F);
   std::ranges::fill(taken_, 0);
+  std::ranges::fill(want_, Want::kNone);
   for (Held& held : held_) {
     held.users = 0;
     if (!held.failure.is_ok()) held.failure = Status::ok();
@@ -34,7 +39,7 @@ void RoutedLayer::begin(MoeLayerId layer, size_t micro_batches) {
 uint64_t RoutedLayer::route(int32_t micro_batch, const Choices& choices) {
   MOESTRO_CHECK(static_cast<size_t>(micro_batch) < micro_batches_ && !has_routed(micro_batch),
                 "a micro-batch of the step is routed once per layer");
-  const auto [ids, top_k, first_row, left_out, row_share, most] = choices;
+  const auto [ids, top_k, first_row, left_out, row_share, most, wants] = choices;
   const auto row_of = [&](size_t i) { return static_cast<size_t>(first_row + static_cast<int64_t>(i) / top_k); };
   const auto is_left_out = [&](size_t i) { return !left_out.empty() && left_out[row_of(i)] != 0; };
   RoutedRows& part = parts_[static_cast<size_t>(micro_batch)];
@@ -61,12 +66,28 @@ uint64_t RoutedLayer::route(int32_t micro_batch, const Choices& choices) {
     const auto rank = static_cast<int32_t>(static_cast<int64_t>(i) % top_k);
     const kernels::RoutedRow row{static_cast<int32_t>(row_of(i)), rank};
     const auto e = static_cast<size_t>(ids[i]);
-    if (is_left_out(i) || cursor_[e] == first[e + 1]) part.dropped.push_back(row);
-    else part.rows[static_cast<size_t>(cursor_[e]++)] = row;
+    if (is_left_out(i) || cursor_[e] == first[e + 1]) {
+      part.dropped.push_back(row);
+      continue;
+    }
+    part.rows[static_cast<size_t>(cursor_[e]++)] = row;
+    want_[e] = wants.empty() ? Want::kFull : std::max(want_[e], wants[i]);
   }
   part.routed = true;
   if (++routed_ == micro_batches_ && micro_batches_ > 1) join();
   return over;
+}
+
+void RoutedLayer::leave_out(int32_t micro_batch, std::span<const int32_t> experts) {
+  RoutedRows& part = parts_[static_cast<size_t>(micro_batch)];
+  for (const int32_t expert : experts) {
+    const auto rows = part.of(expert);
+    part.dropped.insert(part.dropped.end(), rows.begin(), rows.end());
+    held_[static_cast<size_t>(expert)].users = 0;
+  }
+  std::erase_if(part.experts, [&](const lanes::RoutedExpert& r) {
+    return std::ranges::find(experts, r.expert) != experts.end();
+  });
 }
 
 void RoutedLayer::join() {

@@ -40,6 +40,7 @@ class RoutedLayer {
     store::Lease lease;
     lanes::TaskId read = -1;  ///< requested and not arrived
     int32_t users = 0;        ///< micro-batches that have rows for it and have not computed them
+    uint32_t blob = 0;        ///< of the copy that serves
     Status failure;           ///< why it could not be loaded
   };
   /// A router's choices for a micro-batch.
@@ -50,6 +51,7 @@ class RoutedLayer {
     std::span<const uint8_t> left_out;   ///< by row of the step: not 0 if it has no rows; empty: none is left out
     std::span<const float> row_share;    ///< by row of the step; empty: each counts as 1
     int64_t most = 0;                    ///< rows of the layer that an expert takes
+    std::span<const Want> wants;         ///< as `ids`; empty: all are wanted full
   };
 
   RoutedLayer() = default;
@@ -67,6 +69,13 @@ class RoutedLayer {
   /// No expert is leased or under way.
   bool is_idle() const { return leased_ == 0 && reading_ == 0; }
   bool is_reading() const { return reading_ > 0; }
+
+  /// The greatest want of the rows that an expert has got.
+  Want want(int32_t expert) const { return want_[static_cast<size_t>(expert)]; }
+  /// The copy of it that its rows are computed with.
+  void serve(int32_t expert, uint32_t blob) { held_[static_cast<size_t>(expert)].blob = blob; }
+  /// The rows of these experts of a micro-batch get no expert. Nobody else needs them.
+  void leave_out(int32_t micro_batch, std::span<const int32_t> experts);
 
   const RoutedRows& rows(int32_t micro_batch) const;
   std::span<const float> uses() const { return use_; }
@@ -92,6 +101,7 @@ class RoutedLayer {
   RoutedRows all_;                 ///< of several micro-batches, once all have been routed
   std::vector<float> use_;         ///< by expert
   std::vector<int32_t> taken_;     ///< by expert: its rows so far
+  std::vector<Want> want_;         ///< by expert
   std::vector<int32_t> cursor_;    ///< scratch
   std::vector<Held> held_;         ///< by expert
 };

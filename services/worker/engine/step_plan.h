@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/activation/activation_matrix.h"
+#include "common/expert_copy.h"
 #include "common/ids.h"
 #include "common/plan_parts.h"
 #include "common/sampling.h"
@@ -41,6 +42,7 @@ struct PlanSequence {
   std::vector<TokenId> ends = {};
   bool text_ends =
       false;  ///< its end may be found in its text later: which of its positions stand is said when it is released
+  bool full_only = false;  ///< low copies of experts do not serve it, and none is left out
   int64_t state_sum_from =
       -1;  ///< >= 0: the sum of its final hidden states, of the tokens of this plan from this position on, is wanted
 
@@ -72,6 +74,7 @@ struct SequenceOutcome {
   std::vector<TokenScore> scores;
   std::vector<activation::ActivationCount> activations;
   std::vector<double> state_sum;  ///< one per value of a hidden state (state_sums.h); empty where it was not wanted
+  CopyCounts copies;              ///< of the choices of its tokens of this plan; with EngineOptions::mixed
   Status status;  ///< an error: this sequence failed, the others stand
 };
 

@@ -34,6 +34,7 @@ Registration describe(const ServiceOptions& options, const engine::Engine& engin
   r.kv_sinks = static_cast<uint32_t>(limits.visible.sinks);
   r.kv_window = static_cast<uint32_t>(limits.visible.window);
   r.wants_history = options.history != nullptr;
+  r.mixed = limits.mixed;
   r.device_slots = options.device_slots;
   r.device_slot_bytes = options.device_slot_bytes;
   return r;

@@ -68,6 +68,7 @@ struct Registration {
   uint32_t moe_layers = 0, experts = 0, top_k = 0;
   uint32_t kv_sinks = 0, kv_window = 0;
   bool wants_history = false;
+  bool mixed = false;  ///< EngineOptions::mixed
   uint32_t device_slots = 0;  ///< 0: the device has no own memory
   uint64_t device_slot_bytes = 0;
   uint32_t kv_host_blocks = 0;

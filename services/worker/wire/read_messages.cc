@@ -78,6 +78,7 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
   s.counted = m.counted();
   if (m.ends() != nullptr) s.ends.assign(m.ends()->begin(), m.ends()->end());
   s.state_sum_from = m.state_sum_from();
+  s.full_only = m.full_only();
   return s;
 }
 

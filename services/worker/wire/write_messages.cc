@@ -42,7 +42,8 @@ Offset<wire::SequenceResult> write_sequence(FlatBufferBuilder& b, const engine::
   const auto error = s.status.is_ok() ? 0 : b.CreateString(s.status.message());
   const auto state_sum = s.state_sum.empty() ? 0 : b.CreateVector(s.state_sum);
   return wire::CreateSequenceResult(b, s.id.value, sampled_offset, scores_offset, counts_offset,
-                                    static_cast<uint32_t>(s.status.code()), error, state_sum);
+                                    static_cast<uint32_t>(s.status.code()), error, state_sum, s.copies.choices,
+                                    s.copies.low, s.copies.skipped);
 }
 
 uint32_t narrowed(uint64_t count) { return static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX)); }
@@ -71,7 +72,8 @@ std::vector<std::byte> write_registration(const Registration& r) {
       wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, r.pack_identity, device, 0, 1, r.kv_blocks,
                                  static_cast<uint32_t>(kernels::kKvBlockTokens), r.kv_epoch, r.context_max,
                                  r.step_tokens_max, r.step_sequences_max, r.moe_layers, r.experts, r.top_k, r.kv_sinks,
-                                 r.kv_window, r.wants_history, r.device_slots, r.device_slot_bytes, r.kv_host_blocks));
+                                 r.kv_window, r.wants_history, r.device_slots, r.device_slot_bytes, r.kv_host_blocks,
+                                 r.mixed));
 }
 
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done) {

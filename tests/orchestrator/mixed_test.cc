@@ -1,0 +1,117 @@
+// Low copies of experts, from the request's field to the answer's usage.
+
+#include <gmock/gmock.h>
+
+#include "tests/orchestrator/api_fixture.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using namespace testing;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class MixedApiTest : public ApiTest {
+ protected:
+  MixedApiTest() { says_ = {"xyz"}; }
+  void join_mixed() { worker_.join({.model = name_, .mixed = true}); }
+  /// Of each token's 8 choices low copies serve 2, and none serves 1, where they may.
+  json answer(json body, const std::string& path = "/v1/completions") {
+    const auto exchange = post(path, body);
+    while (!exchange->done) {
+      run_posted();
+      const auto plan = worker_.try_plan(std::chrono::milliseconds(2));
+      if (!plan) continue;
+      PlanOutcome outcome = compute_texts(*plan);
+      for (size_t i = 0; i < plan->sequences.size(); ++i) {
+        const uint64_t tokens = plan->sequences[i].tokens.size();
+        full_only_ = plan->sequences[i].full_only;
+        outcome.sequences[i].copies = {8 * tokens, full_only_ ? 0 : 2 * tokens, full_only_ ? 0 : tokens};
+      }
+      worker_.answer(outcome);
+    }
+    EXPECT_EQ(exchange->status, 200) << exchange->body;
+    return exchange->status == 200 && body.value("stream", false) ? json() : exchange->json();
+  }
+  bool full_only_ = false;  ///< of the last plan
+};
+
+const json kAb{{"prompt", "ab"}, {"max_tokens", 3}};
+json with(const json& own) {
+  json body = kAb;
+  body["moestro"] = own;
+  return body;
+}
+
+TEST_F(MixedApiTest, AnAnswerSaysHowMuchOfItWasLow) {
+  join_mixed();
+  const json usage = answer(kAb)["usage"];
+  EXPECT_EQ(usage["moestro"], (json{{"low_share", 0.25}, {"skipped_share", 0.125}}));
+  EXPECT_FALSE(full_only_);
+  EXPECT_EQ(answer({{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"max_tokens", 2}},
+                   "/v1/chat/completions")["usage"]["moestro"]["low_share"],
+            0.25);
+  run_until([&] { return control_->snapshot().running == 0; });
+  const CopyCounts copies = control_->snapshot().copies;
+  EXPECT_GT(copies.choices, 0u);
+  EXPECT_EQ(copies.low * 4, copies.choices);
+  const json status = send("GET", "/v1/moestro/status")->json();
+  EXPECT_EQ(status["mixed"], (json{{"choices", copies.choices}, {"low", copies.low}, {"skipped", copies.skipped}}));
+  const std::string metrics = send("GET", "/metrics")->body;
+  EXPECT_THAT(metrics, HasSubstr("moestro_low_choices_total " + std::to_string(copies.low)));
+  EXPECT_THAT(metrics, HasSubstr("moestro_skipped_choices_total " + std::to_string(copies.skipped)));
+  EXPECT_THAT(metrics, HasSubstr("moestro_mixed_choices_total " + std::to_string(copies.choices)));
+}
+
+TEST_F(MixedApiTest, ARequestMayTurnItOff) {
+  join_mixed();
+  EXPECT_EQ(answer(with({{"mixed", false}}))["usage"]["moestro"], (json{{"low_share", 0.0}, {"skipped_share", 0.0}}));
+  EXPECT_TRUE(full_only_);
+  answer(with({{"mixed", true}}));
+  EXPECT_FALSE(full_only_);
+  answer(with(json::object()));
+  EXPECT_FALSE(full_only_);
+}
+
+TEST_F(MixedApiTest, FullCopiesAloneDoNotBuildOnWhatLowOnesHaveMade) {
+  join_mixed();
+  const auto cached = [&](const json& own) {
+    json body{{"prompt", "abcdefghij"}, {"max_tokens", 1}, {"moestro", own}};
+    return answer(body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached({{"mixed", true}}), 0);
+  EXPECT_EQ(cached({{"mixed", true}}), 8);
+  EXPECT_EQ(cached({{"mixed", false}}), 0);
+  EXPECT_EQ(cached({{"mixed", false}}), 8);
+}
+
+TEST_F(MixedApiTest, EmbeddingsAreOfFullCopies) {
+  join_mixed();
+  answer({{"input", "ab"}}, "/v1/embeddings");
+  EXPECT_TRUE(full_only_);
+}
+
+TEST_F(MixedApiTest, WithoutLowCopiesNothingIsSaidOfThem) {
+  join();
+  const auto plain = complete(with({{"mixed", false}}));
+  EXPECT_FALSE(plain->json()["usage"].contains("moestro"));
+  const auto refused = complete(with({{"mixed", true}}));
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_EQ(refused->json()["error"]["param"], "moestro");
+  EXPECT_THAT(refused->json()["error"]["message"].get<std::string>(), HasSubstr("started without --mixed"));
+}
+
+TEST_F(MixedApiTest, RefusesOtherFields) {
+  join_mixed();
+  for (const auto& [own, param] : {std::pair<json, const char*>{true, "moestro"},
+                                   {{{"mixed", 1}}, "mixed"},
+                                   {{{"mixed", "no"}}, "mixed"},
+                                   {{{"copies", true}}, "copies"}}) {
+    const auto refused = complete(with(own));
+    EXPECT_EQ(refused->status, 400) << own;
+    EXPECT_EQ(refused->json()["error"]["param"], param) << own;
+  }
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator
