@@ -189,12 +189,28 @@ Status Checkpoint::check_bytes(const std::string& name, const std::vector<int64_
   return it->second.format == "U8" ? Status::ok() : unsupported(label + " is " + it->second.format + "; MXFP4 is U8");
 }
 
+const char* Checkpoint::left_out_as(std::string_view name) const {
+  for (const model::ModelSpec::LeftOut& part : model_.spec.left_out)
+    if (name.starts_with(part.prefix)) return part.what;
+  return nullptr;
+}
+
+std::vector<std::string> Checkpoint::left_out() const {
+  std::vector<std::string> parts;
+  for (const auto& [name, tensor] : tensors_)
+    if (const char* part = left_out_as(name); part != nullptr && std::ranges::find(parts, part) == parts.end())
+      parts.emplace_back(part);
+  return parts;
+}
+
 // A tensor that nobody asked for means that config.json does not describe this checkpoint, so results would be wrong.
 Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
   for (const auto& [name, tensor] : tensors_) {
     if (used.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
     if (name == model_.head_name && model_.spec.tied_embeddings) continue;
-    if (is_of_mtp_layer(name, model_.spec) || is_of_another_part(name, model_.spec)) continue;
+    if (is_of_mtp_layer(name, model_.spec) || is_of_another_part(name, model_.spec) ||
+        left_out_as(name) != nullptr)
+      continue;
     return unsupported(directory_.string() + ": tensor " + in_quotes(name) + " is no part of " +
                        model_.spec.architecture + " as its config.json describes it");
   }
@@ -202,8 +218,10 @@ Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
 }
 
 Status Checkpoint::check_tensors() {
+  if (model_.storage.perhaps_apart && !tensors_.contains(model_.experts.front().down))
+    model::take_experts_apart(model_);
   for (const auto& [name, tensor] : tensors_)
-    if (!model_.storage.stacked && is_fused_experts(name))
+    if (!model_.storage.stacked && is_fused_experts(name) && left_out_as(name) == nullptr)
       return unsupported(directory_.string() + ": " + in_quotes(name) +
                          " holds all experts of a layer in one tensor; fused experts are not supported: save the "
                          "checkpoint with one tensor per expert");

@@ -57,6 +57,8 @@ class Checkpoint {
   bool is_native() const { return made_files_.has_value(); }
   /// Those of the experts, by MoE layer.
   const std::vector<ExpertFormats>& expert_formats() const { return expert_formats_; }
+  /// Parts of the checkpoint that packs do not have (ModelSpec::left_out).
+  std::vector<std::string> left_out() const;
   uint64_t fingerprint() const { return fingerprint_; }  ///< changes when config, names, sizes or times of the files do
 
  private:
@@ -74,6 +76,7 @@ class Checkpoint {
   Status note_formats(const model::ExpertTensors& expert);
   Status check_tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   Status check_bytes(const std::string& name, const std::vector<int64_t>& shape) const;  ///< a part of MXFP4
+  const char* left_out_as(std::string_view name) const;  ///< null: not left out
   Status check_unused(const std::map<std::string, bool>& used) const;
 
   std::filesystem::path directory_;  ///< or file; for errors

@@ -46,7 +46,8 @@ std::vector<std::string> small(const std::string& shape, const std::string& pack
 
 TEST(BenchModel, MakesAPackThatIsVerifiedAndRun) {
   const TempDir dir;
-  for (const std::string shape : {"mixtral-mini", "qwen3moe-mini", "deepseek-v2-lite", "gpt-oss-20b"}) {
+  for (const std::string shape :
+       {"mixtral-mini", "qwen3moe-mini", "deepseek-v2-lite", "gpt-oss-20b", "qwen3-next-80b"}) {
     const std::string pack = dir / shape;
     const Ran made = run_moestro(
         small(shape, pack, {"--experts", "int4", "--dense", "int8", "--jobs", "2", "--seed", "5", "--json"}));
