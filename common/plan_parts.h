@@ -17,6 +17,13 @@ struct KvCopy {
   friend bool operator==(const KvCopy&, const KvCopy&) = default;
 };
 
+/// The state of a sequence after its first `tokens` positions goes to a slot (models with a state of each sequence).
+struct StateWrite {
+  int64_t tokens = 0;
+  uint32_t slot = 0;
+  friend bool operator==(const StateWrite&, const StateWrite&) = default;
+};
+
 /// A sequence that its worker may forget; its first `length` positions stand.
 struct ReleasedSequence {
   SequenceId id;

@@ -30,6 +30,10 @@ int64_t latent_block_bytes(const LatentShape& shape, DType dtype) {
   return round_up(latent_scales_offset(shape, dtype) + scales_bytes(2, dtype), kLine);
 }
 
+int64_t delta_state_floats(const DeltaShape& shape) {
+  return shape.tail_floats() + shape.values() * shape.key_dim;
+}
+
 // A backend that has them says so, and the engine asks before it loads such a model.
 void Ops::latent_write(const LatentShape&, std::span<const AttentionSequence>, const float*, const float*, float,
                        const float*, const float*, const KvView&) {
@@ -39,6 +43,14 @@ void Ops::latent_write(const LatentShape&, std::span<const AttentionSequence>, c
 void Ops::latent_attention(const LatentShape&, std::span<const AttentionSequence>, const float*, const float*,
                            const float*, const Weight&, const KvView&, float*) {
   MOESTRO_CHECK(supports_latent(), "this backend has no latent attention");
+}
+
+void Ops::gated_delta(const DeltaShape&, std::span<const AttentionSequence>, const DeltaInput&, float*, float*) {
+  MOESTRO_CHECK(supports_delta(), "this backend has no gated delta rule");
+}
+
+void Ops::sigmoid_mul(float*, const float*, int64_t) {
+  MOESTRO_CHECK(supports_delta(), "this backend has no gates");
 }
 
 }  // namespace moestro::kernels

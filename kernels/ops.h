@@ -12,6 +12,7 @@
 
 #include "common/dtype.h"
 #include "common/expert_layout.h"
+#include "common/plan_parts.h"
 #include "common/status.h"
 
 namespace moestro::machine {
@@ -37,7 +38,10 @@ struct AttentionSequence {
   int64_t tokens = 0;        ///< queries in this step
   int64_t first_position =
       0;  ///< position of its first query: it attends to positions [0, first_position + i] (window permitting)
-  std::span<const uint32_t> blocks;  ///< block table from position 0
+  std::span<const uint32_t> blocks = {};  ///< block table from position 0
+  uint32_t state = 0;                ///< slot of its state before its first query; not read at position 0
+  /// Where its state goes: ascending, each after a query of this step (two may be after one), the last after its last.
+  std::span<const StateWrite> states = {};
 };
 
 struct AttentionShape {
@@ -97,6 +101,34 @@ struct LatentShape {
 };
 int64_t latent_block_bytes(const LatentShape& shape, DType dtype);    ///< of one layer
 int64_t latent_scales_offset(const LatentShape& shape, DType dtype);  ///< bytes of a block's latents and keys
+
+/// The gated delta rule (Gated DeltaNet; Yang, Kautz and Hatamizadeh 2024), as Qwen3-Next has it. Of every channel of
+/// q, k and v, a causal convolution over `conv` positions, then SiLU. Each head of q and k becomes x / sqrt(sum x^2 +
+/// 1e-6), and q is scaled by key_dim^-1/2. Value head h has the q and k of head h / (value_heads / key_heads), a decay
+/// exp(-exp(a_log) * softplus(a + dt_bias)), a rate sigmoid(b), and a state S [key_dim, value_dim], zeros at first. At
+/// each position: S *= decay; S += k (rate * (v - k S))^T; out = q S.
+///
+/// A slot holds all that a layer keeps of a sequence, delta_state_floats() f32:
+///   tail [conv - 1][channels]   q, k, v of the last positions before their convolution; zeros before position 0
+///   S    [value_heads][key_dim][value_dim]
+struct DeltaShape {
+  int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, conv = 0;
+
+  constexpr int64_t keys() const { return key_heads * key_dim; }
+  constexpr int64_t values() const { return value_heads * value_dim; }
+  constexpr int64_t channels() const { return 2 * keys() + values(); }
+  constexpr int64_t tail_floats() const { return (conv - 1) * channels(); }
+};
+int64_t delta_state_floats(const DeltaShape& shape);
+inline constexpr float kDeltaNormEps = 1e-6f;
+
+/// What goes into it, token by token; q, k and v are overwritten.
+struct DeltaInput {
+  float *q = nullptr, *k = nullptr, *v = nullptr;
+  const float *a = nullptr, *b = nullptr;  ///< [tokens, value_heads]
+  const float* conv = nullptr;             ///< [channels, conv]: of q, k and v
+  const float *a_log = nullptr, *dt_bias = nullptr;
+};
 
 /// How a router's logits become a token's experts and their weights.
 struct RouterSpec {
@@ -213,6 +245,14 @@ class Ops {
   virtual void latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                                 const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
                                 float* out);
+  /// Whether gated_delta() and sigmoid_mul() are there.
+  virtual bool supports_delta() const { return false; }
+  /// out [tokens, value_heads, value_dim]; reads and writes slots of `states`. No slot that one sequence writes is one
+  /// that another reads or writes. A sequence's result does not depend on how it is cut into steps, nor on the others.
+  virtual void gated_delta(const DeltaShape& shape, std::span<const AttentionSequence> sequences,
+                           const DeltaInput& in, float* states, float* out);
+  /// x[i] *= sigmoid(gate[i]).
+  virtual void sigmoid_mul(float* x, const float* gate, int64_t count);
   /// The top_k experts of each row of logits [n, experts] with the largest score + bias (sigmoids without bias and
   /// groups: the largest logits), in descending order (ties: lower id first), and their weights: the scores without
   /// bias, as `spec` says. ids, weights: [n, top_k]. Whatever the logits, a row's ids are distinct and within

@@ -266,6 +266,36 @@ VARIANTS = {
         arch="Arctic", dtype="bfloat16", old_rope=True, config=dict(
             intermediate_size=16, num_local_experts=4, num_experts_per_tok=2, parallel_attn_mlp_res=False,
             moe_layer_frequency=1)),
+    # Memories of different length; layers of both kinds at the end.
+    "qwen3_next_hybrid": dict(
+        arch="Qwen3Next", dtype="bfloat16", old_rope=True, config=dict(
+            num_hidden_layers=5, intermediate_size=24, moe_intermediate_size=8, shared_expert_intermediate_size=12,
+            head_dim=16, num_experts=5, num_experts_per_tok=2, linear_num_key_heads=2, linear_num_value_heads=4,
+            linear_key_head_dim=8, linear_value_head_dim=12)),
+    "qwen3_next_types": dict(
+        arch="Qwen3Next", dtype="float16", old_rope=False, config=dict(
+            num_hidden_layers=4, intermediate_size=24, moe_intermediate_size=8, shared_expert_intermediate_size=12,
+            head_dim=24, num_experts=5, num_experts_per_tok=3, norm_topk_prob=False, attention_bias=True,
+            decoder_sparse_step=1, mlp_only_layers=[1], linear_num_key_heads=3, linear_num_value_heads=3,
+            linear_key_head_dim=12, linear_value_head_dim=20, linear_conv_kernel_dim=3,
+            layer_types=["full_attention", "linear_attention", "linear_attention", "full_attention"],
+            **rope("yarn", factor=4.0, original_max_position_embeddings=32, partial_rotary_factor=0.5))),
+    "qwen3_5_moe_vision": dict(
+        arch="Qwen3_5Moe", head="ForConditionalGeneration", dtype="bfloat16", old_rope=False, text_config=True,
+        stacked=True, config=dict(
+            num_hidden_layers=4, moe_intermediate_size=8, shared_expert_intermediate_size=16, head_dim=16,
+            num_experts=5, num_experts_per_tok=2, linear_num_key_heads=2, linear_num_value_heads=4,
+            linear_key_head_dim=8, linear_value_head_dim=16,
+            **rope("default", theta=1000.0, partial_rotary_factor=0.25, mrope_interleaved=True,
+                   mrope_section=[1, 1, 0]))),
+    "qwen3_5_moe_text": dict(
+        arch="Qwen3_5Moe", config_class="Qwen3_5MoeTextConfig", dtype="float16", old_rope=False, config=dict(
+            num_hidden_layers=3, moe_intermediate_size=16, shared_expert_intermediate_size=8, head_dim=24,
+            num_experts=5, num_experts_per_tok=3, linear_num_key_heads=1, linear_num_value_heads=2,
+            linear_key_head_dim=20, linear_value_head_dim=8, tie_word_embeddings=True,
+            layer_types=["linear_attention", "full_attention", "linear_attention"],
+            **rope("default", theta=10000.0, partial_rotary_factor=0.5, mrope_interleaved=True,
+                   mrope_section=[2, 2, 2]))),
     "olmoe_clip": dict(
         arch="Olmoe", dtype="float32", old_rope=False,
         config=dict(intermediate_size=12, num_experts=4, num_experts_per_tok=2, num_key_value_heads=4, clip_qkv=0.9,
@@ -281,15 +311,23 @@ def config_class(arch):
     return "MixtralConfig" if arch == "Arctic" else arch + "Config"
 
 
+NORMS_AROUND_0 = ("Qwen3Next", "Qwen3_5Moe")  # 1 is added to their weights
+
+
 def build(v, seed):
     import torch
     import transformers
 
-    base = BASE if v.get("base", True) else {}
-    config = getattr(transformers, v.get("config_class", config_class(v["arch"])))(**{**base, **v["config"]})
+    settings = {**(BASE if v.get("base", True) else {}), **v["config"]}
+    if v.get("text_config"):  # beside a vision tower
+        settings = dict(text_config=settings, tie_word_embeddings=False, vision_config=dict(
+            depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=64, patch_size=2,
+            num_position_embeddings=4))
+    config = getattr(transformers, v.get("config_class", config_class(v["arch"])))(**settings)
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = arctic_model.Arctic if v["arch"] == "Arctic" else getattr(transformers, v["arch"] + "ForCausalLM")
+    head = v.get("head", "ForCausalLM")
+    model = arctic_model.Arctic if v["arch"] == "Arctic" else getattr(transformers, v["arch"] + head)
     net = model(config).float().eval()
     if v["arch"] == "Phimoe":
         rotate_by_length(net)
@@ -301,6 +339,14 @@ def build(v, seed):
                 p.normal_(std=1.0 if embedding else v.get("router_std", 0.3) if router else 0.16)
                 if key.endswith("e_score_correction_bias"):
                     p.normal_(std=v["bias_std"])
+                if key.endswith("conv1d.weight"):
+                    p.normal_(std=0.5)
+            elif key.endswith("A_log"):
+                p.uniform_(-4.0, 1.0)
+            elif key.endswith("dt_bias"):
+                p.normal_(std=0.5)
+            elif "norm" in key and v["arch"] in NORMS_AROUND_0 and not key.endswith("linear_attn.norm.weight"):
+                p.normal_(std=0.1)
             elif key.endswith("sinks"):
                 p.normal_(std=1.0)
             elif "norm" in key:
@@ -366,7 +412,8 @@ class Margins:
         import torch
 
         self.least = 1.0
-        config = getattr(net.config, "ffn_config", net.config)  # DBRX
+        text = net.config.get_text_config()
+        config = getattr(text, "ffn_config", text)  # DBRX
         top_k = getattr(config, "moe_top_k", None) or config.num_experts_per_tok
         jitter = net.config.router_jitter_noise if net.config.model_type == "phimoe" else None
 
@@ -403,7 +450,7 @@ class Margins:
         for block in net.modules():
             parts = [getattr(block, key, None) for key in ("gate", "router", "layer")]
             gate = next((part for part in parts if part is not None), None)
-            if tuple(getattr(getattr(gate, "weight", None), "shape", ())) != (experts, net.config.hidden_size):
+            if tuple(getattr(getattr(gate, "weight", None), "shape", ())) != (experts, text.hidden_size):
                 continue
             holder = gate if hasattr(gate, "e_score_correction_bias") else block
             bias = getattr(holder, "e_score_correction_bias", None)
@@ -417,7 +464,7 @@ def run(net, ids, by_token):
     from transformers import DynamicCache
 
     with torch.no_grad():
-        cache = DynamicCache(config=net.config)
+        cache = DynamicCache(config=net.config.get_text_config())
         steps = [[t] for t in ids] if by_token else [ids]
         rows = [net(torch.tensor([s]), past_key_values=cache, use_cache=True).logits[0] for s in steps]
         logits = torch.cat(rows).double()
@@ -459,6 +506,11 @@ def save(name, net, sections):
             b.data = biases[key]
     net.save_pretrained(out, max_shard_size="120KB" if v.get("shards") else "1GB")
     (out / "generation_config.json").unlink(missing_ok=True)
+    if v.get("stacked"):  # as published; transformers saves experts apart
+        import safetensors.torch
+
+        safetensors.torch.save_file({key: p.contiguous() for key, p in net.state_dict().items()},
+                                    out / "model.safetensors", metadata={"format": "pt"})
     if v.get("mxfp4"):
         mxfp4.rewrite(out / "model.safetensors")
     config = json.loads((out / "config.json").read_text())

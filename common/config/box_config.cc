@@ -126,6 +126,12 @@ void add_kv_cache(Schema& schema, BoxConfig::Workers& c) {
               .min = 16, .max = int64_t{1} << 31,
               .help = "Tokens that each worker's KV cache holds, over all sequences. auto: 8192",
               .theme = kKvCache, .everyday = true});
+  schema.add({.key = "workers.state_slots", .flag = "--state-slots", .field = &c.state_slots,
+              .min = 1, .max = int64_t{1} << 20,
+              .help = "For models with linear attention, which have a state of each sequence: states that each worker "
+                      "has room for. Each running sequence takes one; the others keep those of prefixes. auto: as "
+                      "many as take the memory of kv_tokens, at least 4",
+              .theme = kKvCache});
   schema.add({.key = "workers.kv_host_tokens", .flag = "--kv-host-tokens", .field = &c.kv_host_tokens,
               .min = 0, .max = int64_t{1} << 31,
               .help = "On a GPU: tokens that each worker also keeps in host memory. KV blocks that had to leave the "

@@ -42,6 +42,7 @@ struct BoxConfig {
     std::string pin_threads = "auto";
     std::optional<int64_t> numa_node;
     std::optional<int64_t> kv_tokens;
+    std::optional<int64_t> state_slots;
     int64_t kv_host_tokens = 0;
     std::string kv_home = "device";
     int64_t kv_resident_tokens = 0;

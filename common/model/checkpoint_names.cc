@@ -21,6 +21,8 @@ class Mapper {
       add_norm("post_attention_norm", names_.post_norm);
       if (layer.latent)
         add_latent(*layer.latent);
+      else if (layer.delta)
+        add_delta(*layer.delta);
       else
         add_attention(layer.attention);
       if (layer.moe_index)
@@ -55,6 +57,12 @@ class Mapper {
     out_.dense.back().source_row = first_row;
     out_.dense.back().source_rows = of_rows;
   }
+  /// The same, of so many rows at a time.
+  void is_part_by_groups(int64_t first_row, int64_t rows, int64_t groups, int64_t of_rows) {
+    is_part(first_row, groups * of_rows);
+    out_.dense.back().group_rows = rows;
+    out_.dense.back().group_step = of_rows;
+  }
   void pairs_move_apart(const AttentionSpec& a) {
     if (out_.spec.rope.pairs_adjacent) out_.dense.back().head_rows = a.head_dim;
   }
@@ -68,14 +76,20 @@ class Mapper {
           {rows, hidden()});
       if (names_.fused_qkv) is_part(first, q + 2 * kv);
     };
-    weight("q", "q_proj.weight", q, 0);
+    if (a.output_gate)
+      add_gated_queries(a, "q_proj.weight", ".weight", {q, hidden()});
+    else
+      weight("q", "q_proj.weight", q, 0);
     pairs_move_apart(a);
     weight("k", "k_proj.weight", kv, q);
     pairs_move_apart(a);
     weight("v", "v_proj.weight", kv, q + kv);
     add("attn.o.weight", output + ".weight", {hidden(), q});
     if (a.qkv_bias) {
-      add("attn.q.bias", from + "q_proj.bias", {q});
+      if (a.output_gate)
+        add_gated_queries(a, "q_proj.bias", ".bias", {q});
+      else
+        add("attn.q.bias", from + "q_proj.bias", {q});
       pairs_move_apart(a);
       add("attn.k.bias", from + "k_proj.bias", {kv});
       pairs_move_apart(a);
@@ -88,6 +102,42 @@ class Mapper {
       add("attn.k_norm.weight", "self_attn.k_norm.weight", {per_head ? a.head_dim : kv});
     }
     if (a.sink_logits) add("attn.sink_logits", "self_attn.sinks", {a.heads});
+  }
+
+  /// Rows of q_proj: of each head its query, then its gate.
+  void add_gated_queries(const AttentionSpec& a, const char* source, const char* kind,
+                         const std::vector<int64_t>& shape) {
+    add(std::string("attn.gate") + kind, names_.attention + std::string(source), shape);
+    is_part_by_groups(a.head_dim, a.head_dim, a.heads, 2 * a.head_dim);
+    add(std::string("attn.q") + kind, names_.attention + std::string(source), shape);
+    is_part_by_groups(0, a.head_dim, a.heads, 2 * a.head_dim);
+  }
+
+  void add_delta(const DeltaSpec& a) {
+    const std::string from = "linear_attn.";
+    const int64_t keys = a.keys(), values = a.values(), each = a.value_heads / a.key_heads,
+                  of_head = 2 * a.key_dim + 2 * each * a.value_dim;
+    // Of the fused tensors, each head of keys has `rows` rows from `first` on, of `all`.
+    const auto part = [&](const char* name, const char* fused, const char* apart, int64_t first, int64_t rows,
+                          int64_t all) {
+      add(name, from + (names_.fused_delta ? fused : apart), {a.key_heads * rows, hidden()});
+      if (names_.fused_delta) is_part_by_groups(first, rows, a.key_heads, all);
+    };
+    const char *const qkvz = "in_proj_qkvz.weight", *const qkv = "in_proj_qkv.weight";
+    part("attn.q.weight", qkvz, qkv, 0, a.key_dim, of_head);
+    if (!names_.fused_delta) is_part(0, 2 * keys + values);
+    part("attn.k.weight", qkvz, qkv, a.key_dim, a.key_dim, of_head);
+    if (!names_.fused_delta) is_part(keys, 2 * keys + values);
+    part("attn.v.weight", qkvz, qkv, 2 * a.key_dim, each * a.value_dim, of_head);
+    if (!names_.fused_delta) is_part(2 * keys, 2 * keys + values);
+    part("attn.z.weight", qkvz, "in_proj_z.weight", 2 * a.key_dim + each * a.value_dim, each * a.value_dim, of_head);
+    part("delta.b.weight", "in_proj_ba.weight", "in_proj_b.weight", 0, each, 2 * each);
+    part("delta.a.weight", "in_proj_ba.weight", "in_proj_a.weight", each, each, 2 * each);
+    add("delta.conv.weight", from + "conv1d.weight", {2 * keys + values, 1, a.conv});
+    add("delta.a_log", from + "A_log", {a.value_heads});
+    add("delta.dt_bias", from + "dt_bias", {a.value_heads});
+    add("delta.norm.weight", from + "norm.weight", {a.value_dim});
+    add("attn.o.weight", from + "out_proj.weight", {hidden(), values});
   }
 
   void add_latent(const LatentSpec& a) {

@@ -23,6 +23,7 @@ struct CheckpointNames {
   const char *mlp_gate = "gate_proj", *mlp_up = "up_proj", *mlp_down = "down_proj";
   const char* fused_qkv = nullptr;    ///< q, k and v are rows of one tensor
   const char* fused_shared = nullptr; ///< gate and up of the shared expert are halves of FUSED.input_linear.weight
+  bool fused_delta = false;  ///< q, k, v and z of a gated delta rule are one tensor, b and a another, by heads of keys
 };
 
 inline constexpr CheckpointNames kMixtralNames{"block_sparse_moe", "w1", "w3", "w2"};
@@ -99,6 +100,27 @@ inline constexpr CheckpointNames kArcticNames{.moe_block = "block_sparse_moe",
                                               .mlp_gate = "w1",
                                               .mlp_up = "w3",
                                               .mlp_down = "w2"};
+
+inline constexpr CheckpointNames kQwen3NextNames{
+    .moe_block = "mlp", .expert_gate = "gate_proj", .expert_up = "up_proj", .expert_down = "down_proj",
+    .fused_delta = true};
+/// gate_up_proj [experts, 2 ffn, hidden], down_proj [experts, hidden, ffn]; or, as transformers 5 saves them, apart.
+inline constexpr CheckpointNames kQwen35MoeTextNames{
+    .moe_block = "mlp",
+    .expert_gate = "gate_up_proj",
+    .expert_up = "gate_up_proj",
+    .expert_down = "down_proj",
+    .storage = {.stacked = true, .gate_up = ExpertStorage::GateUp::kHalves, .perhaps_apart = true}};
+/// The same beside a vision tower.
+inline constexpr CheckpointNames kQwen35MoeNames{
+    .moe_block = "mlp",
+    .expert_gate = "gate_up_proj",
+    .expert_up = "gate_up_proj",
+    .expert_down = "down_proj",
+    .storage = {.stacked = true, .gate_up = ExpertStorage::GateUp::kHalves, .perhaps_apart = true},
+    .embed = "model.language_model.embed_tokens.weight",
+    .norm = "model.language_model.norm",
+    .layers = "model.language_model.layers."};
 
 /// Fills `dense` and `experts` from a finished spec.
 void map_checkpoint(const CheckpointNames& names, ModelDescription& description);

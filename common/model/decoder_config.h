@@ -18,6 +18,7 @@ inline constexpr int64_t kVocabMax = 1 << 24;
 inline constexpr int64_t kLayersMax = 1024;
 inline constexpr int64_t kHeadsMax = 2048;
 inline constexpr int64_t kHeadDimMax = 4096;
+inline constexpr int64_t kDeltaConvMax = 16;
 inline constexpr int64_t kExpertsMax = 8192;
 inline constexpr int64_t kAllExpertsMax = 1 << 18;  ///< over all layers
 inline constexpr int64_t kPositionsMax = 1 << 30;

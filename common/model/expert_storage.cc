@@ -54,4 +54,12 @@ ExpertView bias_view_of(const ModelDescription& model, const ExpertTensors& expe
   return view;
 }
 
+void take_experts_apart(ModelDescription& model) {
+  for (ExpertTensors& t : model.experts) {
+    const std::string experts = t.down.substr(0, t.down.rfind('.') + 1) + std::to_string(t.expert.value) + ".";
+    t.gate = experts + "gate_proj.weight", t.up = experts + "up_proj.weight", t.down = experts + "down_proj.weight";
+  }
+  model.storage = {};
+}
+
 }  // namespace moestro::model

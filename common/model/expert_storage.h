@@ -22,4 +22,7 @@ ExpertView view_of(const ModelDescription& model, const ExpertTensors& expert, E
 /// The same of a part's bias: cols is 1.
 ExpertView bias_view_of(const ModelDescription& model, const ExpertTensors& expert, ExpertPart part);
 
+/// Names the experts' tensors as if they were apart (ExpertStorage::perhaps_apart).
+void take_experts_apart(ModelDescription& model);
+
 }  // namespace moestro::model

@@ -22,4 +22,16 @@ MixerSize mixer_size(const ModelSpec& spec, const LayerSpec& layer);
 inline constexpr int64_t kKvBlockTokens = 16;
 int64_t kv_block_bytes(const KvSpec& kv, DType dtype);
 
+/// Bytes of what a layer keeps of a sequence as a whole, always f32; 0: nothing.
+int64_t state_bytes(const LayerSpec& layer);
+/// States of sequences that a worker has room for: one for each that runs, and the others keep those of prefixes.
+struct StateBudget {
+  int64_t slots = 0;     ///< 0: the model has none
+  int64_t interval = 0;  ///< tokens between the prefixes of a long prompt whose states are kept: whole blocks
+  int64_t bytes = 0;     ///< of all slots
+};
+/// `slots` 0: as many as take the memory of the KV cache. The states that a prompt leaves take about as much as its
+/// entries in the cache.
+StateBudget state_budget(const ModelSpec& spec, int64_t kv_tokens, DType kv_dtype, int64_t slots);
+
 }  // namespace moestro::model

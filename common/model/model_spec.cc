@@ -1,5 +1,7 @@
 #include "common/model/model_spec.h"
 
+#include <algorithm>
+
 namespace moestro::model {
 
 std::vector<int64_t> DenseTensor::source_shape() const {
@@ -17,6 +19,10 @@ int64_t ModelSpec::moe_layers() const {
   int64_t n = 0;
   for (const LayerSpec& layer : layers) n += layer.moe_index.has_value();
   return n;
+}
+
+bool ModelSpec::has_states() const {
+  return std::ranges::any_of(layers, [](const LayerSpec& layer) { return layer.delta.has_value(); });
 }
 
 const MoeSpec& ModelSpec::moe() const {

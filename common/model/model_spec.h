@@ -57,6 +57,7 @@ struct AttentionSpec {
   std::optional<Temperature> temperature;
   double scale = 0.0;              ///< of q.k, normally head_dim^-1/2
   bool sink_logits = false;        ///< a learned logit for each head takes part in the softmax and has no value
+  bool output_gate = false;        ///< what a head attended is multiplied by the sigmoid of a projection (Qwen3-Next)
 };
 
 constexpr bool has_norm_weights(AttentionSpec::QkNorm norm) {
@@ -75,6 +76,18 @@ struct LatentSpec {
   bool interleaved = true;   ///< components 2j and 2j + 1 are rotated as a pair; else j and j + rope_dim / 2
   double norm_eps = 1e-6;    ///< of the norms of both projections
   double scale = 0.0;        ///< of q.k
+};
+
+/// Gated delta rule (Gated DeltaNet, Yang et al. 2024; Qwen3-Next): linear attention with a state of each sequence, not
+/// of its positions. kernels::DeltaShape says what is computed.
+struct DeltaSpec {
+  int64_t key_heads = 0, value_heads = 0;  ///< each head of keys serves value_heads / key_heads of values
+  int64_t key_dim = 0, value_dim = 0;      ///< of a head
+  int64_t conv = 4;                        ///< positions that the convolution before it sees
+  double norm_eps = 1e-6;                  ///< of the gated norm behind it
+
+  int64_t keys() const { return key_heads * key_dim; }
+  int64_t values() const { return value_heads * value_dim; }
 };
 
 /// How one expert computes, and how its weights may be stored.
@@ -111,10 +124,9 @@ struct MoeSpec {
   bool before_attention = false;
 };
 
-/// What a layer's mixer keeps of each position. (A state of a sequence as a whole, as linear attention has it, is not
-/// there yet.)
+/// What a layer's mixer keeps of each position. kNone: nothing; it has a state of the sequence as a whole (DeltaSpec).
 struct KvSpec {
-  enum class Kind : uint8_t { kHeads, kLatent, kCross } kind = Kind::kHeads;
+  enum class Kind : uint8_t { kHeads, kLatent, kCross, kNone } kind = Kind::kHeads;
   int64_t heads = 0, head_dim = 0;     ///< kHeads: a key and a value of each head
   int64_t kv_rank = 0, rope_dim = 0;   ///< kLatent: a latent and a rotated key
 
@@ -130,6 +142,7 @@ struct LayerSpec {
   // The layer's sequence mixer, one of several kinds (common/model/mixer.h):
   AttentionSpec attention;           ///< unless another kind is set
   std::optional<LatentSpec> latent;
+  std::optional<DeltaSpec> delta;
   KvSpec kv;
   MoeSpec moe;            ///< if moe_index
   int64_t dense_ffn = 0;  ///< if not
@@ -141,6 +154,8 @@ struct ModelSpec {
   double norm_eps = 1e-6;
   enum class Norm : uint8_t { kRms, kLayer } norm = Norm::kRms;
   bool norm_bias = false;  ///< of kLayer
+  double norm_offset = 0.0;  ///< is added to the weights of norms: 1 where they are stored as distances from 1. Not of
+                             ///< the gated norms of DeltaSpec
   bool head_bias = false;
   /// Granite's factors: of the embedding; of what a block adds to the residual stream; the logits are divided by the
   /// last.
@@ -149,16 +164,21 @@ struct ModelSpec {
   Activation activation = Activation::kSilu;
   RopeSpec rope;
   std::vector<LayerSpec> layers;
-  /// Tensors of parts that are no text model, by how their names begin ("vision_model."): they are not packed.
-  std::vector<std::string> other_parts;
   int64_t mtp_layers = 0;  ///< in the checkpoint after `layers`: they predict further tokens, and are not packed
   Quantisation quantisation;  ///< of the checkpoint
+  /// Parts of a checkpoint that packs do not have, by how their tensors' names begin.
+  struct LeftOut {
+    const char *prefix, *what;
+  };
+  std::vector<LeftOut> left_out;
   std::vector<TokenId> eos_ids;  ///< from generation_config.json where there is one, else config.json
   std::optional<TokenId> bos_id;
 
   int64_t moe_layers() const;
   /// Of the first MoE layer; every supported architecture has one shape for all of them.
   const MoeSpec& moe() const;
+  /// Whether sequences have a state beside the entries of their positions.
+  bool has_states() const;
 };
 
 /// Canonical names of dense tensors in a pack. "layers.N." goes before the names of a layer.
@@ -171,6 +191,9 @@ struct ModelSpec {
 ///   attn.q_a_norm.weight and attn.q_b.weight; attn.kv_a.weight [kv_rank + rope_dim, hidden] (and bias),
 ///   attn.kv_a_norm.weight; kv_b.weight [heads * (nope_dim + value_dim), kv_rank], never quantised, because it is read
 ///   along its rows and across them
+///   attn.gate.weight [heads*head_dim, hidden] (AttentionSpec::output_gate)
+///   of a gated delta rule: attn.{q,k,v,z,o}.weight; what is never quantised: delta.{a,b}.weight [value_heads, hidden],
+///   delta.conv.weight [q, k and v, 1, conv], delta.{a_log,dt_bias} [value_heads], delta.norm.weight [value_dim]
 ///   router.weight [experts, hidden]   router.bias, router.logit_bias [experts]
 ///   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]   shared_norm.weight [hidden]
 ///   mlp.{gate,up,down}.weight
@@ -181,6 +204,8 @@ struct DenseTensor {
   bool exact = false;       ///< packed as f32: rounded, it would choose other experts
   // A part of a tensor of the checkpoint: its rows from source_row on, of source_rows (0: it is all of a tensor).
   int64_t source_rows = 0, source_row = 0;
+  /// Not all rows from there on, but so many at a time, from each group of group_step rows. 0: they are adjacent.
+  int64_t group_rows = 0, group_step = 0;
   /// Of each `head_rows` rows, 2j and 2j + 1 become j and j + head_rows / 2 (RopeSpec::pairs_adjacent). 0: none move.
   int64_t head_rows = 0;
   /// Of kv_b, in two tensors (GGUF): source_name has the keys of each head, transposed: [heads * kv_rank, key_rows];
@@ -211,6 +236,8 @@ struct ExpertStorage {
   bool transposed = false;       ///< matrices are [in, out]
   bool transposed_down = false;  ///< down alone is
   bool flat = false;             ///< stacked, as one matrix: the experts are its rows
+  /// A checkpoint may also have a tensor for each matrix: EXPERTS.N.{gate,up,down}_proj.weight (expert_storage.h).
+  bool perhaps_apart = false;
 };
 
 /// A parsed model and the map of its checkpoint.

@@ -113,7 +113,9 @@ int64_t read_rotary_dim(ConfigReader& config, ConfigReader& rope, int64_t head_d
 bool is_key_of_another_type(std::string_view key) {
   for (const auto* known : {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor",
                             "mscale", "mscale_all_dim", "truncate", "low_freq_factor", "high_freq_factor", "type",
-                            "short_factor", "long_factor", "short_mscale", "long_mscale"})
+                            "short_factor", "long_factor", "short_mscale", "long_mscale",
+                            // Of positions in an image; in a text all three are equal.
+                            "mrope_section", "mrope_interleaved"})
     if (key == known) return true;
   return false;
 }

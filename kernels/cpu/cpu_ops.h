@@ -44,6 +44,10 @@ class CpuOps final : public Ops {
   void latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                         const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
                         float* out) override;
+  bool supports_delta() const override { return true; }
+  void gated_delta(const DeltaShape& shape, std::span<const AttentionSequence> sequences, const DeltaInput& in,
+                   float* states, float* out) override;
+  void sigmoid_mul(float* x, const float* gate, int64_t count) override;
   void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids,
                     float* weights) override;
   void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
@@ -125,6 +129,18 @@ class CpuOps final : public Ops {
   void route(const float* logits, const RouterSpec& spec, float* scratch, int32_t* ids, float* weights) const;
   void attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const float* sink_q,
               const KvView& cache, float* out, int thread);
+  /// Some channels of q, k or v; `channel` is the first of them among those of all three.
+  struct DeltaChannels {
+    float* x;
+    int64_t stride, channel, count;
+  };
+  void delta_convolve(const DeltaShape& shape, const AttentionSequence& s, const DeltaInput& in,
+                      const DeltaChannels& of, float* states, int thread);
+  void delta_recur(const DeltaShape& shape, const AttentionSequence& s, const DeltaInput& in, int64_t head,
+                   int64_t column, float* states, float* out, int thread);
+  /// Runs body(unit, thread) for all units; inline if `work` is too little to wake a thread.
+  template <class Body>
+  void run_units(int64_t units, int64_t work, const Body& body);
   struct LatentCall;
   /// Queries of one sequence, all heads, whose (query, head) pairs are computed from number `at` on.
   struct LatentPiece {
@@ -178,10 +194,17 @@ class CpuOps final : public Ops {
   Scratch<float> latent_part_out_, latent_part_top_, latent_part_sum_;
   Scratch<float> latent_rows_, expanded_rows_;  ///< a span as f32, and its keys and values
   Scratch<uint16_t> narrow_rows_;               ///< the latter as bf16
+  Scratch<float> delta_decay_, delta_rate_;     ///< by row and head
 };
 
 /// Less work than this runs on the calling thread, because dispatching it costs more than it saves.
 inline constexpr int64_t kInlineWork = 128 * 1024;
+
+template <class Body>
+void CpuOps::run_units(int64_t units, int64_t work, const Body& body) {
+  if (work >= kInlineWork) return pool_.run(units, body);
+  for (int64_t i = 0; i < units; ++i) body(i, 0);
+}
 
 template <class Body>
 void CpuOps::over_ranges(int64_t count, int64_t grain, int64_t work, const Body& body) {

@@ -196,6 +196,33 @@ struct RowSumTask {
   float* const* y = nullptr;
 };
 
+/// Columns of a head's state of the gated delta rule that are computed as one: their part of the state stays in the
+/// core's first cache from position to position.
+inline constexpr int64_t kDeltaColumns = 32;
+inline constexpr int kDeltaChains = 2;
+
+/// The convolution of some channels of one sequence, and SiLU, in place.
+struct DeltaConvTask {
+  float* x = nullptr;
+  int64_t stride = 0;  ///< floats from position to position
+  int64_t tokens = 0, channels = 0, conv = 0;
+  const float* weights = nullptr;  ///< [conv][channels]
+  const float* tail = nullptr;     ///< [conv - 1][channels]: inputs of the positions before
+};
+
+/// Some columns of one head's state, position by position (DeltaShape in kernels/ops.h).
+struct DeltaTask {
+  float* state = nullptr;  ///< [key_dim][kDeltaColumns]; columns beyond `width` are zeros
+  int64_t tokens = 0, key_dim = 0, width = 0;
+  const float *q = nullptr, *k = nullptr;  ///< of the head, normed
+  int64_t key_stride = 0;                  ///< floats from position to position
+  const float* v = nullptr;                ///< of the columns
+  float* out = nullptr;                    ///< likewise
+  int64_t value_stride = 0;
+  const float *decay = nullptr, *rate = nullptr;  ///< of the head
+  int64_t gate_stride = 0;
+};
+
 /// A row's softmax so far, or of a part: values are weighted by exp(score - top).
 struct SoftmaxPart {
   float* out = nullptr;
@@ -233,6 +260,9 @@ struct KernelTable {
   void (*row_sums[3])(const RowSumTask&);    ///< by DType; not quantised
   void (*add_part)(const SoftmaxPart& to, const SoftmaxPart& part, int64_t dim);
   void (*scale_by)(float* x, int64_t count, float factor);
+  void (*delta_conv)(const DeltaConvTask&);
+  void (*delta_scan)(const DeltaTask&);
+  void (*sigmoid_mul)(float* x, const float* gate, int64_t count);
 
   // Not in the base of an instruction set; filled by parts (kernels/cpu/isa.cc).
   RoundedProduct rounded[5] = {};  ///< by DType as `product`

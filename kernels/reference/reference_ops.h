@@ -38,6 +38,10 @@ class ReferenceOps final : public Ops {
   void latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                         const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
                         float* out) override;
+  bool supports_delta() const override { return true; }
+  void gated_delta(const DeltaShape& shape, std::span<const AttentionSequence> sequences, const DeltaInput& in,
+                   float* states, float* out) override;
+  void sigmoid_mul(float* x, const float* gate, int64_t count) override;
   void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids,
                     float* weights) override;
   void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,

@@ -30,7 +30,8 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   r.rank = m.rank();
   r.ranks = m.ranks();
   r.limits = WorkerLimits{m.kv_blocks(),          m.kv_block_tokens(), m.context_max(), m.step_tokens_max(),
-                          m.step_sequences_max(), m.kv_sinks(),        m.kv_window(),   m.kv_host_blocks()};
+                          m.step_sequences_max(), m.kv_sinks(),        m.kv_window(),   m.kv_host_blocks(),
+                          m.state_slots(),        m.state_interval()};
   constexpr uint32_t kLayersMax = 4096, kExpertsMax = 1u << 16;
   if (m.moe_layers() > kLayersMax || m.experts() > kExpertsMax || m.top_k() > m.experts())
     return invalid_argument("registration: " + std::to_string(m.moe_layers()) + " layers of " +
@@ -55,6 +56,11 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   }
   if (r.limits.kv_host_blocks > kLimitMost || (r.limits.kv_host_blocks > 0 && r.limits.kv_window > 0))
     return invalid_argument("registration: KV blocks in host memory beside a window, or an absurd number of them");
+  const uint32_t interval = r.limits.state_interval;
+  if (r.limits.state_slots > kLimitMost || interval > kLimitMost ||
+      (r.limits.state_slots > 0) != (interval > 0) || interval % r.limits.kv_block_tokens != 0 ||
+      (r.limits.state_slots > 0 && r.limits.kv_window > 0))
+    return invalid_argument("registration: states of sequences beside a window, or absurd limits of them");
   if (r.limits.kv_sinks > kLimitMost || r.limits.kv_window > kLimitMost ||
       (r.limits.kv_window == 0 && r.limits.kv_sinks > 0))
     return invalid_argument("registration: attention sinks without a window, or an absurd limit of either");
@@ -187,6 +193,11 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
   if (!s.history.empty()) history = b.CreateVector(s.history);
   if (!s.ends.empty()) ends = b.CreateVector(s.ends);
   if (!s.request_id.empty()) request = b.CreateString(s.request_id);
+  flatbuffers::Offset<flatbuffers::Vector<const wire::StateWrite*>> states;
+  if (!s.states.empty())
+    states = b.CreateVectorOfStructs<wire::StateWrite>(s.states.size(), [&s](size_t i, wire::StateWrite* w) {
+      *w = wire::StateWrite(static_cast<uint32_t>(s.states[i].tokens), s.states[i].slot);
+    });
   const auto sampling = s.sample ? wire::CreateSampling(b, p.temperature, p.top_k, p.top_p, p.min_p, p.seed, p.choice,
                                                         p.logprobs, 1, p.repetition_penalty, p.presence_penalty,
                                                         p.frequency_penalty, bias_ids, biases, allowed)
@@ -194,7 +205,7 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
   return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
                                   b.CreateVector(s.score_targets), s.score_top, s.history_first, history,
                                   s.history_prompt, static_cast<uint32_t>(s.counted), ends, s.text_ends, request,
-                                  static_cast<int32_t>(s.state_sum_from), s.full_only);
+                                  static_cast<int32_t>(s.state_sum_from), s.full_only, s.state, states);
 }
 
 struct ReleasedVectors {

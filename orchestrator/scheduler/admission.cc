@@ -229,6 +229,11 @@ void Scheduler::enter(Worker& worker, Sequence& s, int64_t reused_blocks) {
   const int64_t more = std::max<int64_t>(0, blocks_wanted(worker, s) - held);
   const int64_t covered = (static_cast<int64_t>(s.blocks.size()) + more) * worker.kv.block_tokens();
   MOESTRO_CHECK(grow(worker, s, std::min(s.length() + 1, covered)), "room was just found");
+  if (worker.has_states()) {
+    const auto slot = worker.states.take();
+    MOESTRO_CHECK(slot.has_value(), "a slot for its state was just found");
+    s.state = *slot;
+  }
   s.worker = &worker;
   s.admission = next_admission_++;
   worker.running.push_back(&s);

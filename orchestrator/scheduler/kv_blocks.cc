@@ -58,6 +58,14 @@ void KvBlocks::publish(uint32_t block, const PrefixLink& link) {
   if (other.holders == 0) unheld_.splice(unheld_.end(), unheld_, other.place);
 }
 
+void KvBlocks::drop(const PrefixLink& link) {
+  const auto block = find(link);
+  if (!block || is_held(*block)) return;
+  unheld_.erase(blocks_[*block].place);
+  index_.erase(*block);
+  free_.push_back(*block);
+}
+
 void KvBlocks::bring_in(uint32_t host_block, uint32_t block, const PrefixLink& link) {
   MOESTRO_CHECK(writable(block), "a KV block that others can read is copied to");
   copies_.push_back({total() + host_block, block});

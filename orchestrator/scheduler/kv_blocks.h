@@ -12,6 +12,9 @@
 // addition to its device's (kv_host_blocks.h), an evicted block is copied there first. Copies are orders in the
 // worker's next plan, made in their order before it computes. So the bookkeeping is true for every sequence in that
 // plan or a later one.
+//
+// States of sequences (models with linear attention) are kept by a second object of this class: its "blocks" are slots,
+// each with a state as it is after a block's last token, under that block's key.
 
 #include <cstdint>
 #include <list>
@@ -49,6 +52,9 @@ class KvBlocks {
   /// A held block is full and computed: other sequences can find it, unless a block with the same contents is already
   /// in the index. In that case the other block, if it is not held, counts as released just now.
   void publish(uint32_t block, const PrefixLink& link);
+
+  /// Takes a block with these contents out of the index, if none holds it.
+  void drop(const PrefixLink& link);
 
   /// The block in host memory with these contents, if there is one.
   std::optional<uint32_t> find_on_host(const PrefixLink& link) const { return host_.find(link); }

@@ -151,7 +151,7 @@ bool Scheduler::know_allowed(Sequence& s) {
   return true;
 }
 
-Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan) {
+Scheduler::Part Scheduler::plan_chunk(Worker& worker, Sequence& s, int64_t tokens, Plan& plan) {
   const int64_t block = worker.kv.block_tokens(), first = s.planned(), end = first + tokens;
   for (int64_t k = first / block; k * block < end; ++k)
     MOESTRO_CHECK(worker.kv.writable(s.blocks[static_cast<size_t>(k)]),
@@ -185,10 +185,11 @@ Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t
     }
   }
   if (s.pools(end)) p.state_sum_from = std::max(first, s.pooled);
+  Part part{s.request.id, &s, first, tokens, p.sample};
+  plan_states(worker, s, part, p);
   s.in_flight += tokens;
   s.awaited += p.sample ? 1 : 0;
   s.last_plan = plan.id;
-  const Part part{s.request.id, &s, first, tokens, p.sample};
   plan.sequences.push_back(std::move(p));
   return part;
 }

@@ -60,7 +60,9 @@ int64_t Scheduler::elastic_budget(const Worker& worker, int64_t decodes, int64_t
 /// More sequences that a worker may be given: those whose answers are read as they come only as many as decode together
 /// within the time per output token.
 size_t Scheduler::room_for(const Worker& worker, bool background) const {
-  const size_t most = worker.limits.step_sequences_max, room = most - std::min(most, worker.running.size());
+  const size_t most = worker.limits.step_sequences_max;
+  size_t room = most - std::min(most, worker.running.size());
+  if (worker.has_states()) room = std::min<size_t>(room, worker.states.available());
   return background ? room : std::min(room, room_for_readers(worker));
 }
 

@@ -22,20 +22,22 @@ PrefixLink Scheduler::link(const Worker& worker, Sequence& s, int64_t index) {
 }
 
 /// Leading blocks that `s` need not compute on `worker`: the most such that every block is there that the next position
-/// sees.
+/// sees, and the state behind them if there are states.
 int64_t Scheduler::reusable_blocks(const Worker& worker, Sequence& s) {
   const int64_t block = worker.kv.block_tokens(), have = s.computed / block;
   if (!options_.prefix_cache || s.computed % block != 0) return have;
   const int64_t end = s.reusable_max() / block;
   const int64_t sinks = worker.window.sink_blocks();
   int64_t best = have, run_begin = have;  // blocks [run_begin, k] are there
+  s.fork = 0;
   for (int64_t k = have; k < end; ++k) {
     const PrefixLink wanted = link(worker, s, k);
     if (!worker.kv.find(wanted) && !worker.kv.find_on_host(wanted)) {
       if (k < sinks || worker.limits.kv_window == 0) break;
       run_begin = k + 1;
     } else if (std::max(have, worker.window.first_seen((k + 1) * block)) >= run_begin) {
-      best = k + 1;
+      if (has_state_for(worker, s, wanted)) best = k + 1;
+      s.fork = (k + 1) * block;
     }
   }
   return best;
@@ -65,6 +67,13 @@ void Scheduler::reuse(Worker& worker, Sequence& s, int64_t end) {
     }
     if (s.blocks[place] != kNoBlock) worker.kv.give_back(s.blocks[place]);
     s.blocks[place] = found;
+  }
+  if (worker.has_states()) {
+    const auto slot = worker.states.find(link(worker, s, end - 1));
+    MOESTRO_CHECK(slot.has_value(), "a state that was just found is gone");
+    worker.states.share(*slot);
+    if (s.resumes != kNoBlock) worker.states.give_back(s.resumes);
+    s.resumes = *slot;
   }
   for (const auto& [k, host_block] : on_host) {
     uint32_t& place = s.blocks[static_cast<size_t>(k)];
@@ -114,6 +123,7 @@ void Scheduler::give_back_all(Worker& worker, Sequence& s) {
     if (options_.prefix_cache && (k + 1) * block <= s.computed) worker.kv.publish(id, link(worker, s, k));
     worker.kv.give_back(id);
   }
+  let_go_of_state(worker, s);
   s.blocks.clear();
   s.blocks_sent = 0;
   s.history_sent = 0;
@@ -122,7 +132,7 @@ void Scheduler::give_back_all(Worker& worker, Sequence& s) {
 
 std::string Scheduler::inconsistency() const {
   for (const auto& [id, worker] : workers_) {
-    if (!worker->kv.consistent()) return "the lists and the index of KV blocks differ";
+    if (!worker->kv.consistent() || !worker->states.consistent()) return "the lists and the index of KV blocks differ";
     std::vector<uint32_t> holders(worker->kv.total());
     for (const Sequence* s : worker->running) {
       const size_t block = worker->kv.block_tokens();
@@ -139,6 +149,22 @@ std::string Scheduler::inconsistency() const {
           return "a published block has other tokens than its holder";
       }
     }
+    std::vector<uint32_t> users(worker->states.total());
+    const auto use = [&users](uint32_t slot) {
+      if (slot != kNoBlock) ++users[slot];
+    };
+    for (const Sequence* s : worker->running) {
+      if (worker->has_states() && s->state == kNoBlock) return "a running sequence has no slot for its state";
+      use(s->state), use(s->resumes);
+    }
+    for (const Flight& flight : worker->flights)
+      for (const Part& part : flight.parts) {
+        use(part.resumes);
+        for (const StateWrite& kept : part.kept) use(kept.slot);
+      }
+    for (uint32_t slot = 0; slot < worker->states.total(); ++slot)
+      if (users[slot] != worker->states.holders(slot))
+        return "state slot " + std::to_string(slot) + " has another number of holders than its count";
     for (uint32_t b = 0; b < worker->kv.total(); ++b)
       if (holders[b] != worker->kv.holders(b))
         return "block " + std::to_string(b) + " has another number of holders than its count";

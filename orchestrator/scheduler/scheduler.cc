@@ -30,7 +30,9 @@ size_t Scheduler::waiting_of_batches() const {
 
 size_t Scheduler::places() const {
   size_t places = 0;
-  for (const auto& [id, w] : workers_) places += w->limits.step_sequences_max;
+  for (const auto& [id, w] : workers_)
+    places += w->has_states() ? std::min(w->limits.step_sequences_max, w->limits.state_slots)
+                              : w->limits.step_sequences_max;
   return places;
 }
 
@@ -181,6 +183,7 @@ void Scheduler::leave_out_dropped(WorkerId worker, PlanOutcome& outcome) const {
 
 /// What a part computed is there.
 void Scheduler::land(Part& part) {
+  let_go_of_states(*part.sequence->worker, part);
   part.sequence->in_flight -= part.tokens;
   part.sequence->awaited -= part.samples ? 1 : 0;
   part.sequence = nullptr;
@@ -205,20 +208,37 @@ void Scheduler::withdraw_all(Worker& worker, const Sequence& s) {
 void Scheduler::plan_failed(Worker& worker, size_t index, const Status& error) {
   Flight failed = std::move(worker.flights[index]);
   worker.flights.erase(worker.flights.begin() + static_cast<std::ptrdiff_t>(index));
+  std::vector<SequenceId> touched;
   for (size_t later = index; later < worker.flights.size(); ++later) {
-    for (Part& part : worker.flights[later].parts) withdraw(part);
+    for (Part& part : worker.flights[later].parts) {
+      touched.push_back(part.id);
+      withdraw(part);
+    }
     worker.flights[later].lost = true;
   }
   for (Part& part : failed.parts) {
     Sequence* s = part.sequence;
     if (s == nullptr) continue;
     const int64_t end = part.first + part.tokens;
+    touched.push_back(part.id);
     withdraw(part);
     if (failed.parts.size() == 1)
       fail(*s, error);
     else
       s->alone_until = std::max(s->alone_until, end);
   }
+  if (worker.has_states()) begin_again(worker, touched);
+}
+
+/// Nobody knows whether their states have gone on. The last admitted is sent back first, so that the queue keeps the
+/// order of admission.
+void Scheduler::begin_again(Worker& worker, const std::vector<SequenceId>& ids) {
+  std::vector<Sequence*> here;
+  for (const SequenceId id : ids)
+    if (Sequence* s = find(id); s != nullptr && s->worker == &worker) here.push_back(s);
+  std::ranges::sort(here, std::ranges::greater(), &Sequence::admission);
+  here.erase(std::ranges::unique(here).begin(), here.end());
+  for (Sequence* s : here) send_back(worker, *s);
 }
 
 void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
@@ -226,6 +246,7 @@ void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
   const int64_t first = part.first, tokens = part.tokens;
   const bool sampled = part.samples;
   MOESTRO_CHECK(first == s.computed, "what is done of a sequence follows what was done before");
+  if (outcome.error.is_ok()) keep_states(worker, s, part);
   land(part);
   if (!outcome.error.is_ok()) return fail(s, outcome.error);
   const bool scored = s.request.score_top >= 0 && first < s.prompt() - 1;

@@ -13,6 +13,9 @@
 // evicted full blocks are copied there and back (kv_blocks.h), so a sequence that was sent back continues from them.
 // With a window (kv_window.h), blocks are released as they leave it.
 //
+// Where a model keeps a state of each sequence besides the entries of its positions, each running sequence has a slot
+// for it, and prefixes are found up to positions whose states were kept (state_slots.cc).
+//
 // There are two classes. Sequences of batches wait behind all others, their prompts are computed after those of others,
 // and they are the first to be sent back, also when an interactive sequence waits for room. They keep one place and one
 // token for each `interactive_weight` of the others (batch_turn.h). A batch's sequence that has waited for
@@ -173,7 +176,7 @@ class Scheduler {
   bool another_computes(const Worker& worker, Sequence& s, const KeySet& coming);
   void note_coming(const Worker& worker, Sequence& s, int64_t end, KeySet& coming);
   void count_copies(const Worker& worker, std::span<const KvCopy> copies);
-  Part plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan);
+  Part plan_chunk(Worker& worker, Sequence& s, int64_t tokens, Plan& plan);
 
   // rollover.cc
   bool is_current(const Worker& worker) const;
@@ -204,6 +207,7 @@ class Scheduler {
   static Part* part_of(Flight& flight, size_t index, SequenceId id);
   void plan_failed(Worker& worker, size_t index, const Status& error);
   static void land(Part& part);
+  void begin_again(Worker& worker, const std::vector<SequenceId>& ids);
   static void withdraw(Part& part);
   static void withdraw_all(Worker& worker, const Sequence& s);
   void send_back(Worker& worker, Sequence& s);
@@ -211,6 +215,14 @@ class Scheduler {
   void remove(Sequence& s);
   void fail(Sequence& s, Status error);
   Sequence* find(SequenceId id);
+
+  // state_slots.cc
+  bool has_state_for(const Worker& worker, const Sequence& s, const PrefixLink& link) const;
+  std::vector<int64_t> kept_after(const Worker& worker, const Sequence& s, int64_t first, int64_t end) const;
+  void plan_states(Worker& worker, Sequence& s, Part& part, PlannedSequence& p);
+  void keep_states(Worker& worker, Sequence& s, const Part& part);
+  static void let_go_of_states(Worker& worker, Part& part);
+  static void let_go_of_state(Worker& worker, Sequence& s);
 
   // prefix_reuse.cc
   PrefixLink link(const Worker& worker, Sequence& s, int64_t index);

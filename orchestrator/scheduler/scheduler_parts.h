@@ -28,6 +28,10 @@ struct Scheduler::Sequence {
   Nanos further_at{0};          ///< when it came, or when it last got further
   Nanos without_worker_since{0};  ///< while waiting: since when no worker has been there
   std::vector<uint32_t> blocks;   ///< by position; kNoBlock: given back
+  uint32_t state = kNoBlock;    ///< slot of its state, where its worker's model has such; kNoBlock: waiting
+  uint32_t resumes = kNoBlock;  ///< slot that is held, with the state from which its next plan goes on
+  int64_t fork = 0;             ///< end of the blocks that were found for it: another prompt begins alike up to there
+  int64_t rolled = -1;          ///< the last block of its answer after which its state was kept
   uint32_t blocks_sent = 0;     ///< entries of `blocks` that the worker knows
   std::shared_ptr<const TokenMask> allowed;  ///< what its constraint lets it say next; null: not asked yet, or anything
   int64_t history_sent = 0;     ///< tokens that the worker's history of this sequence has
@@ -75,6 +79,8 @@ struct Scheduler::Part {
   Sequence* sequence = nullptr;  ///< null: it has left, and the result of this part is dropped
   int64_t first = 0, tokens = 0; ///< positions
   bool samples = false;
+  uint32_t resumes = kNoBlock;       ///< state slot that it reads, held until it has landed
+  std::vector<StateWrite> kept = {};  ///< states of prefixes, in slots that are held as long
 };
 
 struct Scheduler::Flight {
@@ -88,6 +94,7 @@ struct Scheduler::Worker {
   WorkerLimits limits;
   uint64_t version = 0;
   KvBlocks kv;
+  KvBlocks states{limits.state_slots, limits.kv_block_tokens};
   KvWindow window{limits};
   std::vector<Sequence*> running = {};  ///< in order of admission
   std::deque<Flight> flights = {};      ///< plans in flight, in the order in which they are computed
@@ -98,6 +105,7 @@ struct Scheduler::Worker {
   Nanos leaves_from{0};                 ///< earliest time: it has just arrived with an older version
   bool suspect_was_last = false;        ///< a suspect was alone in the last plan
 
+  bool has_states() const { return states.total() > 0; }
   /// The longest sequence that it can hold.
   int64_t length_max() const { return window.length_max(); }
   size_t batch_sequences() const {

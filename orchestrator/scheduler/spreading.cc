@@ -16,7 +16,7 @@ bool Scheduler::alike() const {
   const auto limits = [](const auto& entry) {
     const WorkerLimits& l = entry.second->limits;
     return std::tuple(l.kv_block_tokens, l.context_max, l.step_tokens_max, l.step_sequences_max, l.kv_sinks,
-                      l.kv_window, entry.second->length_max());
+                      l.kv_window, l.state_slots, entry.second->length_max());
   };
   return std::all_of(workers_.begin(), workers_.end(),
                      [&](const auto& entry) { return limits(entry) == limits(*workers_.begin()); });

@@ -60,6 +60,8 @@ struct WorkerLimits {
            kv_window =
                0;  ///< a query sees the first kv_sinks and the last kv_window positions; kv_window 0: all of them
   uint32_t kv_host_blocks = 0;           ///< copies of blocks that it can keep in host memory; 0 with a window
+  uint32_t state_slots = 0;     ///< states of sequences that it has room for; 0: its model has none
+  uint32_t state_interval = 0;  ///< tokens between the prefixes of a long prompt whose states are kept: whole blocks
 };
 
 /// One sequence's part of a plan: its tokens at positions [first_position, first_position + tokens.size()).
@@ -86,6 +88,10 @@ struct PlannedSequence {
   std::string request_id = {};  ///< where the worker does not know the sequence yet
   int64_t state_sum_from = -1;  ///< >= 0: the sum of the final hidden states from this position on is wanted
   bool full_only = false;       ///< SequenceRequest::full_only
+  /// Where the model has states of sequences: the slot that has this one's at first_position (not read at 0), and where
+  /// its states go, ascending; the last is the one after its last token.
+  uint32_t state = 0;
+  std::vector<StateWrite> states = {};
 };
 struct Plan {
   PlanId id;

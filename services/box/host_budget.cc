@@ -48,7 +48,10 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   MOESTRO_ASSIGN_OR_RETURN(const DType dtype, parse_dtype(box.workers.kv_dtype));
   WorkerMemory memory;
   memory.workers = static_cast<uint64_t>(box.workers.count);
-  memory.kv_bytes = kv_bytes(model.spec, box.workers.kv_tokens.value_or(kKvTokens), dtype);
+  const int64_t kv_tokens = box.workers.kv_tokens.value_or(kKvTokens);
+  const model::StateBudget states =
+      model::state_budget(model.spec, kv_tokens, dtype, box.workers.state_slots.value_or(0));
+  memory.kv_bytes = kv_bytes(model.spec, kv_tokens, dtype) + static_cast<uint64_t>(states.bytes);
   const int64_t step_tokens = box.orchestrator.step_tokens.value_or(kStepTokens);
   const bool layerwise = box.workers.schedule == "layerwise" ||
                          (box.workers.schedule == "auto" && box.workers.kv_home != "host");

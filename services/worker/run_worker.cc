@@ -143,10 +143,14 @@ Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> cl
   const std::string beside_it = host_tokens == 0 ? ""
                                                  : "; " + std::to_string(host_tokens) + " more in host memory, " +
                                                        std::to_string(engine->kv_host_bytes() >> 20) + " MiB";
-  log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB{}), context {}; {}", o.name, o.engine.model,
+  const int64_t slots = engine->limits().state_slots;
+  const std::string states = slots == 0 ? ""
+                                        : ", " + std::to_string(slots) + " states of sequences (" +
+                                              std::to_string(engine->state_bytes() >> 20) + " MiB)";
+  log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB{}){}, context {}; {}", o.name, o.engine.model,
             kernels::isa_name(lasting.ops->options().isa), lasting.ops->options().threads,
             o.places.cpus.empty() ? "" : ", each on its core", engine->limits().kv_blocks * kernels::kKvBlockTokens,
-            dtype_name(o.engine.kv_dtype), engine->kv_bytes() >> 20, beside_it, engine->limits().context_max,
+            dtype_name(o.engine.kv_dtype), engine->kv_bytes() >> 20, beside_it, states, engine->limits().context_max,
             device.describe());
   const machine::NodeMap weight_nodes =
       machine::memory_nodes().size() > 1 ? machine::NodeMap::of(client->memory()) : machine::NodeMap();

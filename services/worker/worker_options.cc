@@ -56,6 +56,7 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   }
   MOESTRO_ASSIGN_OR_RETURN(o.places, place_threads(box, name, kernels::cpu::Topology::of_process(), share));
   if (w.kv_tokens) o.engine.kv_tokens = *w.kv_tokens;
+  o.engine.state_slots = w.state_slots.value_or(0);
   o.engine.kv_host_tokens = w.kv_host_tokens;
   if (w.kv_host_tokens > 0 && o.device.spec.kind != config::DeviceSpec::Kind::kCuda)
     return invalid_argument(
@@ -101,6 +102,7 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "workers.pin_threads",
                                   "workers.numa_node",
                                   "workers.kv_tokens",
+                                  "workers.state_slots",
                                   "workers.kv_host_tokens",
                                   "workers.kv_home",
                                   "workers.kv_resident_tokens",

@@ -47,10 +47,6 @@ bool is_of_mtp_layer(std::string_view name, const model::ModelSpec& spec) {
          layer < layers + spec.mtp_layers;
 }
 
-bool is_of_another_part(std::string_view name, const model::ModelSpec& spec) {
-  return std::ranges::any_of(spec.other_parts, [&](const std::string& part) { return name.starts_with(part); });
-}
-
 /// Values of each format.
 using Census = std::map<DType, uint64_t>;
 
@@ -187,12 +183,26 @@ bool Checkpoint::is_bias_of_zeros(const SourceTensor& tensor) const {
   return read(tensor, 0, bytes).is_ok() && std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
+const char* Checkpoint::left_out_as(std::string_view name) const {
+  for (const model::ModelSpec::LeftOut& part : model_.spec.left_out)
+    if (name.starts_with(part.prefix)) return part.what;
+  return nullptr;
+}
+
+std::vector<std::string> Checkpoint::left_out() const {
+  std::vector<std::string> parts;
+  for (const auto& [name, tensor] : tensors_)
+    if (const char* part = left_out_as(name); part != nullptr && std::ranges::find(parts, part) == parts.end())
+      parts.emplace_back(part);
+  return parts;
+}
+
 // A tensor that nobody asked for means that config.json does not describe this checkpoint, so results would be wrong.
 Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
   for (const auto& [name, tensor] : tensors_) {
     if (used.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
     if (name == model_.head_name && model_.spec.tied_embeddings) continue;
-    if (is_of_mtp_layer(name, model_.spec) || is_of_another_part(name, model_.spec)) continue;
+    if (is_of_mtp_layer(name, model_.spec) || left_out_as(name) != nullptr) continue;
     if (is_native() && is_scale_of_activations(name)) continue;
     if (is_bias_of_zeros(tensor)) continue;
     return unsupported(directory_.string() + ": tensor " + in_quotes(name) + " is no part of " +
@@ -202,8 +212,10 @@ Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
 }
 
 Status Checkpoint::check_tensors() {
+  if (model_.storage.perhaps_apart && !tensors_.contains(model_.experts.front().down))
+    model::take_experts_apart(model_);
   for (const auto& [name, tensor] : tensors_)
-    if (!model_.storage.stacked && is_fused_experts(name))
+    if (!model_.storage.stacked && is_fused_experts(name) && left_out_as(name) == nullptr)
       return unsupported(directory_.string() + ": " + in_quotes(name) +
                          " holds all experts of a layer in one tensor; fused experts are not supported: save the "
                          "checkpoint with one tensor per expert");

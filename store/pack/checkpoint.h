@@ -60,6 +60,8 @@ class Checkpoint {
   bool is_native() const { return is_native_; }
   /// Those of the experts, by MoE layer.
   const std::vector<ExpertFormats>& expert_formats() const { return expert_formats_; }
+  /// Parts of the checkpoint that packs do not have (ModelSpec::left_out).
+  std::vector<std::string> left_out() const;
   uint64_t fingerprint() const { return fingerprint_; }  ///< changes when config, names, sizes or times of the files do
 
  private:
@@ -80,6 +82,7 @@ class Checkpoint {
   Status check_finite(const SourceTensor& tensor, uint64_t first, std::span<const std::byte> bytes) const;
   Status assemble(const std::string& name, const std::vector<int64_t>& shape);
   bool is_bias_of_zeros(const SourceTensor& tensor) const;
+  const char* left_out_as(std::string_view name) const;  ///< null: not left out
   Status check_unused(const std::map<std::string, bool>& used) const;
 
   std::filesystem::path directory_;  ///< or file; for errors

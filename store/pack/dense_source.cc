@@ -27,13 +27,18 @@ uint64_t DenseSource::row_bytes() const {
 
 uint64_t DenseSource::source_row(uint64_t row) const {
   const auto first = static_cast<uint64_t>(wanted_.source_row), head = static_cast<uint64_t>(wanted_.head_rows);
+  if (wanted_.group_rows > 0) {
+    const auto group = static_cast<uint64_t>(wanted_.group_rows), step = static_cast<uint64_t>(wanted_.group_step);
+    return first + row / group * step + row % group;
+  }
   if (head == 0) return first + row;
   const uint64_t within = row % head, half = head / 2;
   return first + row - within + (within < half ? 2 * within : 2 * (within - half) + 1);
 }
 
 Status DenseSource::read(uint64_t first, std::span<std::byte> out) {
-  if (wanted_.head_rows > 0 || !wanted_.values_name.empty()) return read_by_rows(first, out);
+  if (wanted_.head_rows > 0 || wanted_.group_rows > 0 || !wanted_.values_name.empty())
+    return read_by_rows(first, out);
   return checkpoint_.read(tensor_, source_row(0) * row_bytes() + first, out);
 }
 

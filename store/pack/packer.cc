@@ -70,8 +70,7 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
   if (const int64_t n = checkpoint.model().spec.mtp_layers; n > 0)
     lines.push_back("the checkpoint's layers after the last (" + std::to_string(n) +
                     " by config.json), which predict further tokens, are left out: nothing speculates with them yet");
-  for (const std::string& part : checkpoint.model().spec.other_parts)
-    lines.push_back("tensors " + part + "* are left out: only the text model is served");
+  for (const std::string& part : checkpoint.left_out()) lines.push_back("left out of the pack: " + part);
   const model::RopeSpec& rope = checkpoint.model().spec.rope;
   if (rope.scaling == model::RopeSpec::Scaling::kDynamic)
     lines.push_back(

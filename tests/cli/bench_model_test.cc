@@ -46,10 +46,11 @@ std::vector<std::string> small(const std::string& shape, const std::string& pack
 
 TEST(BenchModel, MakesAPackThatIsVerifiedAndRun) {
   const TempDir dir;
-  for (const std::string shape : {"mixtral-mini", "qwen3moe-mini", "deepseek-v2-lite", "gpt-oss-20b"}) {
+  for (const std::string shape :
+       {"mixtral-mini", "qwen3moe-mini", "deepseek-v2-lite", "gpt-oss-20b", "qwen3-next-80b"}) {
     const std::string pack = dir / shape;
-    const Ran made = run_moestro(
-        small(shape, pack, {"--experts", "int4", "--dense", "int8", "--jobs", "2", "--seed", "5", "--json"}));
+    const Ran made = run_moestro(small(shape, pack, {"--top-k", "2", "--experts", "int4", "--dense", "int8", "--jobs",
+                                                     "2", "--seed", "5", "--json"}));
     ASSERT_EQ(made.exit_code, 0) << made.err;
     EXPECT_GT(json::parse(made.out).at("bytes"), 2 * 8 * 3 * 64 * 96 / 2);
     EXPECT_THAT(made.err, HasSubstr("2 layers of 8 experts"));

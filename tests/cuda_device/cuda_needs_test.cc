@@ -59,6 +59,23 @@ TEST(CudaNeeds, LatentAttentionIsRefusedByName) {
   EXPECT_GT(refused, 0);
 }
 
+TEST(CudaNeeds, TheGatedDeltaRuleIsRefusedByName) {
+  int refused = 0;
+  for (const Fixture& fixture : engine::testing::fixtures()) {
+    if (!fixture.has_states()) continue;
+    const auto source = store::ResidentSource::open(engine::testing::packed(fixture, DType::kBF16, DType::kBF16));
+    ASSERT_TRUE(source.is_ok()) << source.status().message();
+    const auto needs = device_needs((*source)->manifest(), {}, DType::kBF16);
+    ASSERT_FALSE(needs.is_ok()) << fixture.name;
+    const std::string& said = needs.status().message();
+    EXPECT_TRUE(said.find("the gated delta rule") != std::string::npos ||
+                said.find("attention with an output gate") != std::string::npos)
+        << said;
+    ++refused;
+  }
+  EXPECT_GE(refused, 4);
+}
+
 /// Of small arrays, which no formula has.
 constexpr uint64_t kAllowance = uint64_t{8} << 20;
 

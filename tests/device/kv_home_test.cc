@@ -96,6 +96,7 @@ TEST(KvHome, SaysBitwiseTheSameForEveryFormatAndShare) {
 TEST(KvHome, OfEveryModelWithSlowAndFastLinks) {
   for (const Fixture& fixture : engine::testing::fixtures()) {
     SCOPED_TRACE(fixture.name);
+    if (fixture.has_states()) continue;
     Bench resident(fixture, at_home(DType::kF32));
     const Said expected = play(resident, 7);
     for (const uint64_t rate : {uint64_t{64} << 20, uint64_t{8} << 30}) {
@@ -214,9 +215,9 @@ TEST(KvHome, AStepThatFailsAmidItsMovesLeavesNothingBehind) {
 }
 
 TEST(KvHome, IsRefusedWhereItDoesNotFit) {
-  const auto refused = [](DeviceBenchOptions options, KvHome home) {
-    const auto source = store::ResidentSource::open(
-        engine::testing::packed(engine::testing::any_fixture(), DType::kF32, DType::kF32));
+  const auto refused = [](DeviceBenchOptions options, KvHome home,
+                          const Fixture& fixture = engine::testing::any_fixture()) {
+    const auto source = store::ResidentSource::open(engine::testing::packed(fixture, DType::kF32, DType::kF32));
     EXPECT_TRUE(source.is_ok());
     options.engine.engine.kv_home = home;
     const auto ops = kernels::make_cpu_ops({.threads = 1});
@@ -239,6 +240,11 @@ TEST(KvHome, IsRefusedWhereItDoesNotFit) {
   DeviceBenchOptions small = moved(DType::kF32);
   small.engine.engine.kv_ring_tokens = 2 * kContext;
   EXPECT_NE(refused(small, KvHome::kHost).find("take at least " + std::to_string(3 * kContext)), std::string::npos);
+  for (const Fixture& fixture : engine::testing::fixtures()) {
+    if (!fixture.has_states()) continue;
+    const std::string said = refused(moved(DType::kF32), KvHome::kHost, fixture);
+    EXPECT_NE(said.find("--kv-home host with layers of the gated delta rule"), std::string::npos) << said;
+  }
   DeviceBenchOptions evicted = moved(DType::kF32);
   evicted.engine.engine.kv_host_tokens = 64;
   EXPECT_NE(refused(evicted, KvHome::kHost).find("--kv-host-tokens with --kv-home host"), std::string::npos);

@@ -46,6 +46,8 @@ std::vector<Fixture> one_of_each_architecture() {
   return found;
 }
 
+bool Fixture::has_states() const { return name.starts_with("qwen3_next") || name.starts_with("qwen3_5"); }
+
 bool Fixture::has_latents() const {
   std::ifstream file(dir / "config.json");
   return nlohmann::json::parse(file).contains("kv_lora_rank");
@@ -104,6 +106,7 @@ Bench::Bench(const Fixture& fixture, BenchOptions options, const Wrap& wrap) : m
   engine_ = std::move(*engine);
   plan_.model = options.engine.model;
   for (int64_t b = engine_->limits().kv_blocks; b-- > 0;) free_.push_back(static_cast<uint32_t>(b));
+  for (int64_t s = engine_->limits().state_slots; s-- > 0;) free_states_.push_back(static_cast<uint32_t>(s));
 }
 
 PlanSequence& Bench::add(uint64_t id, const std::vector<TokenId>& tokens) {
@@ -111,6 +114,7 @@ PlanSequence& Bench::add(uint64_t id, const std::vector<TokenId>& tokens) {
   PlanSequence& s = plan_.sequences.emplace_back();
   s.id = SequenceId(id);
   int64_t& length = lengths_[id];
+  const int64_t before = length;
   for (const TokenId t : tokens) plan_.tokens.push_back({index, static_cast<int32_t>(length++), t});
   auto& table = blocks_[id];
   s.blocks_first = static_cast<uint32_t>(table.size());
@@ -121,7 +125,26 @@ PlanSequence& Bench::add(uint64_t id, const std::vector<TokenId>& tokens) {
     free_.pop_back();
   }
   if (moved_.erase(id) > 0) s.blocks_first = 0, s.blocks = table;
+  add_states(id, before, length, s);
   return s;
+}
+
+/// Its own slot, and one for the state after each block, as long as there is room.
+void Bench::add_states(uint64_t id, int64_t first, int64_t end, PlanSequence& s) {
+  constexpr size_t kLeft = 40;  // for sequences that are to come
+  if (engine_->limits().state_slots == 0) return;
+  const auto take = [this] {
+    MOESTRO_CHECK(!free_states_.empty(), "the test's engine has a state slot left");
+    const uint32_t slot = free_states_.back();
+    free_states_.pop_back();
+    return slot;
+  };
+  if (!states_.contains(id)) s.state = states_[id] = take();
+  else s.state = states_[id];
+  for (int64_t block = first / kernels::kKvBlockTokens + 1; block * kernels::kKvBlockTokens <= end; ++block)
+    if (free_states_.size() > kLeft)
+      s.states.push_back({block * kernels::kKvBlockTokens, kept_states_[id][block] = take()});
+  s.states.push_back({end, states_[id]});
 }
 
 PlanSequence& Bench::add_behind(uint64_t other, size_t blocks, uint64_t id, const std::vector<TokenId>& tokens) {
@@ -132,6 +155,11 @@ PlanSequence& Bench::add_behind(uint64_t other, size_t blocks, uint64_t id, cons
   PlanSequence& s = add(id, tokens);
   s.blocks_first = 0;
   s.blocks = blocks_[id];
+  if (engine_->limits().state_slots == 0) return s;
+  const auto block = static_cast<int64_t>(blocks);
+  auto& from = kept_states_[other].contains(block) ? kept_states_ : states_behind_;
+  s.state = from[other].contains(block) ? from[other][block] : states_.at(other);
+  states_behind_[id][block] = s.state;
   return s;
 }
 
@@ -183,6 +211,10 @@ void Bench::release(uint64_t id) {
   blocks_.erase(id);
   left_.erase(id);
   lengths_.erase(id);
+  if (states_.contains(id)) free_states_.push_back(states_.extract(id).mapped());
+  for (const auto& [block, slot] : kept_states_[id]) free_states_.push_back(slot);
+  kept_states_.erase(id);
+  states_behind_.erase(id);
   plan_.released.push_back({SequenceId(id), INT64_MAX});
 }
 

@@ -40,6 +40,7 @@ struct Fixture {
   std::string name;
   std::filesystem::path dir;
   std::vector<Reference> prompts(const std::string& dtype) const;
+  bool has_states() const;   ///< states of sequences, which CUDA devices and --kv-window do not have
   bool has_latents() const;  ///< latent attention, which CUDA devices and --kv-window do not have
 };
 /// The models of tests/fixtures/models.
@@ -112,12 +113,17 @@ class Bench {
   StepPlan plan_;
   DeviceWork device_work_;
   const uint32_t micro_batch_;
+  void add_states(uint64_t id, int64_t first, int64_t end, PlanSequence& s);
   uint64_t next_plan_ = 1;
   uint64_t next_sequence_ = 1000;
   std::map<uint64_t, int64_t> lengths_;
   std::map<uint64_t, std::vector<uint32_t>> blocks_;
   std::map<uint64_t, size_t> left_;  ///< leading blocks of a sequence that are not its own any more
   std::vector<uint32_t> free_;
+  std::vector<uint32_t> free_states_;
+  std::map<uint64_t, uint32_t> states_;                          ///< a sequence's own slot
+  std::map<uint64_t, std::map<int64_t, uint32_t>> kept_states_;  ///< of a sequence, after so many of its blocks
+  std::map<uint64_t, std::map<int64_t, uint32_t>> states_behind_;  ///< the same, kept by the one that it began behind
   std::set<uint64_t> moved_;             ///< sequences whose table is to be sent anew
 };
 

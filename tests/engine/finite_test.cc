@@ -25,7 +25,7 @@ class FiniteTest : public ::testing::Test {
   static const Fixture& fixture() {
     static const std::vector<Fixture> all = fixtures();
     for (const Fixture& f : all)
-      if (f.name.starts_with("qwen3")) return f;
+      if (f.name.starts_with("qwen3_moe")) return f;
     return any_fixture();
   }
   static std::unique_ptr<Bench> bench(DType experts, Edit edit = nullptr, int threads = 1) {

@@ -27,9 +27,11 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max, const s
   const auto sampling =
       wire::CreateSampling(b, 0.5f, 3, 0.9f, 0.1f, 77, 2, 4, tokens_max, 1.25f, 0.5f, -0.5f, id_list, bias_list, mask);
   const auto request = b.CreateString(request_id);
+  const std::vector<wire::StateWrite> states = {{31, 8}, {32, 6}};
   const auto sequence =
       wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6, 4,
-                               b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request, 31);
+                               b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request, 31, 6,
+                               b.CreateVectorOfStructs(states));
   const std::vector<wire::PlanToken> tokens = {{0, 30, 8, -1}, {0, 31, 9, parent}};
   const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
   const std::vector<flatbuffers::Offset<wire::MicroBatch>> batches = {batch, batch};
@@ -83,6 +85,8 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_TRUE(s.text_ends);
   EXPECT_EQ(s.counted, 21);
   EXPECT_EQ(s.state_sum_from, 31);
+  EXPECT_EQ(s.state, 6u);
+  EXPECT_EQ(s.states, (std::vector<StateWrite>{{31, 8}, {32, 6}}));
   EXPECT_EQ(std::pair(s.history_first, s.history_prompt), std::pair(int64_t{4}, int64_t{2}));
   ASSERT_EQ(message.names.size(), 2u);
   EXPECT_EQ(std::pair(message.names[1].sequence, message.names[1].request),
@@ -127,6 +131,7 @@ TEST(WorkerWire, WritesWhatItsQueriesSee) {
   r.top_k = 2, r.kv_sinks = 4, r.kv_window = 1000;
   r.kv_host_blocks = 9;
   r.mixed = true;
+  r.state_slots = 12, r.state_interval = 64;
   r.device_slots = 32, r.device_slot_bytes = uint64_t{1} << 33;
   const auto bytes = write_registration(r);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -138,6 +143,7 @@ TEST(WorkerWire, WritesWhatItsQueriesSee) {
   EXPECT_EQ(written->kv_window(), 1000u);
   EXPECT_EQ(written->kv_host_blocks(), 9u);
   EXPECT_TRUE(written->mixed());
+  EXPECT_EQ(std::pair(written->state_slots(), written->state_interval()), std::pair(12u, 64u));
   EXPECT_EQ(written->device_slots(), 32u);
   EXPECT_EQ(written->device_slot_bytes(), uint64_t{1} << 33);
 }

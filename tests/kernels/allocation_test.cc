@@ -41,7 +41,16 @@ TEST(AllocationTest, NoneAfterWarmUp) {
   const auto kv_b = store_weight(random.normal(320 * 32), DType::kBF16, 320, 32);
   const RouterSpec mixer{
       .experts = 16, .top_k = 2, .scores = RouterSpec::Scores::kSparseMixer, .jitter = 0.01f};
+  const DeltaShape delta{.key_heads = 2, .value_heads = 4, .key_dim = 32, .value_dim = 48, .conv = 4};
+  std::vector<float> states(static_cast<size_t>(delta_state_floats(delta)));
+  const std::vector<float> conv = random.normal(delta.channels() * delta.conv);
+  const StateWrite end{n, 0};
+  const AttentionSequence stated{.tokens = n, .states = {&end, 1}};
   const auto step = [&] {
+    ops->gated_delta(delta, {&stated, 1},
+                     {x.data(), y.data(), rows.data(), x.data(), x.data(), conv.data(), x.data(), x.data()},
+                     states.data(), y.data());
+    ops->sigmoid_mul(y.data(), rows.data(), n * hidden);
     for (const LatentShape& form : {latent, expanded}) {
       ops->latent_write(form, {&sequence, 1}, x.data(), x.data(), 1e-6f, x.data(), y.data(), view);
       ops->latent_attention(form, {&sequence, 1}, x.data(), x.data(), x.data(), kv_b.weight, view, y.data());

@@ -10,6 +10,13 @@
 namespace moestro::model {
 
 inline nlohmann::json tiny_config(const std::string& architecture) {
+  if (architecture == "Qwen3_5MoeForConditionalGeneration") {
+    nlohmann::json text = tiny_config("Qwen3_5MoeForCausalLM");
+    text.erase("architectures");
+    return {{"architectures", {architecture}}, {"text_config", text}, {"vision_config", {{"depth", 27}}},
+            {"image_token_id", 90}, {"video_token_id", 91}, {"vision_start_token_id", 92},
+            {"vision_end_token_id", 93}, {"tie_word_embeddings", false}};
+  }
   if (architecture == "DbrxForCausalLM")
     return {{"architectures", {architecture}}, {"d_model", 32}, {"n_layers", 3}, {"n_heads", 4}, {"vocab_size", 100},
             {"max_seq_len", 256}, {"attn_config", {{"kv_n_heads", 2}, {"clip_qkv", 8}, {"rope_theta", 10000}}},
@@ -46,6 +53,12 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
   if (architecture == "ArcticForCausalLM") c["moe_layer_frequency"] = 1;
   if (architecture.starts_with("Llama4")) c["intermediate_size_mlp"] = 40;
   if (architecture.starts_with("Qwen")) c["moe_intermediate_size"] = 24;
+  if (architecture == "Qwen3NextForCausalLM" || architecture == "Qwen3_5MoeForCausalLM") {
+    c["head_dim"] = 8, c["shared_expert_intermediate_size"] = 20;
+    c["linear_num_key_heads"] = 2, c["linear_num_value_heads"] = 4;
+    c["linear_key_head_dim"] = 6, c["linear_value_head_dim"] = 10;
+    c["layer_types"] = {"full_attention", "linear_attention", "linear_attention"};
+  }
   if (architecture == "Qwen2MoeForCausalLM") c["shared_expert_intermediate_size"] = 40;
   return c;
 }

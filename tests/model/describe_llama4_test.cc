@@ -96,7 +96,9 @@ TEST(DescribeModel, Llama4SaysWhichLayersAreWhat) {
 TEST(DescribeModel, Llama4WithAVisionTowerIsItsTextModel) {
   const auto d = describe("Llama4ForConditionalGeneration");
   ASSERT_TRUE(d) << d.status().message();
-  EXPECT_THAT(d->spec.other_parts, ElementsAre("vision_model.", "multi_modal_projector."));
+  ASSERT_EQ(d->spec.left_out.size(), 2u);
+  EXPECT_STREQ(d->spec.left_out[0].prefix, "vision_model.");
+  EXPECT_STREQ(d->spec.left_out[1].prefix, "multi_modal_projector.");
   EXPECT_EQ(find(*d, "head.weight")->source_name, "language_model.lm_head.weight");
   EXPECT_EQ(find(*d, "layers.2.input_norm.weight")->source_name,
             "language_model.model.layers.2.input_layernorm.weight");

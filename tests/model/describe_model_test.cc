@@ -24,7 +24,8 @@ TEST(DescribeModel, KnowsTheFamilies) {
                           "DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM", "MiniMaxM2ForCausalLM",
                           "GptOssForCausalLM", "Ernie4_5_MoeForCausalLM", "GraniteMoeForCausalLM",
                           "GraniteMoeSharedForCausalLM", "PhimoeForCausalLM", "PhiMoEForCausalLM", "DbrxForCausalLM",
-                          "ArcticForCausalLM", "Llama4ForCausalLM", "Llama4ForConditionalGeneration"));
+                          "ArcticForCausalLM", "Llama4ForCausalLM", "Llama4ForConditionalGeneration",
+                          "Qwen3NextForCausalLM", "Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"));
   for (const std::string& name : known_architectures()) {
     const auto d = describe(name);
     ASSERT_TRUE(d) << d.status().message();
@@ -376,6 +377,50 @@ TEST(DescribeModel, DbrxHasItsOwnNamesForEverything) {
   EXPECT_EQ(down.row_step, 1);
 }
 
+TEST(DescribeModel, Qwen3NextsFusedProjectionsAreTakenApartByHeads) {
+  const auto d = describe("Qwen3NextForCausalLM", R"({"layer_types": null, "full_attention_interval": 3})");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_EQ(d->spec.norm_offset, 1.0);
+  ASSERT_TRUE(d->spec.layers[0].delta && d->spec.layers[1].delta && !d->spec.layers[2].delta);
+  EXPECT_EQ(d->spec.layers[0].kv.kind, KvSpec::Kind::kNone);
+  EXPECT_TRUE(d->spec.layers[2].attention.output_gate);
+  EXPECT_EQ(d->spec.rope.rotary_dim, 2) << "a quarter of 8";
+  const auto expect = [&](const char* name, int64_t rows, int64_t first, int64_t group, int64_t step) {
+    const DenseTensor* t = find(*d, name);
+    ASSERT_NE(t, nullptr) << name;
+    EXPECT_EQ(std::tuple(t->shape[0], t->source_row, t->group_rows, t->group_step),
+              std::tuple(rows, first, group, step))
+        << name;
+  };
+  // Of a head of keys: 6 of q, 6 of k, 20 of v, 20 of z; 2 of b, 2 of a.
+  expect("layers.0.attn.q.weight", 12, 0, 6, 52);
+  expect("layers.0.attn.k.weight", 12, 6, 6, 52);
+  expect("layers.0.attn.v.weight", 40, 12, 20, 52);
+  expect("layers.0.attn.z.weight", 40, 32, 20, 52);
+  expect("layers.0.delta.b.weight", 4, 0, 2, 4);
+  expect("layers.0.delta.a.weight", 4, 2, 2, 4);
+  expect("layers.2.attn.q.weight", 32, 0, 8, 16);
+  expect("layers.2.attn.gate.weight", 32, 8, 8, 16);
+  EXPECT_EQ(find(*d, "layers.0.attn.z.weight")->source_name, "model.layers.0.linear_attn.in_proj_qkvz.weight");
+  EXPECT_EQ(find(*d, "layers.0.attn.z.weight")->source_shape(), (std::vector<int64_t>{104, 32}));
+}
+
+TEST(DescribeModel, Qwen35sTextIsASectionBesideAVisionTower) {
+  const auto d = describe("Qwen3_5MoeForConditionalGeneration");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_EQ(find(*d, "layers.1.attn.v.weight")->source_name,
+            "model.language_model.layers.1.linear_attn.in_proj_qkv.weight");
+  EXPECT_EQ(find(*d, "layers.1.attn.v.weight")->source_row, 24);
+  EXPECT_EQ(d->experts[5].gate, "model.language_model.layers.1.mlp.experts.gate_up_proj");
+  ASSERT_EQ(d->spec.left_out.size(), 2u);
+  EXPECT_STREQ(d->spec.left_out[1].prefix, "model.visual.");
+  ModelDescription apart = *d;
+  take_experts_apart(apart);
+  EXPECT_EQ(apart.experts[5].up, "model.language_model.layers.1.mlp.experts.1.up_proj.weight");
+  EXPECT_EQ(apart.experts[5].down, "model.language_model.layers.1.mlp.experts.1.down_proj.weight");
+  EXPECT_FALSE(apart.storage.stacked);
+}
+
 // What is null, and what is absent, differ: each as transformers takes it.
 TEST(DescribeModel, NullIsNotAbsent) {
   const auto window = [](const std::string& patch) {
@@ -395,7 +440,7 @@ TEST(DescribeModel, NullIsNotAbsent) {
     return d->spec.layers[0].latent ? d->spec.layers[0].latent->heads : d->spec.layers[0].attention.kv_heads;
   };
   for (const std::string& name : known_architectures())
-    if (name != "DbrxForCausalLM" && name != "Llama4ForConditionalGeneration")  // whose keys are elsewhere
+    if (name != "DbrxForCausalLM" && !name.ends_with("ForConditionalGeneration"))  // whose keys are elsewhere
       EXPECT_EQ(kv_heads(name.c_str(), true), 16) << name;
   EXPECT_EQ(kv_heads("MixtralForCausalLM", false), 8);
   EXPECT_EQ(kv_heads("Qwen3MoeForCausalLM", false), 4);

@@ -22,13 +22,15 @@ std::vector<std::byte> message(FlatBufferBuilder& b, wire::WorkerBody type, flat
 
 std::vector<std::byte> registration(uint32_t blocks, uint32_t block_tokens, uint32_t context, uint32_t tokens,
                                     uint32_t sequences, uint32_t kv_sinks = 0, uint32_t kv_window = 0,
-                                    uint32_t kv_host_blocks = 0) {
+                                    uint32_t kv_host_blocks = 0, uint32_t state_slots = 0,
+                                    uint32_t state_interval = 0) {
   FlatBufferBuilder b;
   const auto name = b.CreateString("w"), model = b.CreateString("m"), device = b.CreateString("cpu");
   return message(
       b, wire::WorkerBody::RegisterWorker,
       wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, 77, device, 0, 1, blocks, block_tokens, 5, context,
-                                 tokens, sequences, 0, 0, 0, kv_sinks, kv_window, false, 0, 0, kv_host_blocks));
+                                 tokens, sequences, 0, 0, 0, kv_sinks, kv_window, false, 0, 0, kv_host_blocks,
+                                 state_slots, state_interval));
 }
 
 /// A result with everything in it.
@@ -88,6 +90,8 @@ Plan full_plan() {
   t.score_targets = {-1};
   t.score_top = 6;
   t.state_sum_from = 17;
+  t.state = 3;
+  t.states = {{16, 5}, {17, 3}};
   return plan;
 }
 
@@ -135,6 +139,9 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   EXPECT_EQ(s->state_sum_from(), -1) << "not wanted";
   const auto* t = batch->sequences()->Get(1);
   EXPECT_EQ(t->state_sum_from(), 17);
+  EXPECT_EQ(t->state(), 3u);
+  ASSERT_EQ(t->states()->size(), 2u);
+  EXPECT_EQ(std::pair(t->states()->Get(0)->tokens(), t->states()->Get(0)->slot()), std::pair(16u, 5u));
   EXPECT_FALSE(t->sample());
   EXPECT_EQ(t->sampling(), nullptr);
   ASSERT_EQ(t->score_targets()->size(), 1u);
@@ -191,6 +198,17 @@ TEST(OrchestratorWire, ReadsWhatAWorkerHasRoomForInHostMemory) {
   EXPECT_EQ(std::get<Registration>(*some).limits.kv_host_blocks, 100u);
   EXPECT_FALSE(read_worker_message(registration(8, 16, 64, 32, 4, 0, 40, 100)).is_ok()) << "beside a window";
   EXPECT_FALSE(read_worker_message(registration(8, 16, 64, 32, 4, 0, 0, UINT32_MAX)).is_ok());
+}
+
+TEST(OrchestratorWire, ReadsHowManyStatesAWorkerHasRoomFor) {
+  const auto some = read_worker_message(registration(8, 16, 64, 32, 4, 0, 0, 0, 7, 48));
+  ASSERT_TRUE(some.is_ok()) << some.status().message();
+  EXPECT_EQ(std::get<Registration>(*some).limits.state_slots, 7u);
+  EXPECT_EQ(std::get<Registration>(*some).limits.state_interval, 48u);
+  for (const auto& [window, slots, interval] :
+       {std::tuple{0u, 7u, 0u}, {0u, 0u, 48u}, {0u, 7u, 40u}, {40u, 7u, 48u}, {0u, UINT32_MAX, 48u}})
+    EXPECT_FALSE(read_worker_message(registration(8, 16, 64, 32, 4, 0, window, 0, slots, interval)).is_ok())
+        << window << " " << slots << " " << interval;
 }
 
 TEST(OrchestratorWire, RefusesRegistrationsWithoutLimits) {

@@ -104,7 +104,8 @@ void FakeWorker::send_registration(const Identity& who) {
                                  l.kv_block_tokens, who.epoch, l.context_max, l.step_tokens_max, l.step_sequences_max,
                                  static_cast<uint32_t>(who.experts.layers), static_cast<uint32_t>(who.experts.experts),
                                  static_cast<uint32_t>(who.experts.top_k), l.kv_sinks, l.kv_window, who.wants_history,
-                                 who.device_slots, who.device_slot_bytes, l.kv_host_blocks, who.mixed)));
+                                 who.device_slots, who.device_slot_bytes, l.kv_host_blocks, who.mixed,
+                                 l.state_slots, l.state_interval)));
 }
 
 void FakeWorker::send_heartbeat() {

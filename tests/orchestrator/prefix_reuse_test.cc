@@ -32,9 +32,14 @@ WorkerLimits worker(uint32_t blocks, uint32_t host_blocks = 0) {
 }
 
 /// What may happen to a cluster, as the seed wills.
-void live(Simulation& sim, uint32_t blocks_max, uint32_t host_blocks) {
+void live(Simulation& sim, uint32_t blocks_max, uint32_t host_blocks, uint32_t state_slots = 0) {
   uint64_t next = 1, deaths = 0;
-  const auto join = [&] { sim.join(worker(static_cast<uint32_t>(28 + sim.roll(blocks_max - 27)), host_blocks)); };
+  const auto join = [&] {
+    WorkerLimits limits = worker(static_cast<uint32_t>(28 + sim.roll(blocks_max - 27)), host_blocks);
+    limits.state_slots = state_slots;
+    limits.state_interval = state_slots > 0 ? static_cast<uint32_t>(4 + 4 * sim.roll(8)) : 0;
+    sim.join(limits);
+  };
   for (int i = 0; i < 500; ++i) {
     const uint64_t what = sim.roll(1000);
     if (what < 150 && next <= 60) {
@@ -80,6 +85,79 @@ TEST(PrefixReuse, NobodyReadsWhatIsNotHisOwn) {
   EXPECT_GT(moved_in, moved_out / 20)
       << "hardly anything came back from host memory: the simulation shows nothing of it";
   EXPECT_GT(moved_out, reused / 10);
+}
+
+WorkerLimits with_states(uint32_t blocks, uint32_t slots, uint32_t interval = 16) {
+  WorkerLimits limits = worker(blocks);
+  limits.state_slots = slots;
+  limits.state_interval = interval;
+  return limits;
+}
+
+TEST(PrefixReuse, NobodyGoesOnFromAnotherState) {
+  uint64_t reused = 0, computed = 0;
+  for (uint64_t seed = 1; seed <= 600; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Simulation sim(seed, 24, true, /*steps_in_flight=*/1 + seed / 2 % 2);
+    sim.let_results_be_late();
+    // From one slot, which nobody can share, to as many as there are prefixes.
+    constexpr uint32_t kSlots[] = {1, 3, 12, 200};
+    live(sim, 28 + 40 * (seed % 2), seed % 3 == 0 ? 200 : 0, kSlots[seed % 4]);
+    sim.expect_right_answers();
+    EXPECT_EQ(sim.scheduler().waiting() + sim.scheduler().running(), 0u);
+    EXPECT_EQ(sim.scheduler().kv().held, 0u);
+    reused += sim.scheduler().kv().reused_tokens;
+    computed += sim.computed_tokens();
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(reused, computed / 10) << "hardly anything was shared: the simulation shows nothing";
+}
+
+TEST(PrefixReuse, AConversationGoesOnFromTheLastBlocksState) {
+  Simulation sim(1, /*step_tokens=*/16);
+  sim.join(with_states(60, 4, 64));
+  sim.submit(request_of(1, counting(42), 12));
+  sim.finish_all();
+  std::vector<TokenId> next = counting(42);
+  const auto& answer = sim.heard()[1].sampled;
+  next.insert(next.end(), answer.begin(), answer.end());
+  next.insert(next.end(), 5, 7);
+  sim.submit(request_of(2, next));
+  sim.finish_all();
+  sim.expect_right_answers();
+  const auto computed = static_cast<int64_t>(42 + answer.size()) - 1;
+  EXPECT_EQ(sim.heard()[2].cached, computed / 4 * 4) << "the last token that was sampled was not computed";
+  sim.submit(request_of(3, counting(42)));
+  sim.finish_all();
+  EXPECT_EQ(sim.heard()[3].cached, 40) << "the prompt's own last block";
+}
+
+TEST(PrefixReuse, StatesOfALongPromptAreKeptAtItsIntervals) {
+  Simulation sim(1, /*step_tokens=*/64);
+  sim.join(with_states(100, 20, 12));
+  sim.submit(request_of(1, counting(50)));
+  sim.finish_all();
+  std::vector<TokenId> other = counting(50);
+  for (size_t i = 31; i < 50; ++i) other[i] = 90;
+  sim.submit(request_of(2, other));
+  sim.finish_all();
+  EXPECT_EQ(sim.heard()[2].cached, 24) << "28 tokens have blocks, 24 a state";
+  for (size_t i = 29; i < 50; ++i) other[i] = 91;
+  sim.submit(request_of(3, other));
+  sim.finish_all();
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.heard()[3].cached, 28) << "the second kept the state where it branched off";
+}
+
+TEST(PrefixReuse, RunningSequencesNeedASlotEach) {
+  Simulation sim(1);
+  sim.join(with_states(100, 2));
+  for (uint64_t id = 1; id <= 5; ++id) sim.submit(request_of(id, counting(3, static_cast<TokenId>(3 * id)), 4));
+  EXPECT_EQ(sim.scheduler().places(), 2u);
+  EXPECT_EQ(sim.scheduler().running(), 2u);
+  EXPECT_EQ(sim.scheduler().waiting(), 3u);
+  sim.finish_all();
+  sim.expect_right_answers();
 }
 
 TEST(PrefixReuse, TheSecondOfTwoEqualPromptsComputesItsLastTokensOnly) {

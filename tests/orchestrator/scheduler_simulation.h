@@ -50,6 +50,10 @@ class SimulatedWorker {
     TokenId token = -1;
     uint64_t chain = 0;  ///< over the sequence's tokens up to this one, as the slots before it tell
   };
+  struct State {
+    int64_t tokens = -1;  ///< of its sequence, before what comes next
+    uint64_t chain = 0;   ///< over those
+  };
   struct Said {
     PlanId plan;
     TokenId token = -1;
@@ -76,6 +80,7 @@ class SimulatedWorker {
   TextOf text_of_;
   PlanId done_;  ///< the plan before, unless it failed as a whole
   std::vector<Slot> cache_;
+  std::vector<State> states_;
   std::map<uint64_t, Said> said_;
   std::map<uint64_t, std::vector<uint32_t>> tables_;
   std::map<uint64_t, std::vector<TokenId>> histories_;  ///< what penalties see

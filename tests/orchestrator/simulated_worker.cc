@@ -59,7 +59,8 @@ std::vector<TokenId> expected_output(const SequenceRequest& r) {
 SimulatedWorker::SimulatedWorker(WorkerLimits limits, TextOf text_of)
     : limits_(limits),
       text_of_(std::move(text_of)),
-      cache_((size_t{limits.kv_blocks} + limits.kv_host_blocks) * limits.kv_block_tokens) {}
+      cache_((size_t{limits.kv_blocks} + limits.kv_host_blocks) * limits.kv_block_tokens),
+      states_(limits.state_slots) {}
 
 SimulatedWorker::Slot& SimulatedWorker::slot(SequenceId id, int64_t position) {
   const auto& table = tables_[id.value];
@@ -148,9 +149,19 @@ void SimulatedWorker::check_writes(const std::vector<Work>& all) {
       EXPECT_TRUE(writer.emplace(tables_[s.id.value].at(static_cast<size_t>(k)), s.id.value).second)
           << "two sequences write one block";
   }
+  std::map<uint32_t, uint64_t> state_writer;
+  for (const Work& work : all) {
+    for (const StateWrite& w : work.planned->states) {
+      const bool first = !work.runs || state_writer.emplace(w.slot, work.planned->id.value).second;
+      EXPECT_TRUE(first) << "a state slot is written twice";
+    }
+  }
   for (const Work& work : all) {
     const PlannedSequence& s = *work.planned;
     if (!work.runs) continue;
+    const auto writes = state_writer.find(s.state);
+    EXPECT_TRUE(s.first_position == 0 || writes == state_writer.end() || writes->second == s.id.value)
+        << "a state slot is written while another reads it";
     for (int64_t p = 0; p < s.first_position; ++p) {
       const auto found = writer.find(tables_[s.id.value].at(static_cast<size_t>(p / block)));
       if (!sees(p, s.first_position) || found == writer.end()) continue;
@@ -183,16 +194,26 @@ SequenceOutcome SimulatedWorker::compute(PlanId plan, const Work& work) {
   said_[s.id.value] = {plan, -1};
   if (!work.runs) return out;
   int64_t position = s.first_position;
+  EXPECT_EQ(s.states.empty(), states_.empty());
+  if (position > 0 && !states_.empty()) {
+    const State& state = states_.at(s.state);
+    EXPECT_EQ(state.tokens, position) << "sequence " << s.id.value << " goes on from another state";
+    EXPECT_EQ(state.chain, slot(s.id, position - 1).chain) << "sequence " << s.id.value << ": of another prefix";
+  }
+  auto written = s.states.begin();
   uint64_t chain = position == 0 ? kChainBegin : slot(s.id, position - 1).chain;
   for (size_t i = 0; i < s.tokens.size(); ++i, ++position) {
     chain = chain_on(chain, work.tokens[i]);
     slot(s.id, position) = {work.tokens[i], chain};
+    for (; written != s.states.end() && written->tokens == position + 1; ++written)
+      states_.at(written->slot) = {position + 1, chain};
     if (!s.score_targets.empty()) out.scores.push_back({score_of(s.score_targets[i], position), {}});
     if (s.state_sum_from < 0 || position < s.state_sum_from) continue;
     const std::vector<double> state = state_after(chain);
     out.state_sum.resize(state.size());
     std::transform(state.begin(), state.end(), out.state_sum.begin(), out.state_sum.begin(), std::plus<>());
   }
+  EXPECT_TRUE(written == s.states.end()) << "states that are not of its tokens";
   if (!s.sample) return out;
   out.sampled.push_back({said_after(chain), {}});
   said_[s.id.value].token = said_after(chain);
@@ -223,6 +244,7 @@ PlanOutcome SimulatedWorker::compute(const Plan& plan) {
 
 void SimulatedWorker::spoil(const PlannedSequence& s) {
   for (size_t i = 0; i < s.tokens.size(); ++i) slot(s.id, s.first_position + static_cast<int64_t>(i)) = {-2, 0};
+  for (const StateWrite& w : s.states) states_.at(w.slot) = {-1, 0};
 }
 
 PlanOutcome SimulatedWorker::compute_all_but(size_t broken, const Plan& plan) {

@@ -280,6 +280,17 @@ TEST(Pack, RefusesOptionsThatMakeNoSense) {
   EXPECT_FALSE(std::filesystem::exists(dir / "pack"));
 }
 
+TEST(Pack, FusedProjectionsAreTakenApart) {
+  const TemporaryDirectory dir;
+  write_checkpoint(dir / "src", {.architecture = "Qwen3NextForCausalLM", .hidden = 64});
+  ASSERT_TRUE(pack_checkpoint(dir / "src", dir / "pack", {}, {}));
+  const auto m = open_pack(dir / "pack");
+  ASSERT_TRUE(m) << m.status().message();
+  const auto found = std::ranges::find(m->tensors, "layers.0.attn.k.weight", &PackedTensor::name);
+  ASSERT_NE(found, m->tensors.end());
+  EXPECT_EQ(found->shape, (std::vector<int64_t>{16, 64}));
+}
+
 TEST(Pack, EveryArchitecture) {
   for (const std::string& name : model::known_architectures()) {
     const TemporaryDirectory dir;

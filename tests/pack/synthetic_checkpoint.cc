@@ -147,6 +147,15 @@ std::string synthetic_config(const CheckpointOptions& o) {
     c["moe_num_shared_experts"] = 1, c["moe_layer_start_index"] = 0;
   }
   if (name == "GptOssForCausalLM") c["sliding_window"] = 8, c["rope_parameters"] = {{"rope_type", "default"}};
+  if (name == "Qwen3NextForCausalLM" || name.starts_with("Qwen3_5")) {
+    c["full_attention_interval"] = 2, c["shared_expert_intermediate_size"] = 24;
+    c["linear_num_key_heads"] = 2, c["linear_num_value_heads"] = 4;
+    c["linear_key_head_dim"] = 8, c["linear_value_head_dim"] = 16;
+  }
+  if (name == "Qwen3_5MoeForConditionalGeneration") {
+    c.erase("architectures");
+    c = {{"architectures", {name}}, {"text_config", c}};
+  }
   if (o.tied) c["tie_word_embeddings"] = true;
   c.update(nlohmann::json::parse(o.config));
   return c.dump();

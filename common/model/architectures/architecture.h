@@ -33,5 +33,8 @@ void describe_dbrx(ConfigReader& config, ModelSpec& spec);
 void describe_arctic(ConfigReader& config, ModelSpec& spec);
 void describe_llama4(ConfigReader& config, ModelSpec& spec);
 void describe_llama4_text_part(ConfigReader& config, ModelSpec& spec);
+void describe_qwen3_next(ConfigReader& config, ModelSpec& spec);
+void describe_qwen3_5_moe(ConfigReader& config, ModelSpec& spec);
+void describe_qwen3_5_moe_text(ConfigReader& config, ModelSpec& spec);
 
 }  // namespace moestro::model

@@ -30,6 +30,9 @@ const Architecture kArchitectures[] = {
     {"ArcticForCausalLM", describe_arctic, kArcticNames},
     {"Llama4ForCausalLM", describe_llama4, kLlama4Names},
     {"Llama4ForConditionalGeneration", describe_llama4_text_part, kLlama4TextPartNames},
+    {"Qwen3NextForCausalLM", describe_qwen3_next, kQwen3NextNames},
+    {"Qwen3_5MoeForConditionalGeneration", describe_qwen3_5_moe, kQwen35MoeNames},
+    {"Qwen3_5MoeForCausalLM", describe_qwen3_5_moe_text, kQwen35MoeTextNames},
 };
 
 Result<const Architecture*> find_architecture(ConfigReader& config) {

@@ -97,7 +97,7 @@ void describe_llama4_text_part(ConfigReader& config, ModelSpec& spec) {
   own.texts("architectures");
   describe_llama4(own, spec);
   if (Status status = own.finish(is_harmless_key); !status.is_ok()) config.refuse(std::move(status));
-  spec.other_parts = {"vision_model.", "multi_modal_projector."};
+  spec.left_out = {{"vision_model.", "the vision tower"}, {"multi_modal_projector.", "the vision tower"}};
   config.object("vision_config");
   expect_flag(config, "tie_word_embeddings", spec.tied_embeddings);
   for (const auto* key : {"boi_token_index", "eoi_token_index", "image_token_index"})

@@ -18,6 +18,7 @@ namespace {
 #include "kernels/cpu/isa/blocks.inc"
 #include "kernels/cpu/isa/attention.inc"
 #include "kernels/cpu/isa/latent.inc"
+#include "kernels/cpu/isa/delta.inc"
 // clang-format on
 }  // namespace
 

@@ -31,6 +31,10 @@ void Workload::add(int64_t sequence, int64_t first, int64_t tokens, bool sample)
   s.sample = sample;
   if (first == 0)
     for (int64_t i = 0; i < blocks_each_; ++i) s.blocks.push_back(static_cast<uint32_t>(sequence * blocks_each_ + i));
+  if (engine_.limits().state_slots > 0) {  // one each
+    s.state = static_cast<uint32_t>(sequence);
+    s.states = {{first + tokens, s.state}};
+  }
   for (int64_t p = first; p < first + tokens; ++p) {
     const double u = engine::uniform_at(kSeed, static_cast<uint32_t>(sequence), static_cast<uint32_t>(p));
     plan_.tokens.push_back(

@@ -62,9 +62,24 @@ void add_layers_that(const ModelSpec& spec, const Holds& holds, const std::strin
             (all ? "" : " in " + std::to_string(count) + " of " + std::to_string(spec.layers.size()) + " layers"));
 }
 
+/// Where layers are of two kinds: both, the one with states first.
+std::string hybrid_text(const ModelSpec& spec) {
+  const auto is_delta = [](const model::LayerSpec& layer) { return layer.delta.has_value(); };
+  const auto delta = std::ranges::find_if(spec.layers, is_delta);
+  const model::DeltaSpec& d = *delta->delta;
+  ModelSpec others = spec;
+  std::erase_if(others.layers, is_delta);
+  return "in " + std::to_string(spec.layers.size() - others.layers.size()) + " of " +
+         std::to_string(spec.layers.size()) + " layers a gated delta rule of " + std::to_string(d.value_heads) +
+         " heads of " + std::to_string(d.value_dim) + " (" + std::to_string(d.key_heads) + " of keys of " +
+         std::to_string(d.key_dim) + "), convolved over " + std::to_string(d.conv) + " positions" +
+         (others.layers.empty() ? "" : "; in the others " + attention_text(others));
+}
+
 }  // namespace
 
 std::string attention_text(const ModelSpec& spec) {
+  if (spec.has_states()) return hybrid_text(spec);
   if (const auto& latent = spec.layers.front().latent)
     return std::to_string(latent->heads) + " heads over a latent of " + std::to_string(latent->kv_rank) + " and " +
            std::to_string(latent->rope_dim) + " rotated components";
@@ -78,6 +93,7 @@ std::string attention_text(const ModelSpec& spec) {
   words.add_if(std::ranges::any_of(spec.layers, has_rotated_norm), "norms of rotated heads");
   if (a.clip_qkv) words.add("q, k and v clamped to " + brief(*a.clip_qkv));
   words.add_if(a.sink_logits, "logits of sinks");
+  words.add_if(a.output_gate, "an output gate");
   add_layers_that(spec, [](const AttentionSpec& each) { return each.sliding_window > 0; },
                   "a window of " + std::to_string(widest(spec, &AttentionSpec::sliding_window)), words);
   add_layers_that(spec, [](const AttentionSpec& each) { return each.chunk > 0; },

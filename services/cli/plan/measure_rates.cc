@@ -87,10 +87,11 @@ class RateMeasurement {
   /// Of a decoding step, by two lengths: each position more, and what is left for each sequence. Of a prompt:
   /// operations.
   void attention(planner::Rates& rates) {
-    const model::MixerSize mixer = model::mixer_size(spec_, spec_.layers.front());
+    const model::MixerSize mixer = model::mixer_size(spec_, attention_layer());
     const double brief = attend(kDecodes, 1, kShortContext), longer = attend(kDecodes, 1, kLongContext),
                  prompt = attend(1, kPromptTokens, kPromptTokens);
-    const double bytes_each = static_cast<double>(kDecodes) * model_.sizes.layers.front().kv_bytes_per_token;
+    const double bytes_each = static_cast<double>(kDecodes) *
+                              model_.sizes.layers[attention_layer().index.value].kv_bytes_per_token;
     // Noise may make the short one take as long as the long one; then all of the time is that of the positions.
     const double position = longer > brief ? (longer - brief) / static_cast<double>(kLongContext - kShortContext)
                                            : longer / static_cast<double>(kLongContext);
@@ -122,6 +123,11 @@ class RateMeasurement {
   }
 
  private:
+  /// The first that has entries of positions: layers with a state cost the same at each, which other rates say.
+  const model::LayerSpec& attention_layer() const {
+    const auto found = std::ranges::find_if(spec_.layers, [](const auto& layer) { return !layer.delta; });
+    return found == spec_.layers.end() ? spec_.layers.front() : *found;
+  }
   /// The widest ffn whose run is not too long: whole groups of quantised weights, and whole blocks.
   int64_t narrow(const model::ExpertSpec& e, int64_t n) const {
     const double each = 2.0 * static_cast<double>(n * e.matrices * e.hidden * kQuantGroup);
@@ -146,7 +152,7 @@ class RateMeasurement {
 
   /// Seconds of the attention of `sequences`, each with `tokens` queries at the end of `context` positions.
   double attend(int64_t sequences, int64_t tokens, int64_t context) {
-    const model::LayerSpec& layer = spec_.layers.front();
+    const model::LayerSpec& layer = attention_layer();
     const DType kv = model_.sizes.precisions.kv;
     const int64_t each = ceil_div(context, kernels::kKvBlockTokens);
     std::vector<std::byte> cache(static_cast<size_t>(sequences * each * model::kv_block_bytes(layer.kv, kv)) + 64);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/model/mixer.h"
 #include "common/config/units.h"
 #include "common/machine/host_memory.h"
 #include "services/box/host_budget.h"
@@ -33,6 +34,8 @@ Result<planner::Needs> host_needs(const PlanOptions& o, const PlannedModel& mode
   planner::Needs needs;
   needs.dense_bytes = model.sizes.dense_bytes;
   needs.kv_bytes = model.sizes.kv_bytes(o.sequences, o.prompt + o.generate);
+  for (const model::LayerSpec& layer : model.description.spec.layers)
+    needs.kv_bytes += static_cast<uint64_t>(o.sequences * model::state_bytes(layer));
   needs.workspace_bytes = worker.scratch_bytes;
   needs.process_bytes = worker.process_bytes + kStoreAndOrchestrator;
   needs.expert_bytes = needs.slot_bytes = model.sizes.expert_bytes;

@@ -94,7 +94,8 @@ class CpuPass final : public Pass {
   void copy_kv(std::span<const KvCopy> copies) override {
     for (const KvCopy& c : copies)
       for (size_t l = 0; l < cache_.layers() && c.from != c.to; ++l)
-        std::memcpy(cache_.block(l, c.to), cache_.block(l, c.from), static_cast<size_t>(cache_.block_bytes(l)));
+        if (cache_.block_bytes(l) > 0)
+          std::memcpy(cache_.block(l, c.to), cache_.block(l, c.from), static_cast<size_t>(cache_.block_bytes(l)));
   }
 
   void set_watch(ExpertWatch* watch) override { forward_.set_watch(watch); }

@@ -141,7 +141,7 @@ Result<Weight> DenseWeights::weight(const Tensors& tensors, const std::string& n
   return w;
 }
 
-Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::string& name) {
+Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::string& name, double offset) {
   const auto found = tensors.find(name);
   if (found == tensors.end()) return corrupt("the pack lacks tensor '" + name + "'");
   const PackedTensor& t = *found->second;
@@ -152,6 +152,7 @@ Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::str
     formats::dequantise(t.dtype, data, element_count(t), values.data());
   else
     for (size_t i = 0; i < values.size(); ++i) values[i] = read_element(data, t.dtype, i);
+  for (float& value : values) value = static_cast<float>(value + offset);
   auto* copy = copies_.make<float>(static_cast<int64_t>(values.size()));
   MOESTRO_RETURN_IF_ERROR(copies_.status().with_context("tensor '" + name + "'"));
   copies_.memory().copy_in(copy, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
@@ -173,6 +174,10 @@ struct DenseWeights::LayerTensors {
     MOESTRO_ASSIGN_OR_RETURN(out, weights.vector(tensors, prefix + name));
     return Status::ok();
   }
+  Status norm(const std::string& name, const float*& out) const {
+    MOESTRO_ASSIGN_OR_RETURN(out, weights.vector(tensors, prefix + name, weights.norm_offset_));
+    return Status::ok();
+  }
   Status mlp(const std::string& part, MlpWeights& out) const {
     MOESTRO_RETURN_IF_ERROR(matrix(part + ".gate.weight", out.gate));
     MOESTRO_RETURN_IF_ERROR(matrix(part + ".up.weight", out.up));
@@ -192,8 +197,12 @@ Status DenseWeights::load_attention(const LayerTensors& layer, const model::Laye
   }
   if (spec.attention.output_bias) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.o.bias", out.o_bias));
   if (model::has_norm_weights(spec.attention.qk_norm)) {
-    MOESTRO_RETURN_IF_ERROR(layer.floats("attn.q_norm.weight", out.q_norm));
-    MOESTRO_RETURN_IF_ERROR(layer.floats("attn.k_norm.weight", out.k_norm));
+    MOESTRO_RETURN_IF_ERROR(layer.norm("attn.q_norm.weight", out.q_norm));
+    MOESTRO_RETURN_IF_ERROR(layer.norm("attn.k_norm.weight", out.k_norm));
+  }
+  if (spec.attention.output_gate) {
+    MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.gate.weight", out.gate));
+    if (spec.attention.qkv_bias) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.gate.bias", out.gate_bias));
   }
   if (spec.attention.sink_logits) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.sink_logits", out.sink_logits));
   return Status::ok();
@@ -218,16 +227,32 @@ Status DenseWeights::load_latent(const LayerTensors& layer, const model::LayerSp
   return Status::ok();
 }
 
+Status DenseWeights::load_delta(const LayerTensors& layer, LayerWeights& out) {
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.q.weight", out.q));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.k.weight", out.k));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.v.weight", out.v));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.o.weight", out.o));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.z.weight", out.delta.z));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("delta.a.weight", out.delta.a));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("delta.b.weight", out.delta.b));
+  MOESTRO_RETURN_IF_ERROR(layer.floats("delta.conv.weight", out.delta.conv));
+  MOESTRO_RETURN_IF_ERROR(layer.floats("delta.a_log", out.delta.a_log));
+  MOESTRO_RETURN_IF_ERROR(layer.floats("delta.dt_bias", out.delta.dt_bias));
+  return layer.floats("delta.norm.weight", out.delta.norm);
+}
+
 Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops,
                                 LayerWeights& out) {
   const LayerTensors layer{*this, tensors, ops, "layers." + std::to_string(spec.index.value) + "."};
-  MOESTRO_RETURN_IF_ERROR(layer.floats("input_norm.weight", out.input_norm));
-  MOESTRO_RETURN_IF_ERROR(layer.floats("post_attention_norm.weight", out.post_norm));
+  MOESTRO_RETURN_IF_ERROR(layer.norm("input_norm.weight", out.input_norm));
+  MOESTRO_RETURN_IF_ERROR(layer.norm("post_attention_norm.weight", out.post_norm));
   if (tensors.contains("norm.bias")) {
     MOESTRO_RETURN_IF_ERROR(layer.floats("input_norm.bias", out.input_norm_bias));
     MOESTRO_RETURN_IF_ERROR(layer.floats("post_attention_norm.bias", out.post_norm_bias));
   }
-  MOESTRO_RETURN_IF_ERROR(spec.latent ? load_latent(layer, spec, out) : load_attention(layer, spec, out));
+  MOESTRO_RETURN_IF_ERROR(spec.latent  ? load_latent(layer, spec, out)
+                          : spec.delta ? load_delta(layer, out)
+                                       : load_attention(layer, spec, out));
   if (!spec.moe_index) return layer.mlp("mlp", out.mlp);
   // The router decides which experts run: f32, so that its logits are as exact as its weights are.
   const float* router = nullptr;
@@ -245,6 +270,7 @@ Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& 
 Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::ModelDescription& description,
                                         const kernels::Ops& ops, kernels::Memory& memory) {
   DenseWeights weights(memory);
+  weights.norm_offset_ = description.spec.norm_offset;
   Tensors tensors;
   for (const PackedTensor& t : source.manifest().tensors) tensors.emplace(t.name, &t);
   MOESTRO_RETURN_IF_ERROR(check_tensors(tensors, description));
@@ -263,7 +289,7 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
   } else {
     MOESTRO_ASSIGN_OR_RETURN(weights.head_, weights.weight(tensors, "head.weight", ops));
   }
-  MOESTRO_ASSIGN_OR_RETURN(weights.norm_, weights.vector(tensors, "norm.weight"));
+  MOESTRO_ASSIGN_OR_RETURN(weights.norm_, weights.vector(tensors, "norm.weight", weights.norm_offset_));
   if (description.spec.norm_bias) {
     MOESTRO_ASSIGN_OR_RETURN(weights.norm_bias_, weights.vector(tensors, "norm.bias"));
   }

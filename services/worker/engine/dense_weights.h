@@ -25,6 +25,13 @@ struct LatentWeights {
   const float *q_a_norm = nullptr, *kv_a_norm = nullptr;
 };
 
+/// What the gated delta rule has besides q, k, v and o.
+struct DeltaWeights {
+  kernels::Weight z, a, b;
+  const float *conv = nullptr, *a_log = nullptr, *dt_bias = nullptr;
+  const float* norm = nullptr;
+};
+
 /// Pointers into blobs, and to f32 copies of vectors, in the backend's memory. Weights that a layer does not have are
 /// null.
 struct LayerWeights {
@@ -34,7 +41,10 @@ struct LayerWeights {
   kernels::Weight q, k, v, o;
   const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *o_bias = nullptr;
   const float *q_norm = nullptr, *k_norm = nullptr;
+  kernels::Weight gate;  ///< AttentionSpec::output_gate
+  const float* gate_bias = nullptr;
   LatentWeights latent;
+  DeltaWeights delta;
   kernels::Weight router;
   const float *router_bias = nullptr, *router_logit_bias = nullptr;
   const float* sink_logits = nullptr;
@@ -71,10 +81,12 @@ class DenseWeights {
   Status lease_blobs(store::BlobSource& source, std::span<const uint32_t> blobs);
   Status place_blobs(const store::Manifest& manifest);
   Result<kernels::Weight> weight(const Tensors& tensors, const std::string& name, const kernels::Ops& ops) const;
-  Result<const float*> vector(const Tensors& tensors, const std::string& name);
+  /// `offset` is added to every value.
+  Result<const float*> vector(const Tensors& tensors, const std::string& name, double offset = 0.0);
   struct LayerTensors;
   Status load_attention(const LayerTensors& layer, const model::LayerSpec& spec, LayerWeights& out);
   Status load_latent(const LayerTensors& layer, const model::LayerSpec& spec, LayerWeights& out);
+  Status load_delta(const LayerTensors& layer, LayerWeights& out);
   Status load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops, LayerWeights& out);
 
   std::unordered_map<uint32_t, store::Lease> leases_;             ///< released after loading on a device
@@ -85,6 +97,7 @@ class DenseWeights {
   kernels::Weight embed_, head_;
   const float *norm_ = nullptr, *norm_bias_ = nullptr, *head_bias_ = nullptr;
   std::vector<LayerWeights> layers_;
+  double norm_offset_ = 0.0;  ///< ModelSpec::norm_offset
 };
 
 }  // namespace moestro::engine

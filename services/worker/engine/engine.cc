@@ -9,6 +9,7 @@
 #include "services/worker/engine/pass.h"
 #include "services/worker/engine/plan_check.h"
 #include "services/worker/engine/route_memory.h"
+#include "services/worker/engine/sequence_states.h"
 #include "services/worker/engine/visible_positions.h"
 
 namespace moestro::engine {
@@ -20,6 +21,8 @@ Status check_options(const EngineOptions& o, bool deterministic) {
   if (o.kv_tokens > (int64_t{1} << 32)) return invalid_argument("the KV cache is limited to 4 Gi tokens (--kv-tokens)");
   if (o.step_tokens_max < 1 || o.step_sequences_max < 1)
     return invalid_argument("a step has at least one token and one sequence");
+  if (o.state_slots < 0 || o.state_slots > (int64_t{1} << 20))
+    return invalid_argument("there are 0 to 1 Mi states of sequences (--state-slots)");
   if (o.kv_host_tokens < 0 || o.kv_host_tokens > (int64_t{1} << 32))
     return invalid_argument("KV blocks in host memory hold 0 to 4 Gi tokens (--kv-host-tokens)");
   if (o.context_max < 0) return invalid_argument("the context is negative (--context)");
@@ -63,6 +66,7 @@ struct Engine::Impl {
   ExpertLayouts layouts;
   std::optional<DenseWeights> weights;
   std::optional<KvCache> cache;
+  std::optional<SequenceStates> states;
   RouteMemory routes;
   std::optional<ExpertDispatch> experts;
   RopeTables rope;
@@ -111,6 +115,8 @@ Status Engine::Impl::check_schedule() {
     return invalid_argument("--micro-batches " + std::to_string(options.cut.count) + ", --micro-batch-rows " +
                             std::to_string(options.cut.rows) + ": a micro-batch has at least one row");
   if (backend.kv_link == nullptr && backend.memory.is_host()) options.kv_home = KvHome::kDevice;
+  if (options.kv_home == KvHome::kHost && description.spec.has_states())
+    return unsupported("--kv-home host with layers of the gated delta rule, whose states stay on the device");
   if (options.kv_home == KvHome::kDevice) {
     backend.kv_link = nullptr;
     return Status::ok();
@@ -125,9 +131,9 @@ Status Engine::Impl::check_schedule() {
 
 Status Engine::Impl::load() {
   MOESTRO_RETURN_IF_ERROR(check_options(options, backend.ops.options().deterministic));
-  MOESTRO_RETURN_IF_ERROR(check_schedule());
   const store::Manifest& manifest = source.manifest();
   MOESTRO_ASSIGN_OR_RETURN(description, model::describe_model(manifest.config_json, manifest.generation_config_json));
+  MOESTRO_RETURN_IF_ERROR(check_schedule());
   const model::ModelSpec& spec = description.spec;
   MOESTRO_RETURN_IF_ERROR(check_visible(options.visible, spec));
   MOESTRO_RETURN_IF_ERROR(check_mixers(spec, options.visible, backend.ops));
@@ -152,11 +158,13 @@ Status Engine::Impl::load() {
     return invalid_argument("--kv-host-tokens: queries see a window of " + std::to_string(limits.visible.window) +
                             " positions, and blocks that leave it are not needed again; leave it out");
   MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, options, backend.memory));
+  MOESTRO_ASSIGN_OR_RETURN(states, SequenceStates::create(spec, options, backend.memory));
+  limits.state_slots = states->slots(), limits.state_interval = states->interval();
   if (knows_routes())
     routes = RouteMemory(blocks + limits.kv_host_blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
   shape = model_shape(spec, *weights, layouts.full, *cache);
-  const LayerMath::Parts math{spec, *weights, backend.ops, backend.memory, *cache, rope};
+  const LayerMath::Parts math{spec, *weights, backend.ops, backend.memory, *cache, *states, rope};
   MOESTRO_ASSIGN_OR_RETURN(pass, backend.make_pass({options, math, layouts, *experts, shape, clock, backend.kv_link}));
   return Status::ok();
 }
@@ -200,7 +208,9 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   MOESTRO_RETURN_IF_ERROR(update_history(plan, s, limits, state));
   MOESTRO_RETURN_IF_ERROR(check_sequence(plan, s, ranges[index], state, limits, cache->filled()));
   const int64_t first = plan.tokens[ranges[index].first].position;
+  MOESTRO_RETURN_IF_ERROR(check_states(s, first, first + ranges[index].count - 1, states->tokens_in()));
   MOESTRO_RETURN_IF_ERROR(cut_before(index, state, first));
+  MOESTRO_RETURN_IF_ERROR(states->claim(first, s.state, s.states));
   batch.add(plan, index, ranges[index], state, rope, limits.visible);
   if (!cache->has_places()) cache->mark_written(state.blocks, first, first + ranges[index].count);
   return Status::ok();
@@ -254,6 +264,7 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
   batch.clear();
   batch.rows_of.resize(plan.sequences.size());
   failed.assign(plan.sequences.size(), Status::ok());
+  states->begin_plan();
   cut.begin(options.cut, static_cast<int64_t>(plan.tokens.size()), cache->place_blocks());
   for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
     if (in_turn() && std::ranges::binary_search(plan.micro_batches, i)) batch.begin_micro_batch();
@@ -311,6 +322,7 @@ void Engine::Impl::lose_kv(const StepPlan& plan, uint32_t index) {
   if (rows.count == 0) return;
   const int64_t first = batch.positions[rows.first];
   cache->mark_lost(sequences.obtain(plan.sequences[index].id).blocks, first, first + rows.count);
+  states->lose(plan.sequences[index].states);
 }
 
 void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out) {
@@ -386,6 +398,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, sto
 const model::ModelSpec& Engine::spec() const { return impl_->description.spec; }
 const EngineLimits& Engine::limits() const { return impl_->limits; }
 int64_t Engine::kv_bytes() const { return impl_->cache->bytes(); }
+int64_t Engine::state_bytes() const { return impl_->states->bytes(); }
 int64_t Engine::kv_host_bytes() const { return impl_->cache->host_bytes(); }
 void Engine::set_timeline(lanes::Timeline* timeline) { impl_->pass->set_timeline(timeline); }
 void Engine::set_expert_watch(ExpertWatch* watch) {
@@ -400,6 +413,7 @@ void Engine::forget_all() {
   impl_->sequences.forget_all();
   impl_->last_done = PlanId();
   impl_->cache->forget_all();
+  impl_->states->forget_all();
 }
 
 Engine::WeightTraffic Engine::weight_traffic() const {

@@ -48,6 +48,7 @@ class Engine {
   const EngineLimits& limits() const;
   /// Bytes of the KV cache.
   int64_t kv_bytes() const;
+  int64_t state_bytes() const;    ///< of states of sequences
   int64_t kv_host_bytes() const;  ///< of its further blocks in host memory
   /// Bytes of weights that a step reads, as stored. Norms and biases are not counted.
   struct WeightTraffic {

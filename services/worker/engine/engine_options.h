@@ -52,6 +52,7 @@ struct EngineOptions {
   int64_t kv_tokens = 8192;     ///< capacity of the KV cache, rounded up to whole blocks
   int64_t kv_host_tokens =
       0;  ///< further capacity in host memory for blocks evicted from a device's; rounded up to whole blocks
+  int64_t state_slots = 0;  ///< states of sequences, where the model has such; 0: as many as take the KV cache's memory
   KvHome kv_home = KvHome::kDevice;
   int64_t kv_resident_tokens = 0;  ///< kv_home host: of kv_tokens, those that stay on the device
   int64_t kv_ring_tokens = 0;      ///< kv_home host: the device's room for the others while they are used; 0: as many
@@ -79,6 +80,7 @@ struct EngineLimits {
   std::string model;
   int64_t vocab = 0;
   int64_t kv_blocks = 0, kv_host_blocks = 0;
+  int64_t state_slots = 0, state_interval = 0;  ///< model::StateBudget
   int64_t context_max = 0;
   int64_t step_tokens_max = 0, step_sequences_max = 0;
   VisiblePositions visible;

@@ -62,6 +62,7 @@ class GroupedAttention final : public SequenceMixer {
   float *q_, *k_, *v_, *attended_, *cos_, *sin_;
   float* ones_ = nullptr;  ///< weights of a norm without weights
   std::vector<kernels::AttentionSequence> chunks_;  ///< scratch
+  float* gate_ = nullptr;
   int64_t sink_window_ = 0;  ///< window of sink_cos_ and sink_sin_; 0: none
   float *sink_q_ = nullptr, *sink_cos_ = nullptr, *sink_sin_ = nullptr;
   std::vector<float> sink_cos_list_, sink_sin_list_;
@@ -78,6 +79,8 @@ GroupedAttention::GroupedAttention(const MathParts& parts, int64_t n) : p_(parts
     if (ones_ != nullptr) send(p_.memory, ones_, std::vector<float>(static_cast<size_t>(width), 1.0F));
   }
   chunks_.reserve(static_cast<size_t>(n));
+  if (std::ranges::any_of(p_.spec.layers, [](const auto& layer) { return layer.attention.output_gate; }))
+    gate_ = make(w.q);
   if (p_.cache.shape(0).sinks == 0) return;  // of all layers alike
   sink_q_ = make(w.q), sink_cos_ = make(angles), sink_sin_ = make(angles);
   for (auto* rotation : {&sink_cos_list_, &sink_sin_list_}) rotation->reserve(static_cast<size_t>(n * angles));
@@ -190,7 +193,12 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
   p_.ops.kv_write(shape, sequences, k_, v_, p_.cache.layer(layer));
   p_.ops.attention(shape, a.chunk > 0 ? in_chunks(sequences, a.chunk) : sequences, q_, sink_q, p_.cache.layer(layer),
                    attended_);
-  p_.ops.matmul(attended_ + first * a.heads * a.head_dim, n, w.o, w.o_bias, out + first * p_.spec.hidden);
+  const int64_t q_width = a.heads * a.head_dim;
+  if (a.output_gate) {
+    p_.ops.matmul(h + first * p_.spec.hidden, n, w.gate, w.gate_bias, gate_ + first * q_width);
+    p_.ops.sigmoid_mul(attended_ + first * q_width, gate_ + first * q_width, n * q_width);
+  }
+  p_.ops.matmul(attended_ + first * q_width, n, w.o, w.o_bias, out + first * p_.spec.hidden);
 }
 
 }  // namespace

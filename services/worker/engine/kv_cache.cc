@@ -59,11 +59,11 @@ Status KvCache::make_layers(const model::ModelSpec& spec, const EngineOptions& o
   on_device_ = blocks_;
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     auto* data = buffers_.make<std::byte>(block_bytes_[l] * blocks_);
-    if (data == nullptr) return too_many(blocks_, "a KV cache", "--kv-tokens");
+    if (data == nullptr && block_bytes_[l] > 0) return too_many(blocks_, "a KV cache", "--kv-tokens");
     auto* host = host_buffers_.make<std::byte>(block_bytes_[l] * host_blocks_);
-    if (host == nullptr && host_blocks_ > 0)
+    if (host == nullptr && host_blocks_ > 0 && block_bytes_[l] > 0)
       return too_many(host_blocks_, "KV blocks in host memory", "--kv-host-tokens");
-    if (options.poison_kv) {
+    if (options.poison_kv && block_bytes_[l] > 0) {
       buffers_.memory().fill(data, 0xff, block_bytes_[l] * blocks_);
       host_buffers_.memory().fill(host, 0xff, block_bytes_[l] * host_blocks_);
     }

@@ -25,7 +25,8 @@ lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& 
     const model::LayerSpec& layer = spec.layers[i];
     const LayerWeights& w = weights.layer(i);
     lanes::LayerShape s;
-    for (const kernels::Weight* m : {&w.q, &w.k, &w.v, &w.o, &w.latent.q_a, &w.latent.kv_a, &w.latent.kv_b}) {
+    for (const kernels::Weight* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.latent.q_a, &w.latent.kv_a, &w.latent.kv_b,
+                                     &w.delta.z, &w.delta.a, &w.delta.b}) {
       s.attention_parameters += parameters(*m);
       s.attention_weight_bytes += bytes(*m);
     }

@@ -182,4 +182,30 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange ra
   return check_written(s, state.blocks, first, limits.visible, filled);
 }
 
+Status check_states(const PlanSequence& s, int64_t first, int64_t last, std::span<const int64_t> tokens_in) {
+  if (tokens_in.empty())
+    return s.states.empty() ? Status::ok() : invalid_argument(name_of(s) + ": states, which this model does not have");
+  const auto slot_text = [&](uint32_t slot) {
+    return name_of(s) + ": state slot " + std::to_string(slot) + " of " + std::to_string(tokens_in.size());
+  };
+  if (first > 0) {
+    if (s.state >= tokens_in.size()) return invalid_argument(slot_text(s.state));
+    if (tokens_in[s.state] != first)
+      return invalid_argument(slot_text(s.state) + " does not hold the state at position " + std::to_string(first) +
+                              "; prefill the sequence again");
+  }
+  int64_t before = first;
+  for (size_t i = 0; i < s.states.size(); ++i) {
+    const StateWrite& w = s.states[i];
+    if (w.slot >= tokens_in.size()) return invalid_argument(slot_text(w.slot));
+    if (w.tokens <= first || w.tokens < before || w.tokens > last + 1)
+      return invalid_argument(name_of(s) + ": states that are not of its tokens in this plan, in their order");
+    for (size_t j = 0; j < i; ++j)
+      if (s.states[j].slot == w.slot) return invalid_argument(slot_text(w.slot) + " is written twice");
+    before = w.tokens;
+  }
+  if (before != last + 1) return invalid_argument(name_of(s) + ": its state after its last token has no slot");
+  return Status::ok();
+}
+
 }  // namespace moestro::engine

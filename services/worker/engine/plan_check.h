@@ -28,6 +28,10 @@ Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<
 Status check_sequence(const StepPlan& plan, const PlanSequence& sequence, TokenRange range, const SequenceState& state,
                       const EngineLimits& limits, std::span<const uint8_t> filled);
 
+/// Checks which slots of states a checked sequence reads and writes. `tokens_in`: how many positions of a sequence each
+/// slot has the state of; -1: none.
+Status check_states(const PlanSequence& sequence, int64_t first, int64_t last, std::span<const int64_t> tokens_in);
+
 /// Applies the plan's changes to the block table. On an error the table is unchanged.
 Status update_blocks(const PlanSequence& sequence, const EngineLimits& limits, std::vector<uint32_t>& table);
 

@@ -3,7 +3,7 @@
 namespace moestro::engine {
 
 Mixers::Mixers(const MathParts& parts, int64_t step_tokens_max) {
-  SequenceMixer *grouped = nullptr, *latent = nullptr;
+  SequenceMixer *grouped = nullptr, *latent = nullptr, *delta = nullptr;
   const auto the = [&](SequenceMixer*& mixer, auto make) {
     if (mixer == nullptr) mixer = all_.emplace_back(make(parts, step_tokens_max)).get();
     of_layer_.push_back(mixer);
@@ -11,6 +11,8 @@ Mixers::Mixers(const MathParts& parts, int64_t step_tokens_max) {
   for (const model::LayerSpec& layer : parts.spec.layers) {
     if (layer.latent)
       the(latent, make_latent_attention);
+    else if (layer.delta)
+      the(delta, make_gated_delta);
     else
       the(grouped, make_grouped_attention);
   }
@@ -31,6 +33,10 @@ Status check_mixers(const model::ModelSpec& spec, const VisiblePositions& visibl
     const bool depends_on_position = a.chunk > 0 || !a.rope || a.qk_norm == model::AttentionSpec::QkNorm::kRotatedHeads;
     if (!layer.latent && depends_on_position && visible.window > 0)
       return unsupported("--kv-window with Llama-4's attention (chunks, and layers without RoPE)");
+    const bool linear = layer.delta.has_value();
+    if ((linear || layer.attention.output_gate) && !ops.supports_delta())
+      return unsupported("the gated delta rule and gated attention on this device; run the model with --device cpu");
+    if (linear && visible.window > 0) return unsupported("--kv-window with layers of the gated delta rule");
     if (!layer.latent) continue;
     if (!ops.supports_latent())
       return unsupported("latent attention (MLA) on this device; run the model with --device cpu");

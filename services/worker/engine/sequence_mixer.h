@@ -1,8 +1,8 @@
 #pragma once
 // What mixes a layer's rows over the positions of their sequences: attention of some kind. One object for each kind
 // that a model has computes it for all layers of that kind. To the rest of the engine a kind is this interface and what
-// common/model/mixer.h says of its sizes; its state lies in the KV cache, whose blocks the scheduler moves, shares and
-// drops without knowing the kind.
+// common/model/mixer.h says of its sizes. What it keeps of positions lies in the KV cache, what it keeps of a sequence
+// as a whole in sequence_states.h: the scheduler moves, shares and drops blocks and slots without knowing the kind.
 
 #include <cstdint>
 #include <memory>
@@ -14,6 +14,7 @@
 #include "kernels/ops.h"
 #include "services/worker/engine/dense_weights.h"
 #include "services/worker/engine/kv_cache.h"
+#include "services/worker/engine/sequence_states.h"
 #include "services/worker/engine/step_batch.h"
 
 namespace moestro::engine {
@@ -25,6 +26,7 @@ struct MathParts {
   kernels::Ops& ops;
   kernels::Memory& memory;
   KvCache& cache;
+  SequenceStates& states;
   const RopeTables& rope;
 };
 
@@ -46,6 +48,8 @@ class SequenceMixer {
 std::unique_ptr<SequenceMixer> make_grouped_attention(const MathParts& parts, int64_t step_tokens_max);
 /// Multi-head latent attention (model::LatentSpec).
 std::unique_ptr<SequenceMixer> make_latent_attention(const MathParts& parts, int64_t step_tokens_max);
+/// The gated delta rule (model::DeltaSpec).
+std::unique_ptr<SequenceMixer> make_gated_delta(const MathParts& parts, int64_t step_tokens_max);
 
 /// Those of a model: one for each kind that its layers have.
 class Mixers {

@@ -42,7 +42,8 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
   const int64_t context_before = context;
   const int64_t cached = first_position;
   attention.push_back(
-      {.first_token = first_row, .tokens = range.count, .first_position = first_position, .blocks = state.blocks});
+      {.first_token = first_row, .tokens = range.count, .first_position = first_position, .blocks = state.blocks,
+       .state = sequence.state, .states = sequence.states});
   if (sequence.state_sum_from >= 0) {
     const int64_t left_out = std::max<int64_t>(0, sequence.state_sum_from - first_position);
     summed_rows.push_back({index, first_row + left_out, range.count - left_out});

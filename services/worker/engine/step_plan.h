@@ -48,6 +48,10 @@ struct PlanSequence {
 
   /// Its tokens are not drawn from the model's own logits.
   bool adjusts() const { return sampling.penalises() || !bias.empty() || !allowed.empty(); }
+  /// Of a model that has states of sequences: the slot that has this one's before its first token (not read at position
+  /// 0), and where its states go, as kernels::AttentionSequence has it.
+  uint32_t state = 0;
+  std::vector<StateWrite> states = {};
 };
 
 /// Tokens of a sequence are consecutive, in the order of their positions.

@@ -25,6 +25,8 @@ Registration describe(const ServiceOptions& options, const engine::Engine& engin
   r.kv_epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   r.kv_blocks = static_cast<uint32_t>(limits.kv_blocks);
   r.kv_host_blocks = static_cast<uint32_t>(limits.kv_host_blocks);
+  r.state_slots = static_cast<uint32_t>(limits.state_slots);
+  r.state_interval = static_cast<uint32_t>(limits.state_interval);
   r.context_max = static_cast<uint32_t>(limits.context_max);
   r.step_tokens_max = static_cast<uint32_t>(limits.step_tokens_max);
   r.step_sequences_max = static_cast<uint32_t>(limits.step_sequences_max);

@@ -14,7 +14,7 @@
 
 namespace moestro::worker {
 
-inline constexpr uint32_t kWorkerProtocol = 5;
+inline constexpr uint32_t kWorkerProtocol = 6;
 
 struct Registered {
   uint32_t worker = 0;
@@ -72,6 +72,7 @@ struct Registration {
   uint32_t device_slots = 0;  ///< 0: the device has no own memory
   uint64_t device_slot_bytes = 0;
   uint32_t kv_host_blocks = 0;
+  uint32_t state_slots = 0, state_interval = 0;
 };
 std::vector<std::byte> write_registration(const Registration& registration);
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done);

@@ -79,6 +79,9 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
   if (m.ends() != nullptr) s.ends.assign(m.ends()->begin(), m.ends()->end());
   s.state_sum_from = m.state_sum_from();
   s.full_only = m.full_only();
+  s.state = m.state();
+  if (m.states() != nullptr)
+    for (const wire::StateWrite* w : *m.states()) s.states.push_back({w->tokens(), w->slot()});
   return s;
 }
 

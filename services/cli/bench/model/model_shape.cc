@@ -1,5 +1,6 @@
 #include "services/cli/bench/model/model_shape.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "services/cli/common/output.h"
@@ -25,6 +26,7 @@ constexpr NamedShape kShapes[] = {
     {"deepseek-v2-lite",
      {Family::kDeepseekV2, 27, 2048, 16, 16, 128, 1408, 64, 6, 102400, 163840, 512, 64, 2, 10944}},
     {"gpt-oss-20b", {Family::kGptOss, 24, 2880, 64, 8, 64, 2880, 32, 4, 201088, 131072}},
+    {"qwen3-next-80b", {Family::kQwen3Next, 48, 2048, 16, 2, 256, 512, 512, 10, 151936, 262144}},
     {"gpt-oss-120b", {Family::kGptOss, 36, 2880, 64, 8, 64, 2880, 128, 4, 201088, 131072}},
 };
 
@@ -36,6 +38,7 @@ const char* family_name(Family family) {
     case Family::kQwen3Moe: return "qwen3_moe";
     case Family::kDeepseekV2: return "deepseek_v2";
     case Family::kGptOss: return "gpt_oss";
+    case Family::kQwen3Next: return "qwen3_next";
   }
   return "";
 }
@@ -154,6 +157,23 @@ std::string config_json(const ModelShape& s) {
                      {"original_max_position_embeddings", 4096}}},
                    {"sliding_window", 128},
                    {"swiglu_limit", 7.0}});
+  } else if (s.family == Family::kQwen3Next) {
+    config.update({{"architectures", {"Qwen3NextForCausalLM"}},
+                   {"model_type", "qwen3_next"},
+                   {"full_attention_interval", std::min<int64_t>(4, s.layers)},
+                   {"intermediate_size", s.ffn},
+                   {"linear_num_key_heads", s.heads},
+                   {"linear_num_value_heads", 2 * s.heads},
+                   {"linear_key_head_dim", s.head_dim / 2},
+                   {"linear_value_head_dim", s.head_dim / 2},
+                   {"moe_intermediate_size", s.ffn},
+                   {"norm_topk_prob", true},
+                   {"num_experts", s.experts},
+                   {"partial_rotary_factor", 0.25},
+                   {"rms_norm_eps", 1e-6},
+                   {"rope_theta", 1e7},
+                   {"shared_expert_intermediate_size", s.ffn}});
+    config.erase("sliding_window");
   } else {
     config.update({{"architectures", {"Qwen3MoeForCausalLM"}},
                    {"model_type", "qwen3_moe"},

@@ -13,7 +13,7 @@ namespace moestro::cli {
 
 /// Every dimension of a model.
 struct ModelShape {
-  enum class Family : uint8_t { kMixtral, kQwen3Moe, kDeepseekV2, kGptOss } family = Family::kMixtral;
+  enum class Family : uint8_t { kMixtral, kQwen3Moe, kDeepseekV2, kGptOss, kQwen3Next } family = Family::kMixtral;
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t ffn = 0, experts = 0, top_k = 0;  ///< ffn: of an expert
   int64_t vocab = 32000, context = 32768;
