@@ -69,6 +69,20 @@ TEST(BenchEngine, JsonHasEveryMeasurementWithItsLimits) {
   EXPECT_GT(results[0].at("weight_bytes_per_token").at("median"), results[1].at("weight_bytes_per_token").at("median"));
 }
 
+/// The limits are those of the first layer's format.
+TEST(BenchEngine, APackOfSeveralFormatsHasLimits) {
+  const TempDir dir;
+  const auto file = source_dir() / "tests/fixtures/gguf/qwen3moe_k_quants/qwen3moe_k_quants.gguf";
+  const Ran packed = run_moestro({"pack", file.string(), "-o", (dir / "pack").string()});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  const Ran ran = run_moestro({"bench", "engine", "--model", (dir / "pack").string(), "--threads", "1", "--prompt", "0",
+                               "--generate", "2", "--repeats", "1", "--stream", "64M", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json report = json::parse(ran.out);
+  EXPECT_EQ(report.at("experts"), "mixed");
+  EXPECT_GT(report.at("limits").at("gemm_512").at("median"), 0);
+}
+
 TEST(BenchEngine, CountsWhatCameOverADevicesLink) {
   const auto moved = [](const std::string& device) {
     const Ran ran =
