@@ -99,9 +99,11 @@ void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const floa
 }
 
 void ReferenceOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
+  const std::vector<double> numbers = numbers_of(table);
   for (const int32_t id : ids) {
     MOESTRO_CHECK(id >= 0 && id < table.rows, "row of a table");
-    for (int64_t c = 0; c < table.cols; ++c) *y++ = static_cast<float>(weight_at(table, id, c));
+    const double* row = numbers.data() + id * table.cols;
+    for (int64_t c = 0; c < table.cols; ++c) *y++ = static_cast<float>(row[c]);
   }
 }
 

@@ -97,7 +97,7 @@ TEST_F(ArenaRegistrationTest, WhereADriverRefusesThatTheWayOutIsSaid) {
   const ArenaRegistration arena(device_, memory_, false, kPiece);
   EXPECT_EQ(driver.asked, 1) << "what one piece was refused the next ones are not asked for";
   EXPECT_THAT(arena.describe(), HasSubstr("copies from the rest are staged, which is slow: operation not supported; "
-                                          "run this worker as the user of the store"));
+                                          "this worker cannot map it for writing: run it as the store's user"));
 }
 
 TEST_F(ArenaRegistrationTest, WhatIsRefusedIsStaged) {

@@ -71,7 +71,10 @@ Result<DType> chosen_experts(const std::string& name, const store::Manifest& man
 
 Result<std::unique_ptr<store::BlobSource>> attach(const EngineBenchOptions& o) {
   MOESTRO_ASSIGN_OR_RETURN(
-      auto client, store::StoreClient::attach({.endpoint = o.store, .model = o.pack, .client = "bench engine"}));
+      auto client, store::StoreClient::attach({.endpoint = o.store,
+                                               .model = o.pack,
+                                               .client = "bench engine",
+                                               .registers_arena = o.device.kind == config::DeviceSpec::Kind::kCuda}));
   return std::unique_ptr<store::BlobSource>(std::move(client));
 }
 

@@ -62,7 +62,9 @@ std::string ArenaRegistration::describe() const {
   if (is_whole()) return all + " of the store's memory registered" + with + (writable_ ? "" : ", read-only");
   return config::readable_size(registered_bytes_) + " of the store's memory (" + all + ") registered" + with +
          ", copies from the rest are staged, which is slow: " + refused_ +
-         (writable_ ? "" : "; run this worker as the user of the store, whose arena it may then map for writing");
+         (writable_ ? ""
+                    : "; this worker cannot map it for writing: run it as the store's user, mount the arena writable, and "
+                      "do not use --payload-dir memfd");
 }
 
 }  // namespace moestro::device

@@ -38,7 +38,7 @@ class ArenaRegistration {
 
   uint64_t registered_bytes() const { return registered_bytes_; }
   bool is_whole() const { return !memory_.empty() && registered_bytes_ == memory_.size(); }
-  /// For the log: "16.0 GiB of the store's memory registered read-only".
+  /// For the log: "16.0 GiB of the store's memory registered with cuda:0".
   std::string describe() const;
 
  private:

@@ -231,7 +231,8 @@ void DeviceExperts::take_figures(tier::TierFigures& out) {
   {
     const std::lock_guard lock(link_->mutex());
     told_.take(tier_, out);
-    out.staged_bytes = link_->staged_bytes() - std::exchange(told_staged_bytes_, link_->staged_bytes());
+    const uint64_t staged_bytes = link_->staged_bytes();  // once: the link goes on meanwhile
+    out.staged_bytes = staged_bytes - std::exchange(told_staged_bytes_, staged_bytes);
   }
   out.recent = recent_.take();
 }
