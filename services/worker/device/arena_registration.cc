@@ -63,8 +63,8 @@ std::string ArenaRegistration::describe() const {
   return config::readable_size(registered_bytes_) + " of the store's memory (" + all + ") registered" + with +
          ", copies from the rest are staged, which is slow: " + refused_ +
          (writable_ ? ""
-                    : "; this worker cannot map it for writing: run it as the store's user, mount the arena writable, and "
-                      "do not use --payload-dir memfd");
+                    : "; this worker cannot map it for writing: run it as the store's user, mount the arena writable, "
+                      "and do not use --payload-dir memfd");
 }
 
 }  // namespace moestro::device
