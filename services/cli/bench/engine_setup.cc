@@ -74,7 +74,7 @@ Result<std::unique_ptr<store::BlobSource>> attach(const EngineBenchOptions& o) {
       auto client, store::StoreClient::attach({.endpoint = o.store,
                                                .model = o.pack,
                                                .client = "bench engine",
-                                               .registers_arena = o.device.kind == config::DeviceSpec::Kind::kCuda}));
+                                               .registers_arena = o.device.starts_with("cuda")}));
   return std::unique_ptr<store::BlobSource>(std::move(client));
 }
 
