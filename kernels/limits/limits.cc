@@ -73,20 +73,21 @@ Measured Limits::peak(const PeakLoop& loop) {
   return {loop.operations * static_cast<double>(kPeakRounds * threads), s};
 }
 
-Measured Limits::expert_gemm(DType dtype, int64_t hidden, int64_t ffn, int64_t n) {
+Measured Limits::expert_gemm(const ExpertFormats& formats, int64_t hidden, int64_t ffn, int64_t n) {
   int64_t used = 0;
-  const auto matrix = [&](int64_t rows, int64_t cols) {
+  const auto matrix = [&](DType dtype, int64_t rows, int64_t cols) {
     const int64_t whole = rows * (row_bytes(dtype, cols) + parameter_bytes(dtype, cols));
     return memory_->weight(0, std::min(whole, memory_->bytes()), dtype, cols, used);
   };
-  const Weight up = matrix(ffn, hidden), down = matrix(hidden, ffn);
+  const Weight gate = matrix(formats.gate, ffn, hidden), up = matrix(formats.up, ffn, hidden),
+               down = matrix(formats.down, hidden, ffn);
   at_least(x_, n * std::max(hidden, ffn), true);
   at_least(y_, n * std::max(hidden, ffn), false);
-  const double operations = 2.0 * static_cast<double>(n * (2 * up.rows * hidden + down.rows * ffn));
+  const double operations = 2.0 * static_cast<double>(n * ((gate.rows + up.rows) * hidden + down.rows * ffn));
   Measured m;
   do {
     m += {operations, seconds([&] {
-            for (int i = 0; i < 2; ++i) ops_.matmul(x_.data(), n, up, nullptr, y_.data());
+            for (const Weight& w : {gate, up}) ops_.matmul(x_.data(), n, w, nullptr, y_.data());
             ops_.matmul(x_.data(), n, down, nullptr, y_.data());
           })};
   } while (m.seconds < kGemmSeconds);

@@ -29,7 +29,7 @@ class Limits {
   /// Runs `loop` on every thread.
   Measured peak(const PeakLoop& loop);
   /// Repeated products of n rows with the three matrices of an expert: the rate that prefill can reach.
-  Measured expert_gemm(DType dtype, int64_t hidden, int64_t ffn, int64_t n);
+  Measured expert_gemm(const ExpertFormats& formats, int64_t hidden, int64_t ffn, int64_t n);
   std::span<const PeakLoop> loops() const { return loops_; }
 
  private:

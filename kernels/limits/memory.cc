@@ -105,6 +105,7 @@ Weight StreamedMemory::weight(int64_t first, int64_t bytes_max, DType dtype, int
       part[static_cast<size_t>(code)] = static_cast<std::byte>(100 + code);
     return part;
   }();
+  MOESTRO_CHECK(row > 0, "the format of one matrix");
   const int64_t rows = std::max<int64_t>(1, bytes_max / (row + parameters));
   used = rows * (row + parameters);
   MOESTRO_CHECK(first >= 0 && first + used <= bytes_, "a weight within this memory");

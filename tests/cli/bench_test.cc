@@ -69,7 +69,7 @@ TEST(BenchEngine, JsonHasEveryMeasurementWithItsLimits) {
   EXPECT_GT(results[0].at("weight_bytes_per_token").at("median"), results[1].at("weight_bytes_per_token").at("median"));
 }
 
-/// The limits are those of the first layer's format.
+/// The limits are those of the first layer's formats.
 TEST(BenchEngine, APackOfSeveralFormatsHasLimits) {
   const TempDir dir;
   const auto file = source_dir() / "tests/fixtures/gguf/qwen3moe_k_quants/qwen3moe_k_quants.gguf";

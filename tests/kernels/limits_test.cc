@@ -55,6 +55,8 @@ TEST(Limits, AnExpertLargerThanTheMemoryIsCut) {
   const auto limits = make(*ops);
   EXPECT_EQ(std::fmod(limits->expert_gemm(DType::kBF16, 64, 96, 3).amount, 6.0 * 3 * 64 * 96), 0);
   EXPECT_GT(limits->expert_gemm(DType::kF32, 1024, 4096, 1).rate(), 0);
+  // Each matrix in its own format: 384 columns are no whole number of q4_k's blocks.
+  EXPECT_GT(limits->expert_gemm({DType::kQ4K, DType::kQ4K, DType::kQ8_0}, 256, 384, 3).rate(), 0);
 }
 
 TEST(StreamedMemory, NumbersAreSmallAndNormal) {

@@ -128,8 +128,8 @@ Result<std::unique_ptr<EngineLimits>> open_limits(const EngineBenchOptions& o, B
   steps.begin(what);
   MOESTRO_ASSIGN_OR_RETURN(auto memory,
                            kernels::limits::Limits::create(*benched.ops, bytes, [&](int64_t) { steps.begin(what); }));
-  const DType experts =  // of several formats: the first layer's stands for all
-      benched.experts == DType::kMixed ? benched.source->manifest().expert_formats.front().gate : benched.experts;
+  const ExpertFormats experts =  // the first layer's, where layers differ
+      benched.experts == DType::kMixed ? benched.source->manifest().expert_formats.front() : benched.experts;
   return limits_of_host(std::move(memory), benched.engine->spec(), experts, o.step_tokens);
 }
 

@@ -18,7 +18,8 @@ constexpr int64_t kPartsOfStream =
 
 class HostLimits final : public EngineLimits {
  public:
-  HostLimits(std::unique_ptr<Limits> limits, const model::ModelSpec& spec, DType experts, int64_t step_tokens)
+  HostLimits(std::unique_ptr<Limits> limits, const model::ModelSpec& spec, const ExpertFormats& experts,
+             int64_t step_tokens)
       : limits_(std::move(limits)), spec_(spec), experts_(experts), step_tokens_(step_tokens) {}
 
   std::vector<LimitKind> kinds() const override {
@@ -58,12 +59,12 @@ class HostLimits final : public EngineLimits {
   }
 
  private:
-  std::set<DType> streamed() const { return {DType::kBF16, experts_}; }
+  std::set<DType> streamed() const { return {DType::kBF16, experts_.gate}; }
   static std::string gemm_name(int64_t rows) { return "gemm_" + std::to_string(rows); }
 
   std::unique_ptr<Limits> limits_;
   const model::ModelSpec& spec_;
-  DType experts_;
+  ExpertFormats experts_;
   int64_t step_tokens_;
   std::set<int64_t> gemm_rows_;
 };
@@ -107,7 +108,7 @@ class CudaLimits final : public EngineLimits {
 }  // namespace
 
 std::unique_ptr<EngineLimits> limits_of_host(std::unique_ptr<Limits> memory, const model::ModelSpec& spec,
-                                             DType experts, int64_t step_tokens) {
+                                             const ExpertFormats& experts, int64_t step_tokens) {
   return std::make_unique<HostLimits>(std::move(memory), spec, experts, step_tokens);
 }
 std::unique_ptr<EngineLimits> limits_of_device(DeviceLimits& device, bool deterministic) {

@@ -29,7 +29,8 @@ class EngineLimits {
 /// The host's limits, with `memory`: products of an expert's shape with many rows, and with as many as it gets in a
 /// step. `spec` outlives it.
 std::unique_ptr<EngineLimits> limits_of_host(std::unique_ptr<kernels::limits::Limits> memory,
-                                             const model::ModelSpec& spec, DType experts, int64_t step_tokens);
+                                             const model::ModelSpec& spec, const ExpertFormats& experts,
+                                             int64_t step_tokens);
 /// A device's limits. `deterministic`: nothing runs on its tensor cores. `device` outlives it.
 std::unique_ptr<EngineLimits> limits_of_device(kernels::limits::DeviceLimits& device, bool deterministic);
 
