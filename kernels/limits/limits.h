@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "common/expert_layout.h"
 #include "kernels/limits/measured.h"
 #include "kernels/limits/memory.h"
 #include "kernels/limits/multiply_add.h"
