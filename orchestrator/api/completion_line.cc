@@ -18,7 +18,7 @@ ChoiceOptions choice_options(const ServedModel& model, const CompletionRequest& 
   o.ends = end_tokens(r, model.eos_ids);
   o.include_stop = r.include_stop_str_in_output;
   o.show_special = !r.skip_special_tokens;
-  if (r.tool_choice != ToolChoice::kNone) o.shown.push_back(model.tool_style->begin);
+  if (r.tool_choice != ToolChoice::kNone) o.shown = model.tool_style->tokens();
   if (reasons)
     for (std::string& token : model.reasoning_style->shown()) o.shown.push_back(std::move(token));
   return o;
@@ -37,7 +37,7 @@ CompletionLine::CompletionLine(size_t i, const TokenizedPrompt& p, uint32_t numb
       choice(model.tokenizer, &r.stop, p.ids, r.echo ? &p.text : nullptr,
              choice_options(model, r, reasons && model.reasoning_style)) {
   if (reasons && model.reasoning_style) reasoning.emplace(*model.reasoning_style, p.reasoning_open);
-  if (r.tool_choice != ToolChoice::kNone) tools.emplace(*model.tool_style);
+  if (r.tool_choice != ToolChoice::kNone) tools = make_tool_call_parser(*model.tool_style, r.tool_arguments);
 }
 
 void CompletionLine::take_prompt_token(TokenScore score, bool has_score) {

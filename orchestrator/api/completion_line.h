@@ -2,6 +2,7 @@
 // One choice of one prompt of a completion: what has been said of it, and what of that is in its answer.
 
 #include <chrono>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -56,7 +57,7 @@ struct CompletionLine {
   SequenceId id;
   TextCursor cursor;  ///< over the prompt's text
   std::optional<ReasoningParser> reasoning;
-  std::optional<ToolCallParser> tools;  ///< where there are any
+  std::unique_ptr<ToolCallParser> tools;  ///< where there are any
   Choice choice;
   int score_top = -1;  ///< >= 0: the prompt's tokens are scored, with so many alternatives
   std::vector<ScoredToken> prompt_tokens;

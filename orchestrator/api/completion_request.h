@@ -12,6 +12,7 @@
 #include "common/sampling.h"
 #include "orchestrator/api/api_error.h"
 #include "orchestrator/api/request_json.h"
+#include "orchestrator/api/tool_arguments.h"
 
 namespace moestro::orchestrator {
 
@@ -51,6 +52,7 @@ struct CompletionRequest {
   ToolChoice tool_choice = ToolChoice::kNone;
   std::string tool_name;         ///< the one tool that is to be called
   bool parallel_tool_calls = true;
+  ToolArguments tool_arguments = {};  ///< of tools that may be called, once the request has been read whole
   int logprobs = -1, prompt_logprobs = -1;  ///< -1: none; else how many alternatives
   // Of chats:
   bool add_generation_prompt = true, continue_final_message = false;

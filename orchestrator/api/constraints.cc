@@ -6,6 +6,7 @@
 #include "orchestrator/grammar/gbnf.h"
 #include "orchestrator/grammar/json_schema.h"
 #include "orchestrator/grammar/pattern.h"
+#include "orchestrator/grammar/tagged_arguments.h"
 
 namespace moestro::orchestrator {
 
@@ -17,31 +18,51 @@ namespace {
 constexpr size_t kKeptMax = 32;
 constexpr size_t kStatesMax = 50'000;  ///< a grammar that has grown beyond is made anew for new requests
 
-Result<NodeId> add_arguments(ByteGrammar& g, NodeId from, const RequestJson& function,
+/// Any object, or one that satisfies the function's parameters.
+Result<NodeId> add_arguments(ByteGrammar& g, NodeId from, const RequestJson* parameters,
                              std::vector<std::string>* passed_over) {
-  const auto parameters = function.find("parameters");
-  if (parameters == function.end() || parameters->is_null()) return grammar::JsonGrammar(g).object(from);
+  if (parameters == nullptr) return grammar::JsonGrammar(g).object(from);
   return grammar::JsonSchemaCompiler(g, *parameters, passed_over).compile(from);
 }
 
-/// {"name": ..., "arguments": ...} of any of the request's tools, or of the one that was chosen. Where the model may
-/// call or not, what a schema wants beyond what can be promised goes into `passed_over`, unless the tool is strict.
-Result<NodeId> add_call(ByteGrammar& g, NodeId from, const CompletionRequest& request,
+/// One function's name and arguments, as the style has them between its markers.
+Result<NodeId> add_function(ByteGrammar& g, NodeId from, const RequestJson& function, const ToolStyle& style,
+                            std::vector<std::string>* passed_over) {
+  const auto found = function.find("parameters");
+  const RequestJson* parameters = found == function.end() || found->is_null() ? nullptr : &*found;
+  const RequestJson& name = function["name"];
+  switch (style.form) {
+    case ToolStyle::Form::kObject: {
+      const NodeId at = g.literal(from, "{\"name\": " + name.dump() + ", \"arguments\": ");
+      MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_arguments(g, at, parameters, passed_over));
+      return g.literal(end, "}");
+    }
+    case ToolStyle::Form::kTagged: {
+      const NodeId at = grammar::add_new_line(g, g.literal(from, name.get<std::string>()));
+      if (parameters == nullptr) return at;
+      return grammar::add_tagged_arguments(g, at, *parameters, {}, passed_over);
+    }
+  }
+  return internal_error("a form of calls without a grammar");
+}
+
+/// Any of the request's tools, or the one that was chosen. Where the model may call or not, what a schema wants beyond
+/// what can be promised goes into `passed_over`, unless the tool is strict.
+Result<NodeId> add_call(ByteGrammar& g, NodeId from, const CompletionRequest& request, const ToolStyle& style,
                         std::vector<std::string>& passed_over) {
   const NodeId to = g.add();
   for (const RequestJson& tool : request.tools) {
     const RequestJson& function = tool["function"];
     if (!request.tool_name.empty() && function["name"] != request.tool_name) continue;
-    NodeId at = g.add();
+    const NodeId at = g.add();
     g.empty(from, at);
-    at = g.literal(at, "{\"name\": " + function["name"].dump() + ", \"arguments\": ");
     const std::string where = "the function '" + function["name"].get<std::string>() + "': ";
     const bool may_pass = request.tool_choice == ToolChoice::kAuto && function.value("strict", RequestJson()) != true;
     std::vector<std::string> passed;
-    const auto end = add_arguments(g, at, function, may_pass ? &passed : nullptr);
+    const auto end = add_function(g, at, function, style, may_pass ? &passed : nullptr);
     if (!end.is_ok()) return Status(end.status().code(), where + end.status().message());
     for (const std::string& what : passed) passed_over.push_back(where + what);
-    g.empty(g.literal(*end, "}"), to);
+    g.empty(*end, to);
   }
   return to;
 }
@@ -55,13 +76,20 @@ Result<NodeId> add_calls(ByteGrammar& g, NodeId from, const CompletionRequest& r
     at = g.literal(at, "[");
     const NodeId call = g.add();
     g.empty(at, call);
-    MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_call(g, call, request, passed_over));
+    MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_call(g, call, request, style, passed_over));
     if (many) g.empty(g.literal(end, ", "), call);
     return g.literal(end, "]");
   }
   const NodeId call = g.add();
+  if (style.form == ToolStyle::Form::kTagged) {
+    g.empty(at, call);
+    MOESTRO_ASSIGN_OR_RETURN(const NodeId behind, add_call(g, call, request, style, passed_over));
+    const NodeId end = g.literal(behind, style.end);
+    if (many && !triggered) g.empty(g.literal(grammar::add_new_line(g, end), style.begin), call);
+    return end;
+  }
   g.empty(g.literal(at, "\n"), call);
-  MOESTRO_ASSIGN_OR_RETURN(const NodeId behind, add_call(g, call, request, passed_over));
+  MOESTRO_ASSIGN_OR_RETURN(const NodeId behind, add_call(g, call, request, style, passed_over));
   const NodeId end = g.literal(behind, "\n" + style.end);
   if (many && !triggered) g.empty(g.literal(end, "\n" + style.begin + "\n"), call);
   return end;
@@ -95,9 +123,10 @@ std::shared_ptr<const grammar::GrammarVocabulary> Constraints::vocabulary() cons
   const std::lock_guard lock(vocabulary_mutex_);
   if (vocabulary_) return vocabulary_;
   std::vector<std::string> bytes(static_cast<size_t>(model_.vocab));
+  const std::vector<std::string> markers = model_.tool_style ? model_.tool_style->tokens() : std::vector<std::string>();
   for (int64_t id = 0; id < model_.tokenizer.vocab_size(); ++id) {
     const auto token = static_cast<TokenId>(id);
-    const bool marker = model_.tool_style && model_.tokenizer.token(token) == model_.tool_style->begin;
+    const bool marker = std::ranges::find(markers, model_.tokenizer.token(token)) != markers.end();
     const bool ends = std::find(model_.eos_ids.begin(), model_.eos_ids.end(), token) != model_.eos_ids.end();
     if (!ends && (marker || !model_.tokenizer.is_special(token)))
       bytes[static_cast<size_t>(id)] = model_.tokenizer.token_bytes(token);
@@ -155,7 +184,7 @@ std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& requ
   const bool calls = request.tool_choice != ToolChoice::kNone;
   if (calls && !model_.tool_style)
     return not_supported("tools", "the chat template of '" + model_.name +
-                                      "' has no tool calls of a kind that is known here (<tool_call>, [TOOL_CALLS])");
+                                      "' has no tool calls of a kind that is known here (" + kKnownToolStyles + ")");
   const OutputFormat& format = request.output_format;
   const bool free = format.kind == OutputFormat::Kind::kText;
   if (!calls && free) return Constraint{};

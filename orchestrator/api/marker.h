@@ -6,6 +6,8 @@
 
 namespace moestro::orchestrator {
 
+inline bool is_json_white(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
 /// How many bytes of the end of `text` begin `marker`, which is not empty and not whole there.
 inline size_t begun_marker(std::string_view text, std::string_view marker) {
   for (size_t n = std::min(text.size(), marker.size() - 1); n > 0; --n)

@@ -187,6 +187,7 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   auto rules = value_or_refuse(token_rules(request, model_), refuse_it);
   if (!rules) return *refusal;
   constraint->rules = std::move(*rules);
+  if (request.tool_choice != ToolChoice::kNone) request.tool_arguments = arguments_of_tools(request.tools);
   // What is large and was of use only here goes here, and not on the server's thread.
   request.prompts.clear();
   for (RequestJson* used : {&request.messages, &request.template_arguments, &request.tools,

@@ -1,10 +1,13 @@
 #pragma once
 // Finds tool calls in what a model says, as it says it.
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "orchestrator/api/tool_arguments.h"
 #include "orchestrator/api/tool_style.h"
 
 namespace moestro::orchestrator {
@@ -21,43 +24,43 @@ struct ToolCallDelta {
 class ToolCallParser {
  public:
   explicit ToolCallParser(ToolStyle style) : style_(std::move(style)) {}
+  virtual ~ToolCallParser() = default;
+  ToolCallParser(const ToolCallParser&) = delete;
+  ToolCallParser& operator=(const ToolCallParser&) = delete;
 
   /// Takes text; what it makes certain is in take_content() and take_calls().
   void push(std::string_view text);
   /// No more text comes.
-  void finish();
+  virtual void finish() = 0;
 
-  std::string take_content();
-  std::vector<ToolCallDelta> take_calls();
+  std::string take_content() { return std::exchange(content_, {}); }
+  std::vector<ToolCallDelta> take_calls() { return std::exchange(deltas_, {}); }
   size_t calls() const { return calls_; }
 
- private:
-  enum class Place { kContent, kBeforeCall, kCall, kAfterCall };
-  bool step();
-  bool content_step();
-  bool before_call_step();
-  bool call_step();
-  bool after_call_step();
-  bool end_of_call();
+ protected:
+  /// True if more can be read of rest_.
+  virtual bool step() = 0;
+  /// Looks for the marker, which begins raw_ then; true if it was found.
+  bool find_begin();
+  /// What began like a call is content; what follows it is still in rest_.
   void no_call();
-  void value_done(std::string_view value);
-  void say_arguments(std::string_view text);
+  /// The end of a text that is in no call.
+  void finish_content();
+  void begin_call(std::string name);
+  void say_arguments(std::string text);
 
   const ToolStyle style_;
-  Place place_ = Place::kContent;
-  std::string rest_;     ///< not looked at yet, or not certain
-  std::string raw_;      ///< of the call under way, its marker included: content if it is none
+  std::string rest_;  ///< not looked at yet, or not certain
+  std::string raw_;   ///< of the call under way, its marker included: content if it is none
+  void add_content(std::string_view text) { content_ += text; }
+
+ private:
   std::string content_, white_;  ///< white_: follows content_ if more content does
   std::vector<ToolCallDelta> deltas_;
   size_t calls_ = 0;
-  bool first_in_list_ = true;
-  // Of the object under way.
-  int depth_ = 0;
-  bool in_string_ = false, escaped_ = false, in_value_ = false;
-  std::string key_, value_;
-  size_t said_ = 0;      ///< bytes of the arguments that have been given out
-  std::string early_;    ///< arguments that came before the name
-  bool named_ = false, has_arguments_ = false;
 };
+
+/// `arguments` are needed for calls between tags, and outlive the parser.
+std::unique_ptr<ToolCallParser> make_tool_call_parser(const ToolStyle& style, const ToolArguments& arguments);
 
 }  // namespace moestro::orchestrator

@@ -30,7 +30,6 @@ bool is_of(const SchemaJson& value, const std::vector<std::string>& types) {
 }
 }  // namespace
 
-/// What the schema wants and this cannot promise: refused, or passed over and noted.
 Status JsonSchemaCompiler::cannot(const std::string& path, const std::string& what) {
   const Status refusal = schema_error(Code::kUnsupported, path, what);
   if (passed_over_ == nullptr) return refusal;

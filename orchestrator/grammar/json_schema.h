@@ -26,9 +26,12 @@ class JsonSchemaCompiler {
   /// A value that satisfies the root schema. kUnsupported names a keyword and its place; kInvalidArgument: not a valid
   /// schema.
   Result<NodeId> compile(NodeId from) { return add(from, root_, ""); }
+  /// The same of a part of the root schema, which stands at `path`.
+  Result<NodeId> compile_at(NodeId from, const Json& part, const std::string& path) { return add(from, part, path); }
+  /// Refuses what cannot be guaranteed, or notes it in `passed_over`.
+  Status cannot(const std::string& path, const std::string& what);
 
  private:
-  Status cannot(const std::string& path, const std::string& what);
   Result<NodeId> add(NodeId from, const Json& schema, const std::string& path);
   Result<NodeId> add_any_of(NodeId from, const Json& list, const std::string& path);
   Result<NodeId> add_literals(NodeId from, const Json& schema, const std::string& path);

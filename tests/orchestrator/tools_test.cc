@@ -13,10 +13,10 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kToolsContext = 512;
 
-ServedModel model_with_tools() {
+ServedModel model_with_tools(const std::string& call = "<tool_call></tool_call>") {
   const std::string source =
-      "{% if tools %}{{ tools | length }}{% for t in tools %} {{ t.function.name }}{% endfor %} "
-      "<tool_call></tool_call>|{% endif %}"
+      "{% if tools %}{{ tools | length }}{% for t in tools %} {{ t.function.name }}{% endfor %} " + call +
+      "|{% endif %}"
       "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments.a }}{% else %}{{ m.content "
       "}}{% endif %}|{% endfor %}";
   ServedModel m = byte_model();
@@ -30,7 +30,7 @@ ServedModel model_with_tools() {
 
 class ToolsTest : public ApiTest {
  public:
-  ToolsTest() : ApiTest(model_with_tools()) {
+  explicit ToolsTest(ServedModel model = model_with_tools()) : ApiTest(std::move(model)) {
     worker_.join({.model = name_,
                   .limits = {.kv_blocks = 256,
                              .kv_block_tokens = 4,
@@ -254,6 +254,67 @@ TEST(ToolMarkers, ATokenThatGoesOnBehindTheMarkerIsHeldToTheSchema) {
   ASSERT_NE(inside, nullptr);
   EXPECT_TRUE(has(*inside, '"'));
   EXPECT_FALSE(has(*inside, 'x') || has(*inside, kEnd)) << "the call goes on as the grammar says";
+}
+
+class TaggedToolsTest : public ToolsTest {
+ public:
+  TaggedToolsTest()
+      : ToolsTest(model_with_tools(
+            "<tool_call>{name}<arg_key>{key}</arg_key><arg_value>{value}</arg_value></tool_call>")) {}
+  static constexpr const char* kCall =
+      "Hm.\n<tool_call>g\n<arg_key>a</arg_key>\n<arg_value>true</arg_value>\n</tool_call>";
+};
+
+TEST_F(TaggedToolsTest, TheModelMayCall) {
+  says_ = {kCall};
+  const json c = choice(request());
+  EXPECT_EQ(c["message"]["content"], "Hm.");
+  ASSERT_EQ(c["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(c["message"]["tool_calls"][0]["function"], (json{{"name", "g"}, {"arguments", "{\"a\": true}"}}));
+  EXPECT_EQ(c["finish_reason"], "tool_calls");
+}
+
+TEST_F(TaggedToolsTest, CallsAreStreamed) {
+  says_ = {kCall};
+  json body = request();
+  body["stream"] = true;
+  std::string arguments, name;
+  for (const json& e : complete(body, "/v1/chat/completions")->events())
+    if (e.is_object())
+      for (const json& call : e["choices"][0]["delta"].value("tool_calls", json::array())) {
+        name += call["function"].value("name", "");
+        arguments += call["function"]["arguments"].get<std::string>();
+      }
+  EXPECT_EQ(name, "g");
+  EXPECT_EQ(arguments, "{\"a\": true}");
+}
+
+TEST_F(TaggedToolsTest, ACallThatItBeginsOrMustBeginFollowsTheSchema) {
+  const json named{{"type", "function"}, {"function", {{"name", "g"}}}};
+  for (const json& wanted : {json("auto"), json("required"), named}) {
+    says_ = {wanted == "auto" ? "<tool_call>nonsense" : "I would rather not."};
+    json body = request(wanted);
+    body["parallel_tool_calls"] = false;
+    const json c = choice(body);
+    ASSERT_EQ(c["message"].value("tool_calls", json::array()).size(), 1u) << c;
+    const json& call = c["message"]["tool_calls"][0]["function"];
+    EXPECT_THAT(call["name"].get<std::string>(), ::testing::AnyOf("f", "g"));
+    if (wanted.is_object()) EXPECT_EQ(call["name"], "g");
+    EXPECT_TRUE(json::parse(call["arguments"].get<std::string>())["a"].is_boolean()) << call;
+  }
+}
+
+TEST_F(TaggedToolsTest, WhatTagsCannotPromiseIsRefusedByNameWhereItMust) {
+  json body = request("required");
+  body["tools"][0]["function"]["parameters"]["properties"]["a"] = {{"type", "string"}, {"pattern", "x+"}};
+  const auto exchange = complete(body, "/v1/chat/completions");
+  EXPECT_EQ(exchange->status, 400);
+  EXPECT_THAT(exchange->body, HasSubstr("a string between tags"));
+  body["tool_choice"] = "auto";
+  says_ = {"Hm."};
+  const auto free = complete(body, "/v1/chat/completions");
+  EXPECT_EQ(free->status, 200) << free->body;
+  EXPECT_THAT(free->header("X-Moestro-Not-Constrained"), HasSubstr("a string between tags"));
 }
 
 class NoToolsTest : public ApiTest {};
