@@ -6,7 +6,8 @@ namespace moestro::grammar {
 
 namespace {
 
-constexpr int kNestingMax = 16;  // of references and alternatives
+constexpr int kHopsMax = 16;         // of references and of alternatives within alternatives
+constexpr int kSchemasMax = 10'000;  // looked at for one value: alternatives may refer to themselves
 
 std::string kind_of(const SchemaJson& value) {
   return value.is_number() ? "number" : value.type_name();
@@ -19,14 +20,14 @@ void add_kind(TaggedValue& value, const std::string& kind) {
   else value.json.insert(kind == "integer" ? "number" : kind);
 }
 
-TaggedValue value_of(const SchemaJson& schema, const SchemaJson& root, int depth) {
+TaggedValue value_of(const SchemaJson& schema, const SchemaJson& root, int depth, int& left) {
   const SchemaJson* at = referenced(schema, root);
-  if (depth > kNestingMax || at == nullptr || !at->is_object()) return any_value();
+  if (depth > kHopsMax || --left < 0 || at == nullptr || !at->is_object()) return any_value();
   TaggedValue value{false, {}, false};
   for (const char* key : {"anyOf", "oneOf", "allOf"}) {
     if (!at->contains(key) || !(*at)[key].is_array()) continue;
     for (const SchemaJson& one : (*at)[key]) {
-      const TaggedValue also = value_of(one, root, depth + 1);
+      const TaggedValue also = value_of(one, root, depth + 1, left);
       value.text = value.text || also.text;
       value.shaped = value.shaped || also.shaped;
       value.json.insert(also.json.begin(), also.json.end());
@@ -52,7 +53,7 @@ const SchemaJson* referenced(const SchemaJson& schema, const SchemaJson& root) {
   const SchemaJson* at = &schema;
   for (int hops = 0; at->is_object() && at->contains("$ref"); ++hops) {
     const SchemaJson& reference = (*at)["$ref"];
-    if (hops == kNestingMax || !reference.is_string()) return nullptr;
+    if (hops == kHopsMax || !reference.is_string()) return nullptr;
     const auto& name = reference.get_ref<const std::string&>();
     if (!name.starts_with('#')) return nullptr;
     try {  // the library's own words for a bad pointer are exceptions
@@ -64,7 +65,10 @@ const SchemaJson* referenced(const SchemaJson& schema, const SchemaJson& root) {
   return at;
 }
 
-TaggedValue tagged_value(const SchemaJson& schema, const SchemaJson& root) { return value_of(schema, root, 0); }
+TaggedValue tagged_value(const SchemaJson& schema, const SchemaJson& root) {
+  int left = kSchemasMax;
+  return value_of(schema, root, 0, left);
+}
 
 std::string TaggedValue::to_json(const std::string& said) const {
   const SchemaJson parsed = json.empty() ? SchemaJson() : SchemaJson::parse(said, nullptr, false);
