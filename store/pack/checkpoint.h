@@ -62,6 +62,8 @@ class Checkpoint {
   const std::vector<ExpertFormats>& expert_formats() const { return expert_formats_; }
   /// Parts of the checkpoint that packs do not have (ModelSpec::left_out).
   std::vector<std::string> left_out() const;
+  /// What a GGUF file does not say, and what was taken for it.
+  const std::vector<std::string>& remarks() const { return remarks_; }
   uint64_t fingerprint() const { return fingerprint_; }  ///< changes when config, names, sizes or times of the files do
 
  private:
@@ -91,6 +93,7 @@ class Checkpoint {
   bool is_native_ = false;
   std::vector<ExpertFormats> expert_formats_;
   std::string config_json_, generation_config_json_;
+  std::vector<std::string> remarks_;
   model::ModelDescription model_;
   std::vector<File> files_;
   std::shared_ptr<const RandomWeights> random_;  ///< null: the weights are in files_

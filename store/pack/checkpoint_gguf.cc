@@ -70,6 +70,7 @@ void flatten(SourceTensor& tensor) {
   if (tensor.shape.size() == 3) tensor.shape = {tensor.shape[0] * tensor.shape[1], tensor.shape[2]};
 }
 
+constexpr const char* kDownloadAgain = ": the file is incomplete or damaged; download it again";
 constexpr uint64_t kVectorBytesMax = 64 << 10;
 
 Result<GgufVectors> read_vectors(const GgufModel& gguf) {
@@ -79,12 +80,13 @@ Result<GgufVectors> read_vectors(const GgufModel& gguf) {
     const auto names = gguf_vector_names();
     if (std::ranges::find(names, t.name) == names.end()) continue;
     if (t.type->dtype != DType::kF32 || t.shape.size() != 1 || t.bytes > kVectorBytesMax)
-      return unsupported("tensor " + in_quotes(t.name) + " is not a short vector of F32");
+      return unsupported("tensor " + in_quotes(t.name) + " is not a short vector of F32" + kDownloadAgain);
     std::vector<float> values(t.bytes / sizeof(float));
     MOESTRO_RETURN_IF_ERROR(gguf.files[gguf.file_of[i]].read_at(t.offset, std::as_writable_bytes(std::span(values))));
     for (const float value : values) {
       if (!std::isfinite(value) || value <= 0)
-        return invalid_argument("tensor " + in_quotes(t.name) + " holds a factor that is not above 0");
+        return invalid_argument("tensor " + in_quotes(t.name) + " holds a factor that is not above 0" +
+                                kDownloadAgain);
       vectors[t.name].push_back(as_written(value));
     }
   }
@@ -161,7 +163,7 @@ Status Checkpoint::add_gguf_tensors(const GgufModel& gguf) {
   model_.storage = {};  // every matrix of an expert is one of its own here
   for (model::DenseTensor& t : model_.dense) MOESTRO_RETURN_IF_ERROR(add_gguf_dense(arch.value_or(""), tensors, t));
   for (model::ExpertTensors& t : model_.experts) MOESTRO_RETURN_IF_ERROR(add_gguf_expert(tensors, t));
-  for (const char* name : gguf_vector_names()) tensors.take(name);  // the config has them
+  for (const char* name : gguf_vector_names()) tensors.take(name);  // the config has all that are there
   if (const auto unused = tensors.unused(std::ssize(spec.layers), spec.mtp_layers))
     return unsupported(directory_.string() + ": tensor " + in_quotes(*unused) + " is no part of " + spec.architecture +
                        " as the metadata describe it");
@@ -175,9 +177,10 @@ Result<Checkpoint> Checkpoint::open_gguf(const fs::path& file) {
   c.name_ = gguf.name;
   auto vectors = read_vectors(gguf);
   if (!vectors) return vectors.status().with_context(file.string());
-  auto config = gguf_config_json(gguf.header, *vectors);
+  auto config = gguf_config(gguf.header, *vectors);
   if (!config) return config.status().with_context(file.string());
-  c.config_json_ = std::move(*config);
+  c.config_json_ = std::move(config->json);
+  c.remarks_ = std::move(config->remarks);
   auto tokenizer = gguf_tokenizer_files(gguf.header.metadata);
   if (!tokenizer) return tokenizer.status().with_context(file.string());
   c.made_files_ = std::move(*tokenizer);

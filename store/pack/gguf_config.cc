@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cfloat>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "common/model/strict_json.h"
@@ -27,7 +29,8 @@ void read_rope(GgufConfigReader& in, json& config) {
   if (type == "none") return;
   if (type != "linear" && type != "yarn")
     return in.refuse(
-        unsupported("rope.scaling.type " + in_quotes(type) + " is not supported (none, linear and yarn are)"));
+        unsupported("metadata " + in_quotes(in.full("rope.scaling.type")) + " is " + in_quotes(type) +
+                    "; only none, linear and yarn are supported"));
   json scaling = {{"rope_type", type}};
   if (factor) scaling["factor"] = *factor;
   if (type == "yarn") {
@@ -45,13 +48,22 @@ void read_factors(GgufConfigReader& in, const GgufVectors& vectors, json& config
     const auto found = vectors.find(name);
     return found == vectors.end() ? nullptr : &found->second;
   };
-  const std::vector<double>*all = of("rope_freqs.weight"), *shorter = of("rope_factors_short.weight"),
-                           *longer = of("rope_factors_long.weight");
-  if (all != nullptr) shorter = longer = all;
+  constexpr const char *kAll = "rope_freqs.weight", *kShort = "rope_factors_short.weight",
+                       *kLong = "rope_factors_long.weight";
+  const std::vector<double>*all = of(kAll), *shorter = of(kShort), *longer = of(kLong);
   const auto attn_factor = in.number_if_any("rope.scaling.attn_factor");
-  if (shorter == nullptr || longer == nullptr) return in.expect("rope.scaling.attn_factor", attn_factor, 1);
+  if (all == nullptr && shorter == nullptr && longer == nullptr)
+    return in.expect("rope.scaling.attn_factor", attn_factor, 1);
+  if (all != nullptr && (shorter != nullptr || longer != nullptr))
+    return in.refuse(unsupported("tensor " + in_quotes(kAll) + " beside " +
+                                 in_quotes(shorter != nullptr ? kShort : kLong) + " is not supported"));
+  if (all == nullptr && (shorter == nullptr || longer == nullptr))
+    return in.refuse(invalid_argument("tensor " + in_quotes(shorter == nullptr ? kShort : kLong) +
+                                      " is missing beside " + in_quotes(shorter == nullptr ? kLong : kShort)));
   if (config.contains("rope_scaling"))
-    return in.refuse(unsupported("rope.scaling beside a tensor of RoPE's factors is not supported"));
+    return in.refuse(unsupported("metadata " + in_quotes(in.full("rope.scaling.type")) + " beside the tensor " +
+                                 in_quotes(all != nullptr ? kAll : kShort) + " is not supported"));
+  if (all != nullptr) shorter = longer = all;
   const double mscale = attn_factor.value_or(1.0);
   const int64_t original = in.integer_if_any("rope.scaling.original_context_length")
                                .value_or(config["max_position_embeddings"].get<int64_t>());
@@ -78,7 +90,9 @@ void read_token_ids(GgufConfigReader& in, json& config) {
 /// What every family has. The number of layers is without those after the last.
 void read_decoder(GgufConfigReader& in, bool has_latents, json& config) {
   const int64_t layers = in.integer("block_count"), mtp = in.integer_if_any("nextn_predict_layers").value_or(0);
-  if (mtp < 0 || mtp >= layers) in.refuse(invalid_argument("more layers predict further tokens than there are"));
+  if (mtp < 0 || mtp >= layers)
+    in.refuse(invalid_argument("metadata " + in_quotes(in.full("nextn_predict_layers")) + " is " +
+                               std::to_string(mtp) + "; there are " + std::to_string(layers) + " layers in all"));
   config["num_hidden_layers"] = mtp < 0 || mtp >= layers ? 1 : layers - mtp;  // 1: refused above
   if (mtp > 0) config["num_nextn_predict_layers"] = mtp;
   const int64_t hidden = in.integer("embedding_length"), heads = in.integer("attention.head_count");
@@ -89,7 +103,8 @@ void read_decoder(GgufConfigReader& in, bool has_latents, json& config) {
   const auto eps = in.number_if_any("attention.layer_norm_rms_epsilon"),
              layer_eps = in.number_if_any("attention.layer_norm_epsilon");
   if (eps || layer_eps) config["rms_norm_eps"] = eps.value_or(layer_eps.value_or(0.0));
-  else in.refuse(invalid_argument("metadata 'attention.layer_norm_rms_epsilon' of the family is missing"));
+  else in.refuse(invalid_argument("metadata " + in_quotes(in.full("attention.layer_norm_rms_epsilon")) +
+                                  " is missing"));
   if (!has_latents) {
     const int64_t head_dim = in.integer_if_any("attention.key_length").value_or(hidden / std::max<int64_t>(heads, 1));
     config["head_dim"] = head_dim;
@@ -111,7 +126,13 @@ Result<std::string> family_of(const GgufMetadata& metadata) {
 
 }  // namespace
 
+std::string shortest_text(double value) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
 double as_written(double value) {
+  if (std::abs(value) > static_cast<double>(FLT_MAX)) return value;
   const auto narrow = static_cast<float>(value);
   if (static_cast<double>(narrow) != value) return value;
   std::array<char, 32> text{};
@@ -121,7 +142,7 @@ double as_written(double value) {
   return shortest;
 }
 
-Result<std::string> gguf_config_json(const GgufHeader& header, const GgufVectors& vectors) {
+Result<GgufConfig> gguf_config(const GgufHeader& header, const GgufVectors& vectors) {
   MOESTRO_ASSIGN_OR_RETURN(const std::string arch, family_of(header.metadata));
   const auto families = gguf_families();
   const auto family = std::ranges::find(families, arch, &GgufFamily::arch);
@@ -136,7 +157,7 @@ Result<std::string> gguf_config_json(const GgufHeader& header, const GgufVectors
   read_factors(in, vectors, config);
   family->read(in, config);
   MOESTRO_RETURN_IF_ERROR(in.finish());
-  return config.dump(1) + "\n";
+  return GgufConfig{config.dump(1) + "\n", in.remarks()};
 }
 
 }  // namespace moestro::store

@@ -18,8 +18,13 @@ using GgufVectors = std::map<std::string, std::vector<double>>;
 /// Those that there may be.
 std::span<const char* const> gguf_vector_names();
 
+struct GgufConfig {
+  std::string json;
+  std::vector<std::string> remarks;  ///< what the file does not say, and what was taken for it
+};
+
 /// kUnsupported names a family or a setting that is not known; kInvalidArgument what is missing or contradicts itself.
-Result<std::string> gguf_config_json(const GgufHeader& header, const GgufVectors& vectors = {});
+Result<GgufConfig> gguf_config(const GgufHeader& header, const GgufVectors& vectors = {});
 
 /// The name in GGUF files of a dense tensor with the canonical name `name` (model_spec.h): "blk.3.attn_q.weight" of
 /// "layers.3.attn.q.weight". `arch`: general.architecture.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/model/strict_json.h"
 #include "store/pack/gguf_header.h"
@@ -14,6 +15,9 @@ namespace moestro::store {
 
 /// A number that the file has as f32, in the decimal form that it was made from.
 double as_written(double value);
+
+/// The fewest digits that mean this number: "64", "1e-07".
+std::string shortest_text(double value);
 
 /// Reads "ARCH.key" and keeps the first error. finish() refuses those of the family that were not read.
 class GgufConfigReader {
@@ -39,6 +43,7 @@ class GgufConfigReader {
   std::optional<std::string> text_if_any(const std::string& key) {
     return value(key, header_.metadata.text(full(key)));
   }
+  bool has(const std::string& key) const { return header_.metadata.values.contains(full(key)); }
   bool has_tensor(const std::string& name) const { return tensors_.contains(name); }
   /// A dimension of a tensor; 0 if it is not there.
   int64_t dimension(const std::string& name, size_t index) const {
@@ -57,9 +62,13 @@ class GgufConfigReader {
   /// A setting with one value that is computed.
   void expect(const std::string& key, const std::optional<double>& found, double only) {
     if (found && *found != only)
-      refuse(unsupported("metadata " + model::in_quotes(full(key)) + " is " + std::to_string(*found) + "; only " +
-                         std::to_string(only) + " is supported"));
+      refuse(unsupported("metadata " + model::in_quotes(full(key)) + " is " + shortest_text(*found) + "; only " +
+                         shortest_text(only) + " is supported"));
   }
+  /// Something that the file does not say, and what is taken for it.
+  void remark(std::string line) { remarks_.push_back(std::move(line)); }
+  const std::vector<std::string>& remarks() const { return remarks_; }
+  std::string full(const std::string& key) const { return arch_ + "." + key; }
   const GgufMetadata& metadata() const { return header_.metadata; }
   const std::string& arch() const { return arch_; }
   Status finish() {
@@ -71,7 +80,6 @@ class GgufConfigReader {
   }
 
  private:
-  std::string full(const std::string& key) const { return arch_ + "." + key; }
   template <typename T>
   std::optional<T> value(const std::string& key, Result<std::optional<T>> found) {
     read_.insert(full(key));
@@ -97,6 +105,7 @@ class GgufConfigReader {
   std::string arch_;
   std::map<std::string, const GgufTensor*> tensors_;
   std::set<std::string> read_;
+  std::vector<std::string> remarks_;
   Status error_;
 };
 

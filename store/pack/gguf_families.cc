@@ -64,7 +64,11 @@ void olmoe(GgufConfigReader& in, json& config) {
   config["attention_bias"] = in.has_tensor("blk.0.attn_q.bias");
 }
 
-/// The router of DeepSeek-V3's kind.
+void expect_sigmoid(GgufConfigReader& in) {
+  in.expect("expert_gating_func", in.number_if_any("expert_gating_func"), kSigmoid);
+}
+
+/// Experts in groups and beside shared ones, as DeepSeek has them, after the first layers.
 void read_grouped(GgufConfigReader& in, json& config) {
   read_experts(in, config, "n_routed_experts");
   config["n_shared_experts"] = in.integer("expert_shared_count");
@@ -75,12 +79,17 @@ void read_grouped(GgufConfigReader& in, json& config) {
   config["norm_topk_prob"] = in.flag_if_any("expert_weights_norm").value_or(false);
   config["n_group"] = in.integer_if_any("expert_group_count").value_or(1);
   config["topk_group"] = in.integer_if_any("expert_group_used_count").value_or(1);
-  in.expect("expert_gating_func", in.number_if_any("expert_gating_func"), kSigmoid);
+}
+
+/// The router of DeepSeek-V3's kind in families with whole heads.
+void read_sigmoid_grouped(GgufConfigReader& in, json& config) {
+  read_grouped(in, config);
+  expect_sigmoid(in);
   config["attention_bias"] = in.has_tensor("blk.0.attn_q.bias");
 }
 
 void glm4_moe(GgufConfigReader& in, json& config) {
-  read_grouped(in, config);
+  read_sigmoid_grouped(in, config);
   const double head_dim = config["head_dim"].get<double>();
   config["partial_rotary_factor"] = static_cast<double>(in.integer("rope.dimension_count")) / head_dim;
   config["use_qk_norm"] = in.has_tensor("blk.0.attn_q_norm.weight");
@@ -89,7 +98,7 @@ void glm4_moe(GgufConfigReader& in, json& config) {
 
 void dots1(GgufConfigReader& in, json& config) {
   expect_whole_rotation(in, config);
-  read_grouped(in, config);
+  read_sigmoid_grouped(in, config);
   config["sliding_window"] = nullptr;
 }
 
@@ -99,7 +108,7 @@ void minimax_m2(GgufConfigReader& in, json& config) {
   config["intermediate_size"] = ffn_of_experts(in);
   config["rotary_dim"] = in.integer("rope.dimension_count");
   config["scoring_func"] = "sigmoid";
-  in.expect("expert_gating_func", in.number_if_any("expert_gating_func"), kSigmoid);
+  expect_sigmoid(in);
 }
 
 // Of gpt-oss: nothing is rounded in YaRN's borders, whatever llama.cpp does.
@@ -137,18 +146,13 @@ void read_latents(GgufConfigReader& in, json& config) {
 // DeepSeek-V2 with a softmax, V3, R1 and Kimi-K2 with sigmoids.
 void deepseek2(GgufConfigReader& in, json& config) {
   read_latents(in, config);
-  read_experts(in, config, "n_routed_experts");
-  config["n_shared_experts"] = in.integer("expert_shared_count");
-  config["moe_intermediate_size"] = ffn_of_experts(in);
-  config["intermediate_size"] = in.integer("feed_forward_length");
-  config["first_k_dense_replace"] = in.integer_if_any("leading_dense_block_count").value_or(0);
-  config["routed_scaling_factor"] = in.number_if_any("expert_weights_scale").value_or(1.0);
-  config["norm_topk_prob"] = in.flag_if_any("expert_weights_norm").value_or(false);
-  config["n_group"] = in.integer_if_any("expert_group_count").value_or(1);
-  config["topk_group"] = in.integer_if_any("expert_group_used_count").value_or(1);
+  read_grouped(in, config);
   const auto gating = in.integer_if_any("expert_gating_func").value_or(kSoftmax);
   if (gating == kSigmoid) {
     config["architectures"] = {"DeepseekV3ForCausalLM"};
+    if (!in.has("expert_group_count"))
+      in.remark("the file does not say how many groups its experts have (" + in.full("expert_group_count") +
+                "): they are routed as one group; DeepSeek-V3 and R1 have 8, so take a newer file of those");
     return;
   }
   in.expect("expert_gating_func", static_cast<double>(gating), static_cast<double>(kSoftmax));
@@ -185,15 +189,20 @@ void granitemoe(GgufConfigReader& in, json& config) {
 // What the metadata do not say is as in the published models: chunks, layers without RoPE, the norm of rotated heads
 // in all but the one with 128 experts.
 void llama4(GgufConfigReader& in, json& config) {
-  constexpr int64_t kWithoutNorm = 128;
+  constexpr int64_t kWithNorm = 16, kWithoutNorm = 128;
   expect_whole_rotation(in, config);
   read_experts(in, config, "num_local_experts");
   config["intermediate_size"] = ffn_of_experts(in);
   config["intermediate_size_mlp"] = in.integer("feed_forward_length");
   config["interleave_moe_layer_step"] = in.integer_if_any("interleave_moe_layer_step").value_or(1);
-  config["use_qk_norm"] = config["num_local_experts"] != kWithoutNorm;
+  const auto experts = config["num_local_experts"].get<int64_t>();
+  config["use_qk_norm"] = experts != kWithoutNorm;
+  if (experts != kWithNorm && experts != kWithoutNorm)
+    in.remark("the file does not say whether rotated heads are normed (use_qk_norm): they are, as in the published "
+              "model with 16 experts; the one with 128 does not norm them, and this one has " +
+              std::to_string(experts));
   config["attention_bias"] = in.has_tensor("blk.0.attn_q.bias");
-  in.expect("expert_gating_func", in.number_if_any("expert_gating_func"), static_cast<double>(kSigmoid));
+  expect_sigmoid(in);
 }
 
 void arctic(GgufConfigReader& in, json& config) {
@@ -203,13 +212,15 @@ void arctic(GgufConfigReader& in, json& config) {
   config["intermediate_size"] = ffn_of_experts(in);
   in.integer_if_any("feed_forward_length");
   config["moe_layer_frequency"] = 1;
-  config["parallel_attn_mlp_res"] = in.has_tensor("blk.0.ffn_norm_exps.weight");
+  config["parallel_attn_mlp_res"] = true;
 }
 
-// DBRX's config.json has names and sections of its own.
+// DBRX's config.json has names and sections of its own, and none for what its norms add.
 void dbrx(GgufConfigReader& in, json& config) {
+  expect_whole_rotation(in, config);
+  for (const auto* key : {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"})
+    in.expect(key, in.number_if_any(key), 1e-5);
   read_experts(in, config, "experts");
-  in.integer_if_any("rope.dimension_count");
   json own = {{"architectures", config["architectures"]},
               {"d_model", config["hidden_size"]},
               {"n_heads", config["num_attention_heads"]},

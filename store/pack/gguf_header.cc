@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -260,7 +261,10 @@ Result<std::optional<double>> GgufMetadata::number(std::string_view key) const {
   const auto found = values.find(key);
   if (found != values.end())
     if (const auto* whole = std::get_if<int64_t>(&found->second)) return std::optional(static_cast<double>(*whole));
-  return find_one<double>(*this, key, "a number");
+  auto value = find_one<double>(*this, key, "a number");
+  if (value && *value && !std::isfinite(**value))
+    return invalid_argument("metadata " + in_quotes(key) + " is infinite or not a number");
+  return value;
 }
 Result<const std::vector<std::string>*> GgufMetadata::texts(std::string_view key) const {
   return find<std::vector<std::string>>(*this, key, "a list of texts");
@@ -269,7 +273,10 @@ Result<const std::vector<int64_t>*> GgufMetadata::integers(std::string_view key)
   return find<std::vector<int64_t>>(*this, key, "a list of whole numbers");
 }
 Result<const std::vector<double>*> GgufMetadata::numbers(std::string_view key) const {
-  return find<std::vector<double>>(*this, key, "a list of numbers");
+  MOESTRO_ASSIGN_OR_RETURN(const auto* list, find<std::vector<double>>(*this, key, "a list of numbers"));
+  if (list != nullptr && !std::ranges::all_of(*list, [](double n) { return std::isfinite(n); }))
+    return invalid_argument("metadata " + in_quotes(key) + " holds a number that is infinite or none");
+  return list;
 }
 
 Result<GgufParse> parse_gguf_header(std::span<const std::byte> bytes, uint64_t file_size, const std::string& where) {

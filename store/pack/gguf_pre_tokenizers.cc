@@ -46,7 +46,7 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"glm4", kLlama3},
     {"chatglm-bpe", kLlama3},
     {"gpt-4o", kO200k},
-    {"llama4", kO200k},
+    {"llama4", kO200k, false, true},
     {"minimax-m2", kO200k},
     {"tekken", kTekken, false, true, true},
     {"deepseek-v3", kDeepSeek, false, false, true, {kNumbers, kHanAndKana}},

@@ -71,6 +71,7 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
     lines.push_back("the checkpoint's layers after the last (" + std::to_string(n) +
                     " by config.json), which predict further tokens, are left out: nothing speculates with them yet");
   for (const std::string& part : checkpoint.left_out()) lines.push_back("left out of the pack: " + part);
+  lines.insert(lines.end(), checkpoint.remarks().begin(), checkpoint.remarks().end());
   const model::RopeSpec& rope = checkpoint.model().spec.rope;
   if (rope.scaling == model::RopeSpec::Scaling::kDynamic)
     lines.push_back(

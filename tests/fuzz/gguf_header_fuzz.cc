@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const GgufTensor& t : parsed->header.tensors)
     MOESTRO_CHECK(t.type != nullptr && t.bytes <= file_size && t.offset <= file_size - t.bytes,
                   "a tensor that was let in lies in the file");
-  (void)gguf_config_json(parsed->header);
+  (void)gguf_config(parsed->header);
   (void)gguf_tokenizer_files(parsed->header.metadata);
   return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "common/model/model_spec.h"
@@ -20,7 +21,10 @@ namespace moestro::store {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 using namespace std::string_literals;
 
@@ -239,6 +243,87 @@ TEST(GgufConfig, SaysWhichArchitectureAFileIs) {
     ASSERT_TRUE(checkpoint) << name << ": " << checkpoint.status().message();
     EXPECT_EQ(checkpoint->model().spec.architecture, architecture);
   }
+}
+
+/// The header of a fixture, to be changed.
+GgufHeader header_of(const std::string& name) {
+  auto gguf = GgufModel::open(file_of(name));
+  EXPECT_TRUE(gguf) << gguf.status().message();
+  return gguf ? std::move(gguf->header) : GgufHeader();
+}
+
+void expect_config_refused(const GgufHeader& header, const std::string& says, const GgufVectors& vectors = {}) {
+  const auto config = gguf_config(header, vectors);
+  ASSERT_FALSE(config) << says;
+  EXPECT_THAT(config.status().message(), HasSubstr(says));
+}
+
+TEST(GgufConfig, RefusesWhatDbrxHasNoKeyFor) {
+  GgufHeader header = header_of("dbrx_q8_0");
+  ASSERT_TRUE(gguf_config(header));
+  header.metadata.values["dbrx.attention.layer_norm_epsilon"] = 1e-7;
+  expect_config_refused(header, "'dbrx.attention.layer_norm_epsilon' is 1e-07; only 1e-05 is supported");
+  header = header_of("dbrx_q8_0");
+  header.metadata.values["dbrx.rope.dimension_count"] = int64_t{2};
+  expect_config_refused(header, "'dbrx.rope.dimension_count' is 2; only ");
+}
+
+TEST(GgufConfig, RefusesFactorsOfRopeThatItWouldNotUse) {
+  const GgufHeader header = header_of("dots1_q8_0");
+  const char *all = "rope_freqs.weight", *shorter = "rope_factors_short.weight", *longer = "rope_factors_long.weight";
+  const std::vector<double> factors = {1.0, 2.0};
+  EXPECT_TRUE(gguf_config(header, {{all, factors}}));
+  EXPECT_TRUE(gguf_config(header, {{shorter, factors}, {longer, factors}}));
+  expect_config_refused(header, "'rope_factors_long.weight' is missing beside 'rope_factors_short.weight'",
+                        {{shorter, factors}});
+  expect_config_refused(header, "'rope_factors_short.weight' is missing beside 'rope_factors_long.weight'",
+                        {{longer, factors}});
+  expect_config_refused(header, "'rope_freqs.weight' beside 'rope_factors_long.weight' is not supported",
+                        {{all, factors}, {longer, factors}});
+  expect_config_refused(header, "'rope_freqs.weight' beside 'rope_factors_short.weight' is not supported",
+                        {{all, factors}, {shorter, factors}, {longer, factors}});
+}
+
+TEST(GgufConfig, RefusesNumbersThatAreNotFinite) {
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    GgufHeader header = header_of("llama_q8_0");
+    header.metadata.values["llama.rope.freq_base"] = bad;
+    expect_config_refused(header, "'llama.rope.freq_base' is infinite or not a number");
+    header.metadata.values["tokenizer.ggml.scores"] = std::vector{0.0, bad};
+    EXPECT_THAT(header.metadata.numbers("tokenizer.ggml.scores").status().message(),
+                HasSubstr("'tokenizer.ggml.scores' holds a number that is infinite or none"));
+  }
+  GgufHeader header = header_of("llama_q8_0");
+  header.metadata.values["llama.rope.freq_base"] = 1e300;  // of F64, beyond f32
+  const auto config = gguf_config(header);
+  ASSERT_TRUE(config) << config.status().message();
+  EXPECT_EQ(nlohmann::json::parse(config->json)["rope_theta"], 1e300);
+}
+
+TEST(GgufConfig, RefusesMoreLayersAfterTheLastThanThereAre) {
+  GgufHeader header = header_of("glm4moe_mxfp4");
+  header.metadata.values["glm4moe.nextn_predict_layers"] = int64_t{64};
+  expect_config_refused(header, "'glm4moe.nextn_predict_layers' is 64; there are 3 layers");
+}
+
+TEST_F(GgufPack, SaysWhatItTookForWhatTheFileDoesNotSay) {
+  std::vector<std::string> notes;
+  const PackObserver observer{.progress = {}, .note = [&](const std::string& line) { notes.push_back(line); }};
+  ASSERT_TRUE(pack_checkpoint(file_of("llama4_q8_0"), dir_ / "pack", {}, observer));
+  EXPECT_THAT(notes, Contains(HasSubstr("whether rotated heads are normed (use_qk_norm)")));
+
+  GgufHeader header = header_of("deepseek2_sigmoid");
+  header.metadata.values["deepseek2.expert_group_count"] = int64_t{1};
+  EXPECT_THAT(gguf_config(header)->remarks, IsEmpty());
+  header.metadata.values.erase("deepseek2.expert_group_count");
+  EXPECT_THAT(gguf_config(header)->remarks, ElementsAre(HasSubstr("(deepseek2.expert_group_count)")));
+}
+
+// As Hugging Face's conversion of tiktoken's files has it.
+TEST(GgufTokenizer, WordsOfLlama4ThatAreTokensStayWhole) {
+  const auto made = gguf_tokenizer_files(header_of("llama4_q8_0").metadata);
+  ASSERT_TRUE(made) << made.status().message();
+  EXPECT_EQ(nlohmann::json::parse(made->front().text)["model"]["ignore_merges"], true);
 }
 
 TEST(GgufConfig, LatentsAndYarnOfDeepSeek) {

@@ -5,7 +5,7 @@
 namespace moestro::model {
 namespace {
 
-constexpr int64_t kBlockPositions = 16;  // a chunk begins where a block of the KV cache does
+constexpr int64_t kBlockPositions = 16;  // a chunk begins where a block of the KV cache does; attention checks it
 
 // Where nothing is said, every fourth layer has no RoPE.
 std::vector<bool> read_rope_layers(ConfigReader& config, int64_t layers) {

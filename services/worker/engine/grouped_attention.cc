@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/check.h"
 #include "services/worker/engine/sequence_mixer.h"
 #include "services/worker/engine/visible_positions.h"
 
@@ -69,6 +70,8 @@ class GroupedAttention final : public SequenceMixer {
 };
 
 GroupedAttention::GroupedAttention(const MathParts& parts, int64_t n) : p_(parts), buffers_(parts.memory) {
+  for (const model::LayerSpec& l : p_.spec.layers)
+    MOESTRO_CHECK(l.attention.chunk % kernels::kKvBlockTokens == 0, "a chunk begins within a block of the KV cache");
   const HeadWidths w = widest_heads(p_.spec);
   const int64_t angles = p_.spec.rope.rotary_dim / 2;
   const auto make = [&](int64_t width) { return buffers_.make<float>(n * width); };
