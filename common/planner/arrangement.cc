@@ -20,8 +20,13 @@ double waiting_rows_bytes(const PlanInput& in, const Arrangement& a) {
 
 /// Workers on a GPU compute one micro-batch of a step at a time. Others have buffers for all rows of a step.
 void grow_workspace(const PlanInput& in, const Arrangement& a, Needs& needs) {
-  if (in.memories.device == Memories::Device::kWhole) needs.workspace_bytes += whole(waiting_rows_bytes(in, a));
-  else needs.workspace_bytes *= static_cast<uint64_t>(step_tokens(in.workload, a) / in.workload.step_tokens);
+  if (in.memories.device == Memories::Device::kWhole) {
+    needs.workspace_bytes += whole(waiting_rows_bytes(in, a));
+    return;
+  }
+  if (a.schedule != ScheduleName::kLayerwise)
+    needs.workspace_bytes = std::max(needs.workspace_bytes, needs.pipeline_workspace_bytes);
+  needs.workspace_bytes *= static_cast<uint64_t>(step_tokens(in.workload, a) / in.workload.step_tokens);
 }
 
 /// A device whose memory does not have all of what is used again and again.
@@ -116,6 +121,7 @@ Needs needs_of(const PlanInput& in, const Arrangement& a) {
   Needs needs = in.needs;
   const int64_t sequences = std::min(a.sequences(), in.workload.sequences);
   needs.kv_bytes = in.sizes.kv_bytes(sequences, in.workload.prompt + in.workload.generate);
+  needs.state_bytes = static_cast<uint64_t>(sequences) * in.sizes.state_bytes;
   grow_workspace(in, a, needs);
   if (in.memories.device_has_kv()) stream(in, a, needs);
   return needs;
@@ -129,7 +135,7 @@ double largest_weight_share(const PlanInput& in, Arrangement a) {
     const Needs n = needs_of(in, a);
     const double dense = static_cast<double>(n.device_dense_bytes.value_or(n.dense_bytes));
     const double experts = share * static_cast<double>(static_cast<uint64_t>(n.experts) * n.slot_bytes);
-    return dense + experts + static_cast<double>(n.kv_bytes + n.workspace_bytes);
+    return dense + experts + static_cast<double>(n.kv_bytes + n.state_bytes + n.workspace_bytes);
   };
   // What is taken grows evenly with the share.
   const auto there = static_cast<double>(in.memories.device_bytes);

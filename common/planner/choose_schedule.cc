@@ -177,7 +177,7 @@ class Search {
   }
 
   void add_pipeline() {
-    const bool gpu = in_.memories.device == Device::kWhole, moves_kv = in_.memories.device_has_kv();
+    const bool gpu = in_.memories.device == Device::kWhole, moves_kv = in_.kv_moves && in_.memories.device_has_kv();
     for (const int64_t m : kMicroBatches) {
       if (m > in_.workload.sequences) break;
       each_rows(in_, m, [&](int64_t rows) {
@@ -275,7 +275,7 @@ bool may_need_drive(const PlanInput& in) {
   for (const double share : {1.0, 0.0}) {
     if (layerwise && share < 1) break;
     const auto placed = [&](int64_t rows) {
-      return place(in, Arrangement{.rows = rows, .dense_share = share, .kv_share = share});
+      return place(in, Arrangement{.rows = rows, .dense_share = share, .kv_share = in.kv_moves ? share : 1});
     };
     const int64_t rows = largest(most, [&](int64_t n) { return placed(n).is_ok(); });
     if (rows > 0 && placed(rows)->needs_drive()) return true;

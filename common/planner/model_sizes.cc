@@ -82,6 +82,7 @@ Result<ModelSizes> model_sizes(const model::ModelDescription& model, const Preci
   for (const model::LayerSpec& layer : spec.layers) {
     sizes.layers.push_back(layer_sizes(spec, layer, precisions.kv));
     sizes.kv_block_bytes += static_cast<uint64_t>(model::kv_block_bytes(layer.kv, precisions.kv));
+    sizes.state_bytes += static_cast<uint64_t>(model::state_bytes(layer));
   }
   return sizes;
 }

@@ -38,6 +38,7 @@ struct ModelSizes {
   uint64_t expert_bytes = 0;        ///< of one blob
   uint64_t dense_bytes = 0;         ///< of all other weights
   uint64_t kv_block_bytes = 0;      ///< of kKvTokensPerBlock tokens in all layers
+  uint64_t state_bytes = 0;         ///< of what all layers keep of a sequence as a whole
 
   int64_t all_experts() const { return experts * moe_layers; }
   uint64_t experts_bytes() const { return expert_bytes * static_cast<uint64_t>(all_experts()); }

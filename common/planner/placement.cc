@@ -59,6 +59,7 @@ Result<Tier> device_tier(const Needs& n, const Memories& m, int64_t& held) {
                   {"workspace", n.workspace_bytes}};
   else if (m.device_has_kv())
     tier.parts = {{"KV cache", n.kv_bytes}};
+  if (m.device == Device::kWhole && n.state_bytes > 0) tier.parts.push_back({"states of sequences", n.state_bytes});
   if (tier.used_bytes() + n.slot_bytes > m.device_bytes)
     return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes,
                      m.device_has_kv() ? kSmaller : "give the device more (vram=SIZE)");
@@ -70,7 +71,10 @@ Result<Tier> host_tier(const Needs& n, const Memories& m, Placement& placement) 
   Tier tier{"host memory", m.host_bytes, {{"programs", n.process_bytes}}};
   const uint64_t kv_bytes = m.device_has_kv() ? n.host_kv_bytes : n.kv_bytes;
   if (kv_bytes > 0) tier.parts.push_back({"KV cache", kv_bytes});
-  if (m.device != Device::kWhole) tier.parts.push_back({"workspace", n.workspace_bytes});
+  if (m.device != Device::kWhole) {
+    if (n.state_bytes > 0) tier.parts.push_back({"states of sequences", n.state_bytes});
+    tier.parts.push_back({"workspace", n.workspace_bytes});
+  }
   if (m.device == Device::kExpertsOnly) tier.parts.push_back({"the emulated device", m.device_bytes});
   const uint64_t others = tier.used_bytes();
   tier.parts.push_back({"dense weights", n.dense_bytes});

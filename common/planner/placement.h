@@ -38,6 +38,8 @@ struct Needs {
   uint64_t host_kv_bytes = 0;    ///< with its home in host memory, where the device has a memory for the KV cache
   std::optional<uint64_t> device_dense_bytes = {};  ///< of a GPU's memory, for weights that are not whole experts;
                                                     ///< nullopt: all dense weights
+  uint64_t state_bytes = 0;      ///< of sequences: on a GPU that computes, otherwise in host memory
+  uint64_t pipeline_workspace_bytes = 0;  ///< as workspace_bytes, for workers' steps in micro-batches; 0: the same
 };
 
 struct Part {

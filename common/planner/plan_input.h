@@ -24,6 +24,7 @@ struct PlanInput {
   Needs needs;  ///< its KV cache is counted anew for the sequences that run at once
   Workload workload;
   std::optional<ScheduleName> schedule = {};  ///< nullopt: the fastest that workers run
+  bool kv_moves = true;  ///< arrangements with KV that has its home in host memory are considered
   bool prefetch = true;
   std::optional<double> device_hits;  ///< measured share of what decoding uses that is found where it is computed, on
                                       ///< the device or in host memory; nullopt: the resident share, which prompts

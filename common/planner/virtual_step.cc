@@ -56,12 +56,7 @@ PlanInput shortened(const PlanInput& in, size_t equal, size_t keep) {
   return few;
 }
 
-/// Where workers run it, the next step begins to bring experts while this one still computes. With few layers that
-/// counts: a step takes what the same layers take once more.
-bool follow_one_another(const PlanInput& in) {
-  return in.memories.device != Memories::Device::kWhole && in.sizes.layers.size() <= 2 * kFewLayers;
-}
-
+/// A step takes what the same layers take once more.
 Result<LaneSeconds> run_again(const PlanInput& in, const Arrangement& a, const Placement& placement,
                               const PhaseSteps& steps) {
   PlanInput twice = in;
@@ -80,7 +75,7 @@ Result<LaneSeconds> run_layers(const PlanInput& in, const Arrangement& a, const 
   const std::vector<LayerSizes>& layers = in.sizes.layers;
   size_t equal = 1;
   while (equal < layers.size() && layers[layers.size() - 1 - equal] == layers.back()) ++equal;
-  if (follow_one_another(in)) return run_again(in, a, placement, steps);
+  if (steps_follow_one_another(in)) return run_again(in, a, placement, steps);
   if (equal <= 2 * kFewLayers) return run(in, a, placement, steps);
   const PlanInput few = shortened(in, equal, kFewLayers), more = shortened(in, equal, 2 * kFewLayers);
   MOESTRO_ASSIGN_OR_RETURN(const LaneSeconds first, run(few, a, placement, steps));
@@ -93,6 +88,10 @@ Result<LaneSeconds> run_layers(const PlanInput& in, const Arrangement& a, const 
 }
 
 }  // namespace
+
+bool steps_follow_one_another(const PlanInput& in) {
+  return in.memories.device != Memories::Device::kWhole && in.sizes.layers.size() <= 2 * kFewLayers;
+}
 
 Result<StepForecast> virtual_step(const PlanInput& in, const Arrangement& a, const Placement& placement,
                                   const PhaseSteps& steps) {

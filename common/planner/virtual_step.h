@@ -13,4 +13,8 @@ namespace moestro::planner {
 Result<StepForecast> virtual_step(const PlanInput& input, const Arrangement& arrangement, const Placement& placement,
                                   const PhaseSteps& steps);
 
+/// Where workers run it, the next step begins to bring experts while this one still computes. With few layers that
+/// counts, and forecasts have it; with more, every step begins with nothing on its way.
+bool steps_follow_one_another(const PlanInput& input);
+
 }  // namespace moestro::planner

@@ -49,9 +49,9 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   WorkerMemory memory;
   memory.workers = static_cast<uint64_t>(box.workers.count);
   const int64_t kv_tokens = box.workers.kv_tokens.value_or(kKvTokens);
-  const model::StateBudget states =
-      model::state_budget(model.spec, kv_tokens, dtype, box.workers.state_slots.value_or(0));
-  memory.kv_bytes = kv_bytes(model.spec, kv_tokens, dtype) + static_cast<uint64_t>(states.bytes);
+  memory.kv_bytes = kv_bytes(model.spec, kv_tokens, dtype);
+  memory.state_bytes = static_cast<uint64_t>(
+      model::state_budget(model.spec, kv_tokens, dtype, box.workers.state_slots.value_or(0)).bytes);
   const int64_t step_tokens = box.orchestrator.step_tokens.value_or(kStepTokens);
   const bool layerwise = box.workers.schedule == "layerwise" ||
                          (box.workers.schedule == "auto" && box.workers.kv_home != "host");
@@ -62,7 +62,7 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   if (device.emulated.counts_kv && box.workers.kv_home != "host") memory.kv_bytes = 0;  // it is within these
   if (device.kind == config::DeviceSpec::Kind::kCuda) {  // the rest lies in the GPU's memory
     memory.kv_bytes = kv_bytes(model.spec, box.workers.kv_host_tokens, dtype);
-    memory.scratch_bytes = 0;
+    memory.state_bytes = memory.scratch_bytes = 0;
     memory.process_bytes += kCudaBytes;
   }
   return memory;

@@ -15,10 +15,11 @@ namespace moestro::box {
 struct WorkerMemory {
   uint64_t workers = 1;
   uint64_t kv_bytes = 0;       ///< of each
+  uint64_t state_bytes = 0;    ///< of each: states of sequences, beside the KV cache
   uint64_t scratch_bytes = 0;  ///< of each: activations of the largest step
   uint64_t process_bytes = 0;  ///< of each: code, heap, thread stacks
   uint64_t device_bytes = 0;   ///< of each: the memory of an emulated device
-  uint64_t total() const { return workers * (kv_bytes + scratch_bytes + process_bytes + device_bytes); }
+  uint64_t total() const { return workers * (kv_bytes + state_bytes + scratch_bytes + process_bytes + device_bytes); }
 };
 
 /// For the workers of all these packs' models together, because each model has its own workers. A pack that cannot be

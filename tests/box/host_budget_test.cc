@@ -53,6 +53,21 @@ TEST(HostBudget, KvWhoseHomeIsTheHostCountsThere) {
   EXPECT_EQ(bytes_of("device", 8192, "expert-pipeline").scratch_bytes, host.scratch_bytes);
 }
 
+TEST(HostBudget, StatesOfSequencesAreTheHostsAlsoWhereADeviceCountsTheKvCache) {
+  const auto of = [](const std::string& device) {
+    config::BoxConfig box;
+    box.workers.device = device;
+    const auto memory = worker_memory(box, test::source_dir() / "tests/fixtures/models/qwen3_next_hybrid");
+    EXPECT_TRUE(memory.is_ok()) << memory.status().message();
+    return memory.is_ok() ? *memory : WorkerMemory{};
+  };
+  const WorkerMemory cpu = of("cpu"), counted = of("emulated:vram=1G,link=1GB/s,kv=counted");
+  EXPECT_GT(cpu.state_bytes, 0u);
+  EXPECT_EQ(counted.state_bytes, cpu.state_bytes);
+  EXPECT_EQ(counted.kv_bytes, 0u);
+  EXPECT_EQ(cpu.total() - cpu.kv_bytes + (uint64_t{1} << 30), counted.total());
+}
+
 TEST(HostBudget, EveryModelHasWorkersOfItsOwn) {
   const config::BoxConfig box;
   const auto models = test::source_dir() / "models";

@@ -6,10 +6,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
-#include "services/cli/plan/box_plan.h"
+#include "services/cli/plan/plan_model.h"
 #include "services/cli/plan/rates_cache.h"
-#include "services/worker/choose_schedule.h"
+#include "services/worker/engine/kv_shares.h"
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
 #include "tests/support/places.h"
@@ -216,31 +217,37 @@ TEST_F(PlanCommand, APackThatGpusDoNotComputeWithIsRefusedForThem) {
   expect_refused(gpu, 2, "on this device; choose another with --precision");
 }
 
-/// A start never measures: without rates of an earlier plan nothing changes, with them the plan's choice is taken.
-TEST_F(PlanCommand, UpTakesThePlanWhereRatesAreKnown) {
-  const fs::path pack = dir_ / "pack";
-  const Ran packed = run_moestro({"pack", (source_dir() / "models" / "demo").string(), "-o", pack.string()});
-  ASSERT_EQ(packed.exit_code, 0) << packed.err;
-  config::BoxConfig box;
-  box.model.pack = pack.string();
-  // A link on which experts take longer than anything else, and memory for the KV cache of a few sequences.
-  box.workers.device = "emulated:vram=2MiB,link=2MB/s,kv=counted", box.workers.kv_tokens = 16384;
-  box.workers.context = 64, box.workers.kv_dtype = "bf16", box.workers.threads = 1;
-  EXPECT_EQ(cli::plan_schedule(box), "");
-  EXPECT_EQ(box.workers.schedule, "auto");
-  const Ran measured = plan({"--model", pack.string(), "--threads", "1", "--kv-dtype", "bf16", "--prompt", "16",
-                             "--generate", "16"});
-  ASSERT_EQ(measured.exit_code, 0) << measured.err;
-  EXPECT_THAT(cli::plan_schedule(box), HasSubstr("schedule expert-pipeline, forecast for"));
-  EXPECT_EQ(box.workers.schedule, "expert-pipeline");
-  EXPECT_EQ(box.workers.kv_home, "host");
-  EXPECT_TRUE(box.workers.micro_batches.has_value());
-  EXPECT_EQ(box.workers.kv_tokens, 16384) << "it was given";
-  engine::EngineOptions engine;
-  EXPECT_TRUE(worker::take_schedule(box, config::DeviceSpec::Kind::kEmulated, engine).is_ok());
-  config::BoxConfig pinned;
-  pinned.model.pack = pack.string(), pinned.workers.schedule = "layerwise";
-  EXPECT_EQ(cli::plan_schedule(pinned), "") << "it was not asked";
+/// The engine takes a ring only if the longest sequence has room in it.
+TEST_F(PlanCommand, TheEngineTakesTheRingThatIsNamed) {
+  cli::PlanOptions options;
+  options.shape = "mixtral-8x7b";
+  const auto model = cli::read_planned_model(options);
+  ASSERT_TRUE(model.is_ok()) << model.status().message();
+  int rings = 0, too_small_for_any = 0;
+  for (const char* sequences : {"64", "512"})
+    for (const char* length : {"100", "256", "2000"}) {
+      const json plan = planned({"--device", "emulated:vram=28GiB,link=10GB/s,kv=counted", "--kv-dtype", "bf16",
+                                 "--schedule", "expert-pipeline", "--sequences", sequences, "--prompt", length,
+                                 "--generate", "28"});
+      std::istringstream words(plan["flags"].get<std::string>());
+      engine::EngineOptions o;
+      o.kv_home = engine::KvHome::kHost;
+      for (std::string flag, value; words >> flag >> value;) {
+        if (flag == "--kv-tokens") o.kv_tokens = std::stoll(value);
+        if (flag == "--kv-ring-tokens") o.kv_ring_tokens = std::stoll(value);
+        if (flag == "--kv-resident-tokens") o.kv_resident_tokens = std::stoll(value);
+        if (flag == "--context") o.context_max = std::stoll(value);
+        if (flag == "--step-tokens") o.step_tokens_max = std::stoll(value);
+      }
+      if (o.kv_ring_tokens == 0) continue;
+      ++rings;
+      const auto shared = engine::share_kv(o, model->description.spec);
+      EXPECT_TRUE(shared.is_ok()) << plan["flags"] << ": " << shared.status().message();
+      o.context_max = 0;
+      too_small_for_any += !engine::share_kv(o, model->description.spec).is_ok();
+    }
+  EXPECT_GT(rings, 1);
+  EXPECT_GT(too_small_for_any, 0) << "the named --context counts";
 }
 
 TEST_F(PlanCommand, AScheduleIsLeftOutWithItsReason) {

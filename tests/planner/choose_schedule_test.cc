@@ -295,6 +295,24 @@ TEST(ChooseSchedule, WhatTakesNoMemoryIsNotMoved) {
   for (const ScheduleOption& option : search->options) EXPECT_EQ(option.arrangement.kv_share, 1);
 }
 
+TEST(ChooseSchedule, NothingMovesWhereKvMayNot) {
+  PlanInput in = emulated(/*counts_kv=*/true, 256);
+  in.kv_moves = false;
+  const auto search = search_schedules(in);
+  ASSERT_TRUE(search.is_ok()) << search.status().message();
+  EXPECT_GT(search->candidates, 1);
+  for (const ScheduleOption& option : search->options) EXPECT_EQ(option.arrangement.kv_share, 1);
+}
+
+TEST(ChooseSchedule, StatesAreOfTheSequencesThatRunAtOnce) {
+  PlanInput in = emulated(/*counts_kv=*/true, 256);
+  in.sizes.state_bytes = 1 << 20;
+  const Needs needs = needs_of(in, {.rows = 16}), moved = needs_of(in, {ScheduleName::kExpertPipeline, 2, 16, 1, 0.5});
+  EXPECT_EQ(needs.state_bytes, uint64_t{16} << 20);
+  EXPECT_EQ(needs.kv_bytes, in.sizes.kv_bytes(16, 384)) << "by themselves";
+  EXPECT_EQ(moved.state_bytes, uint64_t{32} << 20) << "they stay";
+}
+
 TEST(ChooseSchedule, OneSequenceIsLayerwise) {
   for (const bool counts_kv : {false, true}) {
     const auto choice = choose_schedule(emulated(counts_kv, 1));
@@ -319,6 +337,9 @@ TEST(ChooseSchedule, AStepHasNoMoreTokensThanItMay) {
   EXPECT_EQ(needs_of(in, a).workspace_bytes, in.needs.workspace_bytes);
   in.workload.steps_grow = true;
   EXPECT_EQ(needs_of(in, a).workspace_bytes, 4 * in.needs.workspace_bytes) << "buffers for all rows";
+  in.needs.pipeline_workspace_bytes = 3 * in.needs.workspace_bytes;
+  EXPECT_EQ(needs_of(in, a).workspace_bytes, 12 * in.needs.workspace_bytes) << "and logits";
+  EXPECT_EQ(needs_of(in, {.rows = 64}).workspace_bytes, in.needs.workspace_bytes);
 }
 
 /// Steps follow each other: what comes for the next one's first layer comes while the last one computes.

@@ -43,6 +43,22 @@ TEST(Placement, AnEmulatedDeviceIsHostMemoryToo) {
   EXPECT_EQ(placed->host_experts, 10);
 }
 
+TEST(Placement, StatesOfSequencesLieWhereTheGpuComputesElseInHostMemory) {
+  Needs with = needs();
+  with.state_bytes = 22 * kMiB;
+  const auto experts = [](const Needs& n, Device device, bool counts_kv = false) {
+    const auto placed = place(n, {device, 500 * kMiB, 900 * kMiB, {}, counts_kv});
+    EXPECT_TRUE(placed.is_ok()) << placed.status().message();
+    return placed.is_ok() ? std::pair(placed->device_experts, placed->host_experts) : std::pair<int64_t, int64_t>();
+  };
+  EXPECT_EQ(experts(with, Device::kWhole).first, experts(needs(), Device::kWhole).first - 2);
+  for (const bool counted : {false, true}) {
+    const auto [device, host] = experts(with, Device::kExpertsOnly, counted);
+    EXPECT_EQ(device, experts(needs(), Device::kExpertsOnly, counted).first);
+    EXPECT_LT(host, experts(needs(), Device::kExpertsOnly, counted).second) << counted;
+  }
+}
+
 TEST(Placement, AnArenaIsNotExceeded) {
   const auto placed = place(needs(), {Device::kHost, 0, 10000 * kMiB, 150 * kMiB});
   ASSERT_TRUE(placed.is_ok()) << placed.status().message();

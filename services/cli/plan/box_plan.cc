@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "services/cli/common/checkpoint_hint.h"
 #include "services/cli/common/output.h"
 #include "services/cli/plan/schedule_report.h"
 
@@ -38,7 +39,32 @@ PlanOptions options_of(const config::BoxConfig& box) {
 bool planner_is_asked(const config::BoxConfig& box, Kind device) {
   const config::BoxConfig::Workers& w = box.workers;
   return w.schedule == "auto" && w.count == 1 && w.kv_home == "device" && w.kv_window == 0 && !w.micro_batches &&
-         !w.micro_batch_rows && device != Kind::kCuda;
+         !w.micro_batch_rows && !w.kv_ring_tokens && w.kv_resident_tokens == 0 && w.mixed == "off" &&
+         device != Kind::kCuda;
+}
+
+/// Whether not every expert has its place where it is computed.
+bool experts_move(const planner::PlanInput& in) {
+  if (in.memories.device == planner::Memories::Device::kHost) return planner::may_need_drive(in);
+  const auto placement = planner::place(in, planner::Arrangement{.rows = in.workload.sequences});
+  return !placement.is_ok() || placement->device_experts < placement->experts;
+}
+
+/// With this batch, so that what it measures is what is looked for here.
+std::string measuring_command(const PlanOptions& o) {
+  std::string text = "moestro plan --model " + shell_quoted(o.pack);
+  const auto add = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) text += std::string(" ") + flag + " " + shell_quoted(value);
+  };
+  add("--experts", o.experts);
+  if (o.kv_dtype != "f32") add("--kv-dtype", o.kv_dtype);
+  if (o.device != "cpu") add("--device", o.device);
+  add("--dram", o.dram);
+  if (o.threads > 0) add("--threads", std::to_string(o.threads));
+  add("--prompt", std::to_string(o.prompt));
+  add("--generate", std::to_string(o.generate));
+  add("--sequences", std::to_string(o.sequences));
+  return text;
 }
 
 std::string said(const PlanOptions& o, const planner::PlanInput& input, const planner::ScheduleSearch& search,
@@ -58,9 +84,15 @@ std::string said(const PlanOptions& o, const planner::PlanInput& input, const pl
 
 Result<std::string> ask(config::BoxConfig& box, const PlanOptions& o) {
   MOESTRO_ASSIGN_OR_RETURN(PlanParts parts, plan_parts(o, nullptr));
-  MOESTRO_ASSIGN_OR_RETURN(const PlannedRates rates, plan_rates(o, parts.model, parts.memory, nullptr,
-                                                                planner::may_need_drive(parts.input)));
-  parts.input.rates = rates.rates;
+  if (parts.model.description.spec.has_states()) return std::string();
+  parts.input.kv_moves = false;  // that is only ever asked for
+  if (!experts_move(parts.input)) return std::string();
+  const auto rates = plan_rates(o, parts.model, parts.memory, nullptr, planner::may_need_drive(parts.input));
+  if (rates.status().code() == Code::kNotFound)
+    return "schedule layerwise: " + rates.status().message() + "; auto chooses by it once this has measured it: " +
+           measuring_command(o);
+  if (!rates.is_ok()) return rates.status();
+  parts.input.rates = rates->rates;
   MOESTRO_ASSIGN_OR_RETURN(const planner::ScheduleSearch search, planner::search_schedules(parts.input));
   const planner::ScheduleOption* const choice = planner::chosen(search);
   if (choice == nullptr) return std::string();
@@ -99,6 +131,7 @@ void take_plan(const planner::PlanInput& in, const planner::ScheduleOption& choi
   if (!w.kv_tokens && kv_tokens > kKvTokens) w.kv_tokens = kv_tokens;
   if (a.kv_share >= 1) return;
   w.kv_home = "host";
+  w.context = in.workload.prompt + in.workload.generate;  // the ring has room for no longer ones
   w.kv_ring_tokens = kRingPlaces * a.rows * sequence;
   const double resident = a.kv_share * static_cast<double>(w.kv_tokens.value_or(kKvTokens));
   w.kv_resident_tokens = static_cast<int64_t>(resident) / planner::kKvTokensPerBlock * planner::kKvTokensPerBlock;
@@ -116,6 +149,7 @@ std::string plan_flags(const planner::PlanInput& in, const planner::ScheduleOpti
   add("--step-tokens", box.orchestrator.step_tokens);
   add("--kv-tokens", w.kv_tokens);
   if (w.kv_home == "host") text += " --kv-home host";
+  add("--context", w.context);
   add("--kv-ring-tokens", w.kv_ring_tokens);
   add("--kv-resident-tokens", w.kv_resident_tokens);
   return text;

@@ -25,9 +25,10 @@ std::string plan_flags(const planner::PlanInput& input, const planner::ScheduleO
 
 /// What --schedule auto is on this box, put into `box`: the planner's choice for a batch of as many sequences as the KV
 /// cache holds, with steps as long as they are configured. Where the planner is not asked, `box` stays as it is, which
-/// is layerwise, or expert-pipeline where KV has to move. It is asked if one worker on a CPU or an emulated device has
-/// no room for all experts, and rates of this machine and pack have been measured by `moestro plan`: a start never
-/// waits for a measurement. Returns a line for the user; empty: there is nothing to say.
+/// is layerwise, or expert-pipeline where --kv-home host is given. It is asked if one worker on a CPU or an emulated
+/// device has no room for all experts, whose model keeps no states of sequences, with no --mixed, and rates of this
+/// machine and pack have been measured by `moestro plan`: a start never waits for a measurement. It never moves KV.
+/// Returns a line for the user: the choice, or which command measures; empty: there is nothing to say.
 std::string plan_schedule(config::BoxConfig& box);
 
 }  // namespace moestro::cli

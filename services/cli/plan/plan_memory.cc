@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/model/mixer.h"
 #include "common/config/units.h"
 #include "common/machine/host_memory.h"
 #include "services/box/host_budget.h"
@@ -25,18 +24,25 @@ Result<std::optional<uint64_t>> size_flag(const char* flag, const std::string& t
   return std::optional<uint64_t>(*size);
 }
 
-Result<planner::Needs> host_needs(const PlanOptions& o, const PlannedModel& model) {
+/// Of the host, with this schedule.
+Result<box::WorkerMemory> worker_memory(const PlanOptions& o, const PlannedModel& model, const char* schedule) {
   config::BoxConfig box;
   box.workers.kv_dtype = o.kv_dtype;
   box.workers.device = o.device;
+  box.workers.schedule = schedule;
   box.orchestrator.step_tokens = o.step_tokens;
-  MOESTRO_ASSIGN_OR_RETURN(const box::WorkerMemory worker, box::worker_memory(box, model.config_json));
+  return box::worker_memory(box, model.config_json);
+}
+
+Result<planner::Needs> host_needs(const PlanOptions& o, const PlannedModel& model) {
+  MOESTRO_ASSIGN_OR_RETURN(const box::WorkerMemory worker, worker_memory(o, model, "layerwise"));
+  MOESTRO_ASSIGN_OR_RETURN(const box::WorkerMemory pipeline, worker_memory(o, model, "expert-pipeline"));
   planner::Needs needs;
   needs.dense_bytes = model.sizes.dense_bytes;
   needs.kv_bytes = model.sizes.kv_bytes(o.sequences, o.prompt + o.generate);
-  for (const model::LayerSpec& layer : model.description.spec.layers)
-    needs.kv_bytes += static_cast<uint64_t>(o.sequences * model::state_bytes(layer));
+  needs.state_bytes = static_cast<uint64_t>(o.sequences) * model.sizes.state_bytes;
   needs.workspace_bytes = worker.scratch_bytes;
+  needs.pipeline_workspace_bytes = pipeline.scratch_bytes;
   needs.process_bytes = worker.process_bytes + kStoreAndOrchestrator;
   needs.expert_bytes = needs.slot_bytes = model.sizes.expert_bytes;
   needs.experts = model.sizes.all_experts();
@@ -85,7 +91,8 @@ void place_host(const PlanOptions& o, const Hardware* hardware, PlannedMemory& m
   } else if (hardware != nullptr && m.arena_bytes) {
     memory.host = "--dram, and the rest in addition";
     const planner::Needs& n = memory.needs;
-    m.host_bytes = *m.arena_bytes + n.kv_bytes + n.workspace_bytes + n.process_bytes;
+    const uint64_t workspace_bytes = std::max(n.workspace_bytes, n.pipeline_workspace_bytes);
+    m.host_bytes = *m.arena_bytes + n.kv_bytes + n.state_bytes + workspace_bytes + n.process_bytes;
     if (m.device == planner::Memories::Device::kExpertsOnly) m.host_bytes += m.device_bytes;
   } else {
     memory.host = "this machine";

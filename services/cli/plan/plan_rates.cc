@@ -107,7 +107,8 @@ Result<PlannedRates> measured_rates(const PlanOptions& o, const PlannedModel& mo
   planned.source = rates ? "measured earlier on this machine (" + cache.file().string() + "; --measure repeats it)"
                          : "measured on this machine";
   const bool drive = drive_needed && (!rates || !rates->drive_bytes_per_s);
-  if (o.measured_only && (!rates || drive)) return not_found("rates of this machine have not been measured");
+  if (o.measured_only && !rates) return not_found("the speed of this machine has not been measured");
+  if (o.measured_only && drive) return not_found("the speed of the drive has not been measured");
   if (!rates || drive) {
     if (!rates) {
       MOESTRO_ASSIGN_OR_RETURN(rates, measure(model, threads));

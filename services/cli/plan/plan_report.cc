@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/config/units.h"
+#include "common/planner/virtual_step.h"
 #include "services/cli/common/output.h"
 #include "services/cli/plan/box_plan.h"
 #include "services/cli/plan/schedule_report.h"
@@ -212,8 +213,9 @@ std::vector<std::string> plan_assumptions(const PlanReport& r) {
   if (r.plan.choice.placement.needs_drive())
     all.push_back("host memory has its share of any experts, also of those that the device lacks");
   if (r.plan.search.options.size() > 1 || r.plan.choice.arrangement.schedule != planner::ScheduleName::kLayerwise)
-    all.push_back("schedules other than layerwise: copies that are queued behind others wait, and every step begins "
-                  "with nothing on its way; device to host is as fast as host to device");
+    all.push_back(std::string("schedules other than layerwise: copies that are queued behind others wait") +
+                  (planner::steps_follow_one_another(r.input) ? "" : ", every step begins with nothing on its way") +
+                  "; device to host is as fast as host to device");
   if (r.options.prefetch && !r.options.foreseen)
     all.push_back("only what even routing makes certain is foreseen; --foreseen gives a measured share");
   if (r.memory.device.kind == Kind::kCuda)
