@@ -17,7 +17,7 @@ class Mixed(DemoTest):
             self.assertNotIn("moestro", reference["usage"])
             status, refused = plain.request("POST", "/v1/completions", {"prompt": "a", "moestro": {"mixed": True}})
             self.assertEqual(status, 400)
-            self.assertIn("started without --mixed", refused["error"]["message"])
+            self.assertIn("no worker with --mixed is connected", refused["error"]["message"])
         with Cluster(self.pack, *options, "--mixed", "int4,t1=0") as mixed:
             full = mixed.complete(PROMPT, **GREEDY, **FULL)
             self.assertEqual(full["choices"][0]["token_ids"], reference["choices"][0]["token_ids"])
