@@ -11,6 +11,12 @@ Result<std::optional<MixedOptions>> mixed_options(const config::BoxConfig& box, 
   if (!mixed->has_value()) return mixed;
   if (box.workers.deterministic) return mixed_excludes_deterministic();
   if (device == config::DeviceSpec::Kind::kCuda) return mixed_on_a_gpu();
+  if (device == config::DeviceSpec::Kind::kEmulated && box.workers.kv_home == "host")
+    return unsupported("--mixed with --kv-home host, which needs steps in several micro-batches; leave out --kv-home "
+                       "host");
+  if (box.workers.schedule == "expert-pipeline")
+    return unsupported("--mixed with --schedule expert-pipeline, whose steps are in several micro-batches; leave out "
+                       "--schedule expert-pipeline");
   return mixed;
 }
 

@@ -43,6 +43,11 @@ class Mixed(DemoTest):
                              (("--mixed", "int8"), "has its experts as bf16, int4"),
                              (("--mixed", "int4,t1=0.9,t2=0.1"), "t1=0.9 is above t2=0.1"),
                              (("--mixed", "int4,t2=nan"), "'nan' is not a number from 0 to 1"),
+                             (("--mixed", "int4", "--schedule", "expert-pipeline"), "leave out --schedule"),
+                             (("--mixed", "int4", "--device", "emulated:vram=1MiB,link=1GB/s", "--kv-home", "host"),
+                              "leave out --kv-home host"),
+                             (("--mixed", "int8", "--device", "emulated:vram=1MiB,link=1GB/s"),
+                              "has no experts as int8; `moestro pack --experts`"),
                              (("--mixed", "int4", "--device", "cuda"), "--mixed on a GPU")):
             cluster = Cluster(self.pack, *options)
             with self.assertRaises(AssertionError):
