@@ -61,8 +61,4 @@ Result<std::optional<MixedOptions>> parse_mixed(std::string_view text) {
   return std::optional(*options);
 }
 
-std::string mixed_text(const MixedOptions& options) {
-  return fmt::format("{},t1={},t2={},share={}", dtype_name(options.low), options.t1, options.t2, options.share);
-}
-
 }  // namespace moestro::config

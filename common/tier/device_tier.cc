@@ -39,7 +39,10 @@ bool share_room(TierOptions& options, uint64_t room, double share, uint64_t low_
   options.low_slots = static_cast<int32_t>(std::clamp<uint64_t>(low, 1, all));
   const uint64_t taken = static_cast<uint64_t>(options.low_slots) * low_bytes;
   options.slots = fit(room - std::min(room, taken));
-  return options.slots > 0;
+  if (options.slots == 0) return false;
+  const uint64_t left = room - static_cast<uint64_t>(options.slots) * options.expert_bytes;
+  options.low_slots = static_cast<int32_t>(std::min(left / low_bytes, all));
+  return true;
 }
 
 LayerCounters& LayerCounters::operator+=(const LayerCounters& o) {

@@ -84,8 +84,8 @@ struct TierOptions {
   int32_t all_slots() const { return slots + low_slots; }
 };
 
-/// Of `room` bytes, low copies of `low_bytes` get this share, and full ones the rest: at least one of each, unless all
-/// full ones fit. False: a full one does not.
+/// Of `room` bytes, low copies of `low_bytes` get this share and what no full copy fills, and full ones the rest: at
+/// least one of each, unless all full ones fit. False: a full one does not.
 bool share_room(TierOptions& options, uint64_t room, double share, uint64_t low_bytes);
 
 /// How a router's choice was found.

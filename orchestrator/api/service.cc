@@ -163,12 +163,10 @@ std::variant<Service::TokenizedRequest, ApiError> Service::tokenize_request(cons
   if (!request->reasoning_effort.empty() && !takes_effort(model_, *request))
     request->ignored.push_back("reasoning_effort");
   request->owner = http.owner;
-  const bool serves_mixed = control_.serves_mixed();
-  if (request->mixed.value_or(false) && !serves_mixed)
-    return bad_request("'moestro.mixed' is true, and this server has no low copies of experts: it was started without "
-                       "--mixed", "moestro");
-  if (!request->mixed) request->mixed = serves_mixed;
-  request->prefix_domain = prefix_domain(http, request->cache_salt, serves_mixed && !*request->mixed);
+  const bool full_only = !request->mixed.value_or(true);
+  if (request->mixed && !full_only && !control_.serves_mixed())
+    return bad_request("'moestro.mixed' is true, and no worker with --mixed is connected", "moestro");
+  request->prefix_domain = prefix_domain(http, request->cache_salt, full_only);
   auto prompts = value_or_refuse(tokenize_prompts(*request, stop), refuse_it);
   if (!prompts) return *refusal;
   return TokenizedRequest{std::move(*request), std::move(*prompts)};
@@ -212,7 +210,8 @@ void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<Read
 }
 
 /// No project's name has a zero byte, so no salt makes one project's domain another's. What is computed with full
-/// experts alone does not build upon KV that low copies have made.
+/// experts alone does not build upon KV that low copies have made. That is decided by the request alone: a worker with
+/// low copies may join while it waits.
 std::string Service::prefix_domain(const HttpRequest& http, const std::string& cache_salt, bool full_only) const {
   return (full_only ? "full:" : "any:") + (options_.share_prefixes ? "" : http.project) + '\0' + cache_salt;
 }

@@ -1,6 +1,7 @@
 #include "services/worker/mixed_options.h"
 
 #include "common/config/mixed_spec.h"
+#include "common/mixed_refusals.h"
 
 namespace moestro::worker {
 
@@ -8,12 +9,14 @@ Result<std::optional<MixedOptions>> mixed_options(const config::BoxConfig& box, 
   auto mixed = config::parse_mixed(box.workers.mixed);
   if (!mixed.is_ok()) return mixed.status().with_context("--mixed (workers.mixed)");
   if (!mixed->has_value()) return mixed;
-  if (box.workers.deterministic)
-    return invalid_argument(
-        "--mixed and --deterministic exclude each other: which copy of an expert is there depends on other requests "
-        "and on time");
-  if (device == config::DeviceSpec::Kind::kCuda)
-    return unsupported("--mixed on a GPU: only the CPU and the emulated device have it");
+  if (box.workers.deterministic) return mixed_excludes_deterministic();
+  if (device == config::DeviceSpec::Kind::kCuda) return mixed_on_a_gpu();
+  if (device == config::DeviceSpec::Kind::kEmulated && box.workers.kv_home == "host")
+    return unsupported("--mixed with --kv-home host, which needs steps in several micro-batches; leave out --kv-home "
+                       "host");
+  if (box.workers.schedule == "expert-pipeline")
+    return unsupported("--mixed with --schedule expert-pipeline, whose steps are in several micro-batches; leave out "
+                       "--schedule expert-pipeline");
   return mixed;
 }
 

@@ -1,6 +1,7 @@
 #include "services/worker/worker_device.h"
 
 #include "common/config/units.h"
+#include "common/mixed_refusals.h"
 #include "common/model/model_spec.h"
 #include "common/policy/make_policy.h"
 #include "common/prediction/make_predictor.h"
@@ -61,8 +62,7 @@ Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
                           .prefetch = options_.predict != "none"};
   of.kv = cuda_ == nullptr && engine.kv_home == engine::KvHome::kHost;
   if (of.kv || (cuda_ == nullptr && of.device.counts_kv)) MOESTRO_RETURN_IF_ERROR(keep_kv(engine, of.device));
-  if (cuda_ != nullptr && engine.mixed)
-    return unsupported("--mixed on a GPU: only the CPU and the emulated device have it");
+  if (cuda_ != nullptr && engine.mixed) return mixed_on_a_gpu();
   if (cuda_ != nullptr) {
     MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs,
                              cuda::device_needs(host_->manifest(), engine, of.precision));

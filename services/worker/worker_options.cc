@@ -65,6 +65,8 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
     return invalid_argument(
         "--kv-host-tokens keeps blocks to be found again by their prefix, and orchestrator.prefix_cache is off; leave "
         "out one of the two");
+  // Before the schedule's checks, which would name one that --mixed refuses.
+  MOESTRO_ASSIGN_OR_RETURN(o.engine.mixed, mixed_options(box, o.device.spec.kind));
   MOESTRO_RETURN_IF_ERROR(take_schedule(box, o.device.spec.kind, o.engine));
   MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
   o.engine.visible = {.sinks = w.kv_sinks, .window = w.kv_window};
@@ -76,7 +78,6 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   }
   o.deterministic = w.deterministic;
   o.engine.capacity_factor = w.capacity_factor;
-  MOESTRO_ASSIGN_OR_RETURN(o.engine.mixed, mixed_options(box, o.device.spec.kind));
   o.trace = box::own_file(box, w.trace, name);
   o.timeline = box::own_file(box, w.timeline, name);
   o.log_level = box.run.log_level, o.log_format = box.run.log_format, o.fault_points = box.run.fault_points;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "services/worker/choose_schedule.h"
+#include "services/worker/mixed_options.h"
 
 namespace moestro::worker {
 namespace {
@@ -79,6 +80,25 @@ TEST(ScheduleChoice, WhatDoesNotGoIsRefusedByName) {
   resident.workers.kv_home = "host";
   resident.workers.kv_resident_tokens = 999999999;
   names(take(resident, Device::kCpu), Code::kInvalidArgument, "need a device with its own memory");
+}
+
+/// Neither refusal names a way that the other closes.
+TEST(ScheduleChoice, LowCopiesGoWithStepsInOnePiece) {
+  const auto refusal = [](const std::string& schedule, const std::string& home, Device on) {
+    config::BoxConfig box;
+    box.workers.mixed = "int4";
+    box.workers.schedule = schedule;
+    box.workers.kv_home = home;
+    return mixed_options(box, on).status().message();
+  };
+  for (const char* const schedule : {"auto", "layerwise", "expert-pipeline"})
+    EXPECT_NE(refusal(schedule, "host", Device::kEmulated).find("leave out --kv-home host"), std::string::npos);
+  for (const Device on : {Device::kCpu, Device::kEmulated}) {
+    EXPECT_NE(refusal("expert-pipeline", "device", on).find("leave out --schedule expert-pipeline"), std::string::npos);
+    EXPECT_EQ(refusal("layerwise", "device", on), "");
+    EXPECT_EQ(refusal("auto", "device", on), "");
+  }
+  EXPECT_EQ(refusal("auto", "host", Device::kCpu), "") << "nothing moves there";
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ class Mixed(DemoTest):
             self.assertNotIn("moestro", reference["usage"])
             status, refused = plain.request("POST", "/v1/completions", {"prompt": "a", "moestro": {"mixed": True}})
             self.assertEqual(status, 400)
-            self.assertIn("started without --mixed", refused["error"]["message"])
+            self.assertIn("no worker with --mixed is connected", refused["error"]["message"])
         with Cluster(self.pack, *options, "--mixed", "int4,t1=0") as mixed:
             full = mixed.complete(PROMPT, **GREEDY, **FULL)
             self.assertEqual(full["choices"][0]["token_ids"], reference["choices"][0]["token_ids"])
@@ -43,6 +43,11 @@ class Mixed(DemoTest):
                              (("--mixed", "int8"), "has its experts as bf16, int4"),
                              (("--mixed", "int4,t1=0.9,t2=0.1"), "t1=0.9 is above t2=0.1"),
                              (("--mixed", "int4,t2=nan"), "'nan' is not a number from 0 to 1"),
+                             (("--mixed", "int4", "--schedule", "expert-pipeline"), "leave out --schedule"),
+                             (("--mixed", "int4", "--device", "emulated:vram=1MiB,link=1GB/s", "--kv-home", "host"),
+                              "leave out --kv-home host"),
+                             (("--mixed", "int8", "--device", "emulated:vram=1MiB,link=1GB/s"),
+                              "has no experts as int8; `moestro pack --experts`"),
                              (("--mixed", "int4", "--device", "cuda"), "--mixed on a GPU")):
             cluster = Cluster(self.pack, *options)
             with self.assertRaises(AssertionError):

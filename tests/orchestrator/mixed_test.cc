@@ -14,6 +14,11 @@ using ::testing::HasSubstr;
 class MixedApiTest : public ApiTest {
  protected:
   MixedApiTest() { says_ = {"xyz"}; }
+  /// Tokens of a prompt of three blocks that are found in the KV cache.
+  int cached(const json& own) {
+    const json body{{"prompt", "abcdefghij"}, {"max_tokens", 1}, {"moestro", own}};
+    return answer(body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  }
   void join_mixed() { worker_.join({.model = name_, .mixed = true}); }
   /// Of each token's 8 choices low copies serve 2, and none serves 1, where they may.
   json answer(json body, const std::string& path = "/v1/completions") {
@@ -75,14 +80,20 @@ TEST_F(MixedApiTest, ARequestMayTurnItOff) {
 
 TEST_F(MixedApiTest, FullCopiesAloneDoNotBuildOnWhatLowOnesHaveMade) {
   join_mixed();
-  const auto cached = [&](const json& own) {
-    json body{{"prompt", "abcdefghij"}, {"max_tokens", 1}, {"moestro", own}};
-    return answer(body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
-  };
   EXPECT_EQ(cached({{"mixed", true}}), 0);
   EXPECT_EQ(cached({{"mixed", true}}), 8);
   EXPECT_EQ(cached({{"mixed", false}}), 0);
   EXPECT_EQ(cached({{"mixed", false}}), 8);
+}
+
+/// A worker with low copies may join before the request runs.
+TEST_F(MixedApiTest, WhatARequestSharesDoesNotDependOnTheWorkersOfTheMoment) {
+  join();
+  EXPECT_EQ(cached(json::object()), 0);
+  EXPECT_EQ(cached(json::object()), 8) << "without low copies too, requests without the field share";
+  EXPECT_FALSE(full_only_);
+  EXPECT_EQ(cached({{"mixed", false}}), 0);
+  EXPECT_TRUE(full_only_);
 }
 
 TEST_F(MixedApiTest, EmbeddingsAreOfFullCopies) {
@@ -98,7 +109,7 @@ TEST_F(MixedApiTest, WithoutLowCopiesNothingIsSaidOfThem) {
   const auto refused = complete(with({{"mixed", true}}));
   EXPECT_EQ(refused->status, 400);
   EXPECT_EQ(refused->json()["error"]["param"], "moestro");
-  EXPECT_THAT(refused->json()["error"]["message"].get<std::string>(), HasSubstr("started without --mixed"));
+  EXPECT_THAT(refused->json()["error"]["message"].get<std::string>(), HasSubstr("no worker with --mixed is connected"));
 }
 
 TEST_F(MixedApiTest, RefusesOtherFields) {

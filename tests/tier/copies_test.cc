@@ -45,6 +45,30 @@ class Copies : public TierFixture {
   Key last_ = 0;
 };
 
+TEST(ShareRoom, NoMemoryForAnotherCopyIsLeft) {
+  for (uint64_t room = 550; room < 6400; room += 50) {
+    TierOptions options{4, 4, 0, 400};
+    ASSERT_TRUE(share_room(options, room, 0.1, 110)) << room;
+    EXPECT_GE(options.slots, 1);
+    EXPECT_GE(options.low_slots, 1);
+    const uint64_t taken = static_cast<uint64_t>(options.slots) * 400 + static_cast<uint64_t>(options.low_slots) * 110;
+    EXPECT_LE(taken, room);
+    EXPECT_TRUE(room - taken < 110 || options.low_slots == 16) << room;
+  }
+}
+
+TEST(ShareRoom, AllFullCopiesNeedNoLowOnes) {
+  TierOptions options{4, 4, 0, 400};
+  ASSERT_TRUE(share_room(options, 6400, 0.1, 110));
+  EXPECT_EQ(options.slots, 16);
+  EXPECT_EQ(options.low_slots, 0);
+}
+
+TEST(ShareRoom, AFullCopyHasToFit) {
+  TierOptions options{4, 4, 0, 400};
+  EXPECT_FALSE(share_room(options, 509, 0.1, 110));
+}
+
 TEST_F(Copies, AMissIsServedByWhatItsTokensCanDoWith) {
   make_both(2, 2);
   EXPECT_EQ(pass(0, 0, Want::kLow), 1) << "a low copy has a quarter of the bytes";

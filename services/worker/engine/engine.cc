@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/mixed_refusals.h"
 #include "services/worker/engine/kv_ring.h"
 #include "services/worker/engine/micro_batch_cut.h"
 #include "services/worker/engine/pass.h"
@@ -28,10 +29,7 @@ Status check_options(const EngineOptions& o, bool deterministic) {
   if (o.context_max < 0) return invalid_argument("the context is negative (--context)");
   if (!kernels::is_kv_dtype(o.kv_dtype))
     return unsupported("--kv-dtype " + std::string(dtype_name(o.kv_dtype)) + "; f32, bf16, f16 and int8 are");
-  if (o.mixed && deterministic)
-    return invalid_argument(
-        "--mixed and --deterministic exclude each other: which copy of an expert is there depends on other requests "
-        "and on time");
+  if (o.mixed && deterministic) return mixed_excludes_deterministic();
   if (o.mixed && (o.schedule != ScheduleKind::kLayerwise || o.micro_batches != MicroBatches::kTogether))
     return unsupported("--mixed with a step in several micro-batches; take --schedule layerwise");
   if (!o.capacity_factor) return Status::ok();
@@ -190,7 +188,7 @@ Result<std::vector<ExpertLayout>> Engine::Impl::layouts_of(DType precision) cons
 Status Engine::Impl::load_low_copies() {
   if (!options.mixed) return Status::ok();
   const DType low = options.mixed->low;
-  if (!backend.memory.is_host()) return unsupported("--mixed on a GPU: only the CPU and the emulated device have it");
+  if (!backend.memory.is_host()) return mixed_on_a_gpu();
   MOESTRO_RETURN_IF_ERROR(check_precision("--mixed", low, source.manifest()));
   MOESTRO_ASSIGN_OR_RETURN(layouts.low, layouts_of(low));
   for (size_t l = 0; l < layouts.full.size(); ++l)
