@@ -30,7 +30,7 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max, const s
   const std::vector<wire::StateWrite> states = {{31, 8}, {32, 6}};
   const auto sequence =
       wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6, 4,
-                               b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request, 31, 6,
+                               b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request, 31, true, 6,
                                b.CreateVectorOfStructs(states));
   const std::vector<wire::PlanToken> tokens = {{0, 30, 8, -1}, {0, 31, 9, parent}};
   const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
