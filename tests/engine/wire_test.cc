@@ -85,6 +85,7 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_TRUE(s.text_ends);
   EXPECT_EQ(s.counted, 21);
   EXPECT_EQ(s.state_sum_from, 31);
+  EXPECT_TRUE(s.full_only);
   EXPECT_EQ(s.state, 6u);
   EXPECT_EQ(s.states, (std::vector<StateWrite>{{31, 8}, {32, 6}}));
   EXPECT_EQ(std::pair(s.history_first, s.history_prompt), std::pair(int64_t{4}, int64_t{2}));

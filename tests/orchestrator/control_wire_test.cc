@@ -29,7 +29,7 @@ std::vector<std::byte> registration(uint32_t blocks, uint32_t block_tokens, uint
   return message(
       b, wire::WorkerBody::RegisterWorker,
       wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, 77, device, 0, 1, blocks, block_tokens, 5, context,
-                                 tokens, sequences, 0, 0, 0, kv_sinks, kv_window, false, 0, 0, kv_host_blocks,
+                                 tokens, sequences, 0, 0, 0, kv_sinks, kv_window, false, 0, 0, kv_host_blocks, false,
                                  state_slots, state_interval));
 }
 
