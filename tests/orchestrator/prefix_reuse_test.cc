@@ -132,6 +132,26 @@ TEST(PrefixReuse, AConversationGoesOnFromTheLastBlocksState) {
   EXPECT_EQ(sim.heard()[3].cached, 40) << "the prompt's own last block";
 }
 
+TEST(PrefixReuse, ALongerAnswerToTheSamePromptLeavesTheStateThatAnotherKept) {
+  Simulation sim(1, /*step_tokens=*/16);
+  sim.join(with_states(80, 8, 64));
+  sim.submit(request_of(1, counting(42), 12));
+  sim.finish_all();
+  sim.submit(request_of(2, counting(42), 24));
+  sim.finish_all();
+  std::vector<TokenId> next = counting(42);
+  const auto& answer = sim.heard()[1].sampled;
+  const auto& longer = sim.heard()[2].sampled;
+  ASSERT_EQ(answer.size(), 12u);
+  ASSERT_TRUE(std::ranges::equal(answer, std::span(longer).first(12))) << "the second goes on where the first ended";
+  next.insert(next.end(), answer.begin(), answer.end());
+  next.insert(next.end(), 5, 7);
+  sim.submit(request_of(3, next));
+  sim.finish_all();
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.heard()[3].cached, 52) << "53 were computed: the last that was sampled was not";
+}
+
 TEST(PrefixReuse, StatesOfALongPromptAreKeptAtItsIntervals) {
   Simulation sim(1, /*step_tokens=*/64);
   sim.join(with_states(100, 20, 12));
