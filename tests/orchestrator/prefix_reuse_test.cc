@@ -98,11 +98,11 @@ TEST(PrefixReuse, NobodyGoesOnFromAnotherState) {
   uint64_t reused = 0, computed = 0;
   for (uint64_t seed = 1; seed <= 600; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Simulation sim(seed, 24, true, /*steps_in_flight=*/1 + seed / 2 % 2);
+    Simulation sim(seed, 24, true, /*steps_in_flight=*/1 + seed / 4 % 2);
     sim.let_results_be_late();
     // From one slot, which nobody can share, to as many as there are prefixes.
     constexpr uint32_t kSlots[] = {1, 3, 12, 200};
-    live(sim, 28 + 40 * (seed % 2), seed % 3 == 0 ? 200 : 0, kSlots[seed % 4]);
+    live(sim, 28 + 40 * (seed / 8 % 2), seed % 3 == 0 ? 200 : 0, kSlots[seed % 4]);
     sim.expect_right_answers();
     EXPECT_EQ(sim.scheduler().waiting() + sim.scheduler().running(), 0u);
     EXPECT_EQ(sim.scheduler().kv().held, 0u);
