@@ -49,13 +49,17 @@ void KvBlocks::give_back(uint32_t id) {
     free_.push_back(id);
 }
 
-void KvBlocks::publish(uint32_t block, const PrefixLink& link) {
+bool KvBlocks::publish(uint32_t block, const PrefixLink& link) {
   MOESTRO_CHECK(blocks_[block].holders > 0 && link.tokens.size() == block_tokens_,
                 "a KV block that is published is held and full");
   const auto there = index_.named(link.key);
-  if (!there) return index_.put(block, link);
+  if (!there) {
+    index_.put(block, link);
+    return true;
+  }
   const Block& other = blocks_[*there];
   if (other.holders == 0) unheld_.splice(unheld_.end(), unheld_, other.place);
+  return *there == block;
 }
 
 void KvBlocks::drop(const PrefixLink& link) {

@@ -50,8 +50,9 @@ class KvBlocks {
   /// Releases one hold.
   void give_back(uint32_t block);
   /// A held block is full and computed: other sequences can find it, unless a block with the same contents is already
-  /// in the index. In that case the other block, if it is not held, counts as released just now.
-  void publish(uint32_t block, const PrefixLink& link);
+  /// in the index. In that case the other block, if it is not held, counts as released just now. Whether it is this one
+  /// that others find.
+  bool publish(uint32_t block, const PrefixLink& link);
 
   /// Takes a block with these contents out of the index, if none holds it.
   void drop(const PrefixLink& link);

@@ -51,12 +51,13 @@ void Scheduler::plan_states(Worker& worker, Sequence& s, Part& part, PlannedSequ
   p.states.push_back({end, s.state});
 }
 
-/// What a part kept can be found from now on. Its tokens are known, and computed.
+/// What a part kept can be found from now on. Its tokens are known, and computed. An answer that rolls on drops only
+/// what it published itself: another conversation may end where the same state was kept before.
 void Scheduler::keep_states(Worker& worker, Sequence& s, const Part& part) {
   const int64_t block = worker.kv.block_tokens();
   for (const StateWrite& kept : part.kept) {
     const int64_t last = kept.tokens / block - 1;
-    worker.states.publish(kept.slot, link(worker, s, last));
+    if (!worker.states.publish(kept.slot, link(worker, s, last))) continue;
     if (kept.tokens <= s.prompt() || kept.tokens % worker.limits.state_interval == 0) continue;
     if (s.rolled >= 0) worker.states.drop(link(worker, s, s.rolled));
     s.rolled = last;

@@ -98,11 +98,11 @@ TEST(PrefixReuse, NobodyGoesOnFromAnotherState) {
   uint64_t reused = 0, computed = 0;
   for (uint64_t seed = 1; seed <= 600; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Simulation sim(seed, 24, true, /*steps_in_flight=*/1 + seed / 2 % 2);
+    Simulation sim(seed, 24, true, /*steps_in_flight=*/1 + seed / 4 % 2);
     sim.let_results_be_late();
     // From one slot, which nobody can share, to as many as there are prefixes.
     constexpr uint32_t kSlots[] = {1, 3, 12, 200};
-    live(sim, 28 + 40 * (seed % 2), seed % 3 == 0 ? 200 : 0, kSlots[seed % 4]);
+    live(sim, 28 + 40 * (seed / 8 % 2), seed % 3 == 0 ? 200 : 0, kSlots[seed % 4]);
     sim.expect_right_answers();
     EXPECT_EQ(sim.scheduler().waiting() + sim.scheduler().running(), 0u);
     EXPECT_EQ(sim.scheduler().kv().held, 0u);
@@ -130,6 +130,26 @@ TEST(PrefixReuse, AConversationGoesOnFromTheLastBlocksState) {
   sim.submit(request_of(3, counting(42)));
   sim.finish_all();
   EXPECT_EQ(sim.heard()[3].cached, 40) << "the prompt's own last block";
+}
+
+TEST(PrefixReuse, ALongerAnswerToTheSamePromptLeavesTheStateThatAnotherKept) {
+  Simulation sim(1, /*step_tokens=*/16);
+  sim.join(with_states(80, 8, 64));
+  sim.submit(request_of(1, counting(42), 12));
+  sim.finish_all();
+  sim.submit(request_of(2, counting(42), 24));
+  sim.finish_all();
+  std::vector<TokenId> next = counting(42);
+  const auto& answer = sim.heard()[1].sampled;
+  const auto& longer = sim.heard()[2].sampled;
+  ASSERT_EQ(answer.size(), 12u);
+  ASSERT_TRUE(std::ranges::equal(answer, std::span(longer).first(12))) << "the second goes on where the first ended";
+  next.insert(next.end(), answer.begin(), answer.end());
+  next.insert(next.end(), 5, 7);
+  sim.submit(request_of(3, next));
+  sim.finish_all();
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.heard()[3].cached, 52) << "53 were computed: the last that was sampled was not";
 }
 
 TEST(PrefixReuse, StatesOfALongPromptAreKeptAtItsIntervals) {
