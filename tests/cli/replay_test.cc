@@ -98,6 +98,23 @@ TEST(Replay, LowCopiesAgainstFullOnesInTheSameMemory) {
   EXPECT_THAT(text.out, HasSubstr("penalty (misses by their bytes)"));
 }
 
+TEST(Replay, FullCopiesAloneHaveTheSlotsThatWereGiven) {
+  TempDir dir;
+  const std::string trace = weighted_trace(dir);
+  for (const int slots : {2, 5, 13, 31, 32}) {
+    const std::vector<std::string> plain{"replay", trace, "--slots", std::to_string(slots), "--json"};
+    std::vector<std::string> with = plain;
+    with.insert(with.end(), {"--mixed", "int4"});
+    const Ran alone = run_moestro(plain), both = run_moestro(with);
+    ASSERT_EQ(both.exit_code, 0) << both.err;
+    const json full = json::parse(alone.out), mixed = json::parse(both.out);
+    EXPECT_DOUBLE_EQ(mixed["slots_share"], slots / 32.0);
+    EXPECT_EQ(mixed["mixed"]["time_ms_per_token_full_only"], full["time_ms_per_token"]) << slots;
+    EXPECT_EQ(mixed["belady"], full["belady"]) << slots;
+    EXPECT_EQ(mixed["clairvoyant"], full["clairvoyant"]) << slots;
+  }
+}
+
 TEST(Replay, RefusesLowCopiesByName) {
   TempDir dir;
   const std::string weighted = weighted_trace(dir);
@@ -108,6 +125,10 @@ TEST(Replay, RefusesLowCopiesByName) {
     return ran.err;
   };
   EXPECT_THAT(refusal({trace(), "--mixed", "int4"}), HasSubstr("--mixed: the trace lacks gate weights"));
+  EXPECT_THAT(refusal({weighted, "--mixed", "mixed"}), HasSubstr("--mixed: mixed has formats"));
+  EXPECT_THAT(refusal({weighted, "--mixed", "bf16"}), HasSubstr("--mixed: bf16 is not smaller"));
+  EXPECT_THAT(refusal({weighted, "--mixed", "f32"}), HasSubstr("--mixed: f32 is not smaller"));
+  EXPECT_THAT(refusal({weighted, "--mixed", "int4", "--slots", "1"}), HasSubstr("holds none beside the low ones"));
   EXPECT_THAT(refusal({weighted, "--mixed", "int4,t1=0.9,t2=0.5"}), HasSubstr("t1=0.9 is above t2=0.5"));
   EXPECT_THAT(refusal({weighted, "--mixed", "int4", "--cache", "belady"}), HasSubstr("one kind of copies"));
   EXPECT_THAT(refusal({weighted, "--mixed", "int4", "--expert-bytes", "1MiB", "--drive", "1GB/s", "--host", "50%"}),

@@ -77,6 +77,20 @@ TEST_F(DeviceMixedTest, WhatIsLeftOutIsNotCopied) {
   EXPECT_EQ(c.low, 0u);
 }
 
+TEST_F(DeviceMixedTest, APrecisionThatThePackLacksIsRefused) {
+  Bench bench(fixture_, options(1, {}).engine);
+  const SteadyClock clock;
+  MixedOptions int4 = mixed_;
+  int4.low = DType::kInt4;
+  const auto made = DeviceExperts::create(
+      bench.source(),
+      {.device = {.vram_bytes = 1 << 20, .link_bytes_per_s = 1 << 30}, .precision = DType::kF32, .mixed = int4}, clock);
+  ASSERT_FALSE(made.is_ok());
+  const std::string& message = made.status().message();
+  EXPECT_TRUE(message.starts_with("--mixed: ")) << message;
+  EXPECT_NE(message.find("has no experts as int4; `moestro pack --experts` adds them"), std::string::npos) << message;
+}
+
 TEST_F(DeviceMixedTest, AMemoryForOneKindOfCopiesIsRefused) {
   Bench bench(fixture_, options(1, mixed_).engine);
   const SteadyClock clock;

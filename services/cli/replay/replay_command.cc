@@ -39,9 +39,7 @@ Result<ReplayRow> run_row(const tier::Routes& routes, const ReplaySplit& split, 
   row.host = what.host, row.cpu = what.cpu;
   ReplayCase full_only = what;  // with the same memory
   if (what.setup.mixed) {
-    const uint64_t room = static_cast<uint64_t>(what.setup.slots) * what.setup.expert_bytes +
-                          static_cast<uint64_t>(what.setup.low_slots) * what.setup.low_bytes;
-    full_only.setup.slots = static_cast<int32_t>((room + what.setup.expert_bytes / 2) / what.setup.expert_bytes);
+    full_only.setup.slots = what.full_slots;
     full_only.setup.mixed.reset(), full_only.setup.low_slots = 0, full_only.setup.low_bytes = 0;
     MOESTRO_ASSIGN_OR_RETURN(row.full_only, run_case(routes, split, full_only));
   }
@@ -89,7 +87,7 @@ Result<std::vector<ReplayRow>> run_rows(const ReplayOptions& o) {
         cases.back().setup = with_copy_ratio(what.setup, ratio);
         const auto experts = static_cast<int32_t>(share * routes.layers * routes.experts + 0.5);
         cases.back().setup.slots = std::max(what.cpu ? routes.top_k : 1, experts);
-        share_slots(cases.back().setup, routes);
+        MOESTRO_RETURN_IF_ERROR(share_slots(cases.back(), routes).with_context("--mixed"));
         if (what.cpu) set_host_from_setup(cases.back());
       }
   }

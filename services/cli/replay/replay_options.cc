@@ -69,24 +69,40 @@ Status read_mixed(const ReplayOptions& o, const tier::Routes& routes, ReplayCase
     return invalid_argument("the trace lacks gate weights (\"w\"), or some of its tokens do; `moestro up --trace` "
                             "records them");
   what.setup.mixed = mixed;
-  share_slots(what.setup, routes);
-  return Status::ok();
+  return share_slots(what, routes);
+}
+
+/// Of a row that every format's blocks and groups divide.
+double row_bytes_with_parameters(DType d) {
+  constexpr int64_t kColumns = 256;
+  return static_cast<double>(row_bytes(d, kColumns) + parameter_bytes(d, kColumns));
+}
+
+/// Of full copies in bf16.
+Result<uint64_t> bytes_of_low(DType low, uint64_t full_bytes) {
+  const std::string name(dtype_name(low));
+  if (low == DType::kMixed)
+    return unsupported(name + " has formats that a trace does not name; choose one format, such as int4");
+  const double part = row_bytes_with_parameters(low) / row_bytes_with_parameters(DType::kBF16);
+  if (part >= 1) return invalid_argument(name + " is not smaller than bf16, which full copies are taken to be");
+  return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(full_bytes) * part));
 }
 
 }  // namespace
 
-void share_slots(tier::ReplaySetup& setup, const tier::Routes& routes) {
-  if (!setup.mixed) return;
-  constexpr int64_t kColumns = kQuantGroup;
-  const auto bytes = [](DType d) {
-    return static_cast<double>(row_bytes(d, kColumns) + parameter_bytes(d, kColumns));
-  };
-  const auto low_bytes = static_cast<uint64_t>(static_cast<double>(setup.expert_bytes) * bytes(setup.mixed->low) /
-                                               bytes(DType::kBF16));
+Status share_slots(ReplayCase& what, const tier::Routes& routes) {
+  tier::ReplaySetup& setup = what.setup;
+  if (!setup.mixed) return Status::ok();
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t low_bytes, bytes_of_low(setup.mixed->low, setup.expert_bytes));
+  what.full_slots = setup.slots;
   tier::TierOptions tier{routes.layers, routes.experts, setup.slots, setup.expert_bytes};
-  tier::share_room(tier, static_cast<uint64_t>(setup.slots) * setup.expert_bytes, setup.mixed->share,
-                   std::max<uint64_t>(1, low_bytes));
-  setup.slots = std::max(1, tier.slots), setup.low_slots = tier.low_slots, setup.low_bytes = tier.low_bytes;
+  const uint64_t room = static_cast<uint64_t>(setup.slots) * setup.expert_bytes;
+  if (!tier::share_room(tier, room, setup.mixed->share, low_bytes))
+    return invalid_argument("memory for full copies of " + std::to_string(setup.slots) +
+                            " experts holds none beside the low ones: give the device more, or low copies a smaller "
+                            "share");
+  setup.slots = tier.slots, setup.low_slots = tier.low_slots, setup.low_bytes = tier.low_bytes;
+  return Status::ok();
 }
 
 std::optional<double> parse_percent(std::string_view text) {

@@ -35,8 +35,9 @@ inline constexpr const char* kSlots = "25%";  ///< of a device, if nothing else 
 /// Slots of `text`: "32" or "25%" of the experts. kInvalidArgument.
 Result<int32_t> parse_slots(const std::string& text, int64_t experts);
 
-/// Of `setup.slots`, which are memory for full copies alone: the rooms of both kinds. Nothing without `setup.mixed`.
-void share_slots(tier::ReplaySetup& setup, const tier::Routes& routes);
+/// Of `what.setup.slots`, which are memory for full copies alone: the rooms of both kinds. Nothing without
+/// `what.setup.mixed`. kInvalidArgument: low copies that are not smaller, or leave no room for a full one.
+Status share_slots(ReplayCase& what, const tier::Routes& routes);
 
 /// "25%" as 0.25; nullopt: it is not a percentage above 0 and at most 100.
 std::optional<double> parse_percent(std::string_view text);

@@ -23,6 +23,7 @@ struct HostCase {
 struct ReplayCase {
   std::string cache = "auto", predict = "auto";
   tier::ReplaySetup setup;
+  int32_t full_slots = 0;        ///< with low copies: the full ones that the same memory holds alone
   std::optional<HostCase> host;  ///< nullopt: host memory has every expert
   bool cpu = false;  ///< no device: experts are computed from host memory. `setup` has the host's experts as slots and
                      ///< the drive as the link, for what is compared with

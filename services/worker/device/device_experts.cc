@@ -74,7 +74,9 @@ Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& 
   tier::TierOptions tier = tier_options_of(options, blobs, slots);
   std::vector<uint32_t> blob_of = blobs.blob_of;
   if (options.mixed) {
-    MOESTRO_ASSIGN_OR_RETURN(const ExpertBlobs low, ExpertBlobs::of(manifest, options.mixed->low));
+    const auto found = ExpertBlobs::of(manifest, options.mixed->low);
+    if (!found.is_ok()) return found.status().with_context("--mixed");
+    const ExpertBlobs& low = *found;
     MOESTRO_RETURN_IF_ERROR(share_slots(options, low, tier));
     blob_of.insert(blob_of.end(), low.blob_of.begin(), low.blob_of.end());
   }

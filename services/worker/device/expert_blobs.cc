@@ -14,7 +14,7 @@ Result<ExpertBlobs> ExpertBlobs::of(const store::Manifest& manifest, DType preci
   }
   if (found.bytes == 0)
     return invalid_argument("the pack of '" + manifest.model_name + "' has no experts as " +
-                            std::string(dtype_name(precision)));
+                            std::string(dtype_name(precision)) + "; `moestro pack --experts` adds them to a new pack");
   for (int32_t layer = 0; layer < found.layers; ++layer)
     for (int32_t expert = 0; expert < found.experts; ++expert) {
       MOESTRO_ASSIGN_OR_RETURN(const uint32_t blob,

@@ -97,7 +97,11 @@ std::span<const lanes::RoutedExpert> ExpertDispatch::route(LayerPart part, std::
   const int64_t rows = last.rows.count == 0 ? static_cast<int64_t>(ids.size()) / top_k
                                             : static_cast<int64_t>(last.rows.first) + last.rows.count;
   RoutedLayer& layer = obtain(part.layer);
-  if (mixed_) find_wants(part, weights, top_k);
+  if (mixed_) {
+    for (std::vector<uint32_t>* counts : {&low_rows_, &skipped_rows_})  // begin_step need not know
+      if (std::ssize(*counts) < rows) counts->resize(static_cast<size_t>(rows));
+    find_wants(part, weights, top_k);
+  }
   over_capacity_ += layer.route(
       part.micro_batch,
       {.ids = ids,
