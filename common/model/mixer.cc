@@ -8,12 +8,12 @@ namespace moestro::model {
 namespace {
 
 MixerSize grouped(const AttentionSpec& a, int64_t hidden) {
-  const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
-  return {.parameters = hidden * (2 * q + 2 * kv),  // q and o, k and v
+  const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim, gate = a.output_gate ? q : 0;
+  return {.parameters = hidden * (2 * q + 2 * kv + gate),  // q and o, k and v
           .output_width = q,
           .pair_operations = 4 * q,  // q k, and weights v
           .moved_floats = q + 3 * kv,
-          .step_floats = 2 * (q + kv),
+          .step_floats = 2 * (q + kv) + gate,
           .window = a.chunk > 0 ? a.chunk : a.sliding_window};  // of a chunk, what its last query sees
 }
 

@@ -7,6 +7,7 @@
 #include <bit>
 #include <random>
 
+#include "services/worker/worker_device.h"
 #include "tests/device/device_bench.h"
 
 namespace moestro::device::testing {
@@ -234,6 +235,17 @@ TEST(KvHome, IsRefusedWhereItDoesNotFit) {
     EXPECT_FALSE(made.is_ok());
     return made.is_ok() ? std::string() : made.status().message();
   };
+  const auto refused_by_device = [](const DeviceBenchOptions& options, const Fixture& fixture) {
+    const auto source = store::ResidentSource::open(engine::testing::packed(fixture, DType::kF32, DType::kF32));
+    EXPECT_TRUE(source.is_ok());
+    const auto ops = kernels::make_cpu_ops({.threads = 1});
+    const SteadyClock clock;
+    const auto spec = config::parse_device("emulated:vram=1GiB,link=1GB/s");
+    EXPECT_TRUE(spec.is_ok()) << spec.status().message();
+    const auto made = WorkerDevice::create({.spec = *spec}, options.engine.engine, **source, *ops, nullptr, clock);
+    EXPECT_FALSE(made.is_ok());
+    return made.is_ok() ? std::string() : made.status().message();
+  };
   DeviceBenchOptions layerwise = moved(DType::kF32);
   layerwise.engine.engine.schedule = ScheduleKind::kLayerwise;
   EXPECT_NE(refused(layerwise, KvHome::kHost).find("--schedule expert-pipeline"), std::string::npos);
@@ -244,6 +256,7 @@ TEST(KvHome, IsRefusedWhereItDoesNotFit) {
     if (!fixture.has_states()) continue;
     const std::string said = refused(moved(DType::kF32), KvHome::kHost, fixture);
     EXPECT_NE(said.find("--kv-home host with layers of the gated delta rule"), std::string::npos) << said;
+    EXPECT_EQ(refused_by_device(moved(DType::kF32), fixture), said) << "a worker asks its device first";
   }
   DeviceBenchOptions evicted = moved(DType::kF32);
   evicted.engine.engine.kv_host_tokens = 64;

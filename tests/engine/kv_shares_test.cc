@@ -152,6 +152,24 @@ TEST(KvArea, LayersShareThePlacesAndNothingElse) {
   EXPECT_EQ(*kv_device_bytes(at_home, spec), 4096 / 16 * of_block) << "all of it";
 }
 
+TEST(KvArea, LayersWithoutKvTakeNoneOfIt) {
+  const EngineOptions options = options_of(4096, 5 * 16, 0);
+  const model::ModelSpec with_kv = spec_of({2, 3});
+  model::ModelSpec spec = with_kv;
+  spec.layers.insert(spec.layers.begin() + 1, model::LayerSpec{});
+  spec.layers.push_back({});
+  const KvShares shares = *share_kv(options, with_kv);
+  const KvArea area = KvArea::of(spec, options, shares), expected = KvArea::of(with_kv, options, shares);
+  EXPECT_EQ(area.bytes, expected.bytes);
+  ASSERT_EQ(area.layers.size(), 4u);
+  for (const size_t l : {0u, 1u}) {
+    EXPECT_EQ(area.layers[2 * l].first, expected.layers[l].first);
+    EXPECT_EQ(area.layers[2 * l].places, expected.layers[l].places);
+    EXPECT_EQ(area.layers[2 * l + 1].places, 0);
+    EXPECT_EQ(area.layers[2 * l + 1].place_blocks, 0);
+  }
+}
+
 /// Against what the kernels' masks say of each position.
 TEST(SeenBlocks, AreThoseOfTheVisiblePositions) {
   for (const int64_t window : {0, 1, 16, 17, 40})

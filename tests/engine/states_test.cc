@@ -9,6 +9,7 @@
 #include "services/worker/engine/sequence_mixer.h"
 #include "store/resident_source.h"
 #include "tests/engine/engine_bench.h"
+#include "tests/engine/late_source.h"
 
 namespace moestro::engine::testing {
 namespace {
@@ -91,12 +92,45 @@ TEST_P(StatesTest, OnlyTheStateAtItsPositionIsGoneOnFrom) {
 }
 
 TEST_P(StatesTest, AFailedStepLosesItsStates) {
+  bool damaged = false;
+  BenchOptions options;
+  options.engine.state_slots = 64;
+  Bench bench(GetParam(), options, [&damaged](std::unique_ptr<store::BlobSource> inner) {
+    const auto edit = [&damaged](uint32_t, std::vector<std::byte>& bytes) {
+      if (damaged) std::fill(bytes.begin(), bytes.end(), std::byte{0xff});
+    };
+    return std::make_unique<LateSource>(std::move(inner), LateSource::Options{.edit = edit});
+  });
+  const auto said = [&bench] {
+    const auto outcome = bench.run();
+    EXPECT_TRUE(outcome.is_ok()) << outcome.status().message();
+    return outcome.is_ok() ? outcome->sequences.at(0).status.message() : "";
+  };
+  bench.add(1, part(0, 20));
+  ASSERT_EQ(said(), "");
+  const std::vector<StateWrite> written = bench.add(1, part(20, 40)).states;
+  ASSERT_EQ(written.size(), 2u) << "kept after its second block, and its own";
+  damaged = true;
+  EXPECT_NE(said().find("not finite"), std::string::npos);
+  damaged = false;
+  // Others compute the same positions behind what was kept before that step, and would go on from what it wrote.
+  const std::pair<size_t, uint32_t> lost[] = {{20, written[1].slot}, {32, written[0].slot}, {40, written[1].slot}};
+  for (const auto& [at, slot] : lost) {
+    bench.add_behind(1, 1, 100 + at, part(16, at));
+    ASSERT_EQ(said(), "");
+    bench.add(100 + at, {ids_[at]}).state = slot;
+    const std::string refused = said();
+    EXPECT_NE(refused.find("does not hold the state at position " + std::to_string(at)), std::string::npos) << refused;
+  }
+}
+
+TEST_P(StatesTest, ARefusedPlanLosesNoStatesAndForgettingLosesAll) {
   bench_.add(1, part(0, 20));
   ASSERT_EQ(refusal(), "");
   const uint32_t slot = bench_.add(1, {ids_[20]}).state;
   bench_.plan().tokens.back().id = static_cast<TokenId>(bench_.engine().spec().vocab);
   expect_refused("outside the vocabulary");
-  // Nothing was computed: it is still where it was. What a step began is not.
+  // Nothing was computed: it is still where it was.
   PlanSequence& again = bench_.plan().sequences.emplace_back();
   again.id = SequenceId(1);
   again.state = slot, again.states = {{21, slot}};

@@ -113,8 +113,7 @@ Status Engine::Impl::check_schedule() {
     return invalid_argument("--micro-batches " + std::to_string(options.cut.count) + ", --micro-batch-rows " +
                             std::to_string(options.cut.rows) + ": a micro-batch has at least one row");
   if (backend.kv_link == nullptr && backend.memory.is_host()) options.kv_home = KvHome::kDevice;
-  if (options.kv_home == KvHome::kHost && description.spec.has_states())
-    return unsupported("--kv-home host with layers of the gated delta rule, whose states stay on the device");
+  if (options.kv_home == KvHome::kHost) MOESTRO_RETURN_IF_ERROR(check_kv_in_host_memory(description.spec));
   if (options.kv_home == KvHome::kDevice) {
     backend.kv_link = nullptr;
     return Status::ok();

@@ -23,14 +23,20 @@ KvArea KvArea::of(const model::ModelSpec& spec, const EngineOptions& options, co
   KvArea area;
   int64_t widest = 0, common = 1;
   for (const model::LayerSpec& layer : spec.layers) {
-    widest = std::max(widest, model::kv_block_bytes(layer.kv, options.kv_dtype));
-    common = std::lcm(common, model::kv_block_bytes(layer.kv, options.kv_dtype));
+    const int64_t bytes = model::kv_block_bytes(layer.kv, options.kv_dtype);
+    if (bytes == 0) continue;
+    widest = std::max(widest, bytes);
+    common = std::lcm(common, bytes);
   }
   // Two layers may be in two places at once, so each place is whole blocks of all of them.
   const int64_t place_bytes = ceil_div(shares.place_blocks * widest, common) * common;
   int64_t before = 0;  // bytes from the layer's first block to the places
   for (const model::LayerSpec& layer : spec.layers) {
     const int64_t bytes = model::kv_block_bytes(layer.kv, options.kv_dtype);
+    if (bytes == 0) {  // it keeps no KV
+      area.layers.push_back({.first = before});
+      continue;
+    }
     before = ceil_div(before + shares.resident * bytes, bytes) * bytes;
     area.layers.push_back({.first = before, .places = before / bytes, .place_blocks = place_bytes / bytes});
   }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/lanes/schedule.h"
+#include "common/model/mixer.h"
 #include "kernels/ops.h"
 #include "services/worker/engine/kv_cache.h"
 #include "services/worker/engine/visible_positions.h"
@@ -42,7 +43,13 @@ Status check_group(const EngineOptions& o, const KvShares& s) {
 
 }  // namespace
 
+Status check_kv_in_host_memory(const model::ModelSpec& spec) {
+  if (!spec.has_states()) return Status::ok();
+  return unsupported("--kv-home host with layers of the gated delta rule, whose states stay on the device");
+}
+
 Result<KvShares> share_kv(const EngineOptions& o, const model::ModelSpec& spec) {
+  MOESTRO_RETURN_IF_ERROR(check_kv_in_host_memory(spec));
   KvShares s{.blocks = ceil_div(o.kv_tokens, kBlock)};
   s.resident = ceil_div(o.kv_resident_tokens, kBlock);
   if (o.kv_resident_tokens < 0 || s.resident > s.blocks)

@@ -19,8 +19,12 @@ struct KvShares {
   int64_t sequence_blocks = 0;  ///< the most of one sequence that must be on the device at once
 };
 
-/// Of options with KvHome::kHost. kInvalidArgument, with the figures: the device's part is too small for a sequence, or
-/// for a micro-batch of the rows that were asked for, or the cache for a group of micro-batches.
+/// kUnsupported: the model keeps something of its sequences that cannot have its home in host memory.
+Status check_kv_in_host_memory(const model::ModelSpec& spec);
+
+/// Of options with KvHome::kHost. kUnsupported: not with this model. kInvalidArgument, with the figures: the device's
+/// part is too small for a sequence, or for a micro-batch of the rows that were asked for, or the cache for a group of
+/// micro-batches.
 Result<KvShares> share_kv(const EngineOptions& options, const model::ModelSpec& spec);
 
 /// Bytes that a cache takes of the device, wherever its home is.
