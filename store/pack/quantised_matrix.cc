@@ -172,6 +172,9 @@ class Assembler {
   Status put(Quantised matrix) {
     if (!error_.is_ok()) return error_;
     for (const std::string& name : taken_) tensors_.erase(name);
+    if (has(name_))
+      return invalid_argument("both tensor " + in_quotes(name_) + " and its quantised form, " +
+                              in_quotes(taken_.front()) + ", are there; remove one");
     SourceTensor whole{name_, std::string(dtype_name(matrix->dtype())), matrix->dtype(), shape_};
     whole.bytes = static_cast<uint64_t>(rows_ * row_bytes(matrix->dtype(), cols_));
     whole.matrix = std::move(matrix);

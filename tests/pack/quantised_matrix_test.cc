@@ -103,6 +103,20 @@ TEST_F(QuantisedCheckpoint, ActOrderIsRefusedByName) {
   EXPECT_THAT(error(), HasSubstr("experts.1.w2.g_idx' orders columns by activation (GPTQ with desc_act)"));
 }
 
+TEST_F(QuantisedCheckpoint, AMatrixThatIsThereInTwoFormsIsNamed) {
+  copy("mixtral_gptq");
+  std::string text = testing::read_text(source() / kFile);
+  uint64_t header = 0;
+  std::memcpy(&header, text.data(), sizeof header);
+  const std::string from = "experts.1.w1.bias\"", to = "experts.1.w1.weight\"";
+  text.replace(text.find(from), from.size(), to);
+  header += to.size() - from.size();
+  std::memcpy(text.data(), &header, sizeof header);
+  testing::write_text(source() / kFile, text);
+  EXPECT_THAT(error(), HasSubstr("experts.1.w1.weight' and its quantised form, "));
+  EXPECT_THAT(error(), HasSubstr("experts.1.w1.qweight', are there; remove one"));
+}
+
 TEST_F(QuantisedCheckpoint, NumbersThatAreNotFiniteAreNamed) {
   copy("qwen3_moe_fp8");
   spoil(source() / "model-00001-of-00002.safetensors", "experts.1.up_proj.weight", 128 * 5 + 3, 0x7f);
