@@ -90,7 +90,9 @@ Quantisation read_gptq(ConfigReader& format) {
   expect_text(format, "pack_dtype", "int32");
   expect_flag(format, "is_marlin_format", false);
   // desc_act: columns may belong to groups out of turn. Their g_idx says whether they do, and is read.
-  format.flag_or("desc_act", false), format.flag_or("sym", true), format.flag_or("lm_head", false);
+  const bool static_groups = format.has("static_groups") && format.flag_or("static_groups", false);
+  q.needs_order = format.flag_or("desc_act", false) && !static_groups;
+  format.flag_or("sym", true), format.flag_or("lm_head", false);
   refuse_rules(format);
   return q;
 }

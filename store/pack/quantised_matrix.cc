@@ -75,7 +75,7 @@ class Assembler {
     auto zeros = take(base_ + "qzeros", {groups(), rows_ / kInWord}, {"I32"});
     auto scales = take(base_ + "scales", {groups(), rows_}, {"F16", "BF16"});
     std::optional<SourceTensor> order;
-    if (has(base_ + "g_idx")) order = take(base_ + "g_idx", {cols_}, {"I32"});
+    if (quantisation_.needs_order || has(base_ + "g_idx")) order = take(base_ + "g_idx", {cols_}, {"I32"});
     return put(gptq_matrix(matrix(), int4_format(true), group(),
                            {std::move(words), std::move(scales), std::move(zeros)}, std::move(order),
                            quantisation_.zero_points_less_1));

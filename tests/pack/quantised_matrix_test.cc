@@ -117,6 +117,16 @@ TEST_F(QuantisedCheckpoint, AMatrixThatIsThereInTwoFormsIsNamed) {
   EXPECT_THAT(error(), HasSubstr("experts.1.w1.qweight', are there; remove one"));
 }
 
+// Without it, nothing says that columns are in order.
+TEST_F(QuantisedCheckpoint, WithDescActTheOrderOfColumnsIsNeeded) {
+  copy("mixtral_gptq");
+  replace("config.json", "\"desc_act\": false", "\"desc_act\": true");
+  EXPECT_EQ(error(), "");
+  fs::remove_all(dir_ / "pack");
+  replace(kFile, "experts.1.w2.g_idx", "experts.1.w2.g_id_");
+  EXPECT_THAT(error(), HasSubstr("experts.1.w2.g_idx' is missing; by quantization_config"));
+}
+
 TEST_F(QuantisedCheckpoint, NumbersThatAreNotFiniteAreNamed) {
   copy("qwen3_moe_fp8");
   spoil(source() / "model-00001-of-00002.safetensors", "experts.1.up_proj.weight", 128 * 5 + 3, 0x7f);
