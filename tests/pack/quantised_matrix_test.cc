@@ -142,6 +142,19 @@ TEST_F(QuantisedCheckpoint, NumbersThatAreNotFiniteAreNamed) {
   EXPECT_THAT(error(), HasSubstr("experts.0.w3.weight' is infinite or not a number at block 9"));
 }
 
+// The block is counted in the whole matrix, also where a part of each row is read.
+TEST_F(QuantisedCheckpoint, InAPartOfEachRowTheBlockIsNamed) {
+  copy("qwen3_moe_gptq_groups_of_32");
+  constexpr int64_t kRows = 64, kRow = 9, kGroup = 1;
+  spoil(source() / kFile, "layers.0.mlp.experts.1.up_proj.scales", 2 * (kGroup * kRows + kRow) + 1, 0x7c);
+  const auto checkpoint = Checkpoint::open(source());
+  ASSERT_TRUE(checkpoint) << checkpoint.status().message();
+  const SourceTensor& tensor = checkpoint->tensor("model.layers.0.mlp.experts.1.up_proj.weight");
+  std::vector<std::byte> out(8 * static_cast<size_t>(block_shape(*tensor.dtype).bytes));
+  EXPECT_THAT(checkpoint->read_range(tensor, {4, 8, 32, 32}, out).message(), HasSubstr("at block 19;"));
+  EXPECT_TRUE(checkpoint->read_range(tensor, {4, 8, 0, 32}, out).is_ok());
+}
+
 // In runs of any length from any block on: the same bytes.
 TEST_F(QuantisedCheckpoint, AreReadInAnyPieces) {
   for (const auto& entry : fs::directory_iterator(test::source_dir() / "tests/fixtures/quantised")) {
