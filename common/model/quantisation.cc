@@ -176,9 +176,14 @@ Quantisation read_compressed_tensors(ConfigReader& format) {
                                                     : "pack-quantized";
   if (name != wanted && !(q.method == Method::kFp8 && name == "naive-quantized"))
     format.refuse_unsupported("format", in_quotes(name) + " is not supported (" + std::string(wanted) + " is)");
-  for (const auto* key : {"sparsity_config", "transform_config"})
-    if (const nlohmann::json* config = format.object(key); config != nullptr && !config->empty())
-      if (config->value("format", "") != "dense") format.refuse_unsupported(key, "is not supported");
+  if (const nlohmann::json* config = format.object("sparsity_config"); config != nullptr && !config->empty()) {
+    ConfigReader sparsity(*config, format.where() + ": sparsity_config");
+    const std::string kind = sparsity.text_or("format", "");
+    if (sparsity.failed()) format.refuse(sparsity.error());
+    if (kind != "dense") format.refuse_unsupported("sparsity_config", "is not supported");
+  }
+  if (const nlohmann::json* config = format.object("transform_config"); config != nullptr && !config->empty())
+    format.refuse_unsupported("transform_config", "is not supported");
   return q;
 }
 
