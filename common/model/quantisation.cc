@@ -55,17 +55,21 @@ Quantisation read_mxfp4(ConfigReader& format) {
   return {.method = Method::kMxfp4};
 }
 
+/// Rows and columns of FP8 that share a scale.
+void read_block(ConfigReader& format, std::string_view key, Quantisation& q) {
+  const std::vector<int64_t> block = format.counts(key, kGroupMax);
+  if (block.size() != 2 || block[0] < 1 || block[1] < 1 || block[1] % 32 != 0)
+    format.refuse_unsupported(key, "must be two sizes, of which the second is a multiple of 32");
+  else
+    q.block_rows = block[0], q.block_cols = block[1];
+}
+
 Quantisation read_fp8(ConfigReader& format) {
   Quantisation q{.method = Method::kFp8};
   if (const std::string fmt = format.text_or("fmt", "e4m3"); fmt != "e4m3" && fmt != "float8_e4m3fn")
     format.refuse_unsupported("fmt", in_quotes(fmt) + " is not supported (e4m3 is)");
   expect_text(format, "expert_dtype", "fp8");
-  if (!format.has("weight_block_size")) return q;
-  const std::vector<int64_t> block = format.counts("weight_block_size", kGroupMax);
-  if (block.size() != 2 || block[0] < 1 || block[1] < 1 || block[1] % 32 != 0)
-    format.refuse_unsupported("weight_block_size", "must be two sizes, of which the second is a multiple of 32");
-  else
-    q.block_rows = block[0], q.block_cols = block[1];
+  if (format.has("weight_block_size")) read_block(format, "weight_block_size", q);
   return q;
 }
 
@@ -121,15 +125,10 @@ Quantisation read_weights(ConfigReader& weights, const std::string& format_name)
   Quantisation q;
   if (type == "float" && bits == 8) {
     q.method = Method::kFp8;
-    if (strategy == "block") {
-      const std::vector<int64_t> block = weights.counts("block_structure", kGroupMax);
-      if (block.size() != 2 || block[0] < 1 || block[1] < 1 || block[1] % 32 != 0)
-        weights.refuse_unsupported("block_structure", "must be two sizes, of which the second is a multiple of 32");
-      else
-        q.block_rows = block[0], q.block_cols = block[1];
-    } else if (strategy != "tensor" && strategy != "channel") {
+    if (strategy == "block")
+      read_block(weights, "block_structure", q);
+    else if (strategy != "tensor" && strategy != "channel")
       refuse();
-    }
   } else if (type == "float" && bits == 4) {
     q.method = Method::kNvfp4;
     if (weights.count_or("group_size", 16, kGroupMax) != 16) refuse();
