@@ -58,8 +58,8 @@ ScaleAndMinimum scale_and_minimum(const uint8_t* packed, int group);
 /// Writes `cols` numbers, a multiple of block_shape(d).columns. is_blocks(d).
 void dequantise(DType d, const std::byte* row, int64_t cols, float* out);
 
-/// Index of the first block whose scales can make numbers that are not finite. `bytes` are those from byte `at` on of a
-/// run of blocks, both multiples of 4.
+/// Index of the first block whose values or scales can make numbers that are not finite. `bytes` are those from byte
+/// `at` on of a run of blocks, both multiples of 4.
 std::optional<size_t> find_block_not_finite(DType d, uint64_t at, std::span<const std::byte> bytes);
 
 }  // namespace moestro::formats

@@ -55,17 +55,21 @@ Quantisation read_mxfp4(ConfigReader& format) {
   return {.method = Method::kMxfp4};
 }
 
+/// Rows and columns of FP8 that share a scale.
+void read_block(ConfigReader& format, std::string_view key, Quantisation& q) {
+  const std::vector<int64_t> block = format.counts(key, kGroupMax);
+  if (block.size() != 2 || block[0] < 1 || block[1] < 1 || block[1] % 32 != 0)
+    format.refuse_unsupported(key, "must be two sizes, of which the second is a multiple of 32");
+  else
+    q.block_rows = block[0], q.block_cols = block[1];
+}
+
 Quantisation read_fp8(ConfigReader& format) {
   Quantisation q{.method = Method::kFp8};
   if (const std::string fmt = format.text_or("fmt", "e4m3"); fmt != "e4m3" && fmt != "float8_e4m3fn")
     format.refuse_unsupported("fmt", in_quotes(fmt) + " is not supported (e4m3 is)");
   expect_text(format, "expert_dtype", "fp8");
-  if (!format.has("weight_block_size")) return q;
-  const std::vector<int64_t> block = format.counts("weight_block_size", kGroupMax);
-  if (block.size() != 2 || block[0] < 1 || block[1] < 1 || block[1] % 32 != 0)
-    format.refuse_unsupported("weight_block_size", "must be two sizes, of which the second is a multiple of 32");
-  else
-    q.block_rows = block[0], q.block_cols = block[1];
+  if (format.has("weight_block_size")) read_block(format, "weight_block_size", q);
   return q;
 }
 
@@ -90,7 +94,9 @@ Quantisation read_gptq(ConfigReader& format) {
   expect_text(format, "pack_dtype", "int32");
   expect_flag(format, "is_marlin_format", false);
   // desc_act: columns may belong to groups out of turn. Their g_idx says whether they do, and is read.
-  format.flag_or("desc_act", false), format.flag_or("sym", true), format.flag_or("lm_head", false);
+  const bool static_groups = format.has("static_groups") && format.flag_or("static_groups", false);
+  q.needs_order = format.flag_or("desc_act", false) && !static_groups;
+  format.flag_or("sym", true), format.flag_or("lm_head", false);
   refuse_rules(format);
   return q;
 }
@@ -119,15 +125,10 @@ Quantisation read_weights(ConfigReader& weights, const std::string& format_name)
   Quantisation q;
   if (type == "float" && bits == 8) {
     q.method = Method::kFp8;
-    if (strategy == "block") {
-      const std::vector<int64_t> block = weights.counts("block_structure", kGroupMax);
-      if (block.size() != 2 || block[0] < 1 || block[1] < 1 || block[1] % 32 != 0)
-        weights.refuse_unsupported("block_structure", "must be two sizes, of which the second is a multiple of 32");
-      else
-        q.block_rows = block[0], q.block_cols = block[1];
-    } else if (strategy != "tensor" && strategy != "channel") {
+    if (strategy == "block")
+      read_block(weights, "block_structure", q);
+    else if (strategy != "tensor" && strategy != "channel")
       refuse();
-    }
   } else if (type == "float" && bits == 4) {
     q.method = Method::kNvfp4;
     if (weights.count_or("group_size", 16, kGroupMax) != 16) refuse();
@@ -174,9 +175,14 @@ Quantisation read_compressed_tensors(ConfigReader& format) {
                                                     : "pack-quantized";
   if (name != wanted && !(q.method == Method::kFp8 && name == "naive-quantized"))
     format.refuse_unsupported("format", in_quotes(name) + " is not supported (" + std::string(wanted) + " is)");
-  for (const auto* key : {"sparsity_config", "transform_config"})
-    if (const nlohmann::json* config = format.object(key); config != nullptr && !config->empty())
-      if (config->value("format", "") != "dense") format.refuse_unsupported(key, "is not supported");
+  if (const nlohmann::json* config = format.object("sparsity_config"); config != nullptr && !config->empty()) {
+    ConfigReader sparsity(*config, format.where() + ": sparsity_config");
+    const std::string kind = sparsity.text_or("format", "");
+    if (sparsity.failed()) format.refuse(sparsity.error());
+    if (kind != "dense") format.refuse_unsupported("sparsity_config", "is not supported");
+  }
+  if (const nlohmann::json* config = format.object("transform_config"); config != nullptr && !config->empty())
+    format.refuse_unsupported("transform_config", "is not supported");
   return q;
 }
 

@@ -23,6 +23,7 @@ struct Quantisation {
   int64_t group = 0;               ///< 4 bits: columns that share a scale; 0: all of a row
   bool symmetric = false;          ///< kPackedInt4: there are no zero points
   bool zero_points_less_1 = true;  ///< kGptq: as its first version stores them
+  bool needs_order = false;        ///< kGptq: columns may be of groups out of turn, so g_idx must say of which
 
   friend bool operator==(const Quantisation&, const Quantisation&) = default;
 };

@@ -100,7 +100,7 @@ Status BlobNumbers::check_region(uint32_t blob, const Region& r, uint64_t at, st
       break;
     case Kind::kBlocks:
       bad = formats::find_block_not_finite(r.dtype, at, bytes), at = 0;  // it counts from the region's start
-      number = "a scale of block ", fault = " gives numbers that are infinite or not numbers";
+      number = "a value or scale of block ", fault = " gives numbers that are infinite or not numbers";
       break;
     case Kind::kExponentsOfCodes:
     case Kind::kExponentsOfExceptions:

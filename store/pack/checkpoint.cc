@@ -329,14 +329,16 @@ Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<st
   } else {
     MOESTRO_RETURN_IF_ERROR(tensor.matrix->read_bytes(files_reader(), first, out).with_context(directory_.string()));
   }
-  return check_finite(tensor, first, out);
+  return check_finite(tensor, first / static_cast<uint64_t>(block_shape(*tensor.dtype).bytes), out);
 }
 
 Status Checkpoint::read_range(const SourceTensor& tensor, const MatrixRange& range, std::span<std::byte> out) const {
   MOESTRO_RETURN_IF_ERROR(
       tensor.matrix->read_range(files_reader(), range, out.data()).with_context(directory_.string()));
-  const int64_t before = range.first_row * tensor.matrix->cols() + range.first_col;
-  return check_finite(tensor, static_cast<uint64_t>(row_bytes(*tensor.dtype, before)), out);
+  const int64_t columns = block_shape(*tensor.dtype).columns, stride = tensor.matrix->cols() / columns;
+  const int64_t first = range.first_row * stride + range.first_col / columns;
+  return check_finite(tensor, static_cast<uint64_t>(first), out, static_cast<uint64_t>(range.cols / columns),
+                      static_cast<uint64_t>(stride));
 }
 
 ReadTensor Checkpoint::files_reader() const {
@@ -345,12 +347,13 @@ ReadTensor Checkpoint::files_reader() const {
   };
 }
 
-Status Checkpoint::check_finite(const SourceTensor& tensor, uint64_t first, std::span<const std::byte> bytes) const {
+Status Checkpoint::check_finite(const SourceTensor& tensor, uint64_t first, std::span<const std::byte> bytes,
+                                uint64_t run, uint64_t stride) const {
   const DType dtype = *tensor.dtype;
   const BlockShape shape = block_shape(dtype);
   const auto bad = is_blocks(dtype) ? formats::find_block_not_finite(dtype, 0, bytes) : find_not_finite(dtype, bytes);
   if (!bad) return Status::ok();
-  const uint64_t index = first / static_cast<uint64_t>(shape.bytes) + *bad;
+  const uint64_t index = first + *bad / run * stride + *bad % run;
   return invalid_argument(directory_.string() + ": tensor " + in_quotes(tensor.name) +
                           " is infinite or not a number at " + (shape.columns > 1 ? "block " : "value ") +
                           std::to_string(index) + "; the checkpoint is damaged or was never good");

@@ -81,7 +81,9 @@ class Checkpoint {
   Status note_formats(const model::ExpertTensors& expert);
   Status check_tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   ReadTensor files_reader() const;
-  Status check_finite(const SourceTensor& tensor, uint64_t first, std::span<const std::byte> bytes) const;
+  /// `bytes` begin at number or block `first`, and are `run` of every `stride`.
+  Status check_finite(const SourceTensor& tensor, uint64_t first, std::span<const std::byte> bytes, uint64_t run = 1,
+                      uint64_t stride = 1) const;
   Status assemble(const std::string& name, const std::vector<int64_t>& shape);
   bool is_bias_of_zeros(const SourceTensor& tensor) const;
   const char* left_out_as(std::string_view name) const;  ///< null: not left out

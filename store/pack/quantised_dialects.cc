@@ -228,7 +228,9 @@ class GptqMatrix : public TransposedInt4Matrix {
   Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const override {
     MOESTRO_RETURN_IF_ERROR(check_order(read, range));
     MOESTRO_RETURN_IF_ERROR(load_scales(read, range, part));
-    // The first version's packers subtract 1 from all eight numbers of a word at once.
+    // In the first version, zero points are stored less 1. GPTQModel takes 1 from all eight of a word at once, with a
+    // borrow from the next where one is 0, and 1 is added so here. AutoGPTQ takes it from each number: where a zero
+    // point is 0, which needs sym false, its words differ, and nothing in a file says whose they are.
     MOESTRO_RETURN_IF_ERROR(unpack_rows(
         read, zeros_, part.first_group, part.groups, range, zeros_less_1_ ? 0x11111111u : 0u,
         [](int64_t i) { return 4 * i; },

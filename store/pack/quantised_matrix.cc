@@ -39,7 +39,8 @@ class Assembler {
 
  private:
   Status mxfp4() {
-    if (!has(name_ + "_blocks") && !has(name_ + "_scales")) return Status::ok();
+    // All stacked experts, and nothing else: plain ones would lie the other way round.
+    if (shape_.size() < 3) return Status::ok();
     constexpr int64_t kGroup = 32;
     Shape groups = shape_;
     groups.back() /= kGroup;
@@ -75,7 +76,7 @@ class Assembler {
     auto zeros = take(base_ + "qzeros", {groups(), rows_ / kInWord}, {"I32"});
     auto scales = take(base_ + "scales", {groups(), rows_}, {"F16", "BF16"});
     std::optional<SourceTensor> order;
-    if (has(base_ + "g_idx")) order = take(base_ + "g_idx", {cols_}, {"I32"});
+    if (quantisation_.needs_order || has(base_ + "g_idx")) order = take(base_ + "g_idx", {cols_}, {"I32"});
     return put(gptq_matrix(matrix(), int4_format(true), group(),
                            {std::move(words), std::move(scales), std::move(zeros)}, std::move(order),
                            quantisation_.zero_points_less_1));
@@ -172,6 +173,9 @@ class Assembler {
   Status put(Quantised matrix) {
     if (!error_.is_ok()) return error_;
     for (const std::string& name : taken_) tensors_.erase(name);
+    if (has(name_))
+      return invalid_argument("both tensor " + in_quotes(name_) + " and its quantised form, " +
+                              in_quotes(taken_.front()) + ", are there; remove one");
     SourceTensor whole{name_, std::string(dtype_name(matrix->dtype())), matrix->dtype(), shape_};
     whole.bytes = static_cast<uint64_t>(rows_ * row_bytes(matrix->dtype(), cols_));
     whole.matrix = std::move(matrix);

@@ -192,6 +192,18 @@ const Refusal kRefusals[] = {
     {"MixtralForCausalLM", R"({"quantization_config": {"quant_method": "compressed-tensors", "format":
      "int-quantized", "config_groups": {"a": {"weights": {"num_bits": 8, "type": "int", "strategy": "channel"}}}}})",
      Code::kUnsupported, "num_bits 8 of type 'int'"},
+    {"MixtralForCausalLM", R"({"quantization_config": {"quant_method": "compressed-tensors", "format":
+     "pack-quantized", "config_groups": {"a": {"weights": {"num_bits": 4, "strategy": "channel"}}},
+     "sparsity_config": {"format": null}}})",
+     Code::kInvalidArgument, "sparsity_config: format is null"},
+    {"MixtralForCausalLM", R"({"quantization_config": {"quant_method": "compressed-tensors", "format":
+     "pack-quantized", "config_groups": {"a": {"weights": {"num_bits": 4, "strategy": "channel"}}},
+     "sparsity_config": {"format": "sparse-24-bitmask"}}})",
+     Code::kUnsupported, "sparsity_config is not supported"},
+    {"MixtralForCausalLM", R"({"quantization_config": {"quant_method": "compressed-tensors", "format":
+     "pack-quantized", "config_groups": {"a": {"weights": {"num_bits": 4, "strategy": "channel"}}},
+     "transform_config": {"format": "dense"}}})",
+     Code::kUnsupported, "transform_config is not supported"},
     {"MixtralForCausalLM", R"({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}})",
      Code::kUnsupported, "quant_algo 'FP8'"},
     {"DeepseekV3ForCausalLM", R"({"scoring_func": "softmax"})", Code::kUnsupported, "scoring_func 'softmax'"},

@@ -212,6 +212,20 @@ TEST_F(Mxfp4Checkpoint, WhatIsMissingOrOfAnotherShapeIsNamed) {
   EXPECT_THAT(open().message(), HasSubstr("multiples of 32"));
 }
 
+TEST_F(Mxfp4Checkpoint, APlainMatrixAmongItsExpertsIsRefused) {
+  const std::string down = "model.layers.0.mlp.experts.down_proj";
+  testing::write_checkpoint(dir_.path(), {.architecture = "GptOssForCausalLM",
+                                          .extra = {{down, {kExperts, 64, 32}}},
+                                          .config = kMxfp4Config,
+                                          .hidden = 64,
+                                          .ffn = 32,
+                                          .experts = kExperts});
+  EXPECT_THAT(open().message(), HasSubstr("both tensor '" + down + "' and its quantised form"));
+  replace("model.safetensors", down + "_scales", down + "_scalex");
+  replace("model.safetensors", down + "_blocks", down + "_blockx");
+  EXPECT_THAT(open().message(), HasSubstr(down + "_scales' is missing; by quantization_config"));
+}
+
 TEST_F(Mxfp4Checkpoint, WithoutItsConfigItIsRefused) {
   write();
   replace("config.json", "mxfp4", "other");

@@ -6,11 +6,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
+#include "common/expert_layout.h"
+#include "common/float16.h"
+#include "common/formats/blocks.h"
 #include "store/pack/checkpoint.h"
 #include "store/pack/packer.h"
+#include "store/pack/quantised_dialects.h"
 #include "tests/pack/synthetic_checkpoint.h"
 #include "tests/support/places.h"
 
@@ -103,6 +109,30 @@ TEST_F(QuantisedCheckpoint, ActOrderIsRefusedByName) {
   EXPECT_THAT(error(), HasSubstr("experts.1.w2.g_idx' orders columns by activation (GPTQ with desc_act)"));
 }
 
+TEST_F(QuantisedCheckpoint, AMatrixThatIsThereInTwoFormsIsNamed) {
+  copy("mixtral_gptq");
+  std::string text = testing::read_text(source() / kFile);
+  uint64_t header = 0;
+  std::memcpy(&header, text.data(), sizeof header);
+  const std::string from = "experts.1.w1.bias\"", to = "experts.1.w1.weight\"";
+  text.replace(text.find(from), from.size(), to);
+  header += to.size() - from.size();
+  std::memcpy(text.data(), &header, sizeof header);
+  testing::write_text(source() / kFile, text);
+  EXPECT_THAT(error(), HasSubstr("experts.1.w1.weight' and its quantised form, "));
+  EXPECT_THAT(error(), HasSubstr("experts.1.w1.qweight', are there; remove one"));
+}
+
+// Without it, nothing says that columns are in order.
+TEST_F(QuantisedCheckpoint, WithDescActTheOrderOfColumnsIsNeeded) {
+  copy("mixtral_gptq");
+  replace("config.json", "\"desc_act\": false", "\"desc_act\": true");
+  EXPECT_EQ(error(), "");
+  fs::remove_all(dir_ / "pack");
+  replace(kFile, "experts.1.w2.g_idx", "experts.1.w2.g_id_");
+  EXPECT_THAT(error(), HasSubstr("experts.1.w2.g_idx' is missing; by quantization_config"));
+}
+
 TEST_F(QuantisedCheckpoint, NumbersThatAreNotFiniteAreNamed) {
   copy("qwen3_moe_fp8");
   spoil(source() / "model-00001-of-00002.safetensors", "experts.1.up_proj.weight", 128 * 5 + 3, 0x7f);
@@ -110,6 +140,19 @@ TEST_F(QuantisedCheckpoint, NumbersThatAreNotFiniteAreNamed) {
   copy("mixtral_gptq");
   spoil(source() / kFile, "experts.0.w3.scales", 2 * 9 + 1, 0x7c);
   EXPECT_THAT(error(), HasSubstr("experts.0.w3.weight' is infinite or not a number at block 9"));
+}
+
+// The block is counted in the whole matrix, also where a part of each row is read.
+TEST_F(QuantisedCheckpoint, InAPartOfEachRowTheBlockIsNamed) {
+  copy("qwen3_moe_gptq_groups_of_32");
+  constexpr int64_t kRows = 64, kRow = 9, kGroup = 1;
+  spoil(source() / kFile, "layers.0.mlp.experts.1.up_proj.scales", 2 * (kGroup * kRows + kRow) + 1, 0x7c);
+  const auto checkpoint = Checkpoint::open(source());
+  ASSERT_TRUE(checkpoint) << checkpoint.status().message();
+  const SourceTensor& tensor = checkpoint->tensor("model.layers.0.mlp.experts.1.up_proj.weight");
+  std::vector<std::byte> out(8 * static_cast<size_t>(block_shape(*tensor.dtype).bytes));
+  EXPECT_THAT(checkpoint->read_range(tensor, {4, 8, 32, 32}, out).message(), HasSubstr("at block 19;"));
+  EXPECT_TRUE(checkpoint->read_range(tensor, {4, 8, 0, 32}, out).is_ok());
 }
 
 // In runs of any length from any block on: the same bytes.
@@ -128,6 +171,101 @@ TEST_F(QuantisedCheckpoint, AreReadInAnyPieces) {
         ASSERT_TRUE(checkpoint->read(tensor, at, piece).is_ok());
         ASSERT_EQ(std::memcmp(piece.data(), whole.data() + at, piece.size()), 0) << entry.path() << ", byte " << at;
       }
+  }
+}
+
+// Matrices with many scales, each another, against the definition of the numbers, in parts from any place on.
+class ManyScales : public ::testing::Test {
+ protected:
+  template <class Number>
+  SourceTensor add(const std::string& name, const std::string& format, const std::vector<Number>& numbers) {
+    std::vector<std::byte>& bytes = data_[name];
+    bytes.resize(numbers.size() * sizeof(Number));
+    std::memcpy(bytes.data(), numbers.data(), bytes.size());
+    return {.name = name, .format = format, .dtype = std::nullopt, .shape = {}, .bytes = bytes.size()};
+  }
+  /// `expected(row, column)`: the number that is there.
+  template <class Expected>
+  void check(const QuantisedMatrix& matrix, const std::vector<MatrixRange>& ranges, const Expected& expected) {
+    const ReadTensor read = [&](const SourceTensor& t, uint64_t at, std::span<std::byte> out) {
+      EXPECT_LE(at + out.size(), data_.at(t.name).size());
+      std::memcpy(out.data(), data_.at(t.name).data() + at, out.size());
+      return Status::ok();
+    };
+    for (const MatrixRange& range : ranges) {
+      const int64_t row = row_bytes(matrix.dtype(), range.cols);
+      std::vector<std::byte> bytes(static_cast<size_t>(range.rows * row));
+      ASSERT_TRUE(matrix.read_range(read, range, bytes.data()).is_ok());
+      std::vector<float> numbers(static_cast<size_t>(range.cols));
+      for (int64_t r = 0; r < range.rows; ++r) {
+        formats::dequantise(matrix.dtype(), bytes.data() + r * row, range.cols, numbers.data());
+        for (int64_t c = 0; c < range.cols; ++c)
+          ASSERT_EQ(numbers[static_cast<size_t>(c)], expected(range.first_row + r, range.first_col + c))
+              << "row " << range.first_row + r << ", column " << range.first_col + c;
+      }
+    }
+  }
+  /// Numbers in [0, bound).
+  static std::vector<uint8_t> mixed(int64_t count, uint32_t bound) {
+    std::vector<uint8_t> numbers(static_cast<size_t>(count));
+    uint32_t state = 1;
+    for (uint8_t& n : numbers) n = static_cast<uint8_t>(((state = state * 1664525u + 1013904223u) >> 16) % bound);
+    return numbers;
+  }
+  std::map<std::string, std::vector<std::byte>> data_;
+};
+
+TEST_F(ManyScales, Fp8HasAGrid) {
+  constexpr int64_t kRows = 300, kCols = 384, kBlock = 128, kAcross = 3;
+  const std::vector<uint8_t> values = mixed(kRows * kCols, 0x7f);  // 0x7f is not a number
+  std::vector<float> scales;
+  for (int i = 0; i < 9; ++i) scales.push_back(1.0f + static_cast<float>(i) / 16);
+  const auto matrix = fp8_matrix({"m", kRows, kCols}, DType::kFP8, add("values", "F8_E4M3", values),
+                                 add("scales", "F32", scales), kBlock, kBlock);
+  check(*matrix, {{0, kRows, 0, kCols}, {120, 140, 128, 256}, {127, 2, 256, 128}, {299, 1, 128, 128}},
+        [&](int64_t r, int64_t c) {
+          return formats::e4m3_to_f32(values[static_cast<size_t>(r * kCols + c)]) *
+                 scales[static_cast<size_t>(r / kBlock * kAcross + c / kBlock)];
+        });
+}
+
+TEST_F(ManyScales, AwqHasGroups) {
+  constexpr int64_t kRows = 24, kCols = 256, kGroup = 64, kGroups = kCols / kGroup;
+  constexpr std::array<int64_t, kInWord> kRowOfNibble = {0, 2, 4, 6, 1, 3, 5, 7};
+  // Both are [columns or groups, rows].
+  const std::vector<uint8_t> values = mixed(kCols * kRows, 16), zeros = mixed(kGroups * kRows, 15);
+  const auto in_words = [&](const std::vector<uint8_t>& numbers) {
+    std::vector<uint32_t> words(numbers.size() / kInWord);
+    for (size_t w = 0; w < words.size(); ++w)
+      for (size_t i = 0; i < kInWord; ++i)
+        words[w] |= static_cast<uint32_t>(numbers[w * kInWord + static_cast<size_t>(kRowOfNibble[i])]) << 4 * i;
+    return words;
+  };
+  std::vector<uint16_t> scales;
+  for (int i = 0; i < kGroups * kRows; ++i) scales.push_back(f32_to_bf16(1.0f + static_cast<float>(i) / 128));
+  const auto matrix = awq_matrix({"m", kRows, kCols}, DType::kInt4G64, kGroup,
+                                 {add("words", "I32", in_words(values)), add("scales", "BF16", scales),
+                                  add("zeros", "I32", in_words(zeros))});
+  check(*matrix, {{0, kRows, 0, kCols}, {3, 14, 64, 128}, {17, 1, 192, 64}}, [&](int64_t r, int64_t c) {
+    const auto g = static_cast<size_t>(c / kGroup * kRows + r);
+    return static_cast<float>(values[static_cast<size_t>(c * kRows + r)] - zeros[g]) * bf16_to_f32(scales[g]);
+  });
+}
+
+TEST_F(ManyScales, Nvfp4HasBlocks) {
+  constexpr int64_t kRows = 7, kCols = 384, kGroup = 16;
+  constexpr std::array kE2m1 = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  const std::vector<uint8_t> values = mixed(kRows * kCols / 2, 256), scales = mixed(kRows * kCols / kGroup, 0x7f);
+  const std::vector<float> whole = {4.0f};
+  for (const bool divides : {false, true}) {
+    const auto matrix = nvfp4_matrix({"m", kRows, kCols}, add("values", "U8", values),
+                                     add("scales", "F8_E4M3", scales), add("whole", "F32", whole), divides);
+    check(*matrix, {{0, kRows, 0, kCols}, {2, 4, 128, 256}, {6, 1, 256, 128}}, [&](int64_t r, int64_t c) {
+      const int nibble = values[static_cast<size_t>(r * kCols + c) / 2] >> 4 * (c % 2) & 15;
+      const float value = kE2m1[static_cast<size_t>(nibble & 7)] * (nibble & 8 ? -1.0f : 1.0f);
+      return value * formats::e4m3_to_f32(scales[static_cast<size_t>(r * kCols + c) / kGroup]) *
+             (divides ? 1 / whole[0] : whole[0]);
+    });
   }
 }
 
