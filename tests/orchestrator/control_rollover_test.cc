@@ -43,7 +43,7 @@ TEST_F(ControlRollover, AWorkerIsSentForTheNewVersionWhenItHasEndedWhatItBegan) 
   heard.next<Progress>();
   heard.next<Finished>();
   EXPECT_TRUE(before.hear_drain()) << "to attach anew";
-  EXPECT_FALSE(control_->has_worker());
+  wait_until_no_worker();  // the control thread says so after it has sent the drain
   EXPECT_TRUE(next.nothing());
   after.join({.pack = 8, .epoch = 2});
   after.answer(tokens(after.hear_plan()));
