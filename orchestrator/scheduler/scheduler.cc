@@ -237,7 +237,7 @@ void Scheduler::begin_again(Worker& worker, const std::vector<SequenceId>& ids) 
   for (const SequenceId id : ids)
     if (Sequence* s = find(id); s != nullptr && s->worker == &worker) here.push_back(s);
   std::ranges::sort(here, std::ranges::greater(), &Sequence::admission);
-  here.erase(std::ranges::unique(here).begin(), here.end());
+  here.erase(std::unique(here.begin(), here.end()), here.end());
   for (Sequence* s : here) send_back(worker, *s);
 }
 

@@ -32,7 +32,7 @@ std::vector<int64_t> Scheduler::kept_after(const Worker& worker, const Sequence&
   if (end == s.expected()) kept.push_back((end > s.prompt() ? end : end - 1) / block * block);
   std::erase_if(kept, [&](int64_t at) { return at <= first || at > end; });
   std::ranges::sort(kept);
-  kept.erase(std::ranges::unique(kept).begin(), kept.end());
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
   return kept;
 }
 
