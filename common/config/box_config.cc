@@ -89,10 +89,9 @@ void add_devices(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.device", .flag = "--device", .field = &c.device,
               .help = "What workers compute on. cpu: the CPU. cuda[:INDEX][,vram=SIZE]: an NVIDIA GPU; each worker "
                       "takes at most SIZE of its memory (default: what is free); without INDEX, several workers are "
-                      "spread over all GPUs. emulated:vram=SIZE,link=RATE[,latency=T][,compute=T][,kv=counted]: the "
-                      "CPU, but each expert is first copied to a memory of that size over a link of that speed "
-                      "(compute: the least time of one expert or one attention; kv=counted: the KV cache takes of that "
-                      "memory too)",
+                      "spread over all GPUs. emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but each "
+                      "expert is first copied to a memory of that size over a link of that speed (compute: the least "
+                      "time of one expert or one attention; with ,kv=counted the KV cache takes of that memory too)",
               .value = "DEVICE", .everyday = true});
   schema.add({.key = "workers.cache", .flag = "--cache", .field = &c.cache,
               .help = "On a device with its own memory: the policy that chooses which expert to evict. auto: the "
