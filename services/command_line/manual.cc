@@ -12,7 +12,8 @@ namespace {
 /// As troff shows it unchanged: no request, no escape, dashes and quotes that can be copied into a shell.
 std::string plain(const std::string& text) {
   static const std::map<char, std::string> kEscapes{
-      {'\\', "\\(rs"}, {'-', "\\-"}, {'`', "\\(ga"}, {'\'', "\\(aq"}, {'^', "\\(ha"}, {'~', "\\(ti"}};
+      {'\\', "\\(rs"},  {'-', "\\-"},    {'`', "\\(ga"}, {'\'', "\\(aq"},
+      {'^', "\\(ha"}, {'~', "\\(ti"}, {'|', "|\\:"}};  // a line may end behind a value of a list
   std::string out;
   for (const char c : text) {
     const auto escape = kEscapes.find(c);

@@ -60,7 +60,7 @@ TEST(Manual, APageEscapesWhatTroffWouldTakeForItsOwn) {
   EXPECT_THAT(page, HasSubstr(".SH NAME\ntool \\- Bakes files.\n"));
   EXPECT_THAT(page, HasSubstr("\n\\&.dotted \\(rspath \\(gaquoted\\(ga\n"));
   EXPECT_THAT(page, HasSubstr("\\fB\\-o\\fR, \\fB\\-\\-output\\fR \\fITEXT\\fR\nwhere to; [default] [default: out]\n"));
-  EXPECT_THAT(page, HasSubstr("\\fB\\-\\-mode\\fR \\fIfast|slow\\fR\n"));
+  EXPECT_THAT(page, HasSubstr("\\fB\\-\\-mode\\fR \\fIfast|\\:slow\\fR\n"));
   EXPECT_THAT(page, HasSubstr(".SS \"tool bake twice\"\n"));
   EXPECT_THAT(page, HasSubstr("\n.nf\nExample:\n  tool bake x\n.fi\n"));
   EXPECT_THAT(page, Not(HasSubstr("secret")));
