@@ -175,6 +175,17 @@ TEST_P(StatesTest, TakeWhatTheBudgetSaysAndStayF32) {
   EXPECT_LE(bench_.engine().state_bytes(), bench_.engine().kv_bytes());
 }
 
+TEST(StatesOptions, SlotsAreRefusedWhereAModelHasNoStates) {
+  const auto source = store::ResidentSource::open(packed(any_fixture(), DType::kF32, DType::kF32));
+  ASSERT_TRUE(source.is_ok());
+  const auto ops = kernels::make_reference_ops();
+  const SteadyClock clock;
+  const auto made = Engine::create({.model = "m", .kv_tokens = 512, .state_slots = 7}, **source, *ops, clock);
+  ASSERT_FALSE(made.is_ok());
+  EXPECT_NE(made.status().message().find("--state-slots 7: the model has no states"), std::string::npos)
+      << made.status().message();
+}
+
 TEST_P(StatesTest, WindowsAreRefusedByName) {
   const auto source = store::ResidentSource::open(packed(GetParam(), DType::kF32, DType::kF32));
   ASSERT_TRUE(source.is_ok());

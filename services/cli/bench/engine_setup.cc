@@ -84,12 +84,14 @@ Status check_memory(const model::ModelSpec& spec, DType dtype, int64_t kv_tokens
   for (const model::LayerSpec& layer : spec.layers)
     per_token += ceil_div(model::kv_block_bytes(layer.kv, dtype), kernels::kKvBlockTokens);
   const int64_t states = model::state_budget(spec, kv_tokens, dtype, batch).bytes;
+  const std::string beside = states == 0 ? "" : " and the states of " + number(batch) + " sequences";
   const uint64_t bytes = static_cast<uint64_t>(per_token) * static_cast<uint64_t>(kv_tokens) +
                          static_cast<uint64_t>(states),
                  available = memory_available();
   if (available == 0 || bytes <= available) return Status::ok();
-  return exhausted("--batch " + number(batch) + ": its KV cache of " + number(kv_tokens) + " tokens is " +
-                   config::readable_size(bytes) + ", and " + config::readable_size(available) + " of memory are free");
+  return exhausted("--batch " + number(batch) + ": its KV cache of " + number(kv_tokens) + " tokens" +
+                   beside + (states == 0 ? " is " : " are ") + config::readable_size(bytes) + ", and " +
+                   config::readable_size(available) + " of memory are free");
 }
 
 config::BoxConfig schedule_flags(const EngineBenchOptions& o) {
@@ -163,7 +165,7 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   MOESTRO_RETURN_IF_ERROR(worker::take_schedule(schedule_flags(o), spec.kind, options));
   options.step_sequences_max = sequences;
   options.step_tokens_max = std::max(o.step_tokens, options.step_sequences_max);
-  options.state_slots = options.step_sequences_max;
+  if (description.spec.has_states()) options.state_slots = options.step_sequences_max;
   MOESTRO_RETURN_IF_ERROR(
       check_memory(description.spec, options.kv_dtype, options.kv_tokens, options.step_sequences_max));
 

@@ -132,6 +132,9 @@ Status Engine::Impl::load() {
   MOESTRO_ASSIGN_OR_RETURN(description, model::describe_model(manifest.config_json, manifest.generation_config_json));
   MOESTRO_RETURN_IF_ERROR(check_schedule());
   const model::ModelSpec& spec = description.spec;
+  if (options.state_slots > 0 && !spec.has_states())
+    return invalid_argument("--state-slots " + std::to_string(options.state_slots) +
+                            ": the model has no states of sequences; leave it out");
   MOESTRO_RETURN_IF_ERROR(check_visible(options.visible, spec));
   MOESTRO_RETURN_IF_ERROR(check_mixers(spec, options.visible, backend.ops));
   const int64_t moe_layers = spec.moe_layers();
