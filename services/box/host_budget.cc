@@ -12,7 +12,7 @@
 namespace moestro::box {
 namespace {
 
-constexpr int64_t kKvTokens = 8192, kStepTokens = 512, kStepSequences = 256;  ///< where the configuration says auto
+constexpr int64_t kStepTokens = 512, kStepSequences = 256;  ///< where the configuration says auto
 constexpr uint64_t kProcessBytes = 60'000'000;
 constexpr uint64_t kCudaBytes =
     300'000'000;  ///< what CUDA takes of the host for a process, with pinned buffers; estimated
@@ -48,7 +48,7 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   MOESTRO_ASSIGN_OR_RETURN(const DType dtype, parse_dtype(box.workers.kv_dtype));
   WorkerMemory memory;
   memory.workers = static_cast<uint64_t>(box.workers.count);
-  const int64_t kv_tokens = box.workers.kv_tokens.value_or(kKvTokens);
+  const int64_t kv_tokens = box.workers.kv_tokens.value_or(kAutoKvTokens);
   memory.kv_bytes = kv_bytes(model.spec, kv_tokens, dtype);
   memory.state_bytes = static_cast<uint64_t>(
       model::state_budget(model.spec, kv_tokens, dtype, box.workers.state_slots.value_or(0)).bytes);

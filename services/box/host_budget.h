@@ -12,6 +12,9 @@
 
 namespace moestro::box {
 
+/// Tokens of a worker's KV cache where the configuration says auto.
+inline constexpr int64_t kAutoKvTokens = 8192;
+
 struct WorkerMemory {
   uint64_t workers = 1;
   uint64_t kv_bytes = 0;       ///< of each

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/lanes/schedule.h"
+#include "services/box/host_budget.h"
 #include "services/cli/common/checkpoint_hint.h"
 #include "services/cli/common/output.h"
 #include "services/cli/plan/schedule_report.h"
@@ -12,8 +14,7 @@ namespace {
 using planner::ScheduleName;
 using Kind = config::DeviceSpec::Kind;
 
-constexpr int64_t kKvTokens = 8192, kPrompt = 512, kGenerate = 128;  ///< where the configuration says auto
-constexpr int64_t kRingPlaces = 3;  ///< lanes::kKvPlaces
+constexpr int64_t kPrompt = 512, kGenerate = 128;  ///< of a line of the batch that is planned for
 
 int64_t sequence_tokens(const planner::Workload& w) {
   return round_up(w.prompt + w.generate, planner::kKvTokensPerBlock);
@@ -29,7 +30,8 @@ PlanOptions options_of(const config::BoxConfig& box) {
   o.prefetch = w.predict != "none", o.measured_only = true;
   // Who comes next to a batch waits for the step that runs: it does not get longer than without a plan.
   o.step_tokens = box.orchestrator.step_tokens.value_or(o.step_tokens), o.steps_grow = false;
-  const int64_t tokens = w.kv_tokens.value_or(kKvTokens), context = std::min(w.context.value_or(tokens), tokens);
+  const int64_t tokens = w.kv_tokens.value_or(box::kAutoKvTokens);
+  const int64_t context = std::min(w.context.value_or(tokens), tokens);
   o.prompt = std::clamp<int64_t>(context * kPrompt / (kPrompt + kGenerate), 1, kPrompt);
   o.generate = std::clamp<int64_t>(context - o.prompt, 1, kGenerate);
   o.sequences = std::max<int64_t>(1, tokens / round_up(o.prompt + o.generate, planner::kKvTokensPerBlock));
@@ -128,12 +130,12 @@ void take_plan(const planner::PlanInput& in, const planner::ScheduleOption& choi
   w.micro_batches = a.micro_batches;
   if (const int64_t step = planner::step_tokens(in.workload, a); step != in.workload.step_tokens)
     box.orchestrator.step_tokens = step;
-  if (!w.kv_tokens && kv_tokens > kKvTokens) w.kv_tokens = kv_tokens;
+  if (!w.kv_tokens && kv_tokens > box::kAutoKvTokens) w.kv_tokens = kv_tokens;
   if (a.kv_share >= 1) return;
   w.kv_home = "host";
   w.context = in.workload.prompt + in.workload.generate;  // the ring has room for no longer ones
-  w.kv_ring_tokens = kRingPlaces * a.rows * sequence;
-  const double resident = a.kv_share * static_cast<double>(w.kv_tokens.value_or(kKvTokens));
+  w.kv_ring_tokens = lanes::kKvPlaces * a.rows * sequence;
+  const double resident = a.kv_share * static_cast<double>(w.kv_tokens.value_or(box::kAutoKvTokens));
   w.kv_resident_tokens = static_cast<int64_t>(resident) / planner::kKvTokensPerBlock * planner::kKvTokensPerBlock;
 }
 
