@@ -62,10 +62,11 @@ def nats(url, ids, window):
 
 
 class Scored:
-    """Of each token: its log-probability, and those of the likeliest. Shares of the choices, by tokens."""
+    """Of each token: its log-probability, and those of the likeliest. Shares of the choices, by computed tokens: those
+    include the first of each window, which has no log-probability."""
 
     def __init__(self):
-        self.nats, self.best, self.low, self.skipped = [], [], 0.0, 0.0
+        self.nats, self.best, self.low, self.skipped, self.computed = [], [], 0.0, 0.0, 0
 
     def add(self, url, ids, window):
         for answer in answers(url, ids, window, 1, TOP):
@@ -73,13 +74,15 @@ class Scored:
             self.nats += [-v for v in scores["token_logprobs"][1:]]
             self.best += scores["top_logprobs"][1:]
             own = answer["usage"].get("moestro", dict(low_share=0, skipped_share=0))
-            self.low += own["low_share"] * answer["usage"]["prompt_tokens"]
-            self.skipped += own["skipped_share"] * answer["usage"]["prompt_tokens"]
+            tokens = answer["usage"]["prompt_tokens"]
+            self.low += own["low_share"] * tokens
+            self.skipped += own["skipped_share"] * tokens
+            self.computed += tokens
 
     def against(self, full):
         tokens = len(self.nats)
         same = sum(max(a, key=a.get) == max(b, key=b.get) for a, b in zip(self.best, full.best))
-        return dict(low_share=self.low / tokens, skipped_share=self.skipped / tokens, tokens=tokens,
+        return dict(low_share=self.low / self.computed, skipped_share=self.skipped / self.computed, tokens=tokens,
                     perplexity=math.exp(sum(self.nats) / tokens),
                     against_full=math.exp((sum(self.nats) - sum(full.nats)) / tokens) - 1,
                     kl=sum(map(divergence, full.best, self.best)) / tokens, top1_agreement=same / tokens)

@@ -4,6 +4,7 @@ serve, scripts/plot_replay on sweeps of moestro replay, scripts/convert_routes.p
 scripts/make_even_routes.py, tables of scripts/bench_serving, scripts/bench_prefetch and scripts/bench_ahead, what
 scripts/measure_quality.py makes of scores, and what they refuse. Nothing is measured."""
 
+import importlib.machinery
 import importlib.util
 import json
 import math
@@ -324,6 +325,7 @@ class MeasureQuality(unittest.TestCase):
         for best in tokens:
             scored.best.append({name: math.log(p) for name, p in best.items()})
             scored.nats.append(-math.log(best["a"]))
+            scored.computed += 1
         return scored
 
     def test_low_copies_against_full_ones(self):
@@ -335,6 +337,15 @@ class MeasureQuality(unittest.TestCase):
         self.assertAlmostEqual(row["kl"], 0.25 * math.log(2) / 2)
         self.assertAlmostEqual(row["against_full"], math.sqrt(2) - 1)
         self.assertEqual(full.against(full)["kl"], 0)
+
+    def test_shares_are_of_the_tokens_that_were_computed(self):
+        window = dict(choices=[dict(logprobs=dict(token_logprobs=[None, -1.0], top_logprobs=[None, dict(a=-1.0)]))],
+                      usage=dict(prompt_tokens=2, moestro=dict(low_share=1.0, skipped_share=0.25)))
+        self.script.answers = lambda *_: [window, window]
+        scored = self.script.Scored()
+        scored.add("url", [1, 2, 3, 4], 2)
+        row = scored.against(scored)
+        self.assertEqual((row["low_share"], row["skipped_share"], row["tokens"]), (1.0, 0.25, 2))
 
     def test_tokens_that_only_one_names_are_taken_together(self):
         full, other = ({name: math.log(p) for name, p in d.items()} for d in (dict(a=0.5, b=0.3), dict(a=0.4, c=0.5)))
@@ -353,6 +364,27 @@ class MeasureQuality(unittest.TestCase):
                          ["int4, 10 % slots", "int4,t2=0.9, 10 % slots"])
         table = "\n".join(self.script.mixed_table(rows))
         self.assertIn("| int4,t2=0.9 | 10 % | 20.0% | 10.0% | 2.000 | +2.00% |", table)
+
+
+class BenchMixed(unittest.TestCase):
+    def test_unknown_parts_are_refused(self):
+        ran = run("bench_mixed", "pack", "--only", "replay,training")
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("--only training: there are replay, shares, policy, live, drive", ran.stderr)
+
+    def test_a_table_for_each_kind_of_row(self):
+        loader = importlib.machinery.SourceFileLoader("bench_mixed", str(SCRIPTS / "bench_mixed"))
+        script = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_mixed", loader))
+        loader.exec_module(script)
+        rows = [
+            script.row("time per token, replay", "demo", 24.3, "ms", 24.5, 1.01, None, None, tuple("abcdefghi")),
+            script.row("tokens/s, live", "demo", 36, "tokens/s", 36, 1, 1.1, False),
+            script.row("penalty of the four-part policy", "demo", 1, "misses", 2, 0.5, 1, True, tuple("ABCDEF"))
+        ]
+        table = "\n".join(script.markdown(rows))
+        self.assertIn("| --- |\n| a | b | c | d | e | f | g | h | i |", table)
+        self.assertIn("| four parts | LRU | LFU | Belady, full only |\n| --- | --- | --- | --- | --- | --- |\n| A |", table)
+        self.assertNotIn("live", table)
 
 
 class BenchPrefetch(unittest.TestCase):
