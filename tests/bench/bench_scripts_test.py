@@ -375,6 +375,7 @@ class BenchMixed(unittest.TestCase):
     def test_a_table_for_each_kind_of_row(self):
         loader = importlib.machinery.SourceFileLoader("bench_mixed", str(SCRIPTS / "bench_mixed"))
         script = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_mixed", loader))
+        sys.dont_write_bytecode = True
         loader.exec_module(script)
         rows = [
             script.row("time per token, replay", "demo", 24.3, "ms", 24.5, 1.01, None, None, tuple("abcdefghi")),
@@ -383,7 +384,7 @@ class BenchMixed(unittest.TestCase):
         ]
         table = "\n".join(script.markdown(rows))
         self.assertIn("| --- |\n| a | b | c | d | e | f | g | h | i |", table)
-        self.assertIn("| four parts | LRU | LFU | Belady, full only |\n| --- | --- | --- | --- | --- | --- |\n| A |", table)
+        self.assertIn("| LRU | LFU | Belady, full only |\n| --- | --- | --- | --- | --- | --- |\n| A | B |", table)
         self.assertNotIn("live", table)
 
 
