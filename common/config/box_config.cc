@@ -129,7 +129,7 @@ void add_kv_cache(Schema& schema, BoxConfig::Workers& c) {
               .min = 1, .max = int64_t{1} << 20,
               .help = "For models with linear attention, which have a state of each sequence: states that each worker "
                       "has room for. Each running sequence takes one; the others keep those of prefixes. auto: as "
-                      "many as take the memory of kv_tokens, at least 4",
+                      "many as take the memory of kv_tokens, at least 16",
               .theme = kKvCache});
   schema.add({.key = "workers.kv_host_tokens", .flag = "--kv-host-tokens", .field = &c.kv_host_tokens,
               .min = 0, .max = int64_t{1} << 31,

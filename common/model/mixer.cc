@@ -36,7 +36,7 @@ MixerSize delta(const DeltaSpec& a, int64_t hidden) {
           .step_floats = in + 2 * a.values() + 2 * a.value_heads};
 }
 
-constexpr int64_t kSlotsMin = 4, kSlotsMax = 1024;
+constexpr int64_t kSlotsMin = 16, kSlotsMax = 1024;
 constexpr int64_t kIntervalMax = 4096;
 
 }  // namespace
