@@ -171,7 +171,11 @@ TEST_F(Copies, WhatIsHardlyEverWantedFullIsNotForeseenFull) {
   EXPECT_EQ(carry_all(), 3) << "and of the other's full copy, nothing";
   EXPECT_FALSE(tier->slot_of(key(0, 0)));
   for (int token = 0; token < 30; ++token) pass(0, 0, Want::kFull);
-  EXPECT_TRUE(tier->slot_of(key(0, 0)));
+  for (const int expert : {2, 3}) pass(0, expert, Want::kFull);
+  ASSERT_FALSE(tier->slot_of(key(0, 0))) << "others have its slot";
+  tier->begin_step(now, false);
+  foresee(-1, {{0, 0, 0.9F}});
+  EXPECT_EQ(carry(), key(0, 0)) << "it is wanted full again";
 }
 
 /// What a forecast brings is full; a low copy serves meanwhile, and the rest of the full one may follow.
