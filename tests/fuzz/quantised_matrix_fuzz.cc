@@ -1,7 +1,7 @@
 // fuzz-deps: moestro_pack nlohmann_json::nlohmann_json
 // Quantised matrices of checkpoints: seven bytes say how they are quantised and how large the matrix is, then comes
-// JSON, {"NAME": {"dtype": "I32", "shape": [8, 4]}}. What is let in reads only what its tensors have, and reads the same
-// bytes as a whole and in parts.
+// JSON, {"NAME": {"dtype": "I32", "shape": [8, 4]}}. What is let in reads only what its tensors have, and reads the
+// same bytes as a whole and in parts.
 
 #include <algorithm>
 #include <cstring>
@@ -91,7 +91,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto block = static_cast<size_t>(block_shape(matrix.dtype()).bytes);
   Status read_parts;
   for (size_t at = 0; at < parts.size() && read_parts.is_ok(); at += 3 * block)
-    read_parts = matrix.read_bytes(read_tensor, at, std::span(parts).subspan(at, std::min(3 * block, parts.size() - at)));
+    read_parts =
+        matrix.read_bytes(read_tensor, at, std::span(parts).subspan(at, std::min(3 * block, parts.size() - at)));
   MOESTRO_CHECK(read_whole.is_ok() == read_parts.is_ok(), "refused as a whole and in parts");
   MOESTRO_CHECK(!read_whole.is_ok() || whole == parts, "the same bytes");
   return 0;
