@@ -62,6 +62,9 @@ Result<std::unique_ptr<CudaOps>> CudaOps::create(const MoestroCudaFunctions& fun
   options.threads = 1;
   std::unique_ptr<CudaOps> ops(new CudaOps(functions, std::move(options)));
   ops->queue_.note("make_stream", functions.make_stream(1, &ops->queue_.stream));
+  constexpr uint64_t kCounterBytes = MOESTRO_CUDA_ROUTE_ROWS * sizeof(uint32_t);
+  if (void* counters = ops->counters_.at_least(kCounterBytes))
+    ops->queue_.note("fill", functions.fill(counters, 0, kCounterBytes, ops->queue_.stream));
   MOESTRO_RETURN_IF_ERROR(ops->status());
   return ops;
 }
@@ -130,17 +133,6 @@ void CudaOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t
   if (fine()) queue_.note("rope", ops().rope(&a, queue_.stream));
 }
 
-void CudaOps::router_top_k(const float* logits, int64_t n, const RouterSpec& s, int32_t* ids, float* weights) {
-  MOESTRO_CHECK(s.top_k >= 1 && s.top_k <= s.experts && s.groups >= 1 && s.experts % s.groups == 0 && s.group_best >= 1,
-                "a router's shape");
-  MOESTRO_CHECK(s.groups_kept >= 1 && s.groups_kept <= s.groups && s.groups_kept * (s.experts / s.groups) >= s.top_k,
-                "the kept groups hold top-k experts");
-  const MoestroCudaRouter a{logits,       n,       s.experts, s.top_k,  s.scores == RouterSpec::Scores::kSigmoid,
-                            s.normalise,  s.scale, s.bias,    s.groups, s.groups_kept,
-                            s.group_best, ids,     weights};
-  if (fine()) queue_.note("router_top_k", ops().router(&a, queue_.stream));
-}
-
 void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
                          std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& unit) {
   MOESTRO_CHECK(unit.kind == GatedUnit::Kind::kSilu && !layout.has_bias(), "a worker refuses such experts on a GPU");
@@ -171,12 +163,6 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
   queue_.note("expert_ffn", ops().experts(&a, queue_.stream));
 }
 
-int64_t CudaOps::routes_bytes(int64_t n, int64_t top_k, int64_t experts) {
-  const int64_t pairs = n * top_k, active_max = std::min(experts, pairs);
-  return pairs * static_cast<int64_t>(sizeof(RoutedRow)) +
-         (experts + 1 + active_max) * static_cast<int64_t>(sizeof(int32_t));
-}
-
 void CudaOps::reserve(int64_t activated, int64_t routes, int64_t partial, int64_t positions) {
   parts_max_ = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
   activated_.at_least(static_cast<uint64_t>(activated));
@@ -185,24 +171,20 @@ void CudaOps::reserve(int64_t activated, int64_t routes, int64_t partial, int64_
 }
 
 void CudaOps::experts(const LayerExperts& w) {
-  const int64_t pairs = w.n * w.top_k, active_max = std::min(w.experts, pairs);
+  const int64_t pairs = w.n * w.top_k;
   if (pairs == 0) return;
-  auto* routes =
-      static_cast<std::byte*>(routes_.at_least(static_cast<uint64_t>(routes_bytes(w.n, w.top_k, w.experts))));
+  MoestroCudaSortRoutes sort = routes_room(w.ids, w.n, w.top_k, w.experts);
+  sort.left_out = w.left_out;
   auto* activated =
       static_cast<float*>(activated_.at_least(static_cast<uint64_t>(pairs * w.layout.ffn()) * sizeof(float)));
   if (!fine()) return;
-  auto* sorted = reinterpret_cast<MoestroCudaRoutedRow*>(routes);
-  auto* offsets = reinterpret_cast<int32_t*>(routes + pairs * 8);
-  int32_t* active = offsets + w.experts + 1;
-  const MoestroCudaSortRoutes sort{w.ids, w.left_out, w.n, w.top_k, w.experts, offsets, active, sorted};
-  if (!queue_.note("sort_routes", ops().sort_routes(&sort, queue_.stream))) return;
+  if (!w.sorted && !queue_.note("sort_routes", ops().sort_routes(&sort, queue_.stream))) return;
   const MoestroCudaExperts a{layout_of(w.layout),
                              w.slots,
-                             offsets,
-                             active,
-                             sorted,
-                             active_max,
+                             sort.offsets,
+                             sort.active,
+                             sort.sorted,
+                             std::min(w.experts, pairs),
                              w.top_k,
                              w.x,
                              activated,

@@ -31,6 +31,7 @@ const char* error_text(MoestroCudaResult result) {
   return result == kErrorMemoryAllocation ? "out of memory" : "an emulated error";
 }
 MoestroCudaResult use_device(int32_t) { return 0; }
+MoestroCudaResult start_early(int32_t) { return 0; }
 MoestroCudaResult memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
   *free_bytes = *total_bytes = kMemoryBytes;
   return 0;
@@ -141,7 +142,7 @@ MoestroCudaResult fill(void* memory, int32_t value, uint64_t bytes, MoestroCudaS
 
 const MoestroCudaFunctions& functions() {
   static const MoestroCudaFunctions table = {
-      error_text,     use_device,    memory_info,     allocate,    release,    allocate_pinned,
+      error_text,     use_device,    start_early,  memory_info,     allocate,    release,    allocate_pinned,
       release_pinned, register_host, unregister_host, make_stream, end_stream, wait_stream,
       make_event,     end_event,     record_event,    query_event, wait_event, elapsed,
       stream_waits,   copy_in,       copy_out,        copy_within, fill,       begin_capture,
