@@ -1,6 +1,6 @@
 #pragma once
-// A router's choice for one token, by a warp, with scores in shared memory. Comparisons go through keys (rank_key.h): so
-// ids are distinct and in range whatever the logits.
+// A router's choice for one token, by a warp, with scores in shared memory. Comparisons go through keys (rank_key.h):
+// so ids are distinct and in range whatever the logits.
 
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/rank_key.h"

@@ -1,5 +1,5 @@
-// Routes by expert: few by one block; many by several, of which each has a run of neighbouring routes. Two kernels then:
-// the first counts each run's routes by expert.
+// Routes by expert: few by one block; many by several, of which each has a run of neighbouring routes. Two kernels
+// then: the first counts each run's routes by expert.
 
 #include "kernels/cuda/route_order.h"
 

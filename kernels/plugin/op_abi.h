@@ -85,8 +85,8 @@ struct MoestroCudaSumSquares {
   int32_t layer;
 };
 
-/// What becomes of the residual stream where a block of a layer ends: y = base + weighted rows (as MoestroCudaCombine) +
-/// added (as MoestroCudaAddScaled); the guard (as MoestroCudaSumSquares); then its RMSNorm for the next block.
+/// What becomes of the residual stream where a block of a layer ends: y = base + weighted rows (as MoestroCudaCombine)
+/// + added (as MoestroCudaAddScaled); the guard (as MoestroCudaSumSquares); then its RMSNorm for the next block.
 struct MoestroCudaResidual {
   int64_t n, hidden;
   const float* base;

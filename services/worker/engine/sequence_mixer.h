@@ -51,9 +51,9 @@ class SequenceMixer {
   virtual Status status() const = 0;
   /// Begins a step; `batch` must live until it has ended.
   virtual void begin(const StepBatch& batch) = 0;
-  /// For the rows of a micro-batch, prompts and decodes alike: writes their state, and out.product = mixed(h), projected
-  /// back to the hidden width, or adds that to out.onto. h and out are of the step's first row, in the backend's memory.
-  /// `sequences`: of the micro-batch, with the block tables to use.
+  /// For the rows of a micro-batch, prompts and decodes alike: writes their state, and out.product = mixed(h),
+  /// projected back to the hidden width, or adds that to out.onto. h and out are of the step's first row, in the
+  /// backend's memory. `sequences`: of the micro-batch, with the block tables to use.
   virtual void compute(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
                        const float* h, const MixerOutput& out) = 0;
 };
