@@ -91,14 +91,17 @@ __device__ inline void choose_experts(const MoestroCudaRouter& a, int64_t t, con
   float* weights = a.weights + t * a.top_k;
   RankKey last = ~RankKey{0};
   float chosen = 0.0f;
+  int64_t own = 0;  // of lane i, the expert of rank i, and of the last rank with that remainder
   for (int64_t i = 0; i < a.top_k; ++i) {
     last = best_below(a, room, last);
     chosen += room.scores[id_of(last)];
-    if (lane_id() == 0) ids[i] = static_cast<int32_t>(id_of(last));
+    if (lane_id() == i % kWarp) ids[i] = static_cast<int32_t>(own = id_of(last));
   }
-  if (lane_id() != 0) return;
   const float divisor = a.normalise && !isnan(unit) ? chosen : unit;
-  for (int64_t i = 0; i < a.top_k; ++i) weights[i] = room.scores[ids[i]] / divisor * a.scale;
+  for (int64_t i = lane_id(); i < a.top_k; i += kWarp) {
+    const int64_t expert = a.top_k <= kWarp ? own : ids[i];
+    weights[i] = room.scores[expert] / divisor * a.scale;
+  }
 }
 
 }  // namespace moestro::kernels::cuda

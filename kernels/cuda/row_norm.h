@@ -30,7 +30,7 @@ inline unsigned row_blocks(int64_t n, int64_t dim) {
 inline unsigned row_block_threads(int64_t dim) {
   return is_warp_row(dim) ? kRowThreads : static_cast<unsigned>(row_threads(dim));
 }
-inline constexpr uint64_t kRowRoom = 32 * sizeof(float);  ///< shared memory of such a block
+inline constexpr uint64_t kRowRoom = kRowWarps * sizeof(float);  ///< shared memory of such a block
 
 /// Calls launch(count) with a constant that is at least row_quads(dim).
 template <typename Launch>

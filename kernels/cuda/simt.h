@@ -42,6 +42,9 @@ __device__ inline int32_t load_fresh(const int32_t* at) { return __ldcg(at); }
 /// Brings the 128 bytes around `at` into the cache that all blocks share.
 __device__ inline void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
+/// The largest value of a warp, in every lane.
+__device__ inline uint32_t warp_most(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
+
 /// Waits until everything that was queued before this kernel has ended and its writes are visible.
 __device__ inline void after_predecessors() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -111,6 +111,13 @@ template <typename T>
 T load_fresh(const T* at) {
   return *at;
 }
+inline uint32_t warp_most(uint32_t value) {
+  for (int step = 16; step > 0; step /= 2) {
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, value, step);
+    value = value < other ? other : value;
+  }
+  return value;
+}
 inline void prefetch(const void*) {}
 inline void after_predecessors() {}
 inline void let_next_begin() {}
