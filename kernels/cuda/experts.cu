@@ -2,6 +2,7 @@
 // all of a layer's active experts in each, act(gate x) * (up x) and down. What bounds them is reading the weights;
 // those of an expert are read once for each kTokensAtOnce of its tokens.
 
+#include "kernels/cuda/few_tokens.h"
 #include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/experts_work.h"
 
@@ -75,6 +76,7 @@ MoestroCudaResult launch_experts(const MoestroCudaExperts& a, MoestroCudaStream 
 
 MoestroCudaResult experts(const MoestroCudaExperts* a, MoestroCudaStream stream) {
   if (a->rounded_tokens > 0) return experts_many(*a, stream);
+  if (const MoestroCudaResult result = experts_few(*a, stream); result != MOESTRO_CUDA_REFUSED) return result;
   switch (a->layout.dtype) {
     case MOESTRO_CUDA_F32: return launch_experts<PlainWeights<F32>>(*a, stream);
     case MOESTRO_CUDA_BF16: return launch_experts<PlainWeights<BF16>>(*a, stream);
