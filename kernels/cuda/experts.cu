@@ -1,10 +1,10 @@
-// The experts of a layer: which kernels compute them, and those for shapes that no other kernel takes, in f32. These are
-// two kernels with all of a layer's active experts in each, act(gate x) * (up x) and down. Weights of an expert are read
-// once for each kTokensAtOnce of its tokens.
+// The experts of a layer: which kernels compute them, and those for shapes that no other kernel takes, in f32. These
+// are two kernels with all of a layer's active experts in each, act(gate x) * (up x) and down. Weights of an expert are
+// read once for each kTokensAtOnce of its tokens.
 
+#include "kernels/cuda/experts_work.h"
 #include "kernels/cuda/few_tokens.h"
 #include "kernels/cuda/many_tokens.h"
-#include "kernels/cuda/experts_work.h"
 
 namespace moestro::kernels::cuda {
 namespace {

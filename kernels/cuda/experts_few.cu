@@ -1,6 +1,6 @@
 // The experts of a layer in f32, for rows of whole slots: what bounds them is reading the weights, once for each 8
-// tokens of an expert (4 of quantised ones). Two kernels, with all of a layer's active experts in each: act(gate x) * (up x), and
-// down.
+// tokens of an expert (4 of quantised ones). Two kernels, with all of a layer's active experts in each: act(gate x) *
+// (up x), and down.
 
 #include "kernels/cuda/experts_work.h"
 #include "kernels/cuda/few_products.h"
@@ -51,8 +51,8 @@ struct GateUp {
     products.count = pass.count;
     MOESTRO_UNROLL
     for (int t = 0; t < kTokens; ++t)
-      products.x[t] = a.x + a.sorted[pass.first + at_most(t, pass.count - 1)].token * a.layout.hidden +
-                      Products::column_of_lane();
+      products.x[t] =
+          a.x + a.sorted[pass.first + at_most(t, pass.count - 1)].token * a.layout.hidden + Products::column_of_lane();
     const Run run = run_of_warp(segments_of<kLanes>(products.loads.m));
     products.add(run.first, run.end);
 
@@ -63,8 +63,8 @@ struct GateUp {
     for (int i = static_cast<int>(threadIdx.x); i < kFfn * pass.count; i += static_cast<int>(blockDim.x)) {
       const int row = i % kFfn, t = i / kFfn;
       if (first_f + row >= a.layout.ffn) continue;
-      a.activated[(pass.first + t) * a.layout.ffn + first_f + row] =
-          activated(sum_of_warps(room, kSize, row * kTokens + t), sum_of_warps(room, kSize, (kFfn + row) * kTokens + t));
+      a.activated[(pass.first + t) * a.layout.ffn + first_f + row] = activated(
+          sum_of_warps(room, kSize, row * kTokens + t), sum_of_warps(room, kSize, (kFfn + row) * kTokens + t));
     }
   }
 };
@@ -128,9 +128,12 @@ __global__ void __launch_bounds__(kFewThreadsMax, 2) few_kernel(MoestroCudaExper
   for (int32_t first = work.begin; first < work.end; first += kMost) {
     if (first > work.begin) __syncthreads();  // the room is read
     const Pass pass{work.blob, first, at_most(kMost, static_cast<int>(work.end - first))};
-    if (pass.count == 1) Part::template run<1>(a, pass);
-    else if (pass.count <= 4) Part::template run<4>(a, pass);
-    else if constexpr (kMost > 4) Part::template run<kMost>(a, pass);
+    if (pass.count == 1)
+      Part::template run<1>(a, pass);
+    else if (pass.count <= 4)
+      Part::template run<4>(a, pass);
+    else if constexpr (kMost > 4)
+      Part::template run<kMost>(a, pass);
   }
 }
 

@@ -120,9 +120,12 @@ __global__ void __launch_bounds__(kRoundedThreads, 2) few_rounded_kernel(Moestro
   for (int32_t first = work.begin; first < work.end; first += kRoundedTokensAtOnce) {
     if (first > work.begin) __syncthreads();  // the room is read
     const Pass pass{work.blob, first, at_most(kRoundedTokensAtOnce, static_cast<int>(work.end - first))};
-    if (pass.count <= 8) Part::template run<1>(a, warps, pass);
-    else if (pass.count <= 16) Part::template run<2>(a, warps, pass);
-    else Part::template run<4>(a, warps, pass);
+    if (pass.count <= 8)
+      Part::template run<1>(a, warps, pass);
+    else if (pass.count <= 16)
+      Part::template run<2>(a, warps, pass);
+    else
+      Part::template run<4>(a, warps, pass);
   }
 }
 

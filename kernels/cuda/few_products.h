@@ -1,12 +1,12 @@
 #pragma once
 // Products of a few rows of weights with a few tokens by a warp, for work that memory limits. A row is read in slots of
 // 16 bytes. kLanes neighbouring lanes read neighbouring slots of one row, a *segment*; the other lanes read the same
-// segment of the next rows. So activations that a lane has loaded serve kRows rows, and a row of a narrow tile of `down`
-// is read whole. The warps of a block share the segments of the same rows, each a run of them, so that a block ends soon
-// and memory gets many requests at once.
+// segment of the next rows. So activations that a lane has loaded serve kRows rows, and a row of a narrow tile of
+// `down` is read whole. The warps of a block share the segments of the same rows, each a run of them, so that a block
+// ends soon and memory gets many requests at once.
 //
-// The order of a sum depends on the row's width and format alone: a lane adds up its slots of its warp's run; then lanes
-// are summed, then warps.
+// The order of a sum depends on the row's width and format alone: a lane adds up its slots of its warp's run; then
+// lanes are summed, then warps.
 
 #include "kernels/cuda/packed.h"
 #include "kernels/cuda/reduce.h"
@@ -18,10 +18,10 @@ struct Scale {
   float scale, offset;
 };
 
-/// How 16 bytes of a format become numbers. kColumns: adjacent columns in a slot. kGroupSlots: slots that share a scale;
-/// 0: there are none. kLanes: of a segment; segments of a tile's row of 64 columns are whole. kTokensMax:
-/// that are multiplied at once; more would take longer than reading quantised weights again. quad(): columns 4q to
-/// 4q + 3, before scaling.
+/// How 16 bytes of a format become numbers. kColumns: adjacent columns in a slot. kGroupSlots: slots that share a
+/// scale; 0: there are none. kLanes: of a segment; segments of a tile's row of 64 columns are whole. kTokensMax: that
+/// are multiplied at once; more would take longer than reading quantised weights again. quad(): columns 4q to 4q + 3,
+/// before scaling.
 template <typename N>
 struct PlainSlot {
   static constexpr int kColumns = 16 / static_cast<int>(sizeof(typename N::Stored)), kGroupSlots = 0, kParameters = 0;
@@ -29,8 +29,10 @@ struct PlainSlot {
   __device__ static void quad(const Bytes16& slot, int q, float (&to)[4]) {
     MOESTRO_UNROLL
     for (int i = 0; i < 4; ++i) {
-      if constexpr (sizeof(typename N::Stored) == 4) to[i] = bits_to_float(slot.words[i]);
-      else to[i] = N::value(half_of(slot.words, 4 * q + i));
+      if constexpr (sizeof(typename N::Stored) == 4)
+        to[i] = bits_to_float(slot.words[i]);
+      else
+        to[i] = N::value(half_of(slot.words, 4 * q + i));
     }
   }
 };
@@ -70,7 +72,7 @@ struct Int4Slot {
 
 /// A matrix whose rows are cut along their columns into equal tiles. All of it is aligned to 16 bytes.
 struct TiledRows {
-  int64_t tile_bytes;      ///< from a tile to the next; 0: there is one
+  int64_t tile_bytes;  ///< from a tile to the next; 0: there is one
   int64_t row_bytes;
   int32_t row_slots;       ///< of a row in a tile
   int32_t row_parameters;  ///< of a row in a tile: numbers of bf16
@@ -86,7 +88,9 @@ template <typename S>
 constexpr bool has_whole_slots(int64_t columns) {
   return columns > 0 && columns % S::kWholeColumns == 0;
 }
-inline bool is_aligned16(const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
+inline bool is_aligned16(const void* at) {
+  return reinterpret_cast<uintptr_t>(at) % 16 == 0;
+}
 template <int kLanes>
 __host__ __device__ constexpr int32_t segments_of(const TiledRows& m) {
   return (m.row_slots + kLanes - 1) / kLanes;
@@ -264,7 +268,9 @@ __device__ inline Run run_of_warp(int32_t segments) {
 }
 
 /// Threads of a block: most warps would have nothing to do with short rows.
-inline unsigned few_threads(int32_t segments) { return (segments >= 16 ? 8 : 4) * kWarp; }
+inline unsigned few_threads(int32_t segments) {
+  return (segments >= 16 ? 8 : 4) * kWarp;
+}
 inline constexpr int kFewThreadsMax = 8 * kWarp;
 
 /// The sum over a block's warps of what each has stored at room[warp][index]; `size`: of a warp's room.

@@ -1,7 +1,7 @@
 #pragma once
-// Products of rows of weights with up to 32 tokens on tensor cores, for work that memory limits. Weights are on the side
-// of 16 rows and go from memory into the instruction's registers without shared memory: a lane's slot of 16 bytes has
-// columns of several instructions, and activations are loaded to match. Both sides are rounded to bf16 as in
+// Products of rows of weights with up to 32 tokens on tensor cores, for work that memory limits. Weights are on the
+// side of 16 rows and go from memory into the instruction's registers without shared memory: a lane's slot of 16 bytes
+// has columns of several instructions, and activations are loaded to match. Both sides are rounded to bf16 as in
 // product_tile.h. The order of sums depends on how many tokens there are.
 
 #include "kernels/cuda/few_products.h"
@@ -22,8 +22,10 @@ __device__ inline void transpose_in_quad(uint32_t (&words)[4]) {
       if ((i & step) != 0) continue;
       uint32_t &low = words[i], &high = words[i + step];
       const uint32_t got = __shfl_xor_sync(kWholeWarp, upper ? low : high, step);
-      if (upper) low = got;
-      else high = got;
+      if (upper)
+        low = got;
+      else
+        high = got;
     }
   }
 }
@@ -44,8 +46,12 @@ struct RoundedSlot<PlainSlot<BF16>> {
 };
 
 /// The same half twice.
-__device__ inline uint32_t low_twice(uint32_t word) { return chosen_bytes(word, 0, 0x1010u); }
-__device__ inline uint32_t high_twice(uint32_t word) { return chosen_bytes(word, 0, 0x3232u); }
+__device__ inline uint32_t low_twice(uint32_t word) {
+  return chosen_bytes(word, 0, 0x1010u);
+}
+__device__ inline uint32_t high_twice(uint32_t word) {
+  return chosen_bytes(word, 0, 0x3232u);
+}
 
 inline constexpr uint32_t kMinusZeros = 0x80008000u, kOnes = 0x3f803f80u, kMinus128s = 0xc300c300u;
 
@@ -120,7 +126,8 @@ struct FewRounded {
   }
 
   __device__ void add(int32_t first, int32_t end) {
-    loads.run(first, end, [this](auto checked, int which, int32_t column, bool) { add_segment(checked, which, column); });
+    loads.run(first, end,
+              [this](auto checked, int which, int32_t column, bool) { add_segment(checked, which, column); });
   }
 
   template <typename C>
@@ -178,9 +185,7 @@ struct FewRounded {
 /// The warps of a block: `across` of them have rows of their own, and the others share these rows' segments.
 struct WarpGrid {
   int across, deep;
-  __device__ static WarpGrid of_block(int across) {
-    return {across, static_cast<int>(blockDim.x) / kWarp / across};
-  }
+  __device__ static WarpGrid of_block(int across) { return {across, static_cast<int>(blockDim.x) / kWarp / across}; }
   __device__ int row_warp() const { return warp_id() % across; }
   __device__ Run run(int32_t segments) const {
     const int at = warp_id() / across;

@@ -14,8 +14,8 @@ MoestroCudaResult experts_few_rounded(const MoestroCudaExperts& arguments, Moest
 MoestroCudaResult matmul_few_rounded(const MoestroCudaMatmul& arguments, MoestroCudaStream stream);
 
 /// Up to as many tokens of a matrix, on average, weights are read from memory once by the kernels for few tokens, and
-/// memory is what limits them. Those for many tokens (many_tokens.h) read weights through shared memory, which begins to
-/// pay when they are multiplied with more.
+/// memory is what limits them. Those for many tokens (many_tokens.h) read weights through shared memory, which begins
+/// to pay when they are multiplied with more.
 inline constexpr int64_t kFewRoundedTokens = 32;
 
 }  // namespace moestro::kernels::cuda

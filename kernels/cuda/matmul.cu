@@ -1,5 +1,5 @@
-// y = x w^T + bias: which kernel computes it, and one for shapes that no other takes, in f32, with a warp for each row of
-// w.
+// y = x w^T + bias: which kernel computes it, and one for shapes that no other takes, in f32, with a warp for each row
+// of w.
 
 #include "kernels/cuda/few_tokens.h"
 #include "kernels/cuda/many_tokens.h"

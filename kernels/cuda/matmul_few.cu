@@ -22,9 +22,8 @@ __global__ void __launch_bounds__(kFewThreadsMax, 2) matmul_few_kernel(MoestroCu
   products.set_x(a.x + first * a.cols, a.cols);
   MOESTRO_UNROLL
   for (int r = 0; r < kRows; ++r)
-    products.loads.set_row(
-        r, static_cast<const char*>(a.weight), reinterpret_cast<const char*>(a.parameters),
-        at_most(first_row + r * Products::kRowsApart + Products::Loads::row_of_lane(), a.rows - 1));
+    products.loads.set_row(r, static_cast<const char*>(a.weight), reinterpret_cast<const char*>(a.parameters),
+                           at_most(first_row + r * Products::kRowsApart + Products::Loads::row_of_lane(), a.rows - 1));
   const Run run = run_of_warp(segments_of<S::kLanes>(products.loads.m));
   products.add(run.first, run.end);
 
@@ -35,8 +34,7 @@ __global__ void __launch_bounds__(kFewThreadsMax, 2) matmul_few_kernel(MoestroCu
     const int64_t row = first_row + i % kOut;
     const int t = i / kOut;
     if (row >= a.rows) continue;
-    a.y[(first + t) * a.rows + row] =
-        sum_of_warps(room, kSize, i % kOut * kTokens + t) + (a.bias ? a.bias[row] : 0.0f);
+    a.y[(first + t) * a.rows + row] = sum_of_warps(room, kSize, i % kOut * kTokens + t) + (a.bias ? a.bias[row] : 0.0f);
   }
 }
 

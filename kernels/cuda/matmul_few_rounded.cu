@@ -45,8 +45,8 @@ MoestroCudaResult launch_with(const MoestroCudaMatmul& a, MoestroCudaStream stre
   if (passes > 65535) return MOESTRO_CUDA_REFUSED;
   const int across = warps_across(a.rows);
   const dim3 grid(static_cast<unsigned>(divided_up(a.rows, across * kRoundedRows)), static_cast<unsigned>(passes));
-  return launch(matmul_few_rounded_kernel<S, kEights>, grid, dim3(kRoundedThreads), rounded_room(8 * kEights),
-                stream, a, across);
+  return launch(matmul_few_rounded_kernel<S, kEights>, grid, dim3(kRoundedThreads), rounded_room(8 * kEights), stream,
+                a, across);
 }
 
 template <typename S>

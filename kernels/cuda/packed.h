@@ -8,7 +8,8 @@ namespace moestro::kernels::cuda {
 
 #if defined(__CUDACC__)
 
-/// 16 aligned bytes that nothing writes during the kernel and that are not read again: they leave the L1 cache to others.
+/// 16 aligned bytes that nothing writes during the kernel and that are not read again: they leave the L1 cache to
+/// others.
 __device__ inline Bytes16 streamed16(const char* at) {
   Bytes16 b;
   asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -39,7 +40,9 @@ __device__ inline uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c
 
 #else
 
-inline Bytes16 streamed16(const char* at) { return load_as<Bytes16>(at); }
+inline Bytes16 streamed16(const char* at) {
+  return load_as<Bytes16>(at);
+}
 
 inline uint32_t chosen_bytes(uint32_t low, uint32_t high, uint32_t which) {
   const uint64_t all = static_cast<uint64_t>(high) << 32 | low;
@@ -56,7 +59,9 @@ inline uint32_t bf16_pair(float first, float second) {
 /// The emulation: sums of doubles, which are exact for numbers of quantised weights.
 inline uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c) {
   const auto half = [&](int i) {
-    const auto value = [i](uint32_t pair) { return static_cast<double>(bf16_value(static_cast<uint16_t>(pair >> (16 * i)))); };
+    const auto value = [i](uint32_t pair) {
+      return static_cast<double>(bf16_value(static_cast<uint16_t>(pair >> (16 * i))));
+    };
     return static_cast<float>(value(a) * value(b) + value(c));
   };
   return bf16_pair(half(0), half(1));

@@ -1,5 +1,5 @@
-// Products in f32 of rows of whole slots, which kernels of their own compute: against the reference, and that the result
-// of a token is the same bits with any number of others.
+// Products in f32 of rows of whole slots, which kernels of their own compute: against the reference, and that the
+// result of a token is the same bits with any number of others.
 
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
@@ -51,7 +51,8 @@ TEST_F(FewTokens, ExpertsAreTheReferencesAndOfOneTokenTheSameWithOthers) {
     int64_t hidden, ffn;
   };
   // One tile; several; a narrow last one; of one group of columns, so that a lane's row of int4 is half a segment.
-  for (const auto& [hidden, ffn] : {Shape{64, 64}, Shape{128, 448}, Shape{3072, 192}, Shape{2112, 208}, Shape{7168, 192}}) {
+  for (const auto& [hidden, ffn] :
+       {Shape{64, 64}, Shape{128, 448}, Shape{3072, 192}, Shape{2112, 208}, Shape{7168, 192}}) {
     for (const DType dtype : kDtypes) {
       const ExpertLayout layout(hidden, ffn, dtype);
       const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));
