@@ -33,9 +33,10 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
   return l;
 }
 
-/// Up to as many tokens the weights' bytes are what a product costs: the kernels in f32, which read them once for four
-/// tokens, lose nothing by it.
-constexpr int64_t kFewTokens = 16;
+/// Up to as many tokens the weights' bytes are what a product in f32 costs, so tensor cores would gain nothing. The
+/// fewer bytes a weight has, the sooner its multiply-adds take longer. On tensor cores, the kernels divide the rest
+/// between those for few and for many tokens (kFewRoundedTokens in few_tokens.h).
+int64_t few_tokens(DType dtype) { return dtype == DType::kInt4 ? 1 : 4; }
 
 bool rounds(DType dtype) { return dtype == DType::kBF16 || is_quantised(dtype); }
 
@@ -81,7 +82,7 @@ Status CudaOps::wait() {
 }
 
 bool CudaOps::on_tensor_cores(int64_t tokens, DType weights) const {
-  return !options_.deterministic && tokens > kFewTokens && rounds(weights);
+  return !options_.deterministic && rounds(weights) && tokens > few_tokens(weights);
 }
 
 void CudaOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) {

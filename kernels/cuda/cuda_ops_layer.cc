@@ -64,21 +64,22 @@ void CudaOps::matmul_group(const float* x, int64_t n, std::span<const GroupProdu
   const bool alike = std::ranges::all_of(products, [&](const GroupProduct& p) {
     return p.weight->dtype == first.dtype && p.weight->cols == first.cols;
   });
-  if (rounded || !alike || products.size() > MOESTRO_CUDA_GROUP_MOST)
+  if ((rounded && n > MOESTRO_CUDA_GROUP_ROUNDED) || !alike || products.size() > MOESTRO_CUDA_GROUP_MOST)
     return Ops::matmul_group(x, n, products, activations);
   MoestroCudaMatmulGroup a{};
   a.x = x, a.n = n, a.cols = first.cols;
-  a.dtype = static_cast<int32_t>(first.dtype);
+  a.dtype = static_cast<int32_t>(first.dtype), a.rounded = rounded;
   for (const GroupProduct& p : products)
     a.matrices[a.count++] = {p.weight->data, p.weight->parameters, p.weight->rows, p.bias, p.y};
   if (fine() && n > 0) queue_.note("matmul_group", ops().matmul_group(&a, queue_.stream));
 }
 
 void CudaOps::matmul_onto(const float* x, int64_t n, const Weight& w, const float* bias, float* product, float* y) {
-  if (on_tensor_cores(n, w.dtype)) return Ops::matmul_onto(x, n, w, bias, product, y);
+  const bool rounded = on_tensor_cores(n, w.dtype);
+  if (rounded && n > MOESTRO_CUDA_GROUP_ROUNDED) return Ops::matmul_onto(x, n, w, bias, product, y);
   MoestroCudaMatmulGroup a{};
   a.x = x, a.n = n, a.cols = w.cols;
-  a.dtype = static_cast<int32_t>(w.dtype);
+  a.dtype = static_cast<int32_t>(w.dtype), a.rounded = rounded;
   a.onto = 1, a.count = 1;
   a.matrices[0] = {w.data, w.parameters, w.rows, bias, y};
   if (fine() && n > 0) queue_.note("matmul_onto", ops().matmul_group(&a, queue_.stream));

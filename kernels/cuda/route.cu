@@ -181,7 +181,8 @@ __global__ void __launch_bounds__(kThreads) many_logits_kernel(MoestroCudaRoute 
   let_next_begin();
   if (first >= a.n) return;
   float sums[kExpertsAtOnce][kTokensMax] = {};
-  if (a.hidden % 4 == 0 && is_aligned(a.weight) && is_aligned(a.normed)) add_products<true>(a, first, first_expert, sums);
+  const bool whole = a.hidden % 4 == 0 && is_aligned(a.weight) && is_aligned(a.normed);
+  if (whole) add_products<true>(a, first, first_expert, sums);
   else add_products<false>(a, first, first_expert, sums);
   const int count = static_cast<int>(at_most<int64_t>(kTokensMax, a.n - first));
   MOESTRO_UNROLL

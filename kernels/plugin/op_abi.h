@@ -38,7 +38,7 @@ struct MoestroCudaMatmul {
   int32_t rounded;  ///< on tensor cores, as MoestroCudaExperts::rounded_tokens
 };
 
-/// Products of `count` matrices of one format with the same x, in f32, as MoestroCudaMatmul each.
+/// Products of `count` matrices of one format with the same x, as MoestroCudaMatmul each.
 struct MoestroCudaGroupMatrix {
   const void* weight;
   const uint16_t* parameters;
@@ -47,11 +47,13 @@ struct MoestroCudaGroupMatrix {
   float* y;
 };
 #define MOESTRO_CUDA_GROUP_MOST 4
+#define MOESTRO_CUDA_GROUP_ROUNDED 32
 struct MoestroCudaMatmulGroup {
   const float* x;
   int64_t n, cols;
   int32_t dtype;
-  int32_t onto;  ///< products are added to what y has
+  int32_t rounded;  ///< as in MoestroCudaMatmul, for at most MOESTRO_CUDA_GROUP_ROUNDED rows
+  int32_t onto;     ///< products are added to what y has
   int32_t count;
   struct MoestroCudaGroupMatrix matrices[MOESTRO_CUDA_GROUP_MOST];
 };

@@ -84,7 +84,8 @@ TEST_F(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
   const auto ops = cuda_ops(false);
   for (const DType dtype : kRoundedDtypes) {
     for (const auto& [n, rows, cols] : {Shape{17, 1, 1}, Shape{64, 64, 32}, Shape{65, 7, 65}, Shape{30, 130, 100},
-                                        Shape{129, 65, 263}, Shape{20, 33, 448}}) {
+                                        Shape{129, 65, 263}, Shape{20, 33, 448}, Shape{5, 40, 64}, Shape{9, 33, 320},
+                                        Shape{16, 130, 1088}, Shape{32, 300, 192}, Shape{6, 65, 16}}) {
       const auto x = random.normal(n * cols), bias = random.normal(rows);
       const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
       const auto multiplied = as_multiplied(*reference, w.weight);
@@ -196,7 +197,8 @@ TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
   for (const DType dtype : kRoundedDtypes) {
     // Tiles of one slice and of several, the last one narrow.
     for (const auto& [n, hidden, ffn] :
-         {LayerCase{17, 33, 70}, LayerCase{90, 64, 64}, LayerCase{140, 200, 131}, LayerCase{20, 1500, 200}}) {
+         {LayerCase{17, 33, 70}, LayerCase{90, 64, 64}, LayerCase{140, 200, 131}, LayerCase{20, 1500, 200},
+          LayerCase{6, 320, 192}, LayerCase{30, 2112, 208}, LayerCase{55, 64, 448}, LayerCase{12, 7168, 192}}) {
       const ExpertLayout layout(hidden, ffn, dtype);
       std::vector<std::vector<std::byte>> blobs(3);
       std::vector<ExpertMatrices> read(3);

@@ -1,0 +1,91 @@
+// y = x w^T + bias in f32, for rows of whole slots: a block for some rows of a matrix and up to 8 tokens.
+
+#include "kernels/cuda/few_products.h"
+#include "kernels/cuda/few_tokens.h"
+#include "kernels/cuda/matmul_group.h"
+
+namespace moestro::kernels::cuda {
+namespace {
+
+template <typename S, int kRows, int kTokens>
+constexpr int kAhead = kTokens == 1 ? 8 / kRows : 4 / kRows;
+template <typename S, int kRows, int kTokens>
+using DenseProducts = FewProducts<S, S::kLanes, kRows, kTokens, kAhead<S, kRows, kTokens>>;
+
+template <typename S, int kRows, int kTokens>
+__global__ void __launch_bounds__(kFewThreadsMax, 2) matmul_few_kernel(MoestroCudaMatmulGroup a) {
+  using Products = DenseProducts<S, kRows, kTokens>;
+  constexpr int kOut = Products::kRowsOfWarp, kSize = kOut * kTokens;
+  const auto [matrix, first_row] = group_place(a, kOut);
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * kTokens;
+  Products products{};
+  products.loads.m = tiled_rows<S>(0, a.cols);
+  products.count = static_cast<int>(at_most<int64_t>(kTokens, a.n - first));
+  products.set_x(a.x + first * a.cols, a.cols);
+  MOESTRO_UNROLL
+  for (int r = 0; r < kRows; ++r)
+    products.loads.set_row(
+        r, static_cast<const char*>(matrix.weight), reinterpret_cast<const char*>(matrix.parameters),
+        at_most(first_row + r * Products::kRowsApart + Products::Loads::row_of_lane(), matrix.rows - 1));
+  const Run run = run_of_warp(segments_of<S::kLanes>(products.loads.m));
+  products.loads.prefetch_from(run.first);
+  after_predecessors();
+  let_next_begin();
+  products.add(run.first, run.end);
+
+  auto* room = reinterpret_cast<float*>(shared_memory());
+  products.store(room + warp_id() * kSize);
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kOut * products.count; i += static_cast<int>(blockDim.x)) {
+    const int64_t row = first_row + i % kOut;
+    const int t = i / kOut;
+    if (row >= matrix.rows) continue;
+    write_product(a, matrix, first + t, row, sum_of_warps(room, kSize, i % kOut * kTokens + t));
+  }
+}
+
+template <typename S, int kRows, int kTokens>
+MoestroCudaResult launch_with(const MoestroCudaMatmulGroup& a, MoestroCudaStream stream) {
+  constexpr int64_t kOut = DenseProducts<S, kRows, kTokens>::kRowsOfWarp;
+  const int64_t passes = divided_up(a.n, kTokens);
+  if (passes > 65535) return MOESTRO_CUDA_REFUSED;
+  const unsigned threads = few_threads(segments_of<S::kLanes>(tiled_rows<S>(0, a.cols)));
+  const dim3 grid(group_blocks(a, kOut), static_cast<unsigned>(passes));
+  return launch_early(matmul_few_kernel<S, kRows, kTokens>, grid, dim3(threads),
+                      threads / kWarp * kOut * kTokens * sizeof(float), stream, a);
+}
+
+/// Matrices of fewer rows are cut finer, so that all of a device reads them.
+constexpr int64_t kBlocksWanted = 256;
+
+template <typename S, int kTokens>
+MoestroCudaResult launch_for(const MoestroCudaMatmulGroup& a, MoestroCudaStream stream) {
+  if (group_rows(a) >= kBlocksWanted * DenseProducts<S, 4, kTokens>::kRowsOfWarp)
+    return launch_with<S, 4, kTokens>(a, stream);
+  return launch_with<S, 2, kTokens>(a, stream);
+}
+
+template <typename S>
+MoestroCudaResult launch_few(const MoestroCudaMatmulGroup& a, MoestroCudaStream stream) {
+  if (!has_whole_slots<S>(a.cols) || !is_aligned16(a.x) || !are_aligned16(a)) return MOESTRO_CUDA_REFUSED;
+  if (a.n == 1) return launch_for<S, 1>(a, stream);
+  if constexpr (S::kTokensMax > 4) {
+    if (a.n > 4) return launch_for<S, S::kTokensMax>(a, stream);
+  }
+  return launch_for<S, 4>(a, stream);
+}
+
+}  // namespace
+
+MoestroCudaResult matmul_few(const MoestroCudaMatmulGroup& a, MoestroCudaStream stream) {
+  switch (a.dtype) {
+    case MOESTRO_CUDA_F32: return launch_few<PlainSlot<F32>>(a, stream);
+    case MOESTRO_CUDA_BF16: return launch_few<PlainSlot<BF16>>(a, stream);
+    case MOESTRO_CUDA_F16: return launch_few<PlainSlot<F16>>(a, stream);
+    case MOESTRO_CUDA_INT8: return launch_few<Int8Slot>(a, stream);
+    case MOESTRO_CUDA_INT4: return launch_few<Int4Slot>(a, stream);
+    default: return MOESTRO_CUDA_REFUSED;
+  }
+}
+
+}  // namespace moestro::kernels::cuda
