@@ -126,8 +126,9 @@ struct FewRounded {
   }
 
   __device__ void add(int32_t first, int32_t end) {
-    loads.run(first, end,
-              [this](auto checked, int which, int32_t column, bool) { add_segment(checked, which, column); });
+    loads.run(
+        first, end, [] {},
+        [this](auto checked, int which, int32_t column, bool) { add_segment(checked, which, column); });
   }
 
   template <typename C>
