@@ -33,10 +33,9 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
   return l;
 }
 
-/// Up to as many tokens the weights' bytes are what a product in f32 costs, so tensor cores would gain nothing. The
-/// fewer bytes a weight has, the sooner its multiply-adds take longer. On tensor cores, the kernels divide the rest
-/// between those for few and for many tokens (kFewRoundedTokens in few_tokens.h).
-int64_t few_tokens(DType dtype) { return dtype == DType::kInt4 ? 1 : 4; }
+/// A product in f32 of as many tokens costs what reading the weights costs; with more, tensor cores are faster. Those
+/// have kernels for few and for many tokens: kFewRoundedTokens in few_tokens.h divides them.
+constexpr int64_t kFewTokens = 1;
 
 bool rounds(DType dtype) { return dtype == DType::kBF16 || is_quantised(dtype); }
 
@@ -82,7 +81,7 @@ Status CudaOps::wait() {
 }
 
 bool CudaOps::on_tensor_cores(int64_t tokens, DType weights) const {
-  return !options_.deterministic && rounds(weights) && tokens > few_tokens(weights);
+  return !options_.deterministic && tokens > kFewTokens && rounds(weights);
 }
 
 void CudaOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) {

@@ -11,13 +11,8 @@ namespace {
 
 constexpr int kRows = 4;
 
-/// Segments that are loaded at once: as many as registers allow.
-template <int kTokens>
-constexpr int ahead_for() {
-  return kTokens == 1 ? 2 : 1;
-}
 template <typename S, int kLanes, int kTokens>
-using ExpertProducts = FewProducts<S, kLanes, kRows, kTokens, ahead_for<kTokens>()>;
+using ExpertProducts = FewProducts<S, kLanes, kRows, kTokens>;
 
 /// Some tokens of an expert.
 struct Pass {
@@ -32,7 +27,7 @@ struct GateUp {
   static constexpr int kLanes = S::kLanes, kTokensMax = S::kTokensMax;
 
   template <int kTokens>
-  __device__ static void run(const MoestroCudaExperts& a, const Pass& pass) {
+  __device__ static void run(const MoestroCudaExperts& a, const Pass& pass, const FewRoom& room) {
     using Products = ExpertProducts<S, kLanes, kTokens>;
     constexpr int kApart = Products::kRowsApart, kHalf = kRows / 2, kFfn = kHalf * kApart;
     const auto first_f = static_cast<int32_t>(blockIdx.x) * kFfn,
@@ -41,30 +36,30 @@ struct GateUp {
     const MoestroCudaTile& at = tile_at(a.layout, tile);
     const char* base = pass.blob + tile * a.layout.tile_bytes;
     Products products{};
-    products.loads.m = tiled_rows<S>(0, a.layout.hidden);
+    products.m = tiled_rows<S>(0, a.layout.hidden);
     MOESTRO_UNROLL
     for (int r = 0; r < kHalf; ++r) {
       const int64_t row = at_most<int64_t>(in_tile + r * kApart + Products::Loads::row_of_lane(), at.ffn - 1);
-      products.loads.set_row(r, base + at.gate, base + at.gate_scales, row);
-      products.loads.set_row(kHalf + r, base + at.up, base + at.up_scales, row);
+      products.set_row(r, base + at.gate, base + at.gate_scales, row);
+      products.set_row(kHalf + r, base + at.up, base + at.up_scales, row);
     }
     products.count = pass.count;
+    products.columns = a.layout.hidden;
+    products.staged = room.of_warp();
     MOESTRO_UNROLL
     for (int t = 0; t < kTokens; ++t)
       products.x[t] =
-          a.x + a.sorted[pass.first + at_most(t, pass.count - 1)].token * a.layout.hidden + Products::column_of_lane();
-    const Run run = run_of_warp(segments_of<kLanes>(products.loads.m));
+          a.x + a.sorted[pass.first + at_most(t, pass.count - 1)].token * a.layout.hidden;
+    const Run run = run_of_warp(segments_of<kLanes>(products.m));
     products.add(run.first, run.end);
 
-    constexpr int kSize = Products::kRowsOfWarp * kTokens;
-    auto* room = reinterpret_cast<float*>(shared_memory());
-    products.store(room + warp_id() * kSize);
+    products.store(room.of_warp());
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kFfn * pass.count; i += static_cast<int>(blockDim.x)) {
       const int row = i % kFfn, t = i / kFfn;
       if (first_f + row >= a.layout.ffn) continue;
-      a.activated[(pass.first + t) * a.layout.ffn + first_f + row] = activated(
-          sum_of_warps(room, kSize, row * kTokens + t), sum_of_warps(room, kSize, (kFfn + row) * kTokens + t));
+      a.activated[(pass.first + t) * a.layout.ffn + first_f + row] =
+          activated(room.sum(row * kTokens + t), room.sum((kFfn + row) * kTokens + t));
     }
   }
 };
@@ -89,51 +84,52 @@ struct Down {
       const MoestroCudaTile& at = part == 0 ? l.full : l.last;
       const int64_t tile = part == 0 ? 0 : equal_tiles;
       const char* base = pass.blob + tile * l.tile_bytes;
-      products.loads.m = tiled_rows<S>(l.tile_bytes, at.ffn);
+      products.m = tiled_rows<S>(l.tile_bytes, at.ffn);
       MOESTRO_UNROLL
       for (int r = 0; r < kRows; ++r)
-        products.loads.set_row(
+        products.set_row(
             r, base + at.down, base + at.down_scales,
             at_most<int64_t>(first_h + r * Products::kRowsApart + Products::Loads::row_of_lane(), l.hidden - 1));
+      products.columns = l.ffn - tile * l.tile_ffn;
       products.set_x(a.activated + pass.first * l.ffn + tile * l.tile_ffn, l.ffn);
       products.add(first, end);
     }
   }
 
   template <int kTokens>
-  __device__ static void run(const MoestroCudaExperts& a, const Pass& pass) {
+  __device__ static void run(const MoestroCudaExperts& a, const Pass& pass, const FewRoom& room) {
     using Products = ExpertProducts<S, kLanes, kTokens>;
-    constexpr int kOut = Products::kRowsOfWarp, kSize = kOut * kTokens;
+    constexpr int kOut = Products::kRowsOfWarp;
     const auto first_h = static_cast<int32_t>(blockIdx.x) * kOut;
     Products products{};
     products.count = pass.count;
+    products.staged = room.of_warp();
     add_tiles(a, pass, first_h, products);
-    auto* room = reinterpret_cast<float*>(shared_memory());
-    products.store(room + warp_id() * kSize);
+    products.store(room.of_warp());
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kOut * pass.count; i += static_cast<int>(blockDim.x)) {
       const int row = i % kOut, t = i / kOut;
       if (first_h + row >= a.layout.hidden) continue;
-      out_row(a, a.sorted[pass.first + t])[first_h + row] = sum_of_warps(room, kSize, row * kTokens + t);
+      out_row(a, a.sorted[pass.first + t])[first_h + row] = room.sum(row * kTokens + t);
     }
   }
 };
 
 /// `Part` on all tokens of this block's expert.
 template <typename Part>
-__global__ void __launch_bounds__(kFewThreadsMax, 2) few_kernel(MoestroCudaExperts a) {
+__global__ void __launch_bounds__(kFewThreadsMax, 2) few_kernel(MoestroCudaExperts a, FewRoom room) {
   const ExpertWork work = expert_work(a);
   if (work.blob == nullptr) return;
   constexpr int kMost = Part::kTokensMax;
   for (int32_t first = work.begin; first < work.end; first += kMost) {
     if (first > work.begin) __syncthreads();  // the room is read
     const Pass pass{work.blob, first, at_most(kMost, static_cast<int>(work.end - first))};
-    if (pass.count == 1)
-      Part::template run<1>(a, pass);
+    if (pass.count == 1 && room.stages != 0)
+      Part::template run<1>(a, pass, room);
     else if (pass.count <= 4)
-      Part::template run<4>(a, pass);
+      Part::template run<4>(a, pass, room);
     else if constexpr (kMost > 4)
-      Part::template run<kMost>(a, pass);
+      Part::template run<kMost>(a, pass, room);
   }
 }
 
@@ -147,8 +143,8 @@ MoestroCudaResult launch_part(const MoestroCudaExperts& a, int64_t rows, int64_t
   const int64_t of_block = rows_of_block<S, Part::kLanes>();
   const unsigned threads = few_threads(static_cast<int32_t>(segments));
   const dim3 grid(static_cast<unsigned>(divided_up(rows, of_block)), static_cast<unsigned>(a.active_max));
-  const uint64_t room = threads / kWarp * static_cast<uint64_t>(of_block) * Part::kTokensMax * sizeof(float);
-  return launch(few_kernel<Part>, grid, dim3(threads), room, stream, a);
+  const FewRoom room = few_room(segments, Part::kLanes * S::kColumns, of_block * Part::kTokensMax);
+  return launch(few_kernel<Part>, grid, dim3(threads), room.bytes(threads), stream, a, room);
 }
 
 template <typename S>

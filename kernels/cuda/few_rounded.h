@@ -108,7 +108,7 @@ __device__ inline void rounded_quad(const uint16_t* x, uint32_t (&to)[2]) {
 template <typename S, typename X, int kEights>
 struct FewRounded {
   static constexpr int kRows = 4, kSides = 2, kRowsOfWarp = 32, kTokens = 8 * kEights;
-  static constexpr int kAhead = S::kGroupSlots == 2 ? 1 : 2;
+  static constexpr int kAhead = 2;
   using Loads = SegmentLoads<S, kQuad, kRows, kAhead>;
   using Slot = RoundedSlot<S>;
 
@@ -126,8 +126,9 @@ struct FewRounded {
   }
 
   __device__ void add(int32_t first, int32_t end) {
-    loads.run(first, end,
-              [this](auto checked, int which, int32_t column, bool) { add_segment(checked, which, column); });
+    loads.run(
+        first, end, [] {},
+        [this](auto checked, int which, int32_t column, bool) { add_segment(checked, which, column); });
   }
 
   template <typename C>
@@ -157,7 +158,6 @@ struct FewRounded {
       const int32_t from = column + Slot::column(q, Loads::slot_of_lane());
       MOESTRO_UNROLL
       for (int e = 0; e < kEights; ++e) {
-        if (kEights > 1 && e * 8 >= count) break;
         uint32_t b[2] = {};
         if (!C::value || from < columns) rounded_quad(x[e] + from, b);
         MOESTRO_UNROLL

@@ -20,23 +20,27 @@ __device__ float part_sum(const float (&x)[kQuads][4]) {
   return sum;
 }
 
-template <int kQuads>
+template <typename Form>
 __global__ void __launch_bounds__(kRowThreads) norm_kernel(MoestroCudaNorm a) {
+  constexpr int kQuads = Form::kQuads;
   auto* room = reinterpret_cast<float*>(shared_memory());
-  const auto [row, part] = row_place(a.dim);
+  const auto [row, part] = row_place<Form>(a.dim);
+  float x[kQuads][4], w[kQuads][4];
+  load_part(part, a.weight, w);
   after_predecessors();
   let_next_begin();
   if (row >= a.n) return;
-  float x[kQuads][4], w[kQuads][4];
   load_part(part, a.x + row * a.dim, x);
-  load_part(part, a.weight, w);
-  const float mean = a.centred ? row_sum(part, part_sum(x), room) / static_cast<float>(a.dim) : 0.0f;
-  const float scale = norm_scale(row_sum(part, part_squares(part, x, mean), room), a.dim, a.eps);
-  MOESTRO_UNROLL
-  for (int q = 0; q < kQuads; ++q) {
+  if (a.centred) {
+    const float mean = row_sum(part, part_sum(x), room) / static_cast<float>(a.dim);
     MOESTRO_UNROLL
-    for (int i = 0; i < 4; ++i) x[q][i] = (x[q][i] - mean) * scale * w[q][i];
+    for (int q = 0; q < kQuads; ++q) {
+      MOESTRO_UNROLL
+      for (int i = 0; i < 4; ++i)
+        if (part.has(q) && part.column(q) + i < part.dim) x[q][i] -= mean;
+    }
   }
+  scale_part(norm_scale(row_sum(part, part_squares(x), room), a.dim, a.eps), w, x);
   if (a.bias) {
     load_part(part, a.bias, w);
     MOESTRO_UNROLL
@@ -60,16 +64,17 @@ __device__ bool clear_if_bad(float sum, float (&x)[kQuads][4]) {
   return true;
 }
 
-template <int kQuads>
+template <typename Form>
 __global__ void __launch_bounds__(kRowThreads) sum_squares_kernel(MoestroCudaSumSquares a) {
+  constexpr int kQuads = Form::kQuads;
   auto* room = reinterpret_cast<float*>(shared_memory());
-  const auto [row, part] = row_place(a.dim);
+  const auto [row, part] = row_place<Form>(a.dim);
   after_predecessors();
   let_next_begin();
   if (row >= a.n) return;
   float x[kQuads][4];
   load_part(part, a.x + row * a.dim, x);
-  const float sum = row_sum(part, part_squares(part, x), room);
+  const float sum = row_sum(part, part_squares(x), room);
   if (part.thread == 0 && a.sums) a.sums[row] = sum;
   if (!a.bad_layer || !clear_if_bad(sum, x)) return;
   store_part(part, x, a.x + row * a.dim);
@@ -78,14 +83,16 @@ __global__ void __launch_bounds__(kRowThreads) sum_squares_kernel(MoestroCudaSum
 
 /// The sum of a token's expert rows, in rank order. A few rows are loaded at once: what they cost is the wait for
 /// memory.
-template <int kQuads>
-__device__ void sum_ranks(const MoestroCudaResidual& a, const RowPart& part, int64_t row, float (&sum)[kQuads][4]) {
+template <typename Form>
+__device__ void sum_ranks(const MoestroCudaResidual& a, const RowPart<Form>& part, int64_t row,
+                          float (&sum)[Form::kQuads][4]) {
+  constexpr int kQuads = Form::kQuads;
   MOESTRO_UNROLL
   for (int q = 0; q < kQuads; ++q) {
     MOESTRO_UNROLL
     for (int i = 0; i < 4; ++i) sum[q][i] = 0.0f;
   }
-  constexpr int kAtOnce = kQuads > 2 ? 2 : kRanksAtOnce;
+  constexpr int kAtOnce = kQuads > 8 ? 1 : kQuads > 2 ? 2 : kRanksAtOnce;
   for (int64_t first = 0; first < a.top_k; first += kAtOnce) {
     float x[kAtOnce][kQuads][4], weight[kAtOnce];
     MOESTRO_UNROLL
@@ -106,10 +113,11 @@ __device__ void sum_ranks(const MoestroCudaResidual& a, const RowPart& part, int
   }
 }
 
-template <int kQuads>
+template <typename Form>
 __global__ void __launch_bounds__(kRowThreads) residual_kernel(MoestroCudaResidual a) {
+  constexpr int kQuads = Form::kQuads;
   auto* room = reinterpret_cast<float*>(shared_memory());
-  const auto [row, part] = row_place(a.hidden);
+  const auto [row, part] = row_place<Form>(a.hidden);
   after_predecessors();
   let_next_begin();
   if (row >= a.n) return;
@@ -132,36 +140,37 @@ __global__ void __launch_bounds__(kRowThreads) residual_kernel(MoestroCudaResidu
       for (int i = 0; i < 4; ++i) y[q][i] = multiply_add(scale, other[q][i], y[q][i]);
     }
   }
-  float sum = a.bad_layer || a.normed ? row_sum(part, part_squares(part, y), room) : 0.0f;
+  float sum = a.bad_layer || a.normed ? row_sum(part, part_squares(y), room) : 0.0f;
   if (a.bad_layer && clear_if_bad(sum, y)) {
     sum = 0.0f;
     if (part.thread == 0 && a.bad_layer[row] < 0) a.bad_layer[row] = a.layer;
   }
   store_part(part, y, a.y + row * a.hidden);
   if (!a.normed) return;
-  scale_part(part, norm_scale(sum, a.hidden, a.eps), a.norm, y);
+  load_part(part, a.norm, other);
+  scale_part(norm_scale(sum, a.hidden, a.eps), other, y);
   store_part(part, y, a.normed + row * a.hidden);
 }
 
 }  // namespace
 
 MoestroCudaResult norm(const MoestroCudaNorm* a, MoestroCudaStream stream) {
-  return with_row_quads(a->dim, [&](auto quads) {
-    return launch_early(norm_kernel<decltype(quads)::value>, dim3(row_blocks(a->n, a->dim)),
+  return with_row_form(a->dim, {a->x, a->weight, a->bias, a->y}, [&](auto form) {
+    return launch_early(norm_kernel<decltype(form)>, dim3(row_blocks(a->n, a->dim)),
                         dim3(row_block_threads(a->dim)), kRowRoom, stream, *a);
   });
 }
 
 MoestroCudaResult sum_squares(const MoestroCudaSumSquares* a, MoestroCudaStream stream) {
-  return with_row_quads(a->dim, [&](auto quads) {
-    return launch_early(sum_squares_kernel<decltype(quads)::value>, dim3(row_blocks(a->n, a->dim)),
+  return with_row_form(a->dim, {a->x}, [&](auto form) {
+    return launch_early(sum_squares_kernel<decltype(form)>, dim3(row_blocks(a->n, a->dim)),
                         dim3(row_block_threads(a->dim)), kRowRoom, stream, *a);
   });
 }
 
 MoestroCudaResult residual(const MoestroCudaResidual* a, MoestroCudaStream stream) {
-  return with_row_quads(a->hidden, [&](auto quads) {
-    return launch_early(residual_kernel<decltype(quads)::value>, dim3(row_blocks(a->n, a->hidden)),
+  return with_row_form(a->hidden, {a->base, a->rows, a->added, a->y, a->norm, a->normed}, [&](auto form) {
+    return launch_early(residual_kernel<decltype(form)>, dim3(row_blocks(a->n, a->hidden)),
                         dim3(row_block_threads(a->hidden)), kRowRoom, stream, *a);
   });
 }

@@ -8,13 +8,18 @@ namespace moestro::kernels::cuda {
 namespace {
 
 constexpr unsigned kWarps = 4;
+constexpr int kHeadQuads = MOESTRO_CUDA_HEAD_DIM_MAX / (4 * kWarp);
 
-/// A head of q, k or v, from `from` to `to`, as a norm of such rows has it.
+/// A head of q, k or v, from `from` to `to`, as a norm of such rows has it. kWhole: four numbers are loaded at once.
+template <bool kWhole>
 __device__ void norm_head(const float* from, int64_t dim, const float* weight, float eps, float* to) {
-  const RowPart part{dim, lane_id(), kWarp};
-  float x[2][4];
+  const RowPart<RowForm<kHeadQuads, kWhole>> part{static_cast<int32_t>(dim), lane_id(), kWarp};
+  float x[kHeadQuads][4], w[kHeadQuads][4];
   load_part(part, from, x);
-  if (weight) scale_part(part, norm_scale(warp_sum(part_squares(part, x)), dim, eps), weight, x);
+  if (weight) {
+    load_part(part, weight, w);
+    scale_part(norm_scale(warp_sum(part_squares(x)), dim, eps), w, x);
+  }
   store_part(part, x, to);
   __syncwarp();
 }
@@ -32,6 +37,7 @@ __device__ void rotate_head(const MoestroCudaPlaceHeads& a, const float* cos, co
   __syncwarp();
 }
 
+template <bool kWhole>
 __global__ void __launch_bounds__(kWarps * kWarp) place_heads_kernel(MoestroCudaPlaceHeads a) {
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id(), heads = a.kv.heads,
                 kv_heads = a.kv.kv_heads, all = heads + 2 * kv_heads, dim = a.kv.head_dim;
@@ -43,13 +49,13 @@ __global__ void __launch_bounds__(kWarps * kWarp) place_heads_kernel(MoestroCuda
   const int64_t row = query.row, head = warp % all;
   if (head < heads) {
     const int64_t at = (row * heads + head) * dim;
-    norm_head(a.q + at, dim, a.q_norm, a.eps, x);
+    norm_head<kWhole>(a.q + at, dim, a.q_norm, a.eps, x);
     if (a.sink_q) rotate_head(a, a.sink_cos, a.sink_sin, row, x, a.sink_q + at);
     return rotate_head(a, a.cos, a.sin, row, x, a.q + at);
   }
   const int64_t value = (head - heads) / kv_heads, kv_head = (head - heads) % kv_heads,
                 at = (row * kv_heads + kv_head) * dim;
-  norm_head((value ? a.v : a.k) + at, dim, value ? nullptr : a.k_norm, a.eps, x);
+  norm_head<kWhole>((value ? a.v : a.k) + at, dim, value ? nullptr : a.k_norm, a.eps, x);
   if (!value) rotate_head(a, a.cos, a.sin, row, x, x);
   store_kv_row(a.kv, kv_row(a.kv, query, a.blocks, kv_head, value, x));
 }
@@ -63,8 +69,9 @@ MoestroCudaResult place_heads(const MoestroCudaPlaceHeads* a, MoestroCudaStream 
   static_assert(MOESTRO_CUDA_HEAD_DIM_MAX <= kWarpRow, "a head is a warp's row");
   const int64_t warps = a->count * (kv.heads + 2 * kv.kv_heads);
   const auto room = static_cast<uint64_t>(kWarps * divided_up(kv.head_dim, 4) * 4) * sizeof(float);
-  return launch_early(place_heads_kernel, dim3(static_cast<unsigned>(divided_up(warps, kWarps))), dim3(kWarps * kWarp),
-                      room, stream, *a);
+  const bool whole = kv.head_dim % 4 == 0 && is_aligned16({a->q, a->k, a->v, a->q_norm, a->k_norm});
+  return launch_early(whole ? place_heads_kernel<true> : place_heads_kernel<false>,
+                      dim3(static_cast<unsigned>(divided_up(warps, kWarps))), dim3(kWarps * kWarp), room, stream, *a);
 }
 
 }  // namespace moestro::kernels::cuda

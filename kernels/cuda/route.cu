@@ -13,32 +13,14 @@ namespace {
 constexpr int kWarps = 8;
 constexpr unsigned kThreads = kWarps * kWarp;
 constexpr int kTokensMax = 4;          ///< of a block
-constexpr int kAhead = 16;             ///< quads of a row of the router that a lane has loaded before it needs them
+constexpr int kAhead = 8;              ///< fours of a row of the router that a lane has loaded before it needs them
 constexpr uint64_t kNormRoom = kTokensMax * kRowRoom;
 constexpr uint64_t kSharedMost = 99 * 1024;
 
-/// Of a lane four columns after another; `whole`: they are loaded at once. All sums of this file are over a lane's
-/// columns in their order, then over lanes.
-struct Columns {
-  int64_t cols;
-  bool whole;
-
-  __device__ static int64_t first_of(int64_t quad) { return (quad * kWarp + lane_id()) * 4; }
-  template <int kQuads>
-  __device__ void load(const float* row, int64_t first_quad, float (&to)[kQuads][4]) const {
-    if (whole) {
-      MOESTRO_UNROLL
-      for (int q = 0; q < kQuads; ++q) {
-        const int64_t c = first_of(first_quad + q);
-        const Bytes16 four = c < cols ? load_as<Bytes16>(row + c) : Bytes16{};
-        MOESTRO_UNROLL
-        for (int i = 0; i < 4; ++i) to[q][i] = bits_to_float(four.words[i]);
-      }
-    } else {
-      for (int q = 0; q < kQuads; ++q) load_four(row, first_of(first_quad + q), cols, false, to[q]);
-    }
-  }
-};
+/// The first of a lane's columns in each run of 128. All sums of this file are over a lane's fours in their order, then
+/// over lanes.
+__device__ int32_t lane_column() { return lane_id() * 4; }
+constexpr int32_t kColumnsApart = kWarp * 4;
 
 /// sums[t] += w x of one quad of columns.
 template <int kTokens>
@@ -63,19 +45,19 @@ __device__ void write_logits(const MoestroCudaRoute& a, int64_t first, int count
 }
 
 /// The normed rows of a block's tokens in shared memory; zeros for a token that is not there.
-template <int kTokens, int kQuads>
-__device__ void norm_tokens(const MoestroCudaRoute& a, int64_t first, float* normed, float* room) {
-  const RowPart part{a.hidden, threadIdx.x, row_threads(a.hidden)};
-  float x[kTokens][kQuads][4] = {}, squares[kTokens];
+template <int kTokens, typename Form>
+__device__ void norm_tokens(const MoestroCudaRoute& a, int64_t first, const RowPart<Form>& part,
+                            const float (&weight)[Form::kQuads][4], float* normed, float* room) {
+  float x[kTokens][Form::kQuads][4] = {}, squares[kTokens];
   MOESTRO_UNROLL
   for (int t = 0; t < kTokens; ++t)
     if (first + t < a.n) load_part(part, a.x + (first + t) * a.hidden, x[t]);
   MOESTRO_UNROLL
-  for (int t = 0; t < kTokens; ++t) squares[t] = part_squares(part, x[t]);
+  for (int t = 0; t < kTokens; ++t) squares[t] = part_squares(x[t]);
   block_sums(squares, room);
   MOESTRO_UNROLL
   for (int t = 0; t < kTokens; ++t) {
-    scale_part(part, norm_scale(squares[t], a.hidden, a.eps), a.norm, x[t]);
+    scale_part(norm_scale(squares[t], a.hidden, a.eps), weight, x[t]);
     if (blockIdx.x == 0 && first + t < a.n) store_part(part, x[t], a.normed + (first + t) * a.hidden);
     store_part(part, x[t], normed + t * a.hidden);
   }
@@ -83,14 +65,14 @@ __device__ void norm_tokens(const MoestroCudaRoute& a, int64_t first, float* nor
 }
 
 /// The same of narrow rows, each by a warp.
-template <int kTokens>
-__device__ void norm_narrow_tokens(const MoestroCudaRoute& a, int64_t first, float* normed) {
-  const RowPart part{a.hidden, lane_id(), kWarp};
+template <int kTokens, typename Form>
+__device__ void norm_narrow_tokens(const MoestroCudaRoute& a, int64_t first, const RowPart<Form>& part,
+                                   const float (&weight)[Form::kQuads][4], float* normed) {
   if (const int t = warp_id(); t < kTokens) {
-    float x[2][4] = {};
+    float x[Form::kQuads][4] = {};
     if (first + t < a.n) {
       load_part(part, a.x + (first + t) * a.hidden, x);
-      scale_part(part, norm_scale(warp_sum(part_squares(part, x)), a.hidden, a.eps), a.norm, x);
+      scale_part(norm_scale(warp_sum(part_squares(x)), a.hidden, a.eps), weight, x);
       if (blockIdx.x == 0) store_part(part, x, a.normed + (first + t) * a.hidden);
     }
     store_part(part, x, normed + t * a.hidden);
@@ -115,38 +97,63 @@ __device__ void choose_for(const MoestroCudaRoute& a, int64_t first, int count, 
   choose_experts(a.choice, t, logits, logits + experts);
 }
 
-/// kQuads: of norms; 0: rows are narrow. What a lane needs first of the router is on its way while the block norms.
-template <int kTokens, int kQuads>
+/// A lane's next kAhead fours of a row.
+__device__ void load_ahead(const float* row, int32_t from, int32_t cols, float (&to)[kAhead][4]) {
+  MOESTRO_UNROLL
+  for (int q = 0; q < kAhead; ++q) {
+    const int32_t c = from + q * kColumnsApart;
+    MOESTRO_UNROLL
+    for (int i = 0; i < 4; ++i) to[q][i] = 0.0f;
+    if (c < cols) load_four(row + c, to[q]);
+  }
+}
+
+/// sums[t] += row * tokens, from shared memory; `w`: what load_ahead() has loaded first.
+template <int kTokens>
+__device__ void add_row(const float* row, const float* normed, int32_t cols, float (&w)[kAhead][4],
+                        float (&sums)[kTokens]) {
+  for (int32_t from = lane_column(); from < cols; from += kAhead * kColumnsApart) {
+    float next[kAhead][4];
+    load_ahead(row, from + kAhead * kColumnsApart, cols, next);
+    MOESTRO_UNROLL
+    for (int q = 0; q < kAhead; ++q) {
+      const int32_t c = at_most(from + q * kColumnsApart, cols - 4);  // behind the last, w is zeros
+      float x[kTokens][4];
+      MOESTRO_UNROLL
+      for (int t = 0; t < kTokens; ++t) load_four(normed + t * cols + c, x[t]);
+      add_four(w[q], x, sums);
+    }
+    MOESTRO_UNROLL
+    for (int q = 0; q < kAhead; ++q) {
+      MOESTRO_UNROLL
+      for (int i = 0; i < 4; ++i) w[q][i] = next[q][i];
+    }
+  }
+}
+
+/// What a lane needs first of the router is on its way while the block norms. Only fours.
+template <int kTokens, typename Form, bool kNarrow>
 __global__ void __launch_bounds__(kThreads) few_routes_kernel(MoestroCudaRoute a) {
   auto* room = reinterpret_cast<float*>(shared_memory());
   auto* word = reinterpret_cast<uint32_t*>(room);
   float* normed = room + kNormRoom / sizeof(float);
+  const auto cols = static_cast<int32_t>(a.hidden);
   const int64_t expert = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id(), experts = a.choice.experts,
                 first = static_cast<int64_t>(blockIdx.y) * kTokens;
   const int count = static_cast<int>(at_most<int64_t>(kTokens, a.n - first));
   const float* row = a.weight + at_most(expert, experts - 1) * a.hidden;
-  const Columns columns{a.hidden, a.hidden % 4 == 0 && is_aligned(a.weight)};
-  const int64_t quads = divided_up(a.hidden, 4 * kWarp);
-  float w[kAhead][4];
-  columns.load(row, 0, w);
-  for (int64_t c = kAhead * kWarp * 4 + lane_id() * 32; c < a.hidden; c += kWarp * 32) prefetch(row + c);
+  const RowPart<Form> part{cols, kNarrow ? lane_id() : static_cast<int32_t>(threadIdx.x),
+                           static_cast<int32_t>(row_threads(a.hidden))};
+  float w[kAhead][4], norm_weight[Form::kQuads][4];
+  load_ahead(row, lane_column(), cols, w);
+  load_part(part, a.norm, norm_weight);
+  for (int32_t c = kAhead * kColumnsApart + lane_id() * 32; c < cols; c += kWarp * 32) prefetch(row + c);
   after_predecessors();
   let_next_begin();
-  if constexpr (kQuads == 0) norm_narrow_tokens<kTokens>(a, first, normed);
-  else norm_tokens<kTokens, kQuads>(a, first, normed, room);
+  if constexpr (kNarrow) norm_narrow_tokens<kTokens>(a, first, part, norm_weight, normed);
+  else norm_tokens<kTokens>(a, first, part, norm_weight, normed, room);
   float sums[kTokens] = {};
-  for (int64_t from = 0; from < quads; from += kAhead) {
-    if (from > 0) columns.load(row, from, w);
-    MOESTRO_UNROLL
-    for (int q = 0; q < kAhead; ++q) {
-      const int64_t c = Columns::first_of(from + q);
-      if (c >= a.hidden) break;
-      float x[kTokens][4];
-      MOESTRO_UNROLL
-      for (int t = 0; t < kTokens; ++t) load_four(normed + t * a.hidden, c, a.hidden, a.hidden % 4 == 0, x[t]);
-      add_four(w[q], x, sums);
-    }
-  }
+  add_row(row, normed, cols, w, sums);
   write_logits(a, first, count, expert, sums);
   if (!last_block(a.counters + 1 + blockIdx.y, gridDim.x, word)) return;
   choose_for(a, first, count, normed);
@@ -156,24 +163,31 @@ __global__ void __launch_bounds__(kThreads) few_routes_kernel(MoestroCudaRoute a
 
 constexpr int kExpertsAtOnce = 8;
 
+template <bool kWhole>
+__device__ void load_columns(const float* row, int64_t c, int64_t cols, float (&to)[4]) {
+  if constexpr (kWhole) load_four(row + c, to);
+  else load_some(row + c, cols - c, to);
+}
+
 /// sums[e][t] of experts from `first_expert` and tokens from `first` on.
 template <bool kWhole>
 __device__ void add_products(const MoestroCudaRoute& a, int64_t first, int64_t first_expert,
                              float (&sums)[kExpertsAtOnce][kTokensMax]) {
-  for (int64_t c = Columns::first_of(0); c < a.hidden; c += kWarp * 4) {
+  for (int64_t c = lane_column(); c < a.hidden; c += kColumnsApart) {
     float w[kExpertsAtOnce][4], x[kTokensMax][4];
     MOESTRO_UNROLL
     for (int e = 0; e < kExpertsAtOnce; ++e)
-      load_four(a.weight + at_most(first_expert + e, a.choice.experts - 1) * a.hidden, c, a.hidden, kWhole, w[e]);
+      load_columns<kWhole>(a.weight + at_most(first_expert + e, a.choice.experts - 1) * a.hidden, c, a.hidden, w[e]);
     MOESTRO_UNROLL
     for (int t = 0; t < kTokensMax; ++t)
-      load_four(a.normed + at_most(first + t, a.n - 1) * a.hidden, c, a.hidden, kWhole, x[t]);
+      load_columns<kWhole>(a.normed + at_most(first + t, a.n - 1) * a.hidden, c, a.hidden, x[t]);
     MOESTRO_UNROLL
     for (int e = 0; e < kExpertsAtOnce; ++e) add_four(w[e], x, sums[e]);
   }
 }
 
 /// A warp for kTokensMax tokens and kExpertsAtOnce experts; the warps of a block have the same experts.
+template <bool kWhole>
 __global__ void __launch_bounds__(kThreads) many_logits_kernel(MoestroCudaRoute a) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + warp_id()) * kTokensMax,
                 first_expert = static_cast<int64_t>(blockIdx.y) * kExpertsAtOnce;
@@ -181,12 +195,14 @@ __global__ void __launch_bounds__(kThreads) many_logits_kernel(MoestroCudaRoute 
   let_next_begin();
   if (first >= a.n) return;
   float sums[kExpertsAtOnce][kTokensMax] = {};
-  const bool whole = a.hidden % 4 == 0 && is_aligned(a.weight) && is_aligned(a.normed);
-  if (whole) add_products<true>(a, first, first_expert, sums);
-  else add_products<false>(a, first, first_expert, sums);
+  add_products<kWhole>(a, first, first_expert, sums);
   const int count = static_cast<int>(at_most<int64_t>(kTokensMax, a.n - first));
   MOESTRO_UNROLL
   for (int e = 0; e < kExpertsAtOnce; ++e) write_logits(a, first, count, first_expert + e, sums[e]);
+}
+
+bool has_fours(const MoestroCudaRoute& a) {
+  return a.hidden % 4 == 0 && is_aligned16({a.x, a.norm, a.normed, a.weight});
 }
 
 MoestroCudaResult many_routes(const MoestroCudaRoute& a, MoestroCudaStream stream) {
@@ -194,10 +210,9 @@ MoestroCudaResult many_routes(const MoestroCudaRoute& a, MoestroCudaStream strea
   if (const MoestroCudaResult result = norm(&rows, stream); result != 0) return result;
   const dim3 grid(static_cast<unsigned>(divided_up(a.n, kTokensMax * kWarps)),
                   static_cast<unsigned>(divided_up(a.choice.experts, kExpertsAtOnce)));
-  if (const MoestroCudaResult result = launch_early(many_logits_kernel, grid, dim3(kThreads), 0, stream, a);
-      result != 0)
-    return result;
-  return router(&a.choice, stream);
+  const MoestroCudaResult result = launch_early(has_fours(a) ? many_logits_kernel<true> : many_logits_kernel<false>,
+                                                grid, dim3(kThreads), 0, stream, a);
+  return result != 0 ? result : router(&a.choice, stream);
 }
 
 template <int kTokens>
@@ -206,20 +221,23 @@ MoestroCudaResult few_routes(const MoestroCudaRoute& a, MoestroCudaStream stream
                   static_cast<unsigned>(divided_up(a.n, kTokens)));
   const uint64_t room = few_room(a, kTokens);
   if (room > kSharedMost) return MOESTRO_CUDA_REFUSED;
-  if (is_warp_row(a.hidden))
-    return launch_early(few_routes_kernel<kTokens, 0>, grid, dim3(kThreads), room, stream, a);
-  return with_row_quads(a.hidden, [&](auto quads) {
-    return launch_early(few_routes_kernel<kTokens, at_most(decltype(quads)::value, 8)>, grid, dim3(kThreads), room,
-                        stream, a);
-  });
+  const auto with = [&](auto kernel) { return launch_early(kernel, grid, dim3(kThreads), room, stream, a); };
+  const int64_t quads = row_quads(a.hidden);
+  if (is_warp_row(a.hidden)) return with(few_routes_kernel<kTokens, RowForm<2, true>, true>);
+  if (quads <= 2) return with(few_routes_kernel<kTokens, RowForm<2, true>, false>);
+  if (quads <= 4) return with(few_routes_kernel<kTokens, RowForm<4, true>, false>);
+  return with(few_routes_kernel<kTokens, RowForm<6, true>, false>);
 }
 
 }  // namespace
 
 MoestroCudaResult route(const MoestroCudaRoute* a, MoestroCudaStream stream) {
+  static_assert(MOESTRO_CUDA_ROUTE_WIDTH <= 6 * 4 * kRowThreads, "a thread has at most six fours");
   if (a->choice.experts > MOESTRO_CUDA_EXPERTS_MAX || a->hidden > MOESTRO_CUDA_ROUTE_WIDTH) return MOESTRO_CUDA_REFUSED;
-  if (a->n > MOESTRO_CUDA_ROUTE_ROWS) return many_routes(*a, stream);
-  return a->n == 1 ? few_routes<1>(*a, stream) : few_routes<kTokensMax>(*a, stream);
+  if (a->n <= MOESTRO_CUDA_ROUTE_ROWS && has_fours(*a))
+    return a->n == 1 ? few_routes<1>(*a, stream) : few_routes<kTokensMax>(*a, stream);
+  const MoestroCudaResult result = many_routes(*a, stream);
+  return result != 0 || a->n > MOESTRO_CUDA_ROUTE_ROWS ? result : sort_routes(&a->sort, stream);
 }
 
 }  // namespace moestro::kernels::cuda

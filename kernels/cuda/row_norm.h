@@ -2,7 +2,7 @@
 // A row whose norm is computed, in registers: four neighbouring numbers after another in each thread. Which thread has
 // which, and so the order of every sum, depends on the row's width alone.
 
-#include <type_traits>
+#include <initializer_list>
 
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/reduce.h"
@@ -32,72 +32,90 @@ inline unsigned row_block_threads(int64_t dim) {
 }
 inline constexpr uint64_t kRowRoom = kRowWarps * sizeof(float);  ///< shared memory of such a block
 
-/// Calls launch(count) with a constant that is at least row_quads(dim).
+inline bool is_aligned16(std::initializer_list<const void*> all) {
+  for (const void* at : all)
+    if (reinterpret_cast<uintptr_t>(at) % 16 != 0) return false;
+  return true;
+}
+
+/// What a kernel knows of rows when it is compiled: how many times four numbers a thread has, at least row_quads(), and
+/// whether four are loaded at once.
+template <int kCount, bool kWholeFours>
+struct RowForm {
+  static constexpr int kQuads = kCount;
+  static constexpr bool kWhole = kWholeFours;
+};
+/// Calls launch() with the form for rows at these places; some may be null.
 template <typename Launch>
-int32_t with_row_quads(int64_t dim, Launch launch) {
-  const int64_t quads = row_quads(dim);
+int32_t with_row_form(int64_t dim, std::initializer_list<const void*> places, Launch launch) {
   if (dim > MOESTRO_CUDA_NORM_MAX) return MOESTRO_CUDA_REFUSED;
-  if (quads <= 1) return launch(std::integral_constant<int, 1>{});
-  if (quads <= 2) return launch(std::integral_constant<int, 2>{});
-  if (quads <= 4) return launch(std::integral_constant<int, 4>{});
-  if (quads <= 8) return launch(std::integral_constant<int, 8>{});
-  return launch(std::integral_constant<int, 16>{});
+  const int64_t quads = row_quads(dim);
+  if (dim % 4 != 0 || !is_aligned16(places)) return launch(RowForm<16, false>{});
+  if (quads <= 1) return launch(RowForm<1, true>{});
+  if (quads <= 2) return launch(RowForm<2, true>{});
+  if (quads <= 4) return launch(RowForm<4, true>{});
+  if (quads <= 8) return launch(RowForm<8, true>{});
+  return launch(RowForm<16, true>{});
 }
 
 /// The part of a row that a thread has.
+template <typename Form>
 struct RowPart {
-  int64_t dim;
-  int64_t thread, threads;  ///< a thread with a number of `threads` or more has nothing
+  static constexpr int kQuads = Form::kQuads;
+  int32_t dim;
+  int32_t thread, threads;  ///< a thread with a number of `threads` or more has nothing
 
-  __device__ int64_t column(int quad) const { return (quad * threads + thread) * 4; }
+  __device__ int32_t column(int quad) const { return (quad * threads + thread) * 4; }
   __device__ bool has(int quad) const { return thread < threads && column(quad) < dim; }
 };
 
 /// Its row and its part of it in a launch of row_blocks(); the row may be one that is not there.
+template <typename Form>
 struct RowPlace {
   int64_t row;
-  RowPart part;
+  RowPart<Form> part;
 };
-__device__ inline RowPlace row_place(int64_t dim) {
+template <typename Form>
+__device__ inline RowPlace<Form> row_place(int64_t dim) {
+  const auto width = static_cast<int32_t>(dim);
   if (is_warp_row(dim))
-    return {static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_id(), {dim, lane_id(), kWarp}};
-  return {blockIdx.x, {dim, threadIdx.x, row_threads(dim)}};
+    return {static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_id(), {width, lane_id(), kWarp}};
+  return {blockIdx.x, {width, static_cast<int32_t>(threadIdx.x), static_cast<int32_t>(row_threads(dim))}};
 }
 
-__device__ inline bool is_aligned(const void* at) { return reinterpret_cast<uint64_t>(at) % 16 == 0; }
-
-/// Columns [c, c + 4) of a row; zeros after its last. `whole`: they can be loaded at once.
-__device__ inline void load_four(const float* row, int64_t c, int64_t dim, bool whole, float (&to)[4]) {
-  if (whole) {
-    const auto four = load_as<Bytes16>(row + c);
-    MOESTRO_UNROLL
-    for (int i = 0; i < 4; ++i) to[i] = bits_to_float(four.words[i]);
-  } else {
-    MOESTRO_UNROLL
-    for (int i = 0; i < 4; ++i) to[i] = c + i < dim ? row[c + i] : 0.0f;
-  }
+/// Four neighbouring numbers.
+__device__ inline void load_four(const float* from, float (&to)[4]) {
+  const auto four = load_as<Bytes16>(from);
+  MOESTRO_UNROLL
+  for (int i = 0; i < 4; ++i) to[i] = bits_to_float(four.words[i]);
+}
+/// Those of `count` that there are, and zeros.
+__device__ inline void load_some(const float* from, int64_t count, float (&to)[4]) {
+  MOESTRO_UNROLL
+  for (int i = 0; i < 4; ++i) to[i] = i < count ? from[i] : 0.0f;
 }
 
 /// Zeros where the thread has nothing.
-template <int kQuads>
-__device__ inline void load_part(const RowPart& part, const float* row, float (&to)[kQuads][4]) {
-  const bool whole = part.dim % 4 == 0 && is_aligned(row);
+template <typename Form>
+__device__ inline void load_part(const RowPart<Form>& part, const float* row, float (&to)[Form::kQuads][4]) {
   MOESTRO_UNROLL
-  for (int q = 0; q < kQuads; ++q) {
+  for (int q = 0; q < Form::kQuads; ++q) {
+    const int32_t c = part.column(q);
     MOESTRO_UNROLL
     for (int i = 0; i < 4; ++i) to[q][i] = 0.0f;
-    if (part.has(q)) load_four(row, part.column(q), part.dim, whole, to[q]);
+    if (!part.has(q)) continue;
+    if constexpr (Form::kWhole) load_four(row + c, to[q]);
+    else load_some(row + c, part.dim - c, to[q]);
   }
 }
 
-template <int kQuads>
-__device__ inline void store_part(const RowPart& part, const float (&from)[kQuads][4], float* row) {
-  const bool whole = part.dim % 4 == 0 && is_aligned(row);
+template <typename Form>
+__device__ inline void store_part(const RowPart<Form>& part, const float (&from)[Form::kQuads][4], float* row) {
   MOESTRO_UNROLL
-  for (int q = 0; q < kQuads; ++q) {
+  for (int q = 0; q < Form::kQuads; ++q) {
     if (!part.has(q)) continue;
-    const int64_t c = part.column(q);
-    if (whole) {
+    const int32_t c = part.column(q);
+    if constexpr (Form::kWhole) {
       Bytes16 four;
       MOESTRO_UNROLL
       for (int i = 0; i < 4; ++i) four.words[i] = float_to_bits(from[q][i]);
@@ -110,23 +128,21 @@ __device__ inline void store_part(const RowPart& part, const float (&from)[kQuad
   }
 }
 
-/// This thread's share of the sum of (x - mean)^2.
+/// This thread's share of the sum of squares; what it does not have is zeros.
 template <int kQuads>
-__device__ inline float part_squares(const RowPart& part, const float (&x)[kQuads][4], float mean = 0.0f) {
+__device__ inline float part_squares(const float (&x)[kQuads][4]) {
   float sum = 0.0f;
   MOESTRO_UNROLL
   for (int q = 0; q < kQuads; ++q) {
     MOESTRO_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const float d = part.has(q) && part.column(q) + i < part.dim ? x[q][i] - mean : 0.0f;
-      sum = multiply_add(d, d, sum);
-    }
+    for (int i = 0; i < 4; ++i) sum = multiply_add(x[q][i], x[q][i], sum);
   }
   return sum;
 }
 
 /// Over the threads of a row, in each of them. `room`: kRowRoom; not used by a warp's row.
-__device__ inline float row_sum(const RowPart& part, float value, float* room) {
+template <typename Form>
+__device__ inline float row_sum(const RowPart<Form>& part, float value, float* room) {
   return is_warp_row(part.dim) ? warp_sum(value) : block_sum(value, room);
 }
 
@@ -136,13 +152,11 @@ __device__ inline float norm_scale(float squares, int64_t dim, float eps) {
 
 /// x * scale * weight, in place.
 template <int kQuads>
-__device__ inline void scale_part(const RowPart& part, float scale, const float* weight, float (&x)[kQuads][4]) {
-  float w[kQuads][4];
-  load_part(part, weight, w);
+__device__ inline void scale_part(float scale, const float (&weight)[kQuads][4], float (&x)[kQuads][4]) {
   MOESTRO_UNROLL
   for (int q = 0; q < kQuads; ++q) {
     MOESTRO_UNROLL
-    for (int i = 0; i < 4; ++i) x[q][i] = x[q][i] * scale * w[q][i];
+    for (int i = 0; i < 4; ++i) x[q][i] = x[q][i] * scale * weight[q][i];
   }
 }
 
