@@ -52,7 +52,8 @@ struct DenseGrid {
 };
 
 template <typename W, typename S, bool kAligned>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) matmul_tiles_kernel(MoestroCudaMatmul a, DenseGrid grid) {
+__global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) matmul_tiles_kernel(MoestroCudaMatmul a,
+                                                                                   DenseGrid grid) {
   const uint32_t in_run = MOESTRO_CUDA_RUN_TILES * grid.row_tiles, run = blockIdx.x / in_run,
                  first = run * MOESTRO_CUDA_RUN_TILES,
                  tiles = at_most<uint32_t>(grid.token_tiles - first, MOESTRO_CUDA_RUN_TILES),
@@ -119,8 +120,8 @@ MoestroCudaResult launch_dense_tiles(const MoestroCudaMatmul& a, MoestroCudaStre
   result = launch(matmul_tiles_kernel<W, S, kAligned>, dim3(static_cast<unsigned>(blocks), g.parts), dim3(S::kThreads),
                   StageBytes<W, S>::kAll, stream, a, g);
   if (result != 0 || g.parts == 1) return result;
-  return launch(add_parts_kernel<float>, dim3(static_cast<unsigned>(divided_up(a.n * a.rows, kSumThreads))), dim3(kSumThreads),
-                0, stream, a, g.parts);
+  return launch(add_parts_kernel<float>, dim3(static_cast<unsigned>(divided_up(a.n * a.rows, kSumThreads))),
+                dim3(kSumThreads), 0, stream, a, g.parts);
 }
 
 template <typename W>

@@ -56,8 +56,8 @@ struct WeightPart {
 ///   void begin_piece(int piece)               what follows is about this piece
 ///   WeightPart w(int row) const               of a row of the tile
 ///   const uint16_t* parameters(int row) const of that piece; null: there is no such row
-/// kMatrices: 2: the rows of a tile are as many of one matrix, then of another. kAligned: every row of weights begins at
-/// a multiple of 16 bytes.
+/// kMatrices: 2: the rows of a tile are as many of one matrix, then of another. kAligned: every row of weights begins
+/// at a multiple of 16 bytes.
 template <typename W, typename S, int kMatrices, bool kAligned, typename Source>
 class ProductTile {
   using Bytes = StageBytes<W, S>;
