@@ -14,13 +14,10 @@ struct GateUpSource {
   static constexpr int kRows = S::kRows / 2;
   const MoestroCudaExperts& a;
   const TokensByRows& tokens;
-  int row_bytes, row_parameters, piece = 0;
+  ColumnsInOrder<W, S> columns;
 
   __device__ GateUpSource(const MoestroCudaExperts& a_, const TokensByRows& tokens_)
-      : a(a_),
-        tokens(tokens_),
-        row_bytes(static_cast<int>(tile_row_bytes<W>(a.layout.hidden))),
-        row_parameters(static_cast<int>(tile_row_parameters<W>(a.layout.hidden))) {}
+      : a(a_), tokens(tokens_), columns(a.layout.hidden) {}
 
   __device__ int pieces() const { return static_cast<int>(divided_up(a.layout.hidden, S::kDepth)); }
   __device__ const uint16_t* any_x() const { return a.rounded_x; }
@@ -28,34 +25,30 @@ struct GateUpSource {
     return token < tokens.count ? a.rounded_x + a.sorted[tokens.first + token].token * rounded_columns(a.layout.hidden)
                                 : nullptr;
   }
-  __device__ void begin_piece(int to) { piece = to; }
+  __device__ void start(int piece) { columns.start(piece); }
+  __device__ bool next() { return columns.next(); }
+  __device__ PieceOfRows piece() const { return columns.at; }
 
-  /// The tile of a row, and the row in it.
+  /// The tile of a row, and the row in it. Behind the last row, the last.
   struct Place {
     const char* tile;
     const MoestroCudaTile& at;
-    int row;
-    bool there;
+    int64_t row;
   };
   __device__ Place place(int row) const {
-    const auto f = static_cast<uint32_t>(tokens.row_tile * kRows + row % kRows),
-               tile_ffn = static_cast<uint32_t>(a.layout.tile_ffn), tile = f / tile_ffn;
-    const bool there = f < static_cast<uint32_t>(a.layout.ffn);
-    return {tokens.blob + (there ? tile * a.layout.tile_bytes : 0), tile_at(a.layout, there ? tile : 0),
-            static_cast<int>(f - tile * tile_ffn), there};
+    const uint32_t f = at_most(static_cast<uint32_t>(tokens.row_tile * kRows + row % kRows),
+                               static_cast<uint32_t>(a.layout.ffn - 1)),
+                   tile_ffn = static_cast<uint32_t>(a.layout.tile_ffn), tile = f / tile_ffn;
+    return {tokens.blob + tile * a.layout.tile_bytes, tile_at(a.layout, tile), f - tile * tile_ffn};
   }
-  __device__ WeightPart w(int row) const {
+  __device__ const char* row(int row) const {
     const Place p = place(row);
-    if (!p.there) return {tokens.blob, 0};
-    const int before = piece * (S::kDepth * W::kBits / 8);
-    return {p.tile + (row < kRows ? p.at.gate : p.at.up) + static_cast<int64_t>(p.row) * row_bytes + before,
-            row_bytes - before};
+    return p.tile + (row < kRows ? p.at.gate : p.at.up) + p.row * columns.row_bytes;
   }
   __device__ const uint16_t* parameters(int row) const {
     const Place p = place(row);
-    if (!p.there) return nullptr;
     return reinterpret_cast<const uint16_t*>(p.tile + (row < kRows ? p.at.gate_scales : p.at.up_scales)) +
-           static_cast<int64_t>(p.row) * row_parameters + piece * S::kDepth / kGroup * W::kParameters;
+           p.row * tile_row_parameters<W>(a.layout.hidden);
   }
 };
 
@@ -64,9 +57,7 @@ template <typename W, typename S>
 struct DownSource {
   const MoestroCudaExperts& a;
   const TokensByRows& tokens;
-  const char* tile = nullptr;  ///< of the piece
-  const MoestroCudaTile* at = nullptr;
-  int row_bytes = 0, column = 0;  ///< the piece's first in its tile
+  int tile = 0, column = 0;  ///< of the piece, and its first column in the tile
 
   __device__ DownSource(const MoestroCudaExperts& a_, const TokensByRows& tokens_) : a(a_), tokens(tokens_) {}
 
@@ -76,26 +67,32 @@ struct DownSource {
     return token < tokens.count ? a.rounded_activated + (tokens.first + token) * rounded_columns(a.layout.ffn)
                                 : nullptr;
   }
-  __device__ void begin_piece(int piece) {
-    const auto tile_ffn = static_cast<uint32_t>(a.layout.tile_ffn),
-               first = static_cast<uint32_t>(piece * S::kDepth), number = first / tile_ffn;
-    tile = tokens.blob + number * a.layout.tile_bytes;
-    at = &tile_at(a.layout, number);
-    row_bytes = static_cast<int>(tile_row_bytes<W>(at->ffn));
-    column = static_cast<int>(first - number * tile_ffn);
+  __device__ void start(int) {}  // all pieces are of one block
+  __device__ bool next() {
+    column += S::kDepth;
+    if (column < a.layout.tile_ffn) return false;
+    column = 0;
+    ++tile;
+    return is_last();
   }
-  __device__ int64_t row_of(int row) const { return static_cast<int64_t>(tokens.row_tile) * S::kRows + row; }
-  __device__ WeightPart w(int row) const {
-    const int64_t h = row_of(row);
+  __device__ bool is_last() const { return tile >= a.layout.tiles - 1; }
+  __device__ const MoestroCudaTile& at() const { return is_last() ? a.layout.last : a.layout.full; }
+  /// The places of rows are those in the first tile, or in the last one.
+  __device__ PieceOfRows piece() const {
     const int before = column * W::kBits / 8;
-    if (h >= a.layout.hidden) return {tokens.blob, 0};
-    return {tile + at->down + h * row_bytes + before, row_bytes - before};
+    const int64_t of_tile = is_last() ? 0 : tile * a.layout.tile_bytes;
+    return {of_tile + before, of_tile / 2 + column / static_cast<int>(kGroup) * W::kParameters,
+            static_cast<int>(tile_row_bytes<W>(at().ffn)) - before};
+  }
+  __device__ const char* placed_tile() const { return tokens.blob + (is_last() ? tile * a.layout.tile_bytes : 0); }
+  __device__ int64_t row_of(int row) const { return static_cast<int64_t>(tokens.row_tile) * S::kRows + row; }
+  __device__ int64_t there(int row) const { return at_most(row_of(row), a.layout.hidden - 1); }
+  __device__ const char* row(int row) const {
+    return placed_tile() + at().down + there(row) * tile_row_bytes<W>(at().ffn);
   }
   __device__ const uint16_t* parameters(int row) const {
-    const int64_t h = row_of(row);
-    if (h >= a.layout.hidden) return nullptr;
-    return reinterpret_cast<const uint16_t*>(tile + at->down_scales) + h * tile_row_parameters<W>(at->ffn) +
-           column / kGroup * W::kParameters;
+    return reinterpret_cast<const uint16_t*>(placed_tile() + at().down_scales) +
+           there(row) * tile_row_parameters<W>(at().ffn);
   }
 };
 
@@ -115,7 +112,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) gate_up_tiles_ker
   GateUpSource<W, S> source(a, tokens);
   ProductTile<W, S, 2, kAligned, GateUpSource<W, S>> tile(source);
   tile.run(0, source.pieces());
-  // Columns behind the last are zeros, as all their weights are.
   const int64_t stride = rounded_columns(a.layout.ffn);
   MOESTRO_UNROLL
   for (int m = 0; m < S::kSixteens; ++m) {
@@ -131,7 +127,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) gate_up_tiles_ker
         if (token >= tokens.count || f >= stride) continue;
         const auto pair = static_cast<int>(f % 16) / 2;
         const int64_t to = W::kExchanged ? f / 16 * 16 + exchanged_pair(pair) * 2 : f;
-        store_as(row + to, bf16_pair(fast_activated(gate[0], up[0]), fast_activated(gate[1], up[1])));
+        const float first = f < a.layout.ffn ? fast_activated(gate[0], up[0]) : 0.0f,
+                    second = f + 1 < a.layout.ffn ? fast_activated(gate[1], up[1]) : 0.0f;
+        store_as(row + to, bf16_pair(first, second));
       }
     }
   }

@@ -20,28 +20,23 @@ template <typename W, typename S>
 struct DenseSource {
   const MoestroCudaMatmul& a;
   int64_t first_token, first_row;
-  int row_bytes, row_parameters, piece = 0;
+  ColumnsInOrder<W, S> columns;
 
   __device__ DenseSource(const MoestroCudaMatmul& a_, int64_t token, int64_t row)
-      : a(a_),
-        first_token(token),
-        first_row(row),
-        row_bytes(static_cast<int>(tile_row_bytes<W>(a.cols))),
-        row_parameters(static_cast<int>(tile_row_parameters<W>(a.cols))) {}
+      : a(a_), first_token(token), first_row(row), columns(a.cols) {}
   __device__ const uint16_t* any_x() const { return a.rounded_x; }
   __device__ const uint16_t* x(int token) const {
     return first_token + token < a.n ? a.rounded_x + (first_token + token) * rounded_columns(a.cols) : nullptr;
   }
-  __device__ void begin_piece(int to) { piece = to; }
-  __device__ WeightPart w(int row) const {
-    const auto* weight = static_cast<const char*>(a.weight);
-    const int before = piece * (S::kDepth * W::kBits / 8);
-    if (first_row + row >= a.rows) return {weight, 0};
-    return {weight + (first_row + row) * row_bytes + before, row_bytes - before};
+  __device__ void start(int piece) { columns.start(piece); }
+  __device__ bool next() { return columns.next(); }
+  __device__ PieceOfRows piece() const { return columns.at; }
+  __device__ int64_t there(int row) const { return at_most(first_row + row, a.rows - 1); }
+  __device__ const char* row(int row) const {
+    return static_cast<const char*>(a.weight) + there(row) * columns.row_bytes;
   }
   __device__ const uint16_t* parameters(int row) const {
-    if (first_row + row >= a.rows) return nullptr;
-    return a.parameters + (first_row + row) * row_parameters + piece * S::kDepth / kGroup * W::kParameters;
+    return a.parameters + there(row) * tile_row_parameters<W>(a.cols);
   }
 };
 

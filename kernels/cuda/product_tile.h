@@ -45,17 +45,22 @@ struct StageBytes {
   static constexpr int kAll = kStage * S::kStages;
 };
 
-/// A part of a row in memory: up to kDepth columns of weights.
-struct WeightPart {
-  const char* values;  ///< a valid address even if there are no bytes
-  int bytes;           ///< of it that are in the row
+/// Where a piece is in rows of weights that are as long as each other and lie in one tile of a blob.
+struct PieceOfRows {
+  int64_t offset = 0;  ///< bytes from a row's place
+  int64_t parameters = 0;  ///< numbers from the place of a row's parameters
+  int bytes = 0;  ///< of a row from `offset` on
 };
 
 /// `Source` has:
-///   const uint16_t* x(int token) const        a token's row; null: there is none
-///   void begin_piece(int piece)               what follows is about this piece
-///   WeightPart w(int row) const               of a row of the tile
-///   const uint16_t* parameters(int row) const of that piece; null: there is no such row
+///   const uint16_t* x(int token) const         a token's row; null: there is none
+///   const uint16_t* any_x() const              a valid address
+///   void start(int piece)                      what follows is about this piece
+///   bool next()                                about the next one; true: rows have other places from now on
+///   PieceOfRows piece() const
+///   const char* row(int row) const             the place of a row of the tile; a valid one also for rows that are not
+///                                              there, whose sums mean nothing
+///   const uint16_t* parameters(int row) const  the same of its parameters
 /// kMatrices: 2: the rows of a tile are as many of one matrix, then of another. kAligned: every row of weights begins
 /// at a multiple of 16 bytes.
 template <typename W, typename S, int kMatrices, bool kAligned, typename Source>
@@ -86,17 +91,23 @@ class ProductTile {
     MOESTRO_UNROLL
     for (int i = 0; i < kXCopies; ++i) {
       const uint16_t* row = source.x(thread() / kXChunks + i * kXAtOnce);
-      x_[i] = row != nullptr ? row + thread() % kXChunks * 8 : nullptr;
+      x_[i] = row != nullptr ? row + thread() % kXChunks * 8 : source.any_x();
+      x_bytes_[i] = row != nullptr ? 16 : 0;
     }
     const int lane = lane_id();
+    x_to_ = swizzled<Bytes::kXRow>(thread() / kXChunks, thread() % kXChunks);
+    w_to_ = Bytes::kX + swizzled<Bytes::kWRow>(thread() / kWChunks, thread() % kWChunks);
     x_row_ = warp_id() / S::kRowWarps * (S::kTokens / S::kTokenWarps) + lane % 16;
     w_row_ = row_of(kWords == 2 ? lane / 16 : lane / 8) + lane % 8;
   }
 
   /// Adds the products of pieces [first, end). All threads of the block.
   __device__ void run(int first, int end) {
+    source_.start(first);
+    place_rows();
     MOESTRO_UNROLL
-    for (int s = 0; s < S::kStages - 1; ++s) fill(first + s, end);
+    for (int i = 0; i < kXCopies; ++i) x_[i] += x_bytes_[i] != 0 ? first * S::kDepth : 0;
+    for (int s = 0; s < S::kStages - 1; ++s) fill(first + s < end);
     wait_copies<S::kStages - 2>();
     __syncthreads();
     load(0, 0);
@@ -111,7 +122,7 @@ class ProductTile {
         }
         load((step + 1) % kSteps, (step + 1) % 2);
         // After the barrier of the last step nothing reads the stage that is filled now.
-        if (step == 0) fill(piece + S::kStages - 1, end);
+        if (step == 0) fill(piece + S::kStages - 1 < end);
         multiply(step, parameters);
       }
     }
@@ -134,36 +145,39 @@ class ProductTile {
     return eight / kHalf * (S::kRows / kMatrices) + warp_id() % S::kRowWarps * (kHalf * 8) + eight % kHalf * 8;
   }
 
-  /// Begins to fill the next stage, unless the piece is behind the last one.
-  __device__ void fill(int piece, int end) {
+  __device__ void place_rows() {
+    MOESTRO_UNROLL
+    for (int i = 0; i < kWCopies; ++i)
+      w_[i] = source_.row(thread() / kWChunks + i * kWAtOnce) + thread() % kWChunks * 16;
+    if constexpr (W::kParameters > 0) parameters_from_ = source_.parameters(thread());
+  }
+
+  /// Begins to fill the next stage with the next piece, if there is one.
+  __device__ void fill(bool more) {
     store_parameters();
-    if (piece < end) copy(piece);
+    if (more) copy();
     commit_copies();
     write_ = next(write_);
   }
 
-  __device__ void copy(int piece) {
+  __device__ void copy() {
     char* to = stage(write_);
-    const int x_at = swizzled<Bytes::kXRow>(thread() / kXChunks, thread() % kXChunks);
     MOESTRO_UNROLL
     for (int i = 0; i < kXCopies; ++i) {
-      const bool there = x_[i] != nullptr;
-      copy_async16(to + x_at + i * kXAtOnce * Bytes::kXRow, there ? x_[i] + piece * S::kDepth : source_.any_x(),
-                   there ? 16 : 0);
+      copy_async16(to + x_to_ + i * kXAtOnce * Bytes::kXRow, x_[i], x_bytes_[i]);
+      x_[i] += x_bytes_[i] != 0 ? S::kDepth : 0;
     }
-    source_.begin_piece(piece);
-    const int chunk = thread() % kWChunks, w_at = Bytes::kX + swizzled<Bytes::kWRow>(thread() / kWChunks, chunk);
+    const PieceOfRows piece = source_.piece();
+    const int bytes = at_least(at_most(piece.bytes - thread() % kWChunks * 16, 16), 0);
     MOESTRO_UNROLL
-    for (int i = 0; i < kWCopies; ++i) {
-      const WeightPart part = source_.w(thread() / kWChunks + i * kWAtOnce);
-      const int bytes = at_least(at_most(part.bytes - chunk * 16, 16), 0);
-      copy_chunk(to + w_at + i * kWAtOnce * Bytes::kWRow, bytes > 0 ? part.values + chunk * 16 : part.values, bytes);
-    }
+    for (int i = 0; i < kWCopies; ++i)
+      copy_chunk(to + w_to_ + i * kWAtOnce * Bytes::kWRow, w_[i] + piece.offset, bytes);
     if constexpr (W::kParameters > 0) {
-      const uint16_t* from = source_.parameters(thread());
-      parameters_ = from == nullptr ? 0u : W::kParameters == 1 ? uint32_t{*from} : load_as<uint32_t>(from);
+      const uint16_t* from = parameters_from_ + piece.parameters;
+      parameters_ = W::kParameters == 1 ? uint32_t{*from} : load_as<uint32_t>(from);
       parameters_to_ = to + Bytes::kX + Bytes::kW + thread() * 4;
     }
+    if (source_.next()) place_rows();
   }
 
   __device__ static void copy_chunk(char* to, const char* from, int bytes) {
@@ -217,7 +231,11 @@ class ProductTile {
 
   Source& source_;
   char* room_;
+  // Where this thread's chunks are, and their places in a stage.
   const uint16_t* x_[kXCopies];
+  const char* w_[kWCopies];
+  const uint16_t* parameters_from_ = nullptr;
+  int x_bytes_[kXCopies], x_to_, w_to_;
   int x_row_, w_row_;  ///< that this lane gives to load_matrices, of the first sixteen and eights
   int read_ = 0, write_ = 0;
   uint32_t left_[2][S::kSixteens][4], right_[2][S::kEights * kWords / 4][4];
