@@ -34,10 +34,13 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
 }
 
 /// A product in f32 of as many tokens costs what reading the weights costs; with more, tensor cores are faster. Those
-/// have kernels for few and for many tokens: kFewRoundedTokens in few_tokens.h divides them.
+/// have kernels for few and for many tokens: few_tokens.h says which are used.
 constexpr int64_t kFewTokens = 1;
 
-bool rounds(DType dtype) { return dtype == DType::kBF16 || is_quantised(dtype); }
+/// A product with few blocks is cut into at most as many parts of its columns, within this memory.
+constexpr int64_t kColumnPartsMax = 16, kSumsBytesMax = int64_t{16} << 20;
+
+bool rounds(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16 || is_quantised(dtype); }
 
 /// One expert's call: what the kernels read of it, in one array.
 struct ExpertCall {
@@ -86,8 +89,20 @@ bool CudaOps::on_tensor_cores(int64_t tokens, DType weights) const {
 
 void CudaOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) {
   const bool rounded = activations == Activations::kRounded && on_tensor_cores(n, w.dtype);
-  const MoestroCudaMatmul a{x,    n, w.rows, w.cols, w.data, w.parameters, static_cast<int32_t>(w.dtype),
-                            bias, y, rounded};
+  MoestroCudaMatmul a{};
+  a.x = x;
+  a.n = n, a.rows = w.rows, a.cols = w.cols;
+  a.weight = w.data;
+  a.parameters = w.parameters;
+  a.dtype = static_cast<int32_t>(w.dtype);
+  a.bias = bias;
+  a.y = y;
+  if (rounded) {
+    a.rounded = 1;
+    a.rounded_x = rounded_room(n, w.cols);
+    a.partial_bytes = sums_bytes(n, w.rows);
+    a.partial = static_cast<float*>(sums_.at_least(static_cast<uint64_t>(a.partial_bytes)));
+  }
   if (fine()) queue_.note("matmul", ops().matmul(&a, queue_.stream));
 }
 
@@ -144,10 +159,9 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
   std::memcpy(expert_call_.data(), &call, sizeof call);
   std::memcpy(expert_call_.data() + sizeof call, rows.data(), rows.size_bytes());
   const std::byte* sent = expert_calls_.of(std::span<const std::byte>(expert_call_));
-  auto* activated =
-      static_cast<float*>(activated_.at_least(rows.size() * static_cast<uint64_t>(layout.ffn()) * sizeof(float)));
-  if (!fine()) return;
+  const auto tokens = static_cast<int64_t>(rows.size());
   MoestroCudaExperts a{};
+  a.activated = static_cast<float*>(activated_.at_least(static_cast<uint64_t>(activated_bytes(tokens, layout.ffn()))));
   a.layout = layout_of(layout);
   a.slots = reinterpret_cast<const uint64_t*>(sent);
   a.offsets = reinterpret_cast<const int32_t*>(sent + offsetof(ExpertCall, offsets));
@@ -156,40 +170,70 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
   a.active_max = 1;
   a.top_k = top_k;
   a.x = x;
-  a.activated = activated;
   a.out = out;
-  const auto tokens = static_cast<int64_t>(rows.size());
-  a.rounded_tokens = on_tensor_cores(tokens, layout.dtype()) ? tokens : 0;
+  if (on_tensor_cores(tokens, layout.dtype())) {
+    a.rounded_tokens = a.rows = tokens;
+    for (const RoutedRow& row : rows) a.x_rows = std::max<int64_t>(a.x_rows, row.token + 1);
+    auto* tiles = routes_.at_least(static_cast<uint64_t>(token_tiles(tokens, 1)) * sizeof(MoestroCudaTokenTile));
+    a.token_tiles = static_cast<MoestroCudaTokenTile*>(tiles);
+    a.rounded_x = rounded_room(a.x_rows, layout.hidden());
+    a.rounded_activated = reinterpret_cast<uint16_t*>(a.activated);
+  }
+  if (!fine()) return;
   queue_.note("expert_ffn", ops().experts(&a, queue_.stream));
 }
 
-void CudaOps::reserve(int64_t activated, int64_t routes, int64_t partial, int64_t positions) {
-  parts_max_ = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
-  activated_.at_least(static_cast<uint64_t>(activated));
-  routes_.at_least(static_cast<uint64_t>(routes));
-  partial_.at_least(static_cast<uint64_t>(partial));
+int64_t CudaOps::activated_bytes(int64_t n, int64_t ffn) {
+  return std::max(n * ffn * static_cast<int64_t>(sizeof(float)), rounded_bytes(n, ffn));
+}
+
+int64_t CudaOps::rounded_bytes(int64_t n, int64_t cols) {
+  return n * round_up(cols, MOESTRO_CUDA_ROUNDED_COLUMNS) * static_cast<int64_t>(sizeof(uint16_t));
+}
+
+int64_t CudaOps::sums_bytes(int64_t n, int64_t rows) {
+  return std::min(kSumsBytesMax, kColumnPartsMax * n * rows * static_cast<int64_t>(sizeof(float)));
+}
+
+uint16_t* CudaOps::rounded_room(int64_t n, int64_t cols) {
+  return static_cast<uint16_t*>(rounded_.at_least(static_cast<uint64_t>(rounded_bytes(n, cols))));
+}
+
+void CudaOps::reserve(const Room& room) {
+  parts_max_ = room.positions / MOESTRO_CUDA_ATTENTION_PART + 1;
+  activated_.at_least(static_cast<uint64_t>(room.activated));
+  routes_.at_least(static_cast<uint64_t>(room.routes));
+  partial_.at_least(static_cast<uint64_t>(room.partial));
+  rounded_.at_least(static_cast<uint64_t>(room.rounded));
+  sums_.at_least(static_cast<uint64_t>(room.sums));
 }
 
 void CudaOps::experts(const LayerExperts& w) {
   const int64_t pairs = w.n * w.top_k;
   if (pairs == 0) return;
-  MoestroCudaSortRoutes sort = routes_room(w.ids, w.n, w.top_k, w.experts);
-  sort.left_out = w.left_out;
-  auto* activated =
-      static_cast<float*>(activated_.at_least(static_cast<uint64_t>(pairs * w.layout.ffn()) * sizeof(float)));
+  RoutesRoom routes = routes_room(w.ids, w.n, w.top_k, w.experts);
+  routes.sort.left_out = w.left_out;
+  MoestroCudaExperts a{};
+  a.activated =
+      static_cast<float*>(activated_.at_least(static_cast<uint64_t>(activated_bytes(pairs, w.layout.ffn()))));
+  a.layout = layout_of(w.layout);
+  a.slots = w.slots;
+  a.active_max = std::min(w.experts, pairs);
+  a.top_k = w.top_k;
+  a.x = w.x;
+  a.out = w.out;
+  if (on_tensor_cores(w.n, w.layout.dtype())) {
+    a.rounded_tokens = a.x_rows = w.n;
+    a.rows = pairs;
+    a.rounded_x = rounded_room(w.n, w.layout.hidden());
+    a.rounded_activated = reinterpret_cast<uint16_t*>(a.activated);
+  }
   if (!fine()) return;
-  if (!w.sorted && !queue_.note("sort_routes", ops().sort_routes(&sort, queue_.stream))) return;
-  const MoestroCudaExperts a{layout_of(w.layout),
-                             w.slots,
-                             sort.offsets,
-                             sort.active,
-                             sort.sorted,
-                             std::min(w.experts, pairs),
-                             w.top_k,
-                             w.x,
-                             activated,
-                             w.out,
-                             on_tensor_cores(w.n, w.layout.dtype()) ? w.n : 0};
+  if (!w.sorted && !queue_.note("sort_routes", ops().sort_routes(&routes.sort, queue_.stream))) return;
+  a.token_tiles = routes.tiles;
+  a.sorted = routes.sort.sorted;
+  a.offsets = routes.sort.offsets;
+  a.active = routes.sort.active;
   queue_.note("experts", ops().experts(&a, queue_.stream));
 }
 

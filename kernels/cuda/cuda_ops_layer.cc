@@ -21,18 +21,21 @@ MoestroCudaRouter router_of(const float* logits, int64_t n, const RouterSpec& s,
 
 int64_t CudaOps::routes_bytes(int64_t n, int64_t top_k, int64_t experts) {
   const int64_t pairs = n * top_k, active_max = std::min(experts, pairs);
-  return pairs * static_cast<int64_t>(sizeof(RoutedRow)) +
+  return token_tiles(pairs, active_max) * static_cast<int64_t>(sizeof(MoestroCudaTokenTile)) +
+         pairs * static_cast<int64_t>(sizeof(RoutedRow)) +
          (experts + 1 + active_max + MOESTRO_CUDA_ROUTE_RUNS * experts) * static_cast<int64_t>(sizeof(int32_t));
 }
 
-MoestroCudaSortRoutes CudaOps::routes_room(const int32_t* ids, int64_t n, int64_t top_k, int64_t experts) {
-  const int64_t pairs = n * top_k;
-  auto* room = static_cast<std::byte*>(routes_.at_least(static_cast<uint64_t>(routes_bytes(n, top_k, experts))));
-  if (room == nullptr) return {};
-  auto* offsets = reinterpret_cast<int32_t*>(room + pairs * static_cast<int64_t>(sizeof(RoutedRow)));
+CudaOps::RoutesRoom CudaOps::routes_room(const int32_t* ids, int64_t n, int64_t top_k, int64_t experts) {
+  const int64_t pairs = n * top_k, active_max = std::min(experts, pairs);
+  auto* tiles = static_cast<MoestroCudaTokenTile*>(
+      routes_.at_least(static_cast<uint64_t>(routes_bytes(n, top_k, experts))));
+  if (tiles == nullptr) return {};
+  auto* sorted = reinterpret_cast<MoestroCudaRoutedRow*>(tiles + token_tiles(pairs, active_max));
+  auto* offsets = reinterpret_cast<int32_t*>(sorted + pairs);
   int32_t* const active = offsets + experts + 1;
-  return {ids,    nullptr, n, top_k, experts, offsets, active, reinterpret_cast<MoestroCudaRoutedRow*>(room),
-          reinterpret_cast<uint32_t*>(active + std::min(experts, pairs))};
+  auto* counts = reinterpret_cast<uint32_t*>(active + active_max);
+  return {{ids, nullptr, n, top_k, experts, offsets, active, sorted, counts}, tiles};
 }
 
 void CudaOps::router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) {
@@ -49,7 +52,7 @@ void CudaOps::norm_route(const RouteInput& in, const RouterSpec& spec, int32_t* 
   a.weight = static_cast<const float*>(in.router.data), a.bias = in.bias;
   a.logits = in.logits;
   a.choice = router_of(in.logits, in.n, spec, ids, weights);
-  a.sort = routes_room(ids, in.n, spec.top_k, spec.experts);
+  a.sort = routes_room(ids, in.n, spec.top_k, spec.experts).sort;
   a.counters = static_cast<uint32_t*>(counters_.at_least(1));
   if (fine()) queue_.note("route", ops().route(&a, queue_.stream));
 }
