@@ -326,6 +326,19 @@ void DeviceTier::released(Nanos now, Key key) {
   t.drop(key, false);
 }
 
+void DeviceTier::computed_elsewhere(Key key) {
+  Impl& t = *impl_;
+  Impl::Entry& entry = t.entries[key];
+  MOESTRO_CHECK(entry.needed > 0 && entry.state != Impl::State::kWhole, "what is whole is computed where it is");
+  if (--entry.needed > 0) return;
+  std::erase(t.demands, key);
+  entry.ahead = entry.state == Impl::State::kCopying;
+}
+
+uint64_t DeviceTier::missing_bytes(Key key) const {
+  return impl_->entries[key].state == Impl::State::kWhole ? 0 : impl_->missing(key);
+}
+
 void DeviceTier::spoiled(Nanos, Key key) {
   if (slot_of(key) && impl_->entries[key].needed == 0) impl_->evict(key);
 }

@@ -175,6 +175,9 @@ class DeviceTier {
   void unforeseen();
   /// The device has computed with a key that routed() named, and no longer needs it.
   void released(Nanos now, Key key);
+  /// Instead of released(): a key that routed() named is computed without this memory, because it is not whole. What
+  /// has been copied of it stays, for its next use, until its slot is needed.
+  void computed_elsewhere(Key key);
   /// The contents of this key's slot are wrong. The slot becomes free unless it is still needed.
   void spoiled(Nanos now, Key key);
   /// The step has failed: nothing is needed any more, queued demands are dropped.
@@ -185,6 +188,8 @@ class DeviceTier {
   void hold(int32_t layer);
   /// The slot of a key that is whole.
   std::optional<Slot> slot_of(Key key) const;
+  /// What has not been copied of it yet.
+  uint64_t missing_bytes(Key key) const;
   /// routed() has named it, and released() has not been called as often.
   bool in_use(Key key) const;
 

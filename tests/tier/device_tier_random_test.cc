@@ -244,11 +244,12 @@ class Device {
     std::vector<Key> failed_low;
     for (auto it = open->left.begin(); it != open->left.end();) {
       const auto slot = tier_->slot_of(*it);
-      const bool failed = !slot && failed_.count(*it) > 0;
+      const bool failed = !slot && failed_.count(*it) > 0, elsewhere = !slot && !failed && chance(0.02);
       if (slot) tier_->leased(*it), computing_.emplace(*it, *slot);
       else if (failed) tier_->released(now_, *it), check();
+      else if (elsewhere) tier_->computed_elsewhere(*it), check();
       if (failed && options_.copy_of(*it) == Copy::kLow) failed_low.push_back(*it);
-      it = slot || failed ? open->left.erase(it) : std::next(it);
+      it = slot || failed || elsewhere ? open->left.erase(it) : std::next(it);
     }
     for (const Key low : failed_low) take_full_instead(*open, low);
   }

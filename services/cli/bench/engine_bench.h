@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "common/tier/device_tier.h"
 #include "kernels/ops.h"
 
 namespace moestro::cli {
@@ -47,7 +48,11 @@ struct EngineRun {
   double weight_bytes = 0, operations = 0;
   double expert_hits = 0,
          expert_misses = 0;  ///< in a store's memory, while tokens were counted; a pack in this process has no misses
-  double moved_bytes = 0;  ///< over the link of a device with its own memory
+  double stalled_seconds = 0;  ///< of `seconds`, those in which nothing was computed because experts were missing
+  double host_experts = 0;     ///< that the CPU computed for a GPU
+  // Of a device with its own memory, while tokens were counted:
+  tier::LayerCounters tier;
+  double moved_bytes = 0;  ///< over its link
   std::map<std::string, double> limits;  ///< bytes/s or operations/s, by LimitKind::name
 };
 

@@ -371,12 +371,13 @@ bool DeviceExperts::holds_all() const {
   return tier_.resident() == layers() * experts();
 }
 
-Nanos DeviceExperts::copy_time() const {
-  const tier::TierCounters c = tier_counters();
+Nanos DeviceExperts::copy_time(uint32_t blob) const {
+  const std::lock_guard lock(link_->mutex());
+  const tier::TierCounters c = tier_.counters();
   if (c.moved_bytes == 0) return Nanos(0);
-  return Nanos(
-      static_cast<int64_t>(static_cast<double>(c.link_busy.count()) * static_cast<double>(tier_options_.expert_bytes) /
-                           static_cast<double>(c.moved_bytes)));
+  const auto missing = static_cast<double>(tier_.missing_bytes(key_of_[blob]));
+  return Nanos(static_cast<int64_t>(static_cast<double>(c.link_busy.count()) * missing /
+                                    static_cast<double>(c.moved_bytes)));
 }
 
 std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {
@@ -384,10 +385,9 @@ std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {
   const std::lock_guard lock(link_->mutex());
   let_ended_go();
   Expert& e = experts_[key];
-  if (!e.needed || tier_.slot_of(key) || link_->is_copying(key) || e.host_asked || !e.failure.is_ok())
-    return std::nullopt;
+  if (!e.needed || tier_.slot_of(key) || e.host_asked || !e.failure.is_ok()) return std::nullopt;
   std::optional<store::Lease> lease;
-  if (e.host) {
+  if (e.host && !link_->is_copying(key)) {
     link_->set_source(key, nullptr, 0);
     std::erase(with_source_, key);
     lease = std::exchange(e.host, store::Lease());
@@ -396,7 +396,7 @@ std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {
   }
   if (!lease) return std::nullopt;
   e.needed = false;
-  tier_.released(clock_.now(), key);
+  tier_.computed_elsewhere(key);
   return lease;
 }
 

@@ -93,7 +93,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
 
   void addresses(MoeLayerId layer, std::span<uint64_t> out) override;
   bool holds_all() const override;
-  Nanos copy_time() const override;
+  Nanos copy_time(uint32_t blob) const override;
   std::optional<store::Lease> lease_host(uint32_t blob) override;
   /// Does nothing on an emulated device, which computes before it releases leases.
   Status launched() override { return link_->launched(); }
