@@ -61,6 +61,8 @@ class DeviceBench {
     Nanos copy_time(uint32_t blob) const override {
       return options_.copies_seem.count() > 0 ? options_.copies_seem : slots_.copy_time(blob);
     }
+    void lend() override { slots_.lend(); }
+    void decided() override { slots_.decided(); }
     std::optional<store::Lease> lease_host(uint32_t blob) override {
       auto lease = slots_.lease_host(blob);
       lent_ += lease ? 1 : 0;

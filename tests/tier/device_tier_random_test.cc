@@ -130,6 +130,7 @@ class Device {
   }
   void link() {
     now_ += Nanos{below(20)};
+    if (chance(0.1)) tier_->hold_demands(false);
     if (!chunks_.empty() && chance(0.03)) {
       const Key key = chunks_.front().key;
       std::erase_if(chunks_, [key](const Chunk& c) { return c.key == key; });
@@ -189,6 +190,7 @@ class Device {
   }
   void route(Open& open, std::span<const DeviceTier::Wanted> wanted) {
     std::vector<Found> found(wanted.size());
+    if (chance(0.1)) tier_->hold_demands(true);
     tier_->routed(now_, open.layer, wanted, found, open.is_routed() && wanted.data() == open.chosen.back().data());
     check();
     looked_for_ += wanted.size();

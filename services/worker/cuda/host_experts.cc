@@ -53,6 +53,7 @@ HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemo
       top_k_(top_k),
       clock_(clock),
       h_(device, kRowsMax * layout.hidden()) {
+  slots_.lend();
   rows_.resize(static_cast<size_t>(kRowsMax * top_k * layout.hidden()));
   auto& queue = device_.queue();
   queue.note("make_stream", queue.functions.make_stream(1, &out_));
@@ -71,9 +72,13 @@ std::span<const lanes::RoutedExpert> HostExperts::choose(engine::LayerPart at,
                                                          std::span<const lanes::RoutedExpert> missing, const float* h,
                                                          int64_t rows) {
   at_ = at;
-  chosen_.clear();
-  leases_.clear(), missing_.clear();
-  if (rows > kRowsMax) return {};
+  chosen_.clear(), leases_.clear(), missing_.clear();
+  if (rows <= kRowsMax) lease(missing, h, rows);
+  slots_.decided();
+  return chosen_;
+}
+
+void HostExperts::lease(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows) {
   for (const lanes::RoutedExpert& r : missing)
     missing_.push_back({r, cost_.of(r.rows), slots_.copy_time(experts_.blob(at_.layer, r.expert))});
   for (const MissingExpert& m : std::span(missing_).first(experts_for_cpu(missing_))) chosen_.push_back(m.expert);
@@ -84,7 +89,6 @@ std::span<const lanes::RoutedExpert> HostExperts::choose(engine::LayerPart at,
   });
   if (!chosen_.empty() && !copy_input(h, rows)) chosen_.clear(), leases_.clear();
   for (const lanes::RoutedExpert& r : chosen_) experts_.withdraw(at_.layer, r.expert);
-  return chosen_;
 }
 
 bool HostExperts::copy_input(const float* h, int64_t rows) {

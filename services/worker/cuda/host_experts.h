@@ -67,6 +67,7 @@ class HostExperts {
  private:
   static constexpr int64_t kRowsMax =
       64;  ///< rows of a step; prompts have many tokens per expert, which the GPU computes faster
+  void lease(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows);
   bool copy_input(const float* h, int64_t rows);
   size_t compute_one(int32_t expert, const store::Lease& lease, float* expert_rows);
 

@@ -169,6 +169,7 @@ void DeviceExperts::need(const store::LayerNeeds& needs) {
       Expert& e = experts_[w.key];
       e.needed = true, e.from_drive = e.host_asked;
     }
+    tier_.hold_demands(lends_);
     tier_.routed(clock_.now(), static_cast<int32_t>(needs.moe_layer.value), needed_, how_found_, needs.complete);
     (void)find_sources();  // a source that refuses says so again to who waits, in next_arrival()
     wake = link_awake();
@@ -275,7 +276,7 @@ void DeviceExperts::let_ended_go() {
   for (Copied& copy : ended_) {
     if (!copy.whole) continue;
     copy.copy = ++experts_[copy.key].copies;
-    experts_[copy.key].host.release();
+    if (!experts_[copy.key].lent) experts_[copy.key].host.release();
     std::erase(with_source_, copy.key);
   }
   copied_.insert(copied_.end(), ended_.begin(), ended_.end());
@@ -284,7 +285,7 @@ void DeviceExperts::let_ended_go() {
 /// Nobody who waits for host memory may hold some that he is not using (the store's rule against deadlock).
 void DeviceExperts::drop_sources_nobody_needs() {
   std::erase_if(with_source_, [this](tier::Key key) {
-    if (experts_[key].needed || link_->is_copying(key)) return false;
+    if (experts_[key].needed || experts_[key].lent || link_->is_copying(key)) return false;
     link_->set_source(key, nullptr, 0);
     experts_[key].host.release();
     return true;
@@ -386,18 +387,33 @@ std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {
   let_ended_go();
   Expert& e = experts_[key];
   if (!e.needed || tier_.slot_of(key) || e.host_asked || !e.failure.is_ok()) return std::nullopt;
-  std::optional<store::Lease> lease;
-  if (e.host && !link_->is_copying(key)) {
-    link_->set_source(key, nullptr, 0);
-    std::erase(with_source_, key);
-    lease = std::exchange(e.host, store::Lease());
-  } else {
-    lease = host_.try_pin(blob);
+  if (!e.host) {
+    auto lease = host_.try_pin(blob);
+    if (!lease) return std::nullopt;
+    take_source(key, std::move(*lease));
   }
-  if (!lease) return std::nullopt;
-  e.needed = false;
+  e.needed = false, e.lent = true;
   tier_.computed_elsewhere(key);
-  return lease;
+  return store::Lease(this, blob, e.host.data(), e.host.length(), e.finds);
+}
+
+void DeviceExperts::decided() {
+  bool wake = false;
+  {
+    const std::lock_guard lock(link_->mutex());
+    tier_.hold_demands(false);
+    wake = link_awake();
+  }
+  if (wake) link_->wake();
+}
+
+/// A copy that has begun goes on with its source.
+void DeviceExperts::take_back(tier::Key key) {
+  Expert& e = experts_[key];
+  e.lent = false;
+  if (tier_.has_begun(key)) return;
+  if (std::erase(with_source_, key) > 0) link_->set_source(key, nullptr, 0);
+  e.host.release();
 }
 
 std::optional<store::Lease> DeviceExperts::try_pin(uint32_t blob, store::UseWeight weight) {
@@ -414,6 +430,7 @@ void DeviceExperts::unpin(uint32_t blob) {
   bool wake = false;
   {
     const std::lock_guard lock(link_->mutex());
+    if (experts_[key].lent) return take_back(key);
     experts_[key].needed = false;
     if (const auto slot = tier_.slot_of(key)) link_->released(*slot);
     tier_.released(clock_.now(), key);
@@ -452,6 +469,7 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
   if (wanted_.empty()) return host_.next_arrival(timeout);  // dense weights
   const Nanos until = clock_.now() + timeout;
   std::unique_lock lock(link_->mutex());
+  tier_.hold_demands(false);
   uint64_t seen = link_->ends();
   while (true) {
     // Not kUnavailable, which asks to be asked again.
