@@ -241,7 +241,8 @@ std::optional<int32_t> DeviceTier::waiting_layer() const {
 }
 
 bool DeviceTier::link_wanted() const {
-  return !impl_->demands.empty() || impl_->next_begun() || (impl_->options.prefetch && !impl_->candidates.empty()) || impl_->fills();
+  return !impl_->demands.empty() || impl_->next_begun() ||
+         (impl_->options.prefetch && !impl_->candidates.empty()) || impl_->fills();
 }
 
 void DeviceTier::chunk_done(Nanos now, const Chunk& chunk, Nanos took) {
