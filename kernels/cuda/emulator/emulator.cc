@@ -15,11 +15,10 @@ namespace moestro::kernels::cuda::emulated {
 namespace {
 
 constexpr unsigned kLanes = 32, kThreadsMax = 1024;
-constexpr uint64_t kSharedMax = 99 * 1024;  // what a block may have on compute capability 8.6 and 8.9
 constexpr size_t kGuardBytes = 256;
 constexpr char kGuard = 0x5a;
 
-enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kEnded };
+enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kPolls, kEnded };
 
 struct Warp {
   uint64_t values[2][kWordsMax * kLanes];
@@ -30,8 +29,9 @@ struct Warp {
 /// The block that runs.
 class Block {
  public:
-  void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument);
+  void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument, uint64_t shared_max);
   void barrier();
+  void wait_until(const std::function<bool()>& ready);
   const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
 
   uint64_t seed = 0;
@@ -43,6 +43,7 @@ class Block {
   struct Thread {
     std::unique_ptr<Fiber> fiber;
     Index3 index;
+    const std::function<bool()>* ready;  ///< of one that polls
   };
   static void thread_main(void* block);
   void run_one();
@@ -82,12 +83,13 @@ void Block::thread_main(void* of) {
   ++block.ended_;
 }
 
-void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument) {
+void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument,
+                uint64_t shared_max) {
   count_ = block.x * block.y * block.z;
   MOESTRO_CHECK(count_ >= kLanes && count_ <= kThreadsMax && count_ % kLanes == 0,
                 "a block is of whole warps, at most 1024 threads");
   MOESTRO_CHECK(grid.y <= 65535 && grid.z <= 65535 && grid.x <= 0x7fffffffu, "a grid within CUDA's limits");
-  MOESTRO_CHECK(shared_bytes <= kSharedMax, "shared memory that every card has");
+  MOESTRO_CHECK(shared_bytes <= shared_max, "shared memory that the cards of this kernel have");
   ++counters.launches;
   body_ = body;
   argument_ = argument;
@@ -135,6 +137,7 @@ bool Block::sweep(unsigned warp) {
 }
 
 bool Block::resume(unsigned thread) {
+  if (states_[thread] == State::kPolls && (*threads_[thread].ready)()) states_[thread] = State::kReady;
   if (states_[thread] != State::kReady) return false;
   become(thread);
   threads_[thread].fiber->resume();
@@ -170,6 +173,12 @@ void Block::barrier() {
   wait(State::kAtBarrier);
 }
 
+void Block::wait_until(const std::function<bool()>& ready) {
+  if (ready()) return;
+  threads_[current].ready = &ready;
+  wait(State::kPolls);
+}
+
 const uint64_t* Block::exchange(Exchange kind, std::initializer_list<uint64_t> mine) {
   Warp& w = warps_[current / kLanes];
   if (w.given == 0) w.kind = kind;
@@ -192,15 +201,17 @@ const uint64_t* Block::exchange(Exchange kind, std::initializer_list<uint64_t> m
 
 void set_order(uint64_t seed) { the_block.seed = seed; }
 Counters counters() { return the_block.counters; }
-void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument) {
+void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument, uint64_t shared_max) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   static std::mutex one;  // late streams run on whatever thread waits for them
   const std::lock_guard lock(one);
-  the_block.run(grid, block, shared_bytes, body, argument);
+  the_block.run(grid, block, shared_bytes, body, argument, shared_max);
 }
 void barrier() { the_block.barrier(); }
+void wait_until(const std::function<bool()>& ready) { the_block.wait_until(ready); }
 const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine) { return the_block.exchange(kind, mine); }
 char* shared() { return the_block.shared.data(); }
 unsigned lane() { return the_block.current % kLanes; }
+unsigned thread() { return the_block.current; }
 
 }  // namespace moestro::kernels::cuda::emulated
