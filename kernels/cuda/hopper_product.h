@@ -20,7 +20,11 @@ namespace moestro::kernels::cuda {
 inline constexpr int kHopperTokens = 128, kHopperDepth = 64, kHopperThreads = 3 * kWarpgroup;
 inline constexpr int kBoxRows = 64, kPieceBytes = kHopperDepth * 2;
 inline constexpr uint32_t kBoxBytes = kBoxRows * kPieceBytes, kSwizzleAlign = 1024;
+#if defined(__CUDACC__)
 inline constexpr int64_t kMapPage = 4096;
+#else
+inline constexpr int64_t kMapPage = 1 << 20;  // addresses of a host are further apart
+#endif
 /// Token tiles of an expert that are visited before the next rows of its weights: they stay in L2 meanwhile.
 inline constexpr int kTilesTogether = 16;
 
