@@ -4,6 +4,7 @@
 // that include this are compiled for sm_90a alone. The emulation does each asynchronous thing as late as it may be:
 // a product at the wait for it, a copy at the wait or signal behind it.
 
+#include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/numbers.h"
 
 #if defined(__CUDACC__)
@@ -22,10 +23,6 @@ inline constexpr int kWarpgroup = 128;
 
 /// Of cuTensorMapEncodeTiled.
 using TensorMap = CUtensorMap;
-
-__device__ __forceinline__ uint32_t shared_address(const void* shared) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-}
 
 __device__ __forceinline__ void init_barrier(SharedBarrier* barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
@@ -65,26 +62,16 @@ __device__ __forceinline__ void wait_for(SharedBarrier* barrier, uint32_t phase)
   __trap();
 }
 
-/// 16 bytes, both sides aligned to them.
-__device__ __forceinline__ void copy16_async(uint32_t to_shared, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to_shared), "l"(from) : "memory");
-}
-__device__ __forceinline__ void end_copy_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// All but the newest kLeft groups of this thread have come.
-template <int kLeft>
-__device__ __forceinline__ void wait_copy_groups() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
 /// What this thread has written, or seen written, in shared memory by ordinary means is seen by products and bulk
 /// copies.
 __device__ __forceinline__ void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// A box of a tensor map at element (c0, c1, c2); its bytes count for the barrier.
-__device__ __forceinline__ void copy_box(uint32_t to_shared, const TensorMap& map, int32_t c0, int32_t c1, int32_t c2,
+__device__ __forceinline__ void copy_box(void* to, const TensorMap& map, int32_t c0, int32_t c1, int32_t c2,
                                          SharedBarrier* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
-      "[%5];" ::"r"(to_shared),
+      "[%5];" ::"r"(shared_address(to)),
       "l"(reinterpret_cast<uint64_t>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(shared_address(barrier))
       : "memory");
 }
@@ -110,6 +97,16 @@ template <int kSums>
 __device__ __forceinline__ void hold_sums(float (&d)[kSums]) {
   MOESTRO_UNROLL
   for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+/// As activated() and bf16_bits, up to a few roundings of f32 before the one to bf16.
+__device__ __forceinline__ float activated_fast(float gate, float up) {
+  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+}
+__device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
+  uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
 }
 
 // clang-format off
@@ -155,11 +152,11 @@ __device__ __forceinline__ void multiply_warpgroup(float (&d)[128], uint64_t a, 
 #endif
 
 /// Where matrices lie for multiply_warpgroup: rows of 64 bf16 numbers (128 bytes) one after another from a multiple of
-/// 1024 bytes, 16-byte pieces of a row exchanged by its number (swizzled_piece). `to_shared` may be 32, 64 or 96 bytes
+/// 1024 bytes, 16-byte pieces of a row exchanged by its number (swizzled_piece). `first` may be 32, 64 or 96 bytes
 /// on, for later columns.
-__device__ inline uint64_t swizzled_rows(uint32_t to_shared) {
+__device__ inline uint64_t swizzled_rows(const void* first) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = 1024 >> 4, kUnused = 1;
-  return static_cast<uint64_t>((to_shared & 0x3ffff) >> 4) | kUnused << 16 | kEightRows << 32 | kSwizzle128;
+  return static_cast<uint64_t>((shared_address(first) & 0x3ffff) >> 4) | kUnused << 16 | kEightRows << 32 | kSwizzle128;
 }
 /// Where piece `piece` of row `row` lies, in bytes.
 __device__ constexpr uint32_t swizzled_piece(uint32_t row, uint32_t piece) {

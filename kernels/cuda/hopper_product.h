@@ -25,18 +25,11 @@ inline constexpr int64_t kMapPage = 4096;
 #else
 inline constexpr int64_t kMapPage = 1 << 20;  // addresses of a host are further apart
 #endif
-/// Token tiles of an expert that are visited before the next rows of its weights: they stay in L2 meanwhile.
-inline constexpr int kTilesTogether = 16;
 
-/// Tokens of an expert that are computed at once.
-struct TokenTile {
-  int32_t expert, first, count;  ///< rows [first, first + count)
-  int32_t group, group_size;     ///< the tiles that are visited together: the first one, and how many
-};
-
-/// A unit of work, as the producer tells the consumers.
+/// A unit of work, as the producer tells the consumers: rows [first, first + count) of tokens; count 0: there is none
+/// any more.
 struct alignas(16) HopperUnit {
-  int32_t first, count, row_block, expert;
+  int32_t first, count, row_block, unused;
 };
 
 /// Where the weights of a unit lie: 64 rows from each origin + offset[i], `pitch` bytes apart.
@@ -64,10 +57,8 @@ struct HopperRoom {
     char* room = shared_memory();
     begin = room + (kSwizzleAlign - shared_address(room) % kSwizzleAlign) % kSwizzleAlign;
   }
-  __device__ uint32_t tokens(int stage) const {
-    return shared_address(begin) + static_cast<uint32_t>(stage) * kStageBytes;
-  }
-  __device__ uint32_t weights(int stage) const { return tokens(stage) + kTokenBytes; }
+  __device__ char* tokens(int stage) const { return begin + static_cast<uint32_t>(stage) * kStageBytes; }
+  __device__ char* weights(int stage) const { return tokens(stage) + kTokenBytes; }
   __device__ SharedBarrier* full(int stage) const {
     return reinterpret_cast<SharedBarrier*>(begin + kStages * kStageBytes) + stage;
   }
@@ -85,12 +76,16 @@ struct RingPlace {
   }
 };
 
-/// What is variable: kBoxCopies: weights come by copy_box, otherwise by copies of 16 bytes as tokens do. kSignals: the
-/// hardware signals that copies have come; otherwise their thread does, when it has begun later ones.
-template <int kRows_, int kStages_, bool kBoxCopies_, bool kSignals_>
+/// Which sides come by copy_box; the others by copies of 16 bytes.
+enum class Boxes { kNone, kWeights, kBoth };
+
+/// What is variable. kSignals: the hardware signals that copies have come; otherwise their thread does, when it has
+/// begun later ones.
+template <int kRows_, int kStages_, Boxes kBoxed, bool kSignals_>
 struct HopperForm {
   static constexpr int kRows = kRows_, kStages = kStages_, kBoxes = kRows_ / kBoxRows;
-  static constexpr bool kBoxCopies = kBoxCopies_, kSignals = kSignals_;
+  static constexpr bool kWeightBoxes = kBoxed != Boxes::kNone, kTokenBoxes = kBoxed == Boxes::kBoth;
+  static constexpr bool kSignals = kSignals_;
   /// Stages that a thread begins before it waits for one; a stage is left when its next one has come.
   static constexpr int kAhead = kSignals_ ? 0 : at_most(2, kStages_ - 2);
   using Room = HopperRoom<kRows_, kStages_>;
@@ -112,86 +107,100 @@ struct HopperProducer {
   __device__ static int piece() { return thread() % 8; }
 
   __device__ void run() {
-    const int total = task.tiles() * task.row_blocks();
-    for (int u = static_cast<int>(blockIdx.x); u < total; u += static_cast<int>(gridDim.x)) run_unit(u);
+    HopperUnit unit{};
+    const char* blob = nullptr;
+    for (int u = static_cast<int>(blockIdx.x); task.find(u, unit, blob); u += static_cast<int>(gridDim.x))
+      run_unit(unit, blob);
+    begin_stage({0, 0, 0, 0}, 0);
+    signal();
     while (untold > 0) tell<0>();
   }
 
-  __device__ void run_unit(int index) {
-    const int row_blocks = task.row_blocks();
-    TokenTile tile = task.tile(index / row_blocks);
-    const int rest = index - tile.group * row_blocks, row_block = rest / tile.group_size;
-    tile = task.tile(tile.group + rest % tile.group_size);
-    const HopperUnit unit{tile.first, tile.count, row_block, tile.expert};
-    MOESTRO_UNROLL
-    for (int i = 0; i < kTokenCopies; ++i)
-      from[i] = task.token(tile.first + at_most(row() + i * kRowsAtOnce, tile.count - 1));
-    auto boxes = task.template weights<Form::kBoxes>(unit);
+  __device__ void run_unit(const HopperUnit& unit, const char* blob) {
+    if constexpr (!Form::kTokenBoxes) {
+      MOESTRO_UNROLL
+      for (int i = 0; i < kTokenCopies; ++i)
+        from[i] = task.token(unit.first + at_most(row() + i * kRowsAtOnce, unit.count - 1));
+    }
+    auto boxes = task.template weights<Form::kBoxes>(unit, blob);
+    const uint32_t bytes = box_bytes(unit, boxes);
     for (int s = 0; s < task.pieces(); ++s) {
-      wait_for(room.empty(at.stage), at.phase ^ 1u);
-      if (thread() == 0) {
-        if (s == 0) *room.unit(at.stage) = unit;
-        begin_stage(boxes);
-      }
-      copy_tokens(s);
-      if constexpr (!Form::kBoxCopies) copy_weights(boxes);
+      begin_stage(unit, bytes);
+      if (Form::kWeightBoxes && thread() == 0) copy_weight_boxes(boxes);
+      if (Form::kTokenBoxes && thread() == 0) copy_token_boxes(s, unit);
+      if constexpr (!Form::kTokenBoxes) copy_tokens(s);
+      if constexpr (!Form::kWeightBoxes) copy_weights(boxes);
       task.next_piece(s, boxes);
       signal();
       at.advance();
     }
   }
 
-  /// One thread's.
-  __device__ void begin_stage(const WeightBoxes<Form::kBoxes>& boxes) {
+  /// Of the boxes of a stage.
+  __device__ static uint32_t box_bytes(const HopperUnit& unit, const WeightBoxes<Form::kBoxes>& boxes) {
     uint32_t bytes = 0;
-    if constexpr (Form::kBoxCopies) {
-      MOESTRO_UNROLL
-      for (int i = 0; i < Form::kBoxes; ++i) bytes += boxes.offset[i] < 0 ? 0 : kBoxBytes;
-    }
+    MOESTRO_UNROLL
+    for (int i = 0; i < Form::kBoxes; ++i) bytes += Form::kWeightBoxes && boxes.offset[i] >= 0 ? kBoxBytes : 0;
+    return bytes + (Form::kTokenBoxes ? (unit.count > kBoxRows ? 2 : 1) * kBoxBytes : 0);
+  }
+
+  __device__ void begin_stage(const HopperUnit& unit, uint32_t bytes) {
+    wait_for(room.empty(at.stage), at.phase ^ 1u);
+    if (thread() != 0) return;
+    *room.unit(at.stage) = unit;
     arrive_for_bytes(room.full(at.stage), bytes);
-    if constexpr (Form::kBoxCopies) {
-      MOESTRO_UNROLL
-      for (int i = 0; i < Form::kBoxes; ++i) {
-        if (boxes.offset[i] < 0) continue;
-        const uint64_t from_base =
-            reinterpret_cast<uint64_t>(boxes.origin + boxes.offset[i]) - task.map().base;
-        copy_box(room.weights(at.stage) + static_cast<uint32_t>(i) * kBoxBytes, task.map().map,
-                 static_cast<int32_t>(from_base % kMapPage / 2), 0, static_cast<int32_t>(from_base / kMapPage),
-                 room.full(at.stage));
-      }
-    }
+  }
+
+  __device__ void copy_weight_boxes(const WeightBoxes<Form::kBoxes>& boxes) {
+    MOESTRO_UNROLL
+    for (int i = 0; i < Form::kBoxes; ++i)
+      if (boxes.offset[i] >= 0)
+        copy(room.weights(at.stage) + i * kBoxBytes, task.weight_map(), boxes.origin + boxes.offset[i]);
+  }
+  __device__ void copy_token_boxes(int s, const HopperUnit& unit) {
+    const char* first = task.tokens() + unit.first * task.tokens_pitch() + static_cast<int64_t>(s) * kPieceBytes;
+    copy(room.tokens(at.stage), task.token_map(), first);
+    if (unit.count > kBoxRows)
+      copy(room.tokens(at.stage) + kBoxBytes, task.token_map(), first + kBoxRows * task.tokens_pitch());
+  }
+  __device__ void copy(char* to, const HopperMap& map, const char* first) {
+    const uint64_t byte = reinterpret_cast<uint64_t>(first) - map.base;
+    copy_box(to, map.map, static_cast<int32_t>(byte % kMapPage / 2), 0, static_cast<int32_t>(byte / kMapPage),
+             room.full(at.stage));
   }
 
   __device__ void copy_tokens(int s) {
-    const uint32_t to = room.tokens(at.stage) + swizzled_piece(row(), piece());
+    char* to = room.tokens(at.stage) + swizzled_piece(row(), piece());
     const char* columns = task.tokens() + static_cast<int64_t>(s) * kPieceBytes + piece() * 16;
     MOESTRO_UNROLL
     for (int i = 0; i < kTokenCopies; ++i)
-      copy16_async(to + static_cast<uint32_t>(i * kRowsAtOnce * kPieceBytes), columns + from[i] * task.tokens_pitch());
+      copy_async16(to + i * kRowsAtOnce * kPieceBytes, columns + from[i] * task.tokens_pitch());
   }
   __device__ void copy_weights(const WeightBoxes<Form::kBoxes>& boxes) {
-    const uint32_t to = room.weights(at.stage) + swizzled_piece(row(), piece());
+    char* to = room.weights(at.stage) + swizzled_piece(row(), piece());
     const char* columns = boxes.origin + row() * boxes.pitch + piece() * 16;
     constexpr int kOfBox = kBoxRows / kRowsAtOnce;
     MOESTRO_UNROLL
     for (int i = 0; i < kWeightCopies; ++i)
       if (boxes.offset[i / kOfBox] >= 0)
-        copy16_async(to + static_cast<uint32_t>(i * kRowsAtOnce * kPieceBytes),
+        copy_async16(to + i * kRowsAtOnce * kPieceBytes,
                      columns + boxes.offset[i / kOfBox] + i % kOfBox * kRowsAtOnce * boxes.pitch);
   }
 
   __device__ void signal() {
-    if constexpr (Form::kSignals) {
+    if constexpr (Form::kTokenBoxes) {
+      // The bytes of boxes tell by themselves.
+    } else if constexpr (Form::kSignals) {
       arrive_after_copies(room.full(at.stage));
     } else {
-      end_copy_group();
+      commit_copies();
       if (++untold > Form::kAhead) tell<Form::kAhead>();
     }
   }
   /// The oldest stage's copies of this thread have come.
   template <int kLeft>
   __device__ void tell() {
-    wait_copy_groups<kLeft>();
+    wait_copies<kLeft>();
     show_to_products();
     arrive(room.full(told.stage));
     told.advance();
@@ -212,11 +221,12 @@ struct HopperConsumer {
   __device__ static int first_token() { return (same(static_cast<int>(threadIdx.x)) / kWarpgroup - 1) * 64; }
 
   __device__ void run() {
-    const int total = task.tiles() * task.row_blocks();
-    for (int u = static_cast<int>(blockIdx.x); u < total; u += static_cast<int>(gridDim.x)) {
+    for (;;) {
       wait_for(room.full(at.stage), at.phase);
       const HopperUnit unit = *room.unit(at.stage);
-      if (first_token() < same(unit.count)) {
+      const int count = same(unit.count);
+      if (count == 0) return;
+      if (first_token() < count) {
         Sums sums;
         multiply_all(sums);
         put(unit, sums);
@@ -235,8 +245,7 @@ struct HopperConsumer {
     for (int s = 0; s < task.pieces(); ++s) {
       wait_for(room.full(at.stage), at.phase);
       if constexpr (Form::kSignals) show_to_products();
-      const uint64_t tokens =
-          swizzled_rows(room.tokens(at.stage) + static_cast<uint32_t>(first_token() * kPieceBytes));
+      const uint64_t tokens = swizzled_rows(room.tokens(at.stage) + first_token() * kPieceBytes);
       const uint64_t weights = swizzled_rows(room.weights(at.stage));
       hold_sums(sums);
       begin_products();
@@ -278,7 +287,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1) hopper_kernel(const __grid_
   const Task task{a};
   const typename Form::Room room;
   if (threadIdx.x == 0) {
-    constexpr uint32_t kProducers = kWarpgroup + 1, kReaders = 2 * kWarpgroup / kWarp;
+    constexpr uint32_t kProducers = Form::kTokenBoxes ? 1 : kWarpgroup + 1, kReaders = 2 * kWarpgroup / kWarp;
     for (int i = 0; i < Form::kStages; ++i) {
       init_barrier(room.full(i), kProducers);
       init_barrier(room.empty(i), kReaders);
@@ -287,44 +296,40 @@ __global__ void __launch_bounds__(kHopperThreads, 1) hopper_kernel(const __grid_
   }
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<40>();
-    HopperProducer<Form, Task>{task, room, {}, {}, 0, {}}.run();
+    give_registers<Form::kWeightBoxes ? 40 : 56>();
+    // If all comes by boxes, one thread brings it.
+    if (!Form::kTokenBoxes || threadIdx.x == 0) HopperProducer<Form, Task>{task, room, {}, {}, 0, {}}.run();
   } else {
-    take_registers<232>();
+    take_registers<Form::kWeightBoxes ? 232 : 224>();
     HopperConsumer<Form, Task>{task, room, {}}.run();
   }
 }
 
-/// The list of token tiles, made on the device.
-struct TileList {
-  const int32_t* count;
-  const int32_t* experts;  ///< of each tile
-  const int32_t* indexes;  ///< which tile of its expert
-};
-
 /// Of grouped products.
 struct HopperExperts {
   MoestroCudaExperts a;
-  TileList tiles;
-  const uint16_t* x;    ///< bf16 [tokens, hidden]
-  uint16_t* activated;  ///< bf16 [rows of `sorted`, ffn]
-  HopperMap map;
+  int32_t tiles_max;  ///< entries of a.token_tiles
+  HopperMap weights, tokens;
 };
 
 struct GroupedTask {
   using Arguments = HopperExperts;
   const Arguments& a;
 
-  __device__ const HopperMap& map() const { return a.map; }
-  __device__ int tiles() const { return *a.tiles.count; }
-  __device__ TokenTile tile(int index) const {
-    const int expert = a.tiles.experts[index], of_expert = a.tiles.indexes[index];
-    const int begin = a.a.offsets[expert], rows = a.a.offsets[expert + 1] - begin;
-    const int all = (rows + kHopperTokens - 1) / kHopperTokens, in_group = of_expert % kTilesTogether;
-    return {expert, begin + of_expert * kHopperTokens, at_most(kHopperTokens, rows - of_expert * kHopperTokens),
-            index - in_group, at_most(kTilesTogether, all - (of_expert - in_group))};
+  __device__ const HopperMap& weight_map() const { return a.weights; }
+  __device__ const HopperMap& token_map() const { return a.tokens; }
+  /// All tiles of a run are visited before the next rows of the weights: the run's tokens stay in L2.
+  __device__ bool find_unit(int index, int row_blocks, HopperUnit& unit, const char*& blob) const {
+    if (index / row_blocks >= a.tiles_max) return false;
+    const MoestroCudaTokenTile run = a.a.token_tiles[index / row_blocks];
+    if (run.blob == 0) return false;
+    const int rest = index - run.first * row_blocks;
+    blob = reinterpret_cast<const char*>(run.blob);
+    unit.row_block = rest / run.tiles;
+    unit.first = run.begin + rest % run.tiles * kHopperTokens;
+    unit.count = at_most(kHopperTokens, run.end - unit.first);
+    return true;
   }
-  __device__ const char* blob(int expert) const { return reinterpret_cast<const char*>(a.a.slots[expert]); }
 };
 
 /// activated = silu(gate x) * (up x): the first half of a unit's rows is of gate, the second of up.
@@ -333,7 +338,7 @@ struct GateUpTask : GroupedTask {
 
   __device__ int64_t hidden() const { return a.a.layout.hidden; }
   __device__ int pieces() const { return static_cast<int>(hidden() / kHopperDepth); }
-  __device__ const char* tokens() const { return reinterpret_cast<const char*>(a.x); }
+  __device__ const char* tokens() const { return reinterpret_cast<const char*>(a.a.rounded_x); }
   __device__ int64_t tokens_pitch() const { return hidden() * 2; }
   __device__ uint32_t token(int row) const { return static_cast<uint32_t>(a.a.sorted[row].token); }
 };
@@ -342,11 +347,13 @@ struct GateUpRows : GateUpTask {
   using GateUpTask::GateUpTask;
   static constexpr int kHalf = kRows / 2;
 
-  __device__ int row_blocks() const { return static_cast<int>(divided_up(a.a.layout.ffn, kHalf)); }
+  __device__ bool find(int index, HopperUnit& unit, const char*& blob) const {
+    return find_unit(index, static_cast<int>(divided_up(a.a.layout.ffn, kHalf)), unit, blob);
+  }
   template <int kBoxes>
-  __device__ WeightBoxes<kBoxes> weights(const HopperUnit& unit) const {
+  __device__ WeightBoxes<kBoxes> weights(const HopperUnit& unit, const char* blob) const {
     const MoestroCudaExpertLayout& layout = a.a.layout;
-    WeightBoxes<kBoxes> boxes{blob(unit.expert), {}, hidden() * 2};
+    WeightBoxes<kBoxes> boxes{blob, {}, hidden() * 2};
     MOESTRO_UNROLL
     for (int i = 0; i < kBoxes / 2; ++i) {
       const int64_t f = static_cast<int64_t>(unit.row_block) * kHalf + i * kBoxRows, tile = f / layout.tile_ffn;
@@ -364,17 +371,17 @@ struct GateUpRows : GateUpTask {
   template <int kSums>
   __device__ void put(const HopperUnit& unit, int token, int h, int column, const float (&sums)[kSums]) const {
     const int64_t ffn = a.a.layout.ffn, first = static_cast<int64_t>(unit.row_block) * kHalf + column;
-    uint16_t* to = a.activated + (unit.first + token) * ffn + first;
+    uint16_t* to = a.a.rounded_activated + (unit.first + token) * ffn + first;
     MOESTRO_UNROLL
     for (int j = 0; j < kHalf / 8; ++j) {
       if (first + 8 * j >= ffn) break;
-      uint32_t both = 0;
+      float two[2];
       MOESTRO_UNROLL
       for (int i = 0; i < 2; ++i) {
         const int at = 4 * j + 2 * h + i;
-        both |= static_cast<uint32_t>(bf16_bits(cuda::activated(sums[at], sums[kSums / 2 + at]))) << (16 * i);
+        two[i] = activated_fast(sums[at], sums[kSums / 2 + at]);
       }
-      store_as(to + 8 * j, both);
+      store_as(to + 8 * j, bf16_pair(two[0], two[1]));
     }
   }
 };
@@ -385,14 +392,16 @@ struct DownRows : GroupedTask {
   __device__ explicit DownRows(const Arguments& arguments) : GroupedTask{arguments} {}
 
   __device__ int pieces() const { return static_cast<int>(a.a.layout.ffn / kHopperDepth); }
-  __device__ int row_blocks() const { return static_cast<int>(divided_up(a.a.layout.hidden, kRows)); }
-  __device__ const char* tokens() const { return reinterpret_cast<const char*>(a.activated); }
+  __device__ bool find(int index, HopperUnit& unit, const char*& blob) const {
+    return find_unit(index, static_cast<int>(divided_up(a.a.layout.hidden, kRows)), unit, blob);
+  }
+  __device__ const char* tokens() const { return reinterpret_cast<const char*>(a.a.rounded_activated); }
   __device__ int64_t tokens_pitch() const { return a.a.layout.ffn * 2; }
   __device__ uint32_t token(int row) const { return static_cast<uint32_t>(row); }
   template <int kBoxes>
-  __device__ WeightBoxes<kBoxes> weights(const HopperUnit& unit) const {
+  __device__ WeightBoxes<kBoxes> weights(const HopperUnit& unit, const char* blob) const {
     const MoestroCudaExpertLayout& layout = a.a.layout;
-    WeightBoxes<kBoxes> boxes{blob(unit.expert) + layout.full.down, {}, layout.tile_ffn * 2};
+    WeightBoxes<kBoxes> boxes{blob + layout.full.down, {}, layout.tile_ffn * 2};
     MOESTRO_UNROLL
     for (int i = 0; i < kBoxes; ++i) {
       const int64_t h = static_cast<int64_t>(unit.row_block) * kRows + i * kBoxRows;
@@ -422,29 +431,34 @@ struct DownRows : GroupedTask {
 /// Of y = x w^T + bias.
 struct HopperMatmul {
   MoestroCudaMatmul a;
-  const uint16_t* x;  ///< bf16 [n, cols]
-  HopperMap map;
+  HopperMap weights, tokens;
 };
 template <int kRows>
 struct DenseRows {
   using Arguments = HopperMatmul;
   const Arguments& a;
 
-  __device__ const HopperMap& map() const { return a.map; }
-  __device__ int tiles() const { return static_cast<int>(divided_up(a.a.n, kHopperTokens)); }
-  __device__ TokenTile tile(int index) const {
-    const int in_group = index % kTilesTogether, first = index * kHopperTokens;
-    return {0, first, static_cast<int32_t>(at_most<int64_t>(kHopperTokens, a.a.n - first)), index - in_group,
-            at_most(kTilesTogether, tiles() - (index - in_group))};
+  __device__ const HopperMap& weight_map() const { return a.weights; }
+  __device__ const HopperMap& token_map() const { return a.tokens; }
+  __device__ bool find(int index, HopperUnit& unit, const char*& blob) const {
+    const int tiles = static_cast<int>(divided_up(a.a.n, kHopperTokens)),
+              row_blocks = static_cast<int>(divided_up(a.a.rows, kRows));
+    if (index >= tiles * row_blocks) return false;
+    const int first = index / row_blocks / MOESTRO_CUDA_RUN_TILES * MOESTRO_CUDA_RUN_TILES;
+    const int of_run = at_most(MOESTRO_CUDA_RUN_TILES, tiles - first), rest = index - first * row_blocks;
+    blob = static_cast<const char*>(a.a.weight);
+    unit.row_block = rest / of_run;
+    unit.first = (first + rest % of_run) * kHopperTokens;
+    unit.count = static_cast<int32_t>(at_most<int64_t>(kHopperTokens, a.a.n - unit.first));
+    return true;
   }
   __device__ int pieces() const { return static_cast<int>(a.a.cols / kHopperDepth); }
-  __device__ int row_blocks() const { return static_cast<int>(divided_up(a.a.rows, kRows)); }
-  __device__ const char* tokens() const { return reinterpret_cast<const char*>(a.x); }
+  __device__ const char* tokens() const { return reinterpret_cast<const char*>(a.a.rounded_x); }
   __device__ int64_t tokens_pitch() const { return a.a.cols * 2; }
   __device__ uint32_t token(int row) const { return static_cast<uint32_t>(row); }
   template <int kBoxes>
-  __device__ WeightBoxes<kBoxes> weights(const HopperUnit& unit) const {
-    WeightBoxes<kBoxes> boxes{static_cast<const char*>(a.a.weight), {}, a.a.cols * 2};
+  __device__ WeightBoxes<kBoxes> weights(const HopperUnit& unit, const char* blob) const {
+    WeightBoxes<kBoxes> boxes{blob, {}, a.a.cols * 2};
     MOESTRO_UNROLL
     for (int i = 0; i < kBoxes; ++i) {
       const int64_t r = static_cast<int64_t>(unit.row_block) * kRows + i * kBoxRows;

@@ -44,10 +44,9 @@ struct Layer {
   ExpertLayout layout;
   std::vector<std::vector<std::byte>> blobs;
   std::vector<ExpertMatrices> read;
-  std::vector<uint64_t> slots;
-  std::vector<int32_t> offsets, tile_experts, tile_indexes;
+  std::vector<int32_t> offsets;
   std::vector<MoestroCudaRoutedRow> sorted;
-  int32_t tiles = 0;
+  std::vector<MoestroCudaTokenTile> tiles;
   std::vector<uint16_t> x, activated;
   std::vector<float> out;
 
@@ -66,37 +65,47 @@ struct Layer {
       // Rows of an expert are of any tokens, each rank once.
       for (int32_t i = 0; i < rows[e]; ++i) sorted.push_back({(i * 7 + 3) % tokens, static_cast<int32_t>(e)});
       offsets.push_back(offsets.back() + rows[e]);
-      for (int32_t i = 0; i * cuda::kHopperTokens < rows[e]; ++i, ++tiles) {
-        tile_experts.push_back(static_cast<int32_t>(e));
-        tile_indexes.push_back(i);
-      }
+      list_tiles(reinterpret_cast<uint64_t>(blobs.back().data()), offsets[e], offsets[e + 1]);
     }
     top_k = static_cast<int64_t>(rows.size());
-    for (const auto& blob : blobs) slots.push_back(reinterpret_cast<uint64_t>(blob.data()));
+    tiles.emplace_back();
     x = to_bits(random.normal(tokens * hidden));
-    activated.assign(sorted.size() * static_cast<size_t>(ffn), 0xffff);
+    // Boxes of tokens reach beyond the last row.
+    activated.assign((sorted.size() + cuda::kBoxRows) * static_cast<size_t>(ffn), 0xffff);
     out.assign(static_cast<size_t>(tokens * top_k * hidden), 7.0f);
+  }
+
+  /// Runs of at most MOESTRO_CUDA_RUN_TILES.
+  void list_tiles(uint64_t blob, int32_t begin, int32_t end) {
+    while (begin < end) {
+      const int32_t stop = std::min(end, begin + MOESTRO_CUDA_RUN_TILES * cuda::kHopperTokens);
+      const auto first = static_cast<int32_t>(tiles.size());
+      const auto count = static_cast<int32_t>(ceil_div(stop - begin, cuda::kHopperTokens));
+      for (int32_t i = 0; i < count; ++i) tiles.push_back({blob, begin, stop, first, count});
+      begin = stop;
+    }
   }
 
   cuda::HopperExperts arguments() {
     cuda::HopperExperts h{};
     h.a.layout = {hidden, ffn, layout.tile_ffn(), layout.tiles(), layout.tile(0).bytes, MOESTRO_CUDA_BF16,
                   tile_of(layout.tile(0)), tile_of(layout.tile(layout.tiles() - 1))};
-    h.a.slots = slots.data();
     h.a.offsets = offsets.data();
     h.a.sorted = sorted.data();
     h.a.top_k = top_k;
     h.a.out = out.data();
-    h.tiles = {&tiles, tile_experts.data(), tile_indexes.data()};
-    h.x = x.data();
-    h.activated = activated.data();
+    h.a.token_tiles = tiles.data();
+    h.tiles_max = static_cast<int32_t>(tiles.size());
+    h.a.rounded_x = x.data();
+    h.a.rounded_activated = activated.data();
     return h;
   }
 
   void expect_right(const std::string& what) const {
     const auto in = of_bits(x);
     std::vector<float> want_activated, want(out.size(), 7.0f);
-    const auto rounded = of_bits(activated);
+    auto rounded = of_bits(activated);
+    rounded.resize(sorted.size() * static_cast<size_t>(ffn));
     for (size_t e = 0; e + 1 < offsets.size(); ++e)
       for (int32_t r = offsets[e]; r < offsets[e + 1]; ++r) {
         const auto [token, rank] = sorted[static_cast<size_t>(r)];
@@ -112,66 +121,79 @@ struct Layer {
   }
 };
 
-template <typename Form>
+/// Gate and up gather their tokens, so only the second product may bring them by boxes.
+template <typename GateUpForm, typename DownForm>
 void run_layer(Layer& layer, int blocks, const std::string& what) {
   cuda::HopperExperts h = layer.arguments();
-  ASSERT_EQ(cuda::make_map(h.x, layer.hidden * 2, h.map), 0);
-  ASSERT_EQ((cuda::launch_hopper<Form, cuda::GateUpRows<Form::kRows>>(h, blocks, nullptr)), 0);
-  ASSERT_EQ(cuda::make_map(h.x, layer.layout.tile_ffn() * 2, h.map), 0);
-  ASSERT_EQ((cuda::launch_hopper<Form, cuda::DownRows<Form::kRows>>(h, blocks, nullptr)), 0);
+  ASSERT_EQ(cuda::make_map(layer.x.data(), layer.hidden * 2, h.weights), 0);
+  ASSERT_EQ((cuda::launch_hopper<GateUpForm, cuda::GateUpRows<GateUpForm::kRows>>(h, blocks, nullptr)), 0);
+  ASSERT_EQ(cuda::make_map(layer.x.data(), layer.layout.tile_ffn() * 2, h.weights), 0);
+  ASSERT_EQ(cuda::make_map(layer.x.data(), layer.ffn * 2, h.tokens), 0);
+  ASSERT_EQ((cuda::launch_hopper<DownForm, cuda::DownRows<DownForm::kRows>>(h, blocks, nullptr)), 0);
   layer.expect_right(what);
 }
 
-template <typename Form>
+template <typename Form, typename DownForm = Form>
 void check_layers(const std::string& form) {
   Random random;
   for (const auto& [hidden, ffn] : {std::pair<int64_t, int64_t>{64, 64}, {320, 192}, {192, 448}}) {
     for (const int blocks : {1, 3}) {
       Layer layer(random, hidden, ffn, {130, 0, 61, 1});
-      run_layer<Form>(layer, blocks, form + " hidden " + std::to_string(hidden) + " ffn " + std::to_string(ffn));
+      run_layer<Form, DownForm>(layer, blocks, form + " hidden " + std::to_string(hidden) + " ffn " + std::to_string(ffn));
     }
   }
 }
 
-TEST(Hopper, ExpertsByBoxes) { check_layers<cuda::HopperForm<256, 4, true, false>>("boxes"); }
-TEST(Hopper, ExpertsByBoxesAndSignals) { check_layers<cuda::HopperForm<256, 4, true, true>>("boxes, signals"); }
-TEST(Hopper, ExpertsByCopies) { check_layers<cuda::HopperForm<256, 4, false, false>>("copies"); }
-TEST(Hopper, ExpertsBySmallTiles) { check_layers<cuda::HopperForm<128, 5, true, false>>("small tiles"); }
+using cuda::Boxes;
+using cuda::HopperForm;
+
+TEST(Hopper, ExpertsByBoxes) { check_layers<HopperForm<256, 4, Boxes::kWeights, false>>("boxes"); }
+TEST(Hopper, ExpertsByBoxesAndSignals) { check_layers<HopperForm<256, 4, Boxes::kWeights, true>>("boxes, signals"); }
+TEST(Hopper, ExpertsByCopies) { check_layers<HopperForm<256, 4, Boxes::kNone, false>>("copies"); }
+TEST(Hopper, ExpertsBySmallTiles) { check_layers<HopperForm<128, 5, Boxes::kWeights, false>>("small tiles"); }
+TEST(Hopper, DownByBoxesAlone) {
+  check_layers<HopperForm<256, 4, Boxes::kWeights, false>, HopperForm<256, 4, Boxes::kBoth, false>>("boxes alone");
+}
 TEST(Hopper, ExpertsOnAShortRing) {
-  check_layers<cuda::HopperForm<128, 2, false, false>>("two stages");
-  check_layers<cuda::HopperForm<256, 3, false, true>>("three stages, signals");
+  check_layers<HopperForm<128, 2, Boxes::kNone, false>>("two stages");
+  check_layers<HopperForm<256, 3, Boxes::kNone, true>>("three stages, signals");
 }
 
 TEST(Hopper, InAnyOrder) {
+  using Form = HopperForm<256, 4, Boxes::kWeights, false>;
   Random random;
   for (const uint64_t seed : {1, 2, 3}) {
     cuda::emulated::set_order(seed);
     Layer layer(random, 192, 192, {130, 0, 61, 1});
-    run_layer<cuda::HopperForm<256, 4, true, false>>(layer, 2, "order " + std::to_string(seed));
+    run_layer<Form, Form>(layer, 2, "order " + std::to_string(seed));
     cuda::emulated::set_order(0);
   }
 }
 
 TEST(Hopper, ManyTilesAreVisitedOnceEach) {
+  using Form = HopperForm<128, 4, Boxes::kWeights, false>;
   Random random;
   Layer layer(random, 128, 128, {18 * 128 + 5, 300});
-  run_layer<cuda::HopperForm<128, 4, true, false>>(layer, 3, "two groups of tiles");
+  run_layer<Form, Form>(layer, 3, "two runs of tiles");
 }
 
 TEST(Hopper, Matmul) {
-  using Form = cuda::HopperForm<256, 4, true, false>;
+  using Form = HopperForm<256, 4, Boxes::kWeights, false>;
   Random random;
   for (const bool biased : {false, true})
     for (const auto& [n, rows, cols] : {std::array<int64_t, 3>{1, 64, 64}, {200, 320, 192}}) {
-      const auto x = to_bits(random.normal(n * cols)), w = to_bits(random.normal(rows * cols));
+      auto x = to_bits(random.normal(n * cols)), w = to_bits(random.normal(rows * cols));
       const auto bias = random.normal(rows);
       std::vector<float> y(static_cast<size_t>(n * rows), NAN), want = product(of_bits(x).data(), n, of_bits(w), cols);
       if (biased)
         for (size_t i = 0; i < want.size(); ++i) want[i] += bias[i % bias.size()];
       cuda::HopperMatmul h{};
-      h.a = {nullptr, n, rows, cols, w.data(), nullptr, MOESTRO_CUDA_BF16, biased ? bias.data() : nullptr, y.data(), 1};
-      h.x = x.data();
-      ASSERT_EQ(cuda::make_map(h.x, cols * 2, h.map), 0);
+      h.a.n = n, h.a.rows = rows, h.a.cols = cols;
+      h.a.weight = w.data();
+      h.a.bias = biased ? bias.data() : nullptr;
+      h.a.y = y.data();
+      h.a.rounded_x = x.data();
+      ASSERT_EQ(cuda::make_map(w.data(), cols * 2, h.weights), 0);
       ASSERT_EQ((cuda::launch_hopper<Form, cuda::DenseRows<256>>(h, 2, nullptr)), 0);
       expect_close(y, want, 1e-5, "n " + std::to_string(n));
     }

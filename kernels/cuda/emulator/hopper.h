@@ -34,10 +34,6 @@ void change_barrier(uint64_t* at, Change change) {
   *at = packed(state);
 }
 
-struct PendingCopy {
-  char* to;
-  const void* from;
-};
 struct PendingProduct {
   float* d;
   int columns;
@@ -45,20 +41,10 @@ struct PendingProduct {
   bool adds;
 };
 /// Of a thread: groups, oldest first; the last is not ended yet.
-template <typename Pending>
-using Groups = std::vector<std::vector<Pending>>;
-template <typename Pending>
-Groups<Pending>& groups() {
-  static std::vector<Groups<Pending>> of_threads(1024, Groups<Pending>(1));
+inline std::vector<std::vector<PendingProduct>>& product_groups() {
+  static std::vector<std::vector<std::vector<PendingProduct>>> of_threads(1024, {{}});
   return of_threads[thread()];
 }
-template <typename Pending, typename Do>
-void do_oldest(size_t left, Do do_one) {
-  auto& all = groups<Pending>();
-  for (; all.size() > left + 1; all.erase(all.begin()))
-    for (const Pending& one : all.front()) do_one(one);
-}
-inline void do_copy(const PendingCopy& c) { std::memcpy(c.to, c.from, 16); }
 
 /// Element (row, column) of a matrix of 16 columns. Swizzling exchanges address bits 4-6 by bits 7-9.
 inline float element(uint64_t descriptor, int row, int column) {
@@ -111,23 +97,16 @@ inline void wait_for(uint64_t* barrier, uint32_t phase) {
   emulated::wait_until([=] { return emulated::barrier_state(barrier).phase != phase; });
 }
 
-inline void copy16_async(uint32_t to_shared, const void* from) {
-  MOESTRO_CHECK(to_shared % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0, "copies of aligned 16 bytes");
-  emulated::groups<emulated::PendingCopy>().back().push_back({emulated::shared() + to_shared, from});
-}
-inline void end_copy_group() { emulated::groups<emulated::PendingCopy>().emplace_back(); }
-template <int kLeft>
-void wait_copy_groups() {
-  emulated::do_oldest<emulated::PendingCopy>(kLeft, emulated::do_copy);
-}
+/// Copies are there for other threads as late as a device may bring them, but not later than this signal.
 inline void arrive_after_copies(uint64_t* barrier) {
-  end_copy_group();
-  wait_copy_groups<0>();
+  emulated::commit_copies();
+  emulated::wait_copies(0);
   arrive(barrier);
 }
 inline void show_to_products() {}
 
-inline void copy_box(uint32_t to_shared, const TensorMap& map, int32_t c0, int32_t c1, int32_t c2, uint64_t* barrier) {
+inline void copy_box(void* to, const TensorMap& map, int32_t c0, int32_t c1, int32_t c2, uint64_t* barrier) {
+  const uint32_t to_shared = shared_address(to);
   MOESTRO_CHECK(to_shared % 1024 == 0 && c0 >= 0 && c1 >= 0 && c2 >= 0, "a box within its map");
   const auto* from = reinterpret_cast<const char*>(map.base + static_cast<uint64_t>(c2) * map.page +
                                                    static_cast<uint64_t>(c1) * map.pitch +
@@ -147,15 +126,22 @@ void take_registers() {}
 template <int kRegisters>
 void give_registers() {}
 
+inline float activated_fast(float gate, float up) { return gate / (1.0f + std::exp(-gate)) * up; }
+inline uint32_t bf16_pair(float low, float high) {
+  return static_cast<uint32_t>(f32_to_bf16(low)) | static_cast<uint32_t>(f32_to_bf16(high)) << 16;
+}
+
 inline void begin_products() {}
 template <int kSums>
 void multiply_warpgroup(float (&d)[kSums], uint64_t a, uint64_t b, bool adds) {
-  emulated::groups<emulated::PendingProduct>().back().push_back({d, 2 * kSums, a, b, adds});
+  emulated::product_groups().back().push_back({d, 2 * kSums, a, b, adds});
 }
-inline void end_product_group() { emulated::groups<emulated::PendingProduct>().emplace_back(); }
+inline void end_product_group() { emulated::product_groups().emplace_back(); }
 template <int kLeft>
 void wait_product_groups() {
-  emulated::do_oldest<emulated::PendingProduct>(kLeft, emulated::do_product);
+  auto& all = emulated::product_groups();
+  for (; all.size() > kLeft + size_t{1}; all.erase(all.begin()))
+    for (const emulated::PendingProduct& one : all.front()) emulated::do_product(one);
 }
 template <int kSums>
 void hold_sums(float (&)[kSums]) {}
