@@ -20,11 +20,8 @@ namespace moestro::kernels::cuda {
 inline constexpr int kHopperTokens = 128, kHopperDepth = 64, kHopperThreads = 3 * kWarpgroup;
 inline constexpr int kBoxRows = 64, kPieceBytes = kHopperDepth * 2;
 inline constexpr uint32_t kBoxBytes = kBoxRows * kPieceBytes, kSwizzleAlign = 1024;
-#if defined(__CUDACC__)
-inline constexpr int64_t kMapPage = 4096;
-#else
-inline constexpr int64_t kMapPage = 1 << 20;  // addresses of a host are further apart
-#endif
+/// Where a map begins, and its third dimension: with 2^31 of them it reaches every address of a process.
+inline constexpr uint64_t kMapBase = 1 << 16, kMapPage = 1 << 17;
 
 /// A unit of work, as the producer tells the consumers: rows [first, first + count) of tokens; count 0: there is none
 /// any more.
@@ -38,11 +35,6 @@ struct WeightBoxes {
   const char* origin;
   int64_t offset[kBoxes];  ///< below 0: no such rows
   int64_t pitch;
-};
-
-struct HopperMap {
-  TensorMap map;
-  uint64_t base;  ///< a multiple of kMapPage below all weights
 };
 
 template <int kRows, int kStages>
@@ -163,9 +155,9 @@ struct HopperProducer {
     if (unit.count > kBoxRows)
       copy(room.tokens(at.stage) + kBoxBytes, task.token_map(), first + kBoxRows * task.tokens_pitch());
   }
-  __device__ void copy(char* to, const HopperMap& map, const char* first) {
-    const uint64_t byte = reinterpret_cast<uint64_t>(first) - map.base;
-    copy_box(to, map.map, static_cast<int32_t>(byte % kMapPage / 2), 0, static_cast<int32_t>(byte / kMapPage),
+  __device__ void copy(char* to, const TensorMap& map, const char* first) {
+    const uint64_t byte = reinterpret_cast<uint64_t>(first) - kMapBase;
+    copy_box(to, map, static_cast<int32_t>(byte % kMapPage / 2), 0, static_cast<int32_t>(byte / kMapPage),
              room.full(at.stage));
   }
 
@@ -309,15 +301,15 @@ __global__ void __launch_bounds__(kHopperThreads, 1) hopper_kernel(const __grid_
 struct HopperExperts {
   MoestroCudaExperts a;
   int32_t tiles_max;  ///< entries of a.token_tiles
-  HopperMap weights, tokens;
+  TensorMap weights, tokens;
 };
 
 struct GroupedTask {
   using Arguments = HopperExperts;
   const Arguments& a;
 
-  __device__ const HopperMap& weight_map() const { return a.weights; }
-  __device__ const HopperMap& token_map() const { return a.tokens; }
+  __device__ const TensorMap& weight_map() const { return a.weights; }
+  __device__ const TensorMap& token_map() const { return a.tokens; }
   /// All tiles of a run are visited before the next rows of the weights: the run's tokens stay in L2.
   __device__ bool find_unit(int index, int row_blocks, HopperUnit& unit, const char*& blob) const {
     if (index / row_blocks >= a.tiles_max) return false;
@@ -431,15 +423,15 @@ struct DownRows : GroupedTask {
 /// Of y = x w^T + bias.
 struct HopperMatmul {
   MoestroCudaMatmul a;
-  HopperMap weights, tokens;
+  TensorMap weights, tokens;
 };
 template <int kRows>
 struct DenseRows {
   using Arguments = HopperMatmul;
   const Arguments& a;
 
-  __device__ const HopperMap& weight_map() const { return a.weights; }
-  __device__ const HopperMap& token_map() const { return a.tokens; }
+  __device__ const TensorMap& weight_map() const { return a.weights; }
+  __device__ const TensorMap& token_map() const { return a.tokens; }
   __device__ bool find(int index, HopperUnit& unit, const char*& blob) const {
     const int tiles = static_cast<int>(divided_up(a.a.n, kHopperTokens)),
               row_blocks = static_cast<int>(divided_up(a.a.rows, kRows));

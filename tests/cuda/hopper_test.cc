@@ -125,10 +125,10 @@ struct Layer {
 template <typename GateUpForm, typename DownForm>
 void run_layer(Layer& layer, int blocks, const std::string& what) {
   cuda::HopperExperts h = layer.arguments();
-  ASSERT_EQ(cuda::make_map(layer.x.data(), layer.hidden * 2, h.weights), 0);
+  ASSERT_EQ(cuda::make_map(layer.hidden * 2, h.weights), 0);
   ASSERT_EQ((cuda::launch_hopper<GateUpForm, cuda::GateUpRows<GateUpForm::kRows>>(h, blocks, nullptr)), 0);
-  ASSERT_EQ(cuda::make_map(layer.x.data(), layer.layout.tile_ffn() * 2, h.weights), 0);
-  ASSERT_EQ(cuda::make_map(layer.x.data(), layer.ffn * 2, h.tokens), 0);
+  ASSERT_EQ(cuda::make_map(layer.layout.tile_ffn() * 2, h.weights), 0);
+  ASSERT_EQ(cuda::make_map(layer.ffn * 2, h.tokens), 0);
   ASSERT_EQ((cuda::launch_hopper<DownForm, cuda::DownRows<DownForm::kRows>>(h, blocks, nullptr)), 0);
   layer.expect_right(what);
 }
@@ -193,7 +193,7 @@ TEST(Hopper, Matmul) {
       h.a.bias = biased ? bias.data() : nullptr;
       h.a.y = y.data();
       h.a.rounded_x = x.data();
-      ASSERT_EQ(cuda::make_map(w.data(), cols * 2, h.weights), 0);
+      ASSERT_EQ(cuda::make_map(cols * 2, h.weights), 0);
       ASSERT_EQ((cuda::launch_hopper<Form, cuda::DenseRows<256>>(h, 2, nullptr)), 0);
       expect_close(y, want, 1e-5, "n " + std::to_string(n));
     }

@@ -18,6 +18,12 @@ struct TensorMap {
 
 namespace emulated {
 
+/// Of the emulated device; 0, the default: it is not a Hopper.
+inline int& hopper_multiprocessors() {
+  static int count = 0;
+  return count;
+}
+
 struct BarrierState {
   uint16_t arrivals, left;
   uint32_t phase : 1, bytes : 31;
