@@ -48,6 +48,7 @@ __device__ __forceinline__ void arrive_after_copies(SharedBarrier* barrier) {
 /// A bug stops the kernel with an error in place of holding the device for ever.
 inline constexpr uint32_t kPollsMax = 1u << 26;
 __device__ __forceinline__ void wait_for(SharedBarrier* barrier, uint32_t phase) {
+#pragma unroll 1
   for (uint32_t polls = 0; polls < kPollsMax; ++polls) {
     uint32_t ended;
     asm volatile(
@@ -99,9 +100,12 @@ __device__ __forceinline__ void hold_sums(float (&d)[kSums]) {
   for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/// As activated() and bf16_bits, up to a few roundings of f32 before the one to bf16.
+/// As activated() and bf16_bits, up to a few roundings of f32 before the one to bf16. What is too small for f32 is 0.
 __device__ __forceinline__ float activated_fast(float gate, float up) {
-  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+  float power, inverse;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(gate * -1.4426950408889634f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
+  return gate * inverse * up;
 }
 __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
   uint32_t both;

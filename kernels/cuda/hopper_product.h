@@ -204,13 +204,16 @@ template <typename Form, typename Task>
 struct HopperConsumer {
   const Task& task;
   const typename Form::Room& room;
-  using Sums = float[Form::kRows / 2];  ///< as multiply_warpgroup
+  const int first_token;  ///< of the tile, this warpgroup's
   RingPlace<Form::kStages> at;
+  using Sums = float[Form::kRows / 2];  ///< as multiply_warpgroup
+
+  __device__ HopperConsumer(const Task& task_, const typename Form::Room& room_)
+      : task(task_), room(room_), first_token((same(static_cast<int>(threadIdx.x)) / kWarpgroup - 1) * 64) {}
 
   /// All lanes have what one has: the compiler does not know it of threadIdx or shared memory, and would not leave
   /// products under way where lanes may differ.
   __device__ static int same(int value) { return __shfl_sync(kWholeWarp, value, 0); }
-  __device__ static int first_token() { return (same(static_cast<int>(threadIdx.x)) / kWarpgroup - 1) * 64; }
 
   __device__ void run() {
     for (;;) {
@@ -218,7 +221,7 @@ struct HopperConsumer {
       const HopperUnit unit = *room.unit(at.stage);
       const int count = same(unit.count);
       if (count == 0) return;
-      if (first_token() < count) {
+      if (first_token < count) {
         Sums sums;
         multiply_all(sums);
         put(unit, sums);
@@ -237,7 +240,7 @@ struct HopperConsumer {
     for (int s = 0; s < task.pieces(); ++s) {
       wait_for(room.full(at.stage), at.phase);
       if constexpr (Form::kSignals) show_to_products();
-      const uint64_t tokens = swizzled_rows(room.tokens(at.stage) + first_token() * kPieceBytes);
+      const uint64_t tokens = swizzled_rows(room.tokens(at.stage) + first_token * kPieceBytes);
       const uint64_t weights = swizzled_rows(room.weights(at.stage));
       hold_sums(sums);
       begin_products();
@@ -268,8 +271,8 @@ struct HopperConsumer {
     const int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
     MOESTRO_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int token = first_token() + warp * 16 + lane_id() / 4 + 8 * h;
-      if (token < unit.count) task.put(unit, token, h, lane_id() % 4 * 2, sums);
+      const int token = first_token + warp * 16 + lane_id() / 4 + 8 * h;
+      task.put(unit, token, h, sums);
     }
   }
 };
@@ -293,7 +296,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1) hopper_kernel(const __grid_
     if (!Form::kTokenBoxes || threadIdx.x == 0) HopperProducer<Form, Task>{task, room, {}, {}, 0, {}}.run();
   } else {
     take_registers<Form::kWeightBoxes ? 232 : 224>();
-    HopperConsumer<Form, Task>{task, room, {}}.run();
+    HopperConsumer<Form, Task>(task, room).run();
   }
 }
 
@@ -323,6 +326,19 @@ struct GroupedTask {
     return true;
   }
 };
+
+/// words[i] becomes words[lane % 4] of lane i of four.
+__device__ inline void transpose_of_four(uint32_t (&words)[4]) {
+  const bool odd = (lane_id() & 1) != 0, second = (lane_id() & 2) != 0;
+  const auto exchange = [](uint32_t& low, uint32_t& high, bool keeps_high, int step) {
+    const uint32_t come = __shfl_xor_sync(kWholeWarp, keeps_high ? low : high, step);
+    (keeps_high ? low : high) = come;
+  };
+  exchange(words[0], words[1], odd, 1);
+  exchange(words[2], words[3], odd, 1);
+  exchange(words[0], words[2], second, 2);
+  exchange(words[1], words[3], second, 2);
+}
 
 /// activated = silu(gate x) * (up x): the first half of a unit's rows is of gate, the second of up.
 struct GateUpTask : GroupedTask {
@@ -360,20 +376,23 @@ struct GateUpRows : GateUpTask {
   __device__ void next_piece(int, WeightBoxes<kBoxes>& boxes) const {
     boxes.origin += kPieceBytes;
   }
+  /// Four lanes have a row's columns in turns of two; they exchange them, and each stores eight in turn.
   template <int kSums>
-  __device__ void put(const HopperUnit& unit, int token, int h, int column, const float (&sums)[kSums]) const {
-    const int64_t ffn = a.a.layout.ffn, first = static_cast<int64_t>(unit.row_block) * kHalf + column;
+  __device__ void put(const HopperUnit& unit, int token, int h, const float (&sums)[kSums]) const {
+    const int64_t ffn = a.a.layout.ffn;
+    const int64_t first = static_cast<int64_t>(unit.row_block) * kHalf + lane_id() % 4 * 8;
     uint16_t* to = a.a.rounded_activated + (unit.first + token) * ffn + first;
     MOESTRO_UNROLL
-    for (int j = 0; j < kHalf / 8; ++j) {
-      if (first + 8 * j >= ffn) break;
-      float two[2];
+    for (int j = 0; j < kHalf / 8; j += 4) {
+      Bytes16 eight;
       MOESTRO_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        const int at = 4 * j + 2 * h + i;
-        two[i] = activated_fast(sums[at], sums[kSums / 2 + at]);
+      for (int i = 0; i < 4; ++i) {
+        const float* gate = &sums[4 * (j + i) + 2 * h];
+        const float* up = gate + kSums / 2;
+        eight.words[i] = bf16_pair(activated_fast(gate[0], up[0]), activated_fast(gate[1], up[1]));
       }
-      store_as(to + 8 * j, bf16_pair(two[0], two[1]));
+      transpose_of_four(eight.words);
+      if (token < unit.count && first + 8 * j < ffn) store_as(to + 8 * j, eight);
     }
   }
 };
@@ -408,8 +427,9 @@ struct DownRows : GroupedTask {
     boxes.origin += (s + 1) % of_tile != 0 ? kPieceBytes : a.a.layout.tile_bytes - (of_tile - 1) * kPieceBytes;
   }
   template <int kSums>
-  __device__ void put(const HopperUnit& unit, int token, int h, int column, const float (&sums)[kSums]) const {
-    const int64_t first = static_cast<int64_t>(unit.row_block) * kRows + column;
+  __device__ void put(const HopperUnit& unit, int token, int h, const float (&sums)[kSums]) const {
+    if (token >= unit.count) return;
+    const int64_t first = static_cast<int64_t>(unit.row_block) * kRows + lane_id() % 4 * 2;
     float* to = out_row(a.a, a.a.sorted[unit.first + token]) + first;
     MOESTRO_UNROLL
     for (int j = 0; j < kRows / 8; ++j) {
@@ -463,8 +483,9 @@ struct DenseRows {
     boxes.origin += kPieceBytes;
   }
   template <int kSums>
-  __device__ void put(const HopperUnit& unit, int token, int h, int column, const float (&sums)[kSums]) const {
-    const int64_t first = static_cast<int64_t>(unit.row_block) * kRows + column;
+  __device__ void put(const HopperUnit& unit, int token, int h, const float (&sums)[kSums]) const {
+    if (token >= unit.count) return;
+    const int64_t first = static_cast<int64_t>(unit.row_block) * kRows + lane_id() % 4 * 2;
     float* to = a.a.y + (unit.first + token) * a.a.rows + first;
     MOESTRO_UNROLL
     for (int j = 0; j < kRows / 8; ++j) {
