@@ -43,7 +43,7 @@ constexpr int64_t kColumnPartsMax = 16, kSumsBytesMax = int64_t{16} << 20;
 /// The most tiles of tokens of `rows` routed rows of so many experts.
 int64_t token_tiles(int64_t rows, int64_t experts) { return rows / MOESTRO_CUDA_TILE_TOKENS_MIN + experts; }
 
-bool rounds(DType dtype) { return dtype == DType::kBF16 || is_quantised(dtype); }
+bool rounds(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16 || is_quantised(dtype); }
 
 /// One expert's call: what the kernels read of it, in one array.
 struct ExpertCall {

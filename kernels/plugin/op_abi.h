@@ -203,9 +203,9 @@ struct MoestroCudaExpertLayout {
   struct MoestroCudaTile full, last;
 };
 
-/// Tiles of the rows of `sorted` of one expert, as many tokens each as the kernels take; made on the device. Tile i of the
-/// list is number i - first of the rows [begin, end) of its run; a run is at most MOESTRO_CUDA_RUN_TILES tiles of one
-/// expert, which are adjacent in the list. Entries behind the last tile have blob 0.
+/// Tiles of the rows of `sorted` of one expert, as many tokens each as the kernels take; made on the device. Tile i of
+/// the list is number i - first of the rows [begin, end) of its run; a run is at most MOESTRO_CUDA_RUN_TILES tiles of
+/// one expert, which are adjacent in the list. Entries behind the last tile have blob 0.
 struct MoestroCudaTokenTile {
   uint64_t blob;  ///< address of the expert
   int32_t begin, end;
