@@ -1,6 +1,9 @@
 #pragma once
 // The experts of a layer on many tokens: grouped products on tensor cores, gate and up with the activation, then down.
 
+#include <type_traits>
+
+#include "kernels/cuda/hopper_many.h"
 #include "kernels/cuda/rounded_rows.h"
 #include "kernels/cuda/tile_rows.h"
 #include "kernels/cuda/tile_shapes.h"
@@ -168,6 +171,10 @@ MoestroCudaResult launch_expert_tiles(const MoestroCudaExperts& a, MoestroCudaSt
   MoestroCudaResult result = launch(begin_experts_kernel<W>, dim3(static_cast<unsigned>(rounding)), dim3(kRoundThreads),
                                     kTileListThreads * sizeof(int32_t), stream, a, S::kTokens);
   if (result != 0) return result;
+  if constexpr (std::is_same_v<W, Bf16Tiles> && S::kTokens == kHopperTileTokens) {
+    result = experts_hopper(a, tiles, stream);
+    if (result != MOESTRO_CUDA_REFUSED) return result;
+  }
   result = launch(gate_up_tiles_kernel<W, S, kAligned>, dim3(static_cast<unsigned>(tiles * gate_up_rows)),
                   dim3(S::kThreads), StageBytes<W, S>::kAll, stream, a, static_cast<uint32_t>(gate_up_rows));
   return result != 0 ? result

@@ -100,19 +100,6 @@ __device__ __forceinline__ void hold_sums(float (&d)[kSums]) {
   for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/// As activated() and bf16_bits, up to a few roundings of f32 before the one to bf16. What is too small for f32 is 0.
-__device__ __forceinline__ float activated_fast(float gate, float up) {
-  float power, inverse;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(gate * -1.4426950408889634f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
-  return gate * inverse * up;
-}
-__device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
-  uint32_t both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-}
-
 // clang-format off
 #define MOESTRO_SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
     "+f"(d[i + 6]), "+f"(d[i + 7])

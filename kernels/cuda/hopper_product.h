@@ -11,6 +11,7 @@
 // map of all addresses, so that it need not know where experts lie: c0 counts elements and c2 pages from the map's
 // base. Rows and columns are multiples of 64, which divides the tiles of experts too.
 
+#include "kernels/cuda/bf16_pairs.h"
 #include "kernels/cuda/experts_work.h"
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/reduce.h"
@@ -389,7 +390,7 @@ struct GateUpRows : GateUpTask {
       for (int i = 0; i < 4; ++i) {
         const float* gate = &sums[4 * (j + i) + 2 * h];
         const float* up = gate + kSums / 2;
-        eight.words[i] = bf16_pair(activated_fast(gate[0], up[0]), activated_fast(gate[1], up[1]));
+        eight.words[i] = bf16_pair(fast_activated(gate[0], up[0]), fast_activated(gate[1], up[1]));
       }
       transpose_of_four(eight.words);
       if (token < unit.count && first + 8 * j < ffn) store_as(to + 8 * j, eight);

@@ -2,6 +2,9 @@
 // y = x w^T + bias on tensor cores: a block for each tile of tokens and of rows. Where there are fewer blocks than a
 // device runs at once, the columns are cut into parts too; a last kernel adds the sums of the parts in their order.
 
+#include <type_traits>
+
+#include "kernels/cuda/hopper_many.h"
 #include "kernels/cuda/rounded_rows.h"
 #include "kernels/cuda/tile_rows.h"
 #include "kernels/cuda/tile_shapes.h"
@@ -112,6 +115,10 @@ MoestroCudaResult launch_dense_tiles(const MoestroCudaMatmul& a, MoestroCudaStre
   MoestroCudaResult result = launch(begin_matmul_kernel<W>, dim3(static_cast<unsigned>(rounding)), dim3(kRoundThreads),
                                     0, stream, a);
   if (result != 0) return result;
+  if constexpr (std::is_same_v<W, Bf16Tiles>) {
+    result = matmul_hopper(a, stream);
+    if (result != MOESTRO_CUDA_REFUSED) return result;
+  }
   result = launch(matmul_tiles_kernel<W, S, kAligned>, dim3(static_cast<unsigned>(blocks), g.parts), dim3(S::kThreads),
                   StageBytes<W, S>::kAll, stream, a, g);
   if (result != 0 || g.parts == 1) return result;

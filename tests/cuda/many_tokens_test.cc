@@ -4,6 +4,7 @@
 #include <numeric>
 
 #ifndef MOESTRO_CUDA_PLUGIN
+#include "kernels/cuda/emulator/hopper.h"
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/reduce.h"
 #endif
@@ -87,7 +88,9 @@ TEST_F(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
                                         Shape{129, 65, 263}, Shape{20, 33, 448},
                                         // Each shape of tiles, whole and not, with columns in parts and in one.
                                         Shape{17, 64, 1024}, Shape{32, 130, 544}, Shape{40, 130, 1056},
-                                        Shape{128, 96, 288}, Shape{130, 16300, 32}}) {
+                                        Shape{128, 96, 288}, Shape{130, 16300, 32},
+                                        // On Hopper by its own kernel.
+                                        Shape{130, 4288, 64}}) {
       const auto x = random.normal(n * cols), bias = random.normal(rows);
       const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
       const auto multiplied = as_multiplied(*reference, w.weight);
@@ -247,6 +250,16 @@ class LayerOfMany {
   std::vector<float> x_;
 };
 
+#ifndef MOESTRO_CUDA_PLUGIN
+/// Of the launches within.
+template <typename Work>
+uint64_t threads_of(Work work) {
+  const uint64_t before = cuda::emulated::counters().threads;
+  work();
+  return cuda::emulated::counters().threads - before;
+}
+#endif
+
 TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
   Random random;
   const auto reference = make_reference_ops();
@@ -257,7 +270,9 @@ TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
     for (const LayerCase& c : {LayerCase{{11, 3, 3}, 33, 70}, LayerCase{{60, 15, 15}, 64, 64},
                                LayerCase{{93, 23, 24}, 200, 131}, LayerCase{{10, 4, 6}, 1500, 200},
                                LayerCase{{17, 0, 33, 0, 32}, 96, 160}, LayerCase{{65, 7, 64, 0, 63}, 272, 192},
-                               LayerCase{{128, 9, 127, 129, 0, 130}, 272, 192}, LayerCase{{70, 80, 90}, 1504, 96}}) {
+                               LayerCase{{128, 9, 127, 129, 0, 130}, 272, 192}, LayerCase{{70, 80, 90}, 1504, 96},
+                               // On Hopper by its own kernels.
+                               LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192}}) {
       const LayerOfMany layer(c, dtype, random);
       // An activation next to the middle of two roundings may be rounded either way.
       expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3,
@@ -277,6 +292,35 @@ TEST_F(ManyTokens, AnExpertMayHaveManyTiles) {
 }
 
 #ifndef MOESTRO_CUDA_PLUGIN
+/// Shapes that have a kernel of their own there, and one that has not.
+TEST_F(ManyTokens, HopperComputesTheSame) {
+  Random random;
+  const auto reference = make_reference_ops();
+  const auto ops = cuda_ops(false);
+  for (const LayerCase& c : {LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192},
+                             LayerCase{{70, 80, 90}, 1504, 96}}) {
+    const LayerOfMany layer(c, DType::kBF16, random);
+    const auto elsewhere = layer.computed(*ops);
+    const uint64_t threads = threads_of([&] { EXPECT_EQ(layer.computed(*ops), elsewhere); });
+    cuda::emulated::hopper_multiprocessors() = 3;
+    EXPECT_EQ(threads_of([&] { expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3, "Hopper"); }) ==
+                  threads,
+              c.hidden % 64 != 0)
+        << "hidden " << c.hidden;
+    cuda::emulated::hopper_multiprocessors() = 0;
+  }
+  const int64_t n = 130, rows = 320, cols = 192;
+  const auto x = random.normal(n * cols), bias = random.normal(rows);
+  const auto w = store_weight(random.normal(rows * cols), DType::kBF16, rows, cols);
+  const auto multiplied = as_multiplied(*reference, w.weight);
+  std::vector<float> y(static_cast<size_t>(n * rows), NAN), want(y.size());
+  cuda::emulated::hopper_multiprocessors() = 4;
+  ops->matmul(x.data(), n, w.weight, bias.data(), y.data(), Activations::kRounded);
+  cuda::emulated::hopper_multiprocessors() = 0;
+  reference->matmul(to_bf16(x).data(), n, {multiplied.data(), DType::kF32, rows, cols}, bias.data(), want.data());
+  expect_close(y, want, 1e-5, "matmul");
+}
+
 /// Each shape of tiles: a barrier that is missing, or a place that is copied to too early, changes numbers.
 TEST_F(ManyTokens, OrderOfThreadsWarpsAndBlocksChangesNoBit) {
   Random random;

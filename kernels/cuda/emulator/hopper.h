@@ -132,11 +132,6 @@ void take_registers() {}
 template <int kRegisters>
 void give_registers() {}
 
-inline float activated_fast(float gate, float up) { return gate / (1.0f + std::exp(-gate)) * up; }
-inline uint32_t bf16_pair(float low, float high) {
-  return static_cast<uint32_t>(f32_to_bf16(low)) | static_cast<uint32_t>(f32_to_bf16(high)) << 16;
-}
-
 inline void begin_products() {}
 template <int kSums>
 void multiply_warpgroup(float (&d)[kSums], uint64_t a, uint64_t b, bool adds) {
