@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -15,11 +16,11 @@ namespace moestro::kernels::cuda::emulated {
 namespace {
 
 constexpr unsigned kLanes = 32, kThreadsMax = 1024;
-constexpr uint64_t kSharedMax = 99 * 1024;  // what a block may have on compute capability 8.6 and 8.9
 constexpr size_t kGuardBytes = 256;
 constexpr char kGuard = 0x5a;
+constexpr int kCopyBytes = 16;
 
-enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kEnded };
+enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kPolls, kEnded };
 
 struct Warp {
   uint64_t values[2][kWordsMax * kLanes];
@@ -30,9 +31,14 @@ struct Warp {
 /// The block that runs.
 class Block {
  public:
-  void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument);
+  void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument, uint64_t shared_max);
   void barrier();
+  void wait_until(const std::function<bool()>& ready);
   const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
+  void check_shared(const void* at, uint64_t bytes) const;
+  void begin_copy(void* to, const void* from, int bytes);
+  void commit_copies() { threads_[current].groups.emplace_back(); }
+  void wait_copies(unsigned groups);
 
   uint64_t seed = 0;
   Counters counters;
@@ -40,9 +46,16 @@ class Block {
   unsigned current = 0;
 
  private:
+  struct Copy {
+    void* to;
+    const void* from;
+    int bytes;
+  };
   struct Thread {
     std::unique_ptr<Fiber> fiber;
     Index3 index;
+    const std::function<bool()>* ready = nullptr;  ///< of one that polls
+    std::deque<std::vector<Copy>> groups{1};  ///< copies that have not ended; the last group is not committed
   };
   static void thread_main(void* block);
   void run_one();
@@ -78,16 +91,20 @@ const std::vector<unsigned>& Block::order(unsigned n, std::vector<unsigned>& int
 void Block::thread_main(void* of) {
   Block& block = *static_cast<Block*>(of);
   block.body_(block.argument_);
+  auto& groups = block.threads_[block.current].groups;
+  for (const auto& group : groups) MOESTRO_CHECK(group.empty(), "a thread has ended before its copies");
+  groups.resize(1);
   block.states_[block.current] = State::kEnded;
   ++block.ended_;
 }
 
-void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument) {
+void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument,
+                uint64_t shared_max) {
   count_ = block.x * block.y * block.z;
   MOESTRO_CHECK(count_ >= kLanes && count_ <= kThreadsMax && count_ % kLanes == 0,
                 "a block is of whole warps, at most 1024 threads");
   MOESTRO_CHECK(grid.y <= 65535 && grid.z <= 65535 && grid.x <= 0x7fffffffu, "a grid within CUDA's limits");
-  MOESTRO_CHECK(shared_bytes <= kSharedMax, "shared memory that every card has");
+  MOESTRO_CHECK(shared_bytes <= shared_max, "shared memory that the cards of this kernel have");
   ++counters.launches;
   body_ = body;
   argument_ = argument;
@@ -135,6 +152,7 @@ bool Block::sweep(unsigned warp) {
 }
 
 bool Block::resume(unsigned thread) {
+  if (states_[thread] == State::kPolls && (*threads_[thread].ready)()) states_[thread] = State::kReady;
   if (states_[thread] != State::kReady) return false;
   become(thread);
   threads_[thread].fiber->resume();
@@ -170,6 +188,12 @@ void Block::barrier() {
   wait(State::kAtBarrier);
 }
 
+void Block::wait_until(const std::function<bool()>& ready) {
+  if (ready()) return;
+  threads_[current].ready = &ready;
+  wait(State::kPolls);
+}
+
 const uint64_t* Block::exchange(Exchange kind, std::initializer_list<uint64_t> mine) {
   Warp& w = warps_[current / kLanes];
   if (w.given == 0) w.kind = kind;
@@ -188,19 +212,50 @@ const uint64_t* Block::exchange(Exchange kind, std::initializer_list<uint64_t> m
   return values;
 }
 
+void Block::check_shared(const void* at, uint64_t bytes) const {
+  const char* from = static_cast<const char*>(at);
+  MOESTRO_CHECK(from >= shared.data() && from + bytes <= shared.data() + shared.size() - kGuardBytes,
+                "an address in the block's shared memory");
+  MOESTRO_CHECK(reinterpret_cast<uintptr_t>(at) % bytes == 0, "an aligned address in shared memory");
+}
+
+void Block::begin_copy(void* to, const void* from, int bytes) {
+  MOESTRO_CHECK(bytes >= 0 && bytes <= kCopyBytes, "a copy of up to 16 bytes");
+  MOESTRO_CHECK(reinterpret_cast<uintptr_t>(from) % kCopyBytes == 0, "the source of a copy is aligned");
+  check_shared(to, kCopyBytes);
+  std::memset(to, 0xff, kCopyBytes);
+  threads_[current].groups.back().push_back({to, from, bytes});
+}
+
+void Block::wait_copies(unsigned groups) {
+  auto& all = threads_[current].groups;
+  for (; all.size() > groups + size_t{1}; all.pop_front()) {
+    for (const Copy& c : all.front()) {
+      if (c.bytes > 0) std::memcpy(c.to, c.from, static_cast<size_t>(c.bytes));
+      std::memset(static_cast<char*>(c.to) + c.bytes, 0, static_cast<size_t>(kCopyBytes - c.bytes));
+    }
+  }
+}
+
 }  // namespace
 
 void set_order(uint64_t seed) { the_block.seed = seed; }
 Counters counters() { return the_block.counters; }
-void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument) {
+void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument, uint64_t shared_max) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   static std::mutex one;  // late streams run on whatever thread waits for them
   const std::lock_guard lock(one);
-  the_block.run(grid, block, shared_bytes, body, argument);
+  the_block.run(grid, block, shared_bytes, body, argument, shared_max);
 }
 void barrier() { the_block.barrier(); }
+void wait_until(const std::function<bool()>& ready) { the_block.wait_until(ready); }
 const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine) { return the_block.exchange(kind, mine); }
 char* shared() { return the_block.shared.data(); }
+void check_shared(const void* at, uint64_t bytes) { the_block.check_shared(at, bytes); }
+void begin_copy(void* to, const void* from, int bytes) { the_block.begin_copy(to, from, bytes); }
+void commit_copies() { the_block.commit_copies(); }
+void wait_copies(unsigned groups) { the_block.wait_copies(groups); }
 unsigned lane() { return the_block.current % kLanes; }
+unsigned thread() { return the_block.current; }
 
 }  // namespace moestro::kernels::cuda::emulated
