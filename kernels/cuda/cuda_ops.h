@@ -44,7 +44,7 @@ class CudaOps final : public Ops {
     int64_t activated = 0;  ///< activated_bytes
     int64_t routes = 0;     ///< routes_bytes
     int64_t partial = 0;    ///< partial_bytes_max
-    int64_t rounded = 0;    ///< rounded_bytes of the widest rows that are multiplied
+    int64_t rounded = 0;    ///< rounded_bytes: of tokens in the widest rows, or of their routes in x
     int64_t sums = 0;       ///< sums_bytes
     int64_t positions = 0;  ///< positions that a sequence may have
   };

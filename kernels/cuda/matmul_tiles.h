@@ -115,10 +115,6 @@ MoestroCudaResult launch_dense_tiles(const MoestroCudaMatmul& a, MoestroCudaStre
   MoestroCudaResult result = launch(begin_matmul_kernel<W>, dim3(static_cast<unsigned>(rounding)), dim3(kRoundThreads),
                                     0, stream, a);
   if (result != 0) return result;
-  if constexpr (std::is_same_v<W, Bf16Tiles>) {
-    result = matmul_hopper(a, stream);
-    if (result != MOESTRO_CUDA_REFUSED) return result;
-  }
   result = launch(matmul_tiles_kernel<W, S, kAligned>, dim3(static_cast<unsigned>(blocks), g.parts), dim3(S::kThreads),
                   StageBytes<W, S>::kAll, stream, a, g);
   if (result != 0 || g.parts == 1) return result;
@@ -130,6 +126,10 @@ template <typename W>
 MoestroCudaResult matmul_on_tiles(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
   const bool aligned = tile_row_bytes<W>(a.cols) % 16 == 0 && reinterpret_cast<uint64_t>(a.weight) % 16 == 0;
   if (!aligned) return launch_dense_tiles<W, MiddleTile, false>(a, stream);
+  if constexpr (std::is_same_v<W, Bf16Tiles>) {
+    const MoestroCudaResult result = matmul_hopper(a, stream);
+    if (result != MOESTRO_CUDA_REFUSED) return result;
+  }
   if (a.n <= 32) return launch_dense_tiles<W, NarrowTile, true>(a, stream);
   // Wide tiles only where there are enough of them.
   if (divided_up(a.n, WideTile::kTokens) * divided_up(a.rows, WideTile::kRows) < kBlocksWanted / 2)
