@@ -130,10 +130,13 @@ MoestroCudaResult matmul_on_tiles(const MoestroCudaMatmul& a, MoestroCudaStream 
     const MoestroCudaResult result = matmul_hopper(a, stream);
     if (result != MOESTRO_CUDA_REFUSED) return result;
   }
-  if (a.n <= 32) return launch_dense_tiles<W, NarrowTile, true>(a, stream);
-  // Wide tiles only where there are enough of them.
-  if (divided_up(a.n, WideTile::kTokens) * divided_up(a.rows, WideTile::kRows) < kBlocksWanted / 2)
-    return launch_dense_tiles<W, MiddleTile, true>(a, stream);
+  const auto blocks = [&](auto shape) {
+    return divided_up(a.n, decltype(shape)::kTokens) * divided_up(a.rows, decltype(shape)::kRows);
+  };
+  if (a.n <= 64) return launch_dense_tiles<W, SmallestTile, true>(a, stream);
+  if (blocks(SmallTile{}) <= kBlocksWanted + kBlocksWanted / 4)
+    return launch_dense_tiles<W, SmallTile, true>(a, stream);
+  if (blocks(WideTile{}) < kBlocksWanted * 3 / 4) return launch_dense_tiles<W, MiddleTile, true>(a, stream);
   return launch_dense_tiles<W, WideTile, true>(a, stream);
 }
 
