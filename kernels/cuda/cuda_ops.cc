@@ -187,7 +187,7 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
     for (const RoutedRow& row : rows) a.x_rows = std::max<int64_t>(a.x_rows, row.token + 1);
     auto* tiles = routes_.at_least(static_cast<uint64_t>(token_tiles(tokens, 1)) * sizeof(MoestroCudaTokenTile));
     a.token_tiles = static_cast<MoestroCudaTokenTile*>(tiles);
-    a.rounded_x = rounded_room(a.x_rows, layout.hidden());
+    a.rounded_x = rounded_room(std::max(a.x_rows, a.rows), layout.hidden());
     a.rounded_activated = reinterpret_cast<uint16_t*>(a.activated);
   }
   if (!fine()) return;
@@ -244,7 +244,7 @@ void CudaOps::experts(const LayerExperts& w) {
   if (on_tensor_cores(w.n, w.layout.dtype())) {
     a.rounded_tokens = a.x_rows = w.n;
     a.rows = pairs;
-    a.rounded_x = rounded_room(w.n, w.layout.hidden());
+    a.rounded_x = rounded_room(pairs, w.layout.hidden());
     a.rounded_activated = reinterpret_cast<uint16_t*>(a.activated);
   }
   if (!fine()) return;

@@ -44,7 +44,7 @@ class CudaOps final : public Ops {
     int64_t activated = 0;  ///< activated_bytes
     int64_t routes = 0;     ///< routes_bytes
     int64_t partial = 0;    ///< partial_bytes_max
-    int64_t rounded = 0;    ///< rounded_bytes of the widest rows that are multiplied
+    int64_t rounded = 0;    ///< rounded_bytes: of tokens in the widest rows, or of their routes in x
     int64_t sums = 0;       ///< sums_bytes
     int64_t positions = 0;  ///< positions that a sequence may have
   };
@@ -65,7 +65,7 @@ class CudaOps final : public Ops {
   /// the number of parts that it is launched for. The launches depend only on this and on the number of sequences.
   int64_t send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
 
-  /// Computes the experts of a layer in three launches, without the host.
+  /// Computes the experts of a layer in three launches, or four on tensor cores, without the host.
   void experts(const LayerExperts& work);
   /// Like combine, but y = base + the sums.
   void combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k,

@@ -171,10 +171,6 @@ MoestroCudaResult launch_expert_tiles(const MoestroCudaExperts& a, MoestroCudaSt
   MoestroCudaResult result = launch(begin_experts_kernel<W>, dim3(static_cast<unsigned>(rounding)), dim3(kRoundThreads),
                                     kTileListThreads * sizeof(int32_t), stream, a, S::kTokens);
   if (result != 0) return result;
-  if constexpr (std::is_same_v<W, Bf16Tiles> && S::kTokens == kHopperTileTokens) {
-    result = experts_hopper(a, tiles, stream);
-    if (result != MOESTRO_CUDA_REFUSED) return result;
-  }
   result = launch(gate_up_tiles_kernel<W, S, kAligned>, dim3(static_cast<unsigned>(tiles * gate_up_rows)),
                   dim3(S::kThreads), StageBytes<W, S>::kAll, stream, a, static_cast<uint32_t>(gate_up_rows));
   return result != 0 ? result
@@ -195,6 +191,10 @@ MoestroCudaResult experts_on_tiles(const MoestroCudaExperts& a, MoestroCudaStrea
   const int64_t mean = a.rows / a.active_max;  // of an expert's tokens
   if (mean <= 24) return launch_expert_tiles<W, NarrowTile, true>(a, stream);
   if (mean <= 64) return launch_expert_tiles<W, MiddleTile, true>(a, stream);
+  if constexpr (std::is_same_v<W, Bf16Tiles>) {
+    const MoestroCudaResult result = experts_hopper(a, stream);
+    if (result != MOESTRO_CUDA_REFUSED) return result;
+  }
   return launch_expert_tiles<W, WideTile, true>(a, stream);
 }
 

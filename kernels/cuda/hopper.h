@@ -1,8 +1,8 @@
 #pragma once
 // What Hopper (compute capability 9.0) has beside simt.h: products of a warpgroup (4 warps, the first a multiple of 4)
-// that read both sides from shared memory, barriers in shared memory, and copies into it that no register holds. Files
-// that include this are compiled for sm_90a alone. The emulation does each asynchronous thing as late as it may be:
-// a product at the wait for it, a copy at the wait or signal behind it.
+// that read both sides from shared memory, barriers in shared memory, and copies of boxes into it that one thread
+// begins. Files that include this are compiled for sm_90a alone. The emulation makes a product at the wait for it,
+// which is as late as may be.
 
 #include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/numbers.h"
@@ -18,6 +18,11 @@ namespace moestro::kernels::cuda {
 /// A barrier in shared memory for a number of arrivals and bytes; waits are for the end of phases 0, 1, 0, 1, ...
 using SharedBarrier = uint64_t;
 inline constexpr int kWarpgroup = 128;
+
+/// Rows of a box of copy_box. A map of all addresses (hopper_map.h) begins at kMapBase; with 2^31 pages it reaches
+/// whatever a process has.
+inline constexpr int kBoxRows = 64;
+inline constexpr uint64_t kMapBase = 1 << 16, kMapPage = 1 << 17;
 
 #if defined(__CUDACC__)
 
@@ -41,10 +46,6 @@ __device__ __forceinline__ void arrive_for_bytes(SharedBarrier* barrier, uint32_
                "r"(bytes)
                : "memory");
 }
-/// An arrival as soon as this thread's copies so far have come.
-__device__ __forceinline__ void arrive_after_copies(SharedBarrier* barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
 /// A bug stops the kernel with an error in place of holding the device for ever.
 inline constexpr uint32_t kPollsMax = 1u << 26;
 __device__ __forceinline__ void wait_for(SharedBarrier* barrier, uint32_t phase) {
@@ -62,10 +63,6 @@ __device__ __forceinline__ void wait_for(SharedBarrier* barrier, uint32_t phase)
   }
   __trap();
 }
-
-/// What this thread has written, or seen written, in shared memory by ordinary means is seen by products and bulk
-/// copies.
-__device__ __forceinline__ void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// A box of a tensor map at element (c0, c1, c2); its bytes count for the barrier.
 __device__ __forceinline__ void copy_box(void* to, const TensorMap& map, int32_t c0, int32_t c1, int32_t c2,
@@ -87,8 +84,12 @@ __device__ __forceinline__ void give_registers() {
 }
 
 /// Before the first product of a run: the registers of its sums are as written.
-__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void end_product_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void end_product_group() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 template <int kLeft>
 __device__ __forceinline__ void wait_product_groups() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");

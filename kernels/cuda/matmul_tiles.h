@@ -115,10 +115,6 @@ MoestroCudaResult launch_dense_tiles(const MoestroCudaMatmul& a, MoestroCudaStre
   MoestroCudaResult result = launch(begin_matmul_kernel<W>, dim3(static_cast<unsigned>(rounding)), dim3(kRoundThreads),
                                     0, stream, a);
   if (result != 0) return result;
-  if constexpr (std::is_same_v<W, Bf16Tiles>) {
-    result = matmul_hopper(a, stream);
-    if (result != MOESTRO_CUDA_REFUSED) return result;
-  }
   result = launch(matmul_tiles_kernel<W, S, kAligned>, dim3(static_cast<unsigned>(blocks), g.parts), dim3(S::kThreads),
                   StageBytes<W, S>::kAll, stream, a, g);
   if (result != 0 || g.parts == 1) return result;
@@ -130,10 +126,17 @@ template <typename W>
 MoestroCudaResult matmul_on_tiles(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
   const bool aligned = tile_row_bytes<W>(a.cols) % 16 == 0 && reinterpret_cast<uint64_t>(a.weight) % 16 == 0;
   if (!aligned) return launch_dense_tiles<W, MiddleTile, false>(a, stream);
-  if (a.n <= 32) return launch_dense_tiles<W, NarrowTile, true>(a, stream);
-  // Wide tiles only where there are enough of them.
-  if (divided_up(a.n, WideTile::kTokens) * divided_up(a.rows, WideTile::kRows) < kBlocksWanted / 2)
-    return launch_dense_tiles<W, MiddleTile, true>(a, stream);
+  if constexpr (std::is_same_v<W, Bf16Tiles>) {
+    const MoestroCudaResult result = matmul_hopper(a, stream);
+    if (result != MOESTRO_CUDA_REFUSED) return result;
+  }
+  const auto blocks = [&](auto shape) {
+    return divided_up(a.n, decltype(shape)::kTokens) * divided_up(a.rows, decltype(shape)::kRows);
+  };
+  if (a.n <= 64) return launch_dense_tiles<W, SmallestTile, true>(a, stream);
+  if (blocks(SmallTile{}) <= kBlocksWanted + kBlocksWanted / 4)
+    return launch_dense_tiles<W, SmallTile, true>(a, stream);
+  if (blocks(WideTile{}) < kBlocksWanted * 3 / 4) return launch_dense_tiles<W, MiddleTile, true>(a, stream);
   return launch_dense_tiles<W, WideTile, true>(a, stream);
 }
 

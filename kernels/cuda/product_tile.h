@@ -74,7 +74,7 @@ class ProductTile {
   static constexpr int kWords = W::kBits == 16 ? 2 : 1;  ///< that make a fragment
   static_assert(kXCopies * kXAtOnce == S::kTokens && kWCopies * kWAtOnce == S::kRows, "all threads copy equally much");
   static_assert(kXAtOnce % 8 == 0 && kWAtOnce % 8 == 0, "a thread's chunks are exchanged alike");
-  static_assert(W::kParameters == 0 || S::kRows == S::kThreads, "a thread for each row's parameters");
+  static_assert(W::kParameters == 0 || S::kRows <= S::kThreads, "a thread for each row's parameters");
 
  public:
   float sums[S::kSixteens][S::kEights][4];
@@ -149,7 +149,7 @@ class ProductTile {
     MOESTRO_UNROLL
     for (int i = 0; i < kWCopies; ++i)
       w_[i] = source_.row(thread() / kWChunks + i * kWAtOnce) + thread() % kWChunks * 16;
-    if constexpr (W::kParameters > 0) parameters_from_ = source_.parameters(thread());
+    if constexpr (W::kParameters > 0) parameters_from_ = source_.parameters(thread() % S::kRows);
   }
 
   /// Begins to fill the next stage with the next piece, if there is one.
@@ -175,7 +175,7 @@ class ProductTile {
     if constexpr (W::kParameters > 0) {
       const uint16_t* from = parameters_from_ + piece.parameters;
       parameters_ = W::kParameters == 1 ? uint32_t{*from} : load_as<uint32_t>(from);
-      parameters_to_ = to + Bytes::kX + Bytes::kW + thread() * 4;
+      if (thread() < S::kRows) parameters_to_ = to + Bytes::kX + Bytes::kW + thread() * 4;
     }
     if (source_.next()) place_rows();
   }

@@ -10,5 +10,8 @@ using WideTile = TileShape<128, 256, 2, 4, 32, 4, 1>;
 /// For up to 64 tokens, where the weights' bytes are most of the cost.
 using MiddleTile = TileShape<64, 128, 1, 4, 64, 3, 2>;
 using NarrowTile = TileShape<32, 128, 1, 4, 64, 4, 2>;
+/// For dense products: more blocks, as there is one matrix only.
+using SmallTile = TileShape<64, 64, 2, 2, 64, 4, 3>;
+using SmallestTile = TileShape<32, 64, 1, 2, 64, 4, 4>;
 
 }  // namespace moestro::kernels::cuda

@@ -233,7 +233,7 @@ struct MoestroCudaExperts {
   int64_t rounded_tokens;
   /// Workspaces, if rounded_tokens is not 0.
   int64_t x_rows, rows;          ///< of x, and of `sorted`
-  uint16_t* rounded_x;           ///< [x_rows, hidden], as bf16
+  uint16_t* rounded_x;           ///< as bf16: room for x [x_rows, hidden], and for its rows in the order of `sorted`
   uint16_t* rounded_activated;   ///< [rows, ffn], as bf16; in place of `activated`
   struct MoestroCudaTokenTile* token_tiles;  ///< [rows / MOESTRO_CUDA_TILE_TOKENS_MIN + active_max]
 };

@@ -1,7 +1,7 @@
 // The kernels for Hopper, emulated, against sums of the same bf16 numbers.
 
 #include "kernels/cuda/hopper_map.h"
-
+#include "kernels/cuda/hopper_tasks.h"
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
 
@@ -21,7 +21,9 @@ std::vector<float> of_bits(const std::vector<uint16_t>& v) {
   for (const uint16_t bits : v) numbers.push_back(bf16_to_f32(bits));
   return numbers;
 }
-std::vector<float> to_bf16(const std::vector<float>& v) { return of_bits(to_bits(v)); }
+std::vector<float> to_bf16(const std::vector<float>& v) {
+  return of_bits(to_bits(v));
+}
 
 /// x w^T of n rows of x.
 std::vector<float> product(const float* x, int64_t n, const std::vector<float>& w, int64_t cols) {
@@ -47,7 +49,7 @@ struct Layer {
   std::vector<int32_t> offsets;
   std::vector<MoestroCudaRoutedRow> sorted;
   std::vector<MoestroCudaTokenTile> tiles;
-  std::vector<uint16_t> x, activated;
+  std::vector<uint16_t> x, gathered, activated;
   std::vector<float> out;
 
   Layer(Random& random, int64_t hidden_, int64_t ffn_, const std::vector<int32_t>& rows)
@@ -70,8 +72,9 @@ struct Layer {
     top_k = static_cast<int64_t>(rows.size());
     tiles.emplace_back();
     x = to_bits(random.normal(tokens * hidden));
-    // Boxes of tokens reach beyond the last row.
-    activated.assign((sorted.size() + cuda::kBoxRows) * static_cast<size_t>(ffn), 0xffff);
+    activated.assign(sorted.size() * static_cast<size_t>(ffn), 0xffff);
+    for (const auto& row : sorted)
+      gathered.insert(gathered.end(), x.begin() + row.token * hidden, x.begin() + (row.token + 1) * hidden);
     out.assign(static_cast<size_t>(tokens * top_k * hidden), 7.0f);
   }
 
@@ -88,15 +91,22 @@ struct Layer {
 
   cuda::HopperExperts arguments() {
     cuda::HopperExperts h{};
-    h.a.layout = {hidden, ffn, layout.tile_ffn(), layout.tiles(), layout.tile(0).bytes, MOESTRO_CUDA_BF16,
-                  tile_of(layout.tile(0)), tile_of(layout.tile(layout.tiles() - 1))};
+    h.a.layout = {hidden,
+                  ffn,
+                  layout.tile_ffn(),
+                  layout.tiles(),
+                  layout.tile(0).bytes,
+                  MOESTRO_CUDA_BF16,
+                  tile_of(layout.tile(0)),
+                  tile_of(layout.tile(layout.tiles() - 1))};
     h.a.offsets = offsets.data();
     h.a.sorted = sorted.data();
     h.a.top_k = top_k;
     h.a.out = out.data();
     h.a.token_tiles = tiles.data();
     h.tiles_max = static_cast<int32_t>(tiles.size());
-    h.a.rounded_x = x.data();
+    h.a.rows = static_cast<int64_t>(sorted.size());
+    h.a.rounded_x = gathered.data();
     h.a.rounded_activated = activated.data();
     return h;
   }
@@ -104,8 +114,7 @@ struct Layer {
   void expect_right(const std::string& what) const {
     const auto in = of_bits(x);
     std::vector<float> want_activated, want(out.size(), 7.0f);
-    auto rounded = of_bits(activated);
-    rounded.resize(sorted.size() * static_cast<size_t>(ffn));
+    const auto rounded = of_bits(activated);
     for (size_t e = 0; e + 1 < offsets.size(); ++e)
       for (int32_t r = offsets[e]; r < offsets[e + 1]; ++r) {
         const auto [token, rank] = sorted[static_cast<size_t>(r)];
@@ -121,64 +130,61 @@ struct Layer {
   }
 };
 
-/// Gate and up gather their tokens, so only the second product may bring them by boxes.
-template <typename GateUpForm, typename DownForm>
+template <typename Form>
 void run_layer(Layer& layer, int blocks, const std::string& what) {
   cuda::HopperExperts h = layer.arguments();
-  ASSERT_EQ(cuda::make_map(layer.hidden * 2, h.weights), 0);
-  ASSERT_EQ((cuda::launch_hopper<GateUpForm, cuda::GateUpRows<GateUpForm::kRows>>(h, blocks, nullptr)), 0);
-  ASSERT_EQ(cuda::make_map(layer.layout.tile_ffn() * 2, h.weights), 0);
-  ASSERT_EQ(cuda::make_map(layer.ffn * 2, h.tokens), 0);
-  ASSERT_EQ((cuda::launch_hopper<DownForm, cuda::DownRows<DownForm::kRows>>(h, blocks, nullptr)), 0);
+  ASSERT_EQ(cuda::make_row_map(h.a.rounded_x, h.a.rows, layer.hidden, h.tokens), 0);
+  ASSERT_EQ(cuda::make_address_map(layer.hidden * 2, h.weights), 0);
+  ASSERT_EQ((cuda::launch_hopper<Form, cuda::GateUpTask<Form::kRows>>(h, blocks, nullptr)), 0);
+  ASSERT_EQ(cuda::make_row_map(h.a.rounded_activated, h.a.rows, layer.ffn, h.tokens), 0);
+  ASSERT_EQ(cuda::make_address_map(layer.layout.tile_ffn() * 2, h.weights), 0);
+  ASSERT_EQ((cuda::launch_hopper<Form, cuda::DownTask<Form::kRows>>(h, blocks, nullptr)), 0);
   layer.expect_right(what);
 }
 
-template <typename Form, typename DownForm = Form>
+template <typename Form>
 void check_layers(const std::string& form) {
   Random random;
   for (const auto& [hidden, ffn] : {std::pair<int64_t, int64_t>{64, 64}, {320, 192}, {192, 448}}) {
     for (const int blocks : {1, 3}) {
       Layer layer(random, hidden, ffn, {130, 0, 61, 1});
-      run_layer<Form, DownForm>(layer, blocks, form + " hidden " + std::to_string(hidden) + " ffn " + std::to_string(ffn));
+      run_layer<Form>(layer, blocks, form + " hidden " + std::to_string(hidden) + " ffn " + std::to_string(ffn));
     }
   }
 }
 
-using cuda::Boxes;
 using cuda::HopperForm;
 
-TEST(Hopper, ExpertsByBoxes) { check_layers<HopperForm<256, 4, Boxes::kWeights, false>>("boxes"); }
-TEST(Hopper, ExpertsByBoxesAndSignals) { check_layers<HopperForm<256, 4, Boxes::kWeights, true>>("boxes, signals"); }
-TEST(Hopper, ExpertsByCopies) { check_layers<HopperForm<256, 4, Boxes::kNone, false>>("copies"); }
-TEST(Hopper, ExpertsBySmallTiles) { check_layers<HopperForm<128, 5, Boxes::kWeights, false>>("small tiles"); }
-TEST(Hopper, DownByBoxesAlone) {
-  check_layers<HopperForm<256, 4, Boxes::kWeights, false>, HopperForm<256, 4, Boxes::kBoth, false>>("boxes alone");
+TEST(Hopper, LargeTiles) {
+  check_layers<HopperForm<256, 4>>("large");
 }
-TEST(Hopper, ExpertsOnAShortRing) {
-  check_layers<HopperForm<128, 2, Boxes::kNone, false>>("two stages");
-  check_layers<HopperForm<256, 3, Boxes::kNone, true>>("three stages, signals");
+TEST(Hopper, SmallTiles) {
+  check_layers<HopperForm<128, 6>>("small");
+}
+TEST(Hopper, ShortRing) {
+  check_layers<HopperForm<128, 2>>("two stages");
 }
 
 TEST(Hopper, InAnyOrder) {
-  using Form = HopperForm<256, 4, Boxes::kWeights, false>;
+  using Form = HopperForm<256, 4>;
   Random random;
   for (const uint64_t seed : {1, 2, 3}) {
     cuda::emulated::set_order(seed);
     Layer layer(random, 192, 192, {130, 0, 61, 1});
-    run_layer<Form, Form>(layer, 2, "order " + std::to_string(seed));
+    run_layer<Form>(layer, 2, "order " + std::to_string(seed));
     cuda::emulated::set_order(0);
   }
 }
 
 TEST(Hopper, ManyTilesAreVisitedOnceEach) {
-  using Form = HopperForm<128, 4, Boxes::kWeights, false>;
+  using Form = HopperForm<128, 4>;
   Random random;
   Layer layer(random, 128, 128, {18 * 128 + 5, 300});
-  run_layer<Form, Form>(layer, 3, "two runs of tiles");
+  run_layer<Form>(layer, 3, "two runs of tiles");
 }
 
 TEST(Hopper, Matmul) {
-  using Form = HopperForm<256, 4, Boxes::kWeights, false>;
+  using Form = HopperForm<256, 4>;
   Random random;
   for (const bool biased : {false, true})
     for (const auto& [n, rows, cols] : {std::array<int64_t, 3>{1, 64, 64}, {200, 320, 192}}) {
@@ -193,8 +199,9 @@ TEST(Hopper, Matmul) {
       h.a.bias = biased ? bias.data() : nullptr;
       h.a.y = y.data();
       h.a.rounded_x = x.data();
-      ASSERT_EQ(cuda::make_map(cols * 2, h.weights), 0);
-      ASSERT_EQ((cuda::launch_hopper<Form, cuda::DenseRows<256>>(h, 2, nullptr)), 0);
+      ASSERT_EQ(cuda::make_row_map(x.data(), n, cols, h.tokens), 0);
+      ASSERT_EQ(cuda::make_address_map(cols * 2, h.weights), 0);
+      ASSERT_EQ((cuda::launch_hopper<Form, cuda::DenseTask<256>>(h, 2, nullptr)), 0);
       expect_close(y, want, 1e-5, "n " + std::to_string(n));
     }
 }

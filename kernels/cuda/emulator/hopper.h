@@ -11,9 +11,9 @@
 
 namespace moestro::kernels::cuda {
 
-/// Boxes of 64 rows of 128 bytes, `pitch` bytes apart: see hopper_product.h.
+/// See hopper_map.h.
 struct TensorMap {
-  uint64_t base = 0, pitch = 0, page = 0;
+  uint64_t first = 0, sizes[3] = {}, strides[2] = {};
 };
 
 namespace emulated {
@@ -28,7 +28,9 @@ struct BarrierState {
   uint16_t arrivals, left;
   uint32_t phase : 1, bytes : 31;
 };
-inline BarrierState barrier_state(const uint64_t* at) { return unpacked<BarrierState>(*at); }
+inline BarrierState barrier_state(const uint64_t* at) {
+  return unpacked<BarrierState>(*at);
+}
 template <typename Change>
 void change_barrier(uint64_t* at, Change change) {
   BarrierState state = barrier_state(at);
@@ -98,33 +100,31 @@ inline void arrive_for_bytes(uint64_t* barrier, uint32_t bytes) {
     s.bytes += bytes & 0x7fffffffu;
   });
 }
-inline void arrive(uint64_t* barrier) { arrive_for_bytes(barrier, 0); }
+inline void arrive(uint64_t* barrier) {
+  arrive_for_bytes(barrier, 0);
+}
 inline void wait_for(uint64_t* barrier, uint32_t phase) {
   emulated::wait_until([=] { return emulated::barrier_state(barrier).phase != phase; });
 }
 
-/// Copies are there for other threads as late as a device may bring them, but not later than this signal.
-inline void arrive_after_copies(uint64_t* barrier) {
-  emulated::commit_copies();
-  emulated::wait_copies(0);
-  arrive(barrier);
-}
-inline void show_to_products() {}
-
+/// Rows behind the map's last are zeros.
 inline void copy_box(void* to, const TensorMap& map, int32_t c0, int32_t c1, int32_t c2, uint64_t* barrier) {
+  constexpr uint32_t kRows = 64, kPieces = 8;
   const uint32_t to_shared = shared_address(to);
   MOESTRO_CHECK(to_shared % 1024 == 0 && c0 >= 0 && c1 >= 0 && c2 >= 0, "a box within its map");
-  const auto* from = reinterpret_cast<const char*>(map.base + static_cast<uint64_t>(c2) * map.page +
-                                                   static_cast<uint64_t>(c1) * map.pitch +
-                                                   static_cast<uint64_t>(c0) * 2);
-  MOESTRO_CHECK(reinterpret_cast<uintptr_t>(from) % 16 == 0, "a box of aligned rows");
-  constexpr uint32_t kRows = 64, kPieces = 8;
+  const auto column = static_cast<uint64_t>(c0), first_row = static_cast<uint64_t>(c1);
+  MOESTRO_CHECK(column + 64 <= map.sizes[0] && static_cast<uint64_t>(c2) < map.sizes[2], "a box within its map");
+  const uint64_t first = map.first + static_cast<uint64_t>(c2) * map.strides[1] + column * 2;
+  MOESTRO_CHECK(first % 16 == 0 && map.strides[0] % 16 == 0, "a box of aligned rows");
   for (uint32_t row = 0; row < kRows; ++row)
-    for (uint32_t piece = 0; piece < kPieces; ++piece)
-      std::memcpy(emulated::shared() + to_shared + row * 128 + ((piece ^ (row & 7)) << 4),
-                  from + row * map.pitch + piece * 16, 16);
-  emulated::change_barrier(barrier,
-                           [&](emulated::BarrierState& s) { s.bytes -= kRows * kPieces * 16; });
+    for (uint32_t piece = 0; piece < kPieces; ++piece) {
+      char* place = emulated::shared() + to_shared + row * 128 + ((piece ^ (row & 7)) << 4);
+      if (first_row + row >= map.sizes[1])
+        std::memset(place, 0, 16);
+      else
+        std::memcpy(place, reinterpret_cast<const char*>(first + (first_row + row) * map.strides[0] + piece * 16), 16);
+    }
+  emulated::change_barrier(barrier, [&](emulated::BarrierState& s) { s.bytes -= kRows * kPieces * 16; });
 }
 
 template <int kRegisters>
@@ -137,7 +137,9 @@ template <int kSums>
 void multiply_warpgroup(float (&d)[kSums], uint64_t a, uint64_t b, bool adds) {
   emulated::product_groups().back().push_back({d, 2 * kSums, a, b, adds});
 }
-inline void end_product_group() { emulated::product_groups().emplace_back(); }
+inline void end_product_group() {
+  emulated::product_groups().emplace_back();
+}
 template <int kLeft>
 void wait_product_groups() {
   auto& all = emulated::product_groups();

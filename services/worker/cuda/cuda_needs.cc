@@ -70,7 +70,8 @@ CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOp
   const auto [q, kv, ffn] = widths(spec);
   CudaOps::Room room{.activated = CudaOps::activated_bytes(n * moe.top_k, moe.expert.ffn),
                      .routes = CudaOps::routes_bytes(n, moe.top_k, moe.experts),
-                     .rounded = CudaOps::rounded_bytes(n, std::max({spec.hidden, q, ffn})),
+                     .rounded = std::max(CudaOps::rounded_bytes(n, std::max({spec.hidden, q, ffn})),
+                                         CudaOps::rounded_bytes(n * moe.top_k, spec.hidden)),
                      .sums = CudaOps::sums_bytes(n, std::max({spec.hidden, q, kv, ffn, spec.vocab})),
                      .positions = positions};
   for (const model::LayerSpec& layer : spec.layers)
