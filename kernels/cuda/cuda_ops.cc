@@ -33,9 +33,9 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
   return l;
 }
 
-/// Up to as many tokens the weights' bytes are what a product costs: the kernels in f32, which read them once for four
-/// tokens, lose nothing by it.
-constexpr int64_t kFewTokens = 16;
+/// A product in f32 of as many tokens costs what reading the weights costs; with more, tensor cores are faster. Those
+/// have kernels for few and for many tokens: kFewRoundedTokens in few_tokens.h divides them.
+constexpr int64_t kFewTokens = 1;
 
 /// A product with few blocks is cut into at most as many parts of its columns, within this memory.
 constexpr int64_t kColumnPartsMax = 16, kSumsBytesMax = int64_t{16} << 20;

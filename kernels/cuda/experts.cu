@@ -1,9 +1,10 @@
-// The experts of a layer on few tokens each, or on any number where activations must not be rounded: two kernels with
-// all of a layer's active experts in each, act(gate x) * (up x) and down. What bounds them is reading the weights;
-// those of an expert are read once for each kTokensAtOnce of its tokens.
+// The experts of a layer: which kernels compute them, and those for shapes that no other kernel takes, in f32. These
+// are two kernels with all of a layer's active experts in each, act(gate x) * (up x) and down. Weights of an expert are
+// read once for each kTokensAtOnce of its tokens.
 
-#include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/experts_work.h"
+#include "kernels/cuda/few_tokens.h"
+#include "kernels/cuda/many_tokens.h"
 
 namespace moestro::kernels::cuda {
 namespace {
@@ -71,10 +72,22 @@ MoestroCudaResult launch_experts(const MoestroCudaExperts& a, MoestroCudaStream 
   return result != 0 ? result : launch(down_kernel<W>, grid_of(a.layout.hidden), dim3(kWarps * kWarp), 0, stream, a);
 }
 
+/// The mean of the active experts; at most that of one that has all tokens.
+int64_t tokens_of_expert(const MoestroCudaExperts& a) {
+  return at_most(a.rounded_tokens, divided_up(a.rounded_tokens * a.top_k, at_least<int64_t>(a.active_max, 1)));
+}
+
 }  // namespace
 
 MoestroCudaResult experts(const MoestroCudaExperts* a, MoestroCudaStream stream) {
-  if (a->rounded_tokens > 0) return experts_many(*a, stream);
+  if (a->rounded_tokens > 0) {
+    if (tokens_of_expert(*a) <= kFewRoundedTokens) {
+      const MoestroCudaResult result = experts_few_rounded(*a, stream);
+      if (result != MOESTRO_CUDA_REFUSED) return result;
+    }
+    return experts_many(*a, stream);
+  }
+  if (const MoestroCudaResult result = experts_few(*a, stream); result != MOESTRO_CUDA_REFUSED) return result;
   switch (a->layout.dtype) {
     case MOESTRO_CUDA_F32: return launch_experts<PlainWeights<F32>>(*a, stream);
     case MOESTRO_CUDA_BF16: return launch_experts<PlainWeights<BF16>>(*a, stream);

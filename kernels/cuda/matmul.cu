@@ -1,5 +1,7 @@
-// y = x w^T + bias in f32, a warp for each row of w: for few tokens, and for all where activations must not be rounded.
+// y = x w^T + bias: which kernel computes it, and one for shapes that no other takes, in f32, with a warp for each row
+// of w.
 
+#include "kernels/cuda/few_tokens.h"
 #include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/row_products.h"
@@ -39,7 +41,14 @@ MoestroCudaResult launch_matmul(const MoestroCudaMatmul& a, MoestroCudaStream st
 }  // namespace
 
 MoestroCudaResult matmul(const MoestroCudaMatmul* a, MoestroCudaStream stream) {
-  if (a->rounded) return matmul_many(*a, stream);
+  if (a->rounded) {
+    if (a->n <= kFewRoundedTokens) {
+      const MoestroCudaResult result = matmul_few_rounded(*a, stream);
+      if (result != MOESTRO_CUDA_REFUSED) return result;
+    }
+    return matmul_many(*a, stream);
+  }
+  if (const MoestroCudaResult result = matmul_few(*a, stream); result != MOESTRO_CUDA_REFUSED) return result;
   switch (a->dtype) {
     case MOESTRO_CUDA_F32: return launch_matmul<PlainWeights<F32>>(*a, stream);
     case MOESTRO_CUDA_BF16: return launch_matmul<PlainWeights<BF16>>(*a, stream);

@@ -124,7 +124,10 @@ TEST_F(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
                                         Shape{17, 64, 1024}, Shape{32, 130, 544}, Shape{40, 130, 1056},
                                         Shape{128, 96, 288}, Shape{130, 7000, 32}, Shape{130, 24600, 32},
                                         // On Hopper by its own kernel.
-                                        Shape{130, 4288, 64}}) {
+                                        Shape{130, 4288, 64},
+                                        // Few tokens.
+                                        Shape{5, 40, 64}, Shape{9, 33, 320}, Shape{16, 130, 1088}, Shape{32, 300, 192},
+                                        Shape{6, 65, 16}}) {
       const auto x = random.normal(n * cols), bias = random.normal(rows);
       const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
       const auto multiplied = as_multiplied(*reference, w.weight);
@@ -306,7 +309,10 @@ TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
                                LayerCase{{17, 0, 33, 0, 32}, 96, 160}, LayerCase{{65, 7, 64, 0, 63}, 272, 192},
                                LayerCase{{128, 9, 127, 129, 0, 130}, 272, 192}, LayerCase{{70, 80, 90}, 1504, 96},
                                // On Hopper by its own kernels.
-                               LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192}}) {
+                               LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192},
+                               // Few tokens.
+                               LayerCase{{4, 1, 1}, 320, 192}, LayerCase{{20, 5, 5}, 2112, 208},
+                               LayerCase{{35, 10, 10}, 64, 448}, LayerCase{{8, 2, 2}, 7168, 192}}) {
       const LayerOfMany layer(c, dtype, random);
       // An activation next to the middle of two roundings may be rounded either way.
       expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3,
