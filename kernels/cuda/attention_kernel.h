@@ -1,56 +1,77 @@
 #pragma once
-// Attention over the paged cache. A block computes up to kPairs (query, head) pairs of one sequence and KV head, which
-// share the loads of keys and values. Positions are visited in parts of kPart, anchored at 0. A part gives scores,
-// their maximum m, the sum l of their exponentials, and the weighted values. Parts are merged in order, by this block
-// or, if they were computed in parallel, by a second kernel with the same merge(). So a query's result does not depend
-// on that, on the other pairs, or on where its prompt was cut.
+// Attention over the paged cache in f32. A unit is up to kPairs (query, head) pairs of one sequence that share a KV
+// head, and so the loads of keys and values. Positions are visited in parts of kPart, anchored at 0, and a block
+// computes a part at a time: each of its warps takes 32 positions, which gives scores, their maximum m, the sum l of
+// their exponentials, and the weighted values. The warps' results are put together in order, and so are the parts: by
+// this block, or, if they were computed in parallel, by a second kernel with the same fold(). So a query's result does
+// not depend on that, on the other pairs, or on where its prompt was cut. Scores are in units of log 2.
 //
-// Eight lanes share a key: each loads 8 of its elements at once, so that a warp reads four whole rows. (Flash decoding:
-// Dao et al. 2023.)
+// Keys and values come through a ring of tiles in shared memory, one ring a warp, so that the next tiles are on their
+// way while one is used, also across the end of a part. The lanes that share a key have 8 of its elements each.
+// Queries and weighted values stay in registers. (Flash decoding: Dao et al. 2023.)
 
+#include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/resident_blocks.h"
+#include "kernels/cuda/unroll.h"
 
 namespace moestro::kernels::cuda {
 
 inline constexpr int kAttentionThreads = 128;
-inline constexpr int kKeyLanes = 8;                              // that share a key
-inline constexpr int kKeysAtOnce = kAttentionThreads / kKeyLanes;
 inline constexpr int kAttentionWarps = kAttentionThreads / kWarp;
 inline constexpr int kPart = MOESTRO_CUDA_ATTENTION_PART;
-inline constexpr int64_t kTokensOfBlock = 16;                    // kKvBlockTokens
+inline constexpr int kWarpKeys = kPart / kAttentionWarps;  // of a part that a warp takes: one for each lane
+inline constexpr int kTokensOfBlock = 16;                  // kKvBlockTokens
+inline constexpr int kWarpBlocks = kWarpKeys / kTokensOfBlock;
+static_assert(kWarpKeys == kWarp);
+inline constexpr float kLog2E = 1.4426950408889634f;
 
 /// The positions that a pair sees: those up to its own that are not before `begin`, and sinks.
 struct PairSight {
-  int64_t position = -1, begin = 0, sinks = 0;
-  int64_t row = 0;  ///< row * heads + head: place of its query and its output
+  int position = -1, begin = 0, sinks = 0;
 
-  __device__ bool sees(int64_t p) const { return p <= position && (p >= begin || p < sinks); }
-  /// Whether it sees any of positions [first, first + kPart).
-  __device__ bool sees_part(int64_t first) const {
-    return first <= position && (first + kPart > begin || first < sinks);
-  }
+  __device__ bool sees(int p) const { return p <= position && (p >= begin || p < sinks); }
 };
 
-__device__ inline PairSight sight_of(const MoestroCudaAttention& a, const MoestroCudaAttentionUnit& unit,
-                                     int64_t kv_head, int pair) {
-  if (pair >= unit.pairs) return {};
-  const int64_t group = a.kv.heads / a.kv.kv_heads, at = unit.first_pair + pair;
-  const MoestroCudaQuery query = a.queries[unit.first_query + at / group];
+__device__ inline PairSight sight_at(const MoestroCudaAttention& a, int position) {
   PairSight s;
-  s.position = query.position;
-  s.row = query.row * a.kv.heads + kv_head * group + at % group;
-  if (a.kv.window > 0 && s.position >= a.kv.sinks + a.kv.window) {  // AttentionShape::has_gap
-    s.begin = s.position - a.kv.window + 1;
-    s.sinks = a.kv.sinks;
+  s.position = position;
+  if (a.kv.window > 0 && position >= a.kv.sinks + a.kv.window) {  // AttentionShape::has_gap
+    s.begin = position - static_cast<int>(a.kv.window) + 1;
+    s.sinks = static_cast<int>(a.kv.sinks);
   }
   return s;
 }
 
-/// The last position of the unit's queries, whose positions ascend.
-__device__ inline int64_t last_position(const MoestroCudaAttention& a, const MoestroCudaAttentionUnit& unit) {
-  return a.queries[unit.first_query + (unit.first_pair + unit.pairs - 1) / (a.kv.heads / a.kv.kv_heads)].position;
+/// Heads that share a KV head. (A division of 64 bits would be a hundred instructions.)
+__device__ inline int group_of(const MoestroCudaAttention& a) {
+  return static_cast<int>(a.kv.heads) / static_cast<int>(a.kv.kv_heads);
+}
+__device__ inline MoestroCudaQuery query_of(const MoestroCudaAttention& a, const MoestroCudaAttentionUnit& unit,
+                                            int pair) {
+  return a.queries[unit.first_query + (unit.first_pair + pair) / group_of(a)];
+}
+/// row * heads + head: place of a pair's query and output.
+__device__ inline int64_t row_of(const MoestroCudaAttention& a, const MoestroCudaAttentionUnit& unit, int kv_head,
+                                 int pair) {
+  const int group = group_of(a);
+  return query_of(a, unit, pair).row * a.kv.heads + kv_head * group + (unit.first_pair + pair) % group;
+}
+
+/// The parts that are seen, in order: those of the sinks, then those from the window's begin on.
+struct SeenParts {
+  int sunk, begin, count;
+
+  __device__ int part(int i) const { return i < sunk ? i : begin + i - sunk; }
+};
+__device__ inline SeenParts seen_parts(int begin, int sinks, int position) {
+  SeenParts p;
+  p.begin = begin / kPart;
+  p.sunk = at_most((sinks + kPart - 1) / kPart, p.begin);
+  p.count = p.sunk + position / kPart - p.begin + 1;
+  return p;
 }
 
 /// m and l as above; initially minus infinity and 0.
@@ -58,259 +79,571 @@ struct Softmax {
   float top = -INFINITY, sum = 0.0f;
 };
 
-/// Merges the result so far, and one element of its values, with those of the next part.
-__device__ inline void merge(Softmax& seen, float& value, Softmax part, float part_value) {
-  if (part.sum == 0.0f) return;  // nothing of it is seen: else the largest score adds 1, or NaN
-  if (seen.sum == 0.0f) {
-    seen = part;
-    value = part_value;
-    return;
-  }
-  const float top = fmaxf(seen.top, part.top), before = expf(seen.top - top), now = expf(part.top - top);
-  seen.top = top;
-  seen.sum = multiply_add(seen.sum, before, part.sum * now);
-  value = multiply_add(value, before, part_value * now);
+/// What the result so far and a part's are multiplied with when they are put together.
+struct Factors {
+  float before, now;
+};
+__device__ inline Factors factors_of(float seen_top, float part_top) {
+  const float top = fmaxf(seen_top, part_top);
+  return {exp2f(seen_top - top), exp2f(part_top - top)};
+}
+/// Adds a part to the result so far. The largest score of a part of which anything is seen adds 1 to its sum, or NaN.
+template <int kCount>
+__device__ inline void fold(Softmax& seen, float (&values)[kCount], Softmax part, const float (&part_values)[kCount]) {
+  if (part.sum == 0.0f) return;
+  const Factors f = factors_of(seen.top, part.top);
+  seen.top = fmaxf(seen.top, part.top);
+  seen.sum = multiply_add(seen.sum, f.before, part.sum * f.now);
+  MOESTRO_UNROLL
+  for (int i = 0; i < kCount; ++i) values[i] = multiply_add(values[i], f.before, part_values[i] * f.now);
+}
+/// The logit of a head that has no value.
+template <int kCount>
+__device__ inline void fold_logit(const MoestroCudaAttention& a, int64_t row, Softmax& seen, float (&values)[kCount]) {
+  if (a.sink_logits == nullptr) return;
+  const float none[kCount] = {};
+  fold(seen, values, {a.sink_logits[row % a.kv.heads] * kLog2E, 1.0f}, none);
 }
 
-/// The place of a pair's results by part: for each part top, sum, and head_dim values.
+/// The place of a pair's results by part: for each part top, sum, two unused, and head_dim values.
 __device__ inline float* partial_of(const MoestroCudaAttention& a, int64_t row, int64_t part) {
-  return a.partial + (row * a.parts + part) * (a.kv.head_dim + 2);
+  return a.partial + (row * a.parts + part) * (a.kv.head_dim + MOESTRO_CUDA_PARTIAL_HEAD);
 }
 
-template <typename N, int kElements, int kPairs>
-struct AttentionBlock {
-  static constexpr int kDims = kElements * kKeyLanes;  ///< head_dim, padded with zeros
-  static constexpr int kOwned = (kPairs * kDims + kAttentionThreads - 1) / kAttentionThreads;  ///< outputs of a thread
+/// A unit with what its queries say, and the first of its tasks: a task is a part of a unit and KV head.
+struct UnitRecord {
+  MoestroCudaAttentionUnit unit;
+  int first_task, first_block, first_position, last_position;
+};
 
-  /// Shared memory.
-  struct Room {
-    float q[2][kPairs][kDims];  ///< rotated for other keys, and for sinks
-    float weights[kPairs][kPart];  ///< initially scores
+template <typename N, int kDims, int kPairs, int kRing>
+struct AttentionBlock {
+  using Stored = typename N::Stored;
+  static constexpr bool kScaled = sizeof(Stored) == 1;
+  static constexpr int kLanes = kDims / 8;          ///< that share a key; kDims is head_dim, padded
+  static constexpr int kAtOnce = kWarp / kLanes;    ///< keys of a warp
+  static constexpr int kTileKeys = at_most<int>(kTokensOfBlock, 4096 / (kDims * static_cast<int>(sizeof(Stored))));
+  static constexpr int kTiles = kWarpKeys / kTileKeys;  ///< of keys of a warp's share of a part; and as many of values
+  static constexpr int kTileBytes = kTileKeys * kDims * static_cast<int>(sizeof(Stored));
+  static constexpr int kSlotBytes = kTileBytes + (kScaled ? kTokensOfBlock * 4 : 0);
+  static constexpr int kOwned = at_least(1, kPairs * kDims / kAttentionThreads);  ///< outputs of a thread
+  static constexpr int kHeld = kPairs * 8 / kAtOnce;  ///< of a lane, when lanes that have the same elements have shared
+  static_assert(kTileKeys % kAtOnce == 0 && kRing >= 2);
+
+  struct alignas(16) Room {
+    char ring[kAttentionWarps][kRing][kSlotBytes];
     float values[kAttentionWarps][kPairs][kDims];
-    Softmax part[kPairs];
-    PairSight sight[kPairs];
+    float weights[kAttentionWarps][kWarpKeys][kPairs];  ///< initially scores; negative: not seen
+    Softmax part[kAttentionWarps][kPairs];
+  };
+
+  /// A task, with the unit's record.
+  struct Task {
+    int unit = -1, head = 0, part = 0;
   };
 
   const MoestroCudaAttention& a;
   Room& room;
-  const uint32_t* blocks;  ///< of the sequence
-  int64_t kv_head;
-  int64_t furthest = -1;  ///< position that any pair sees
+  UnitRecord* units;
+  int unit_count;
+  int only_head;  ///< -1: of all KV heads
 
-  __device__ void load_queries(const MoestroCudaAttentionUnit& unit) {
-    if (threadIdx.x < kPairs) room.sight[threadIdx.x] = sight_of(a, unit, kv_head, static_cast<int>(threadIdx.x));
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kPairs * kDims; i += kAttentionThreads) {
-      const int pair = i / kDims, d = i % kDims;
-      const bool is = pair < unit.pairs && d < a.kv.head_dim;
-      const int64_t at = room.sight[pair].row * a.kv.head_dim + d;
-      room.q[0][pair][d] = is ? a.q[at] : 0.0f;
-      room.q[1][pair][d] = is && a.sink_q ? a.sink_q[at] : 0.0f;
-    }
-    for (int pair = 0; pair < kPairs; ++pair) furthest = at_least(furthest, room.sight[pair].position);
-    __syncthreads();
+  // What is computed.
+  Task at = {};
+  PairSight first = {}, last = {};  ///< of the unit's pairs, whose positions ascend
+  float q[kPairs][8] = {};
+  int64_t own_row = 0;      ///< of the pair whose outputs the thread has
+  const char* slot = nullptr;
+  int slot_index = kRing - 1;
+
+  /// Where this warp's share of a task's keys and values is.
+  struct Source {
+    int head = 0;
+    uint32_t seen = 0;   ///< bits of tiles
+    uint32_t block = 0;  ///< the block table's entry that belongs to the lane
+  };
+  // What is being copied: a tile of a task. The block table's entries of the task after it are on their way.
+  int ahead_task = 0, ahead_end = 0, ahead_tile = 0;
+  Source ahead = {}, after = {};
+  const char* ahead_base[kWarpBlocks] = {};
+
+  __device__ static int element() { return lane_id() % kLanes * 8; }  ///< this lane's first
+
+  // --- tasks ---
+
+  __device__ static SeenParts parts_of(const MoestroCudaAttention& a, int first_position, int last_position) {
+    const PairSight last = sight_at(a, last_position);
+    return seen_parts(sight_at(a, first_position).begin, last.sinks, last.position);
   }
 
-  __device__ bool any_sees(int64_t position) const {
-    bool any = false;
+  __device__ UnitRecord record_of(int index) const {
+    UnitRecord r;
+    r.unit = a.units[index];
+    const MoestroCudaQuery query = query_of(a, r.unit, 0);
+    r.first_block = query.first_block;
+    r.first_position = query.position;
+    r.last_position = query_of(a, r.unit, r.unit.pairs - 1).position;
+    r.first_task = 0;
+    return r;
+  }
+
+  /// Writes the units' records; returns the number of tasks.
+  __device__ int list_units() {
+    for (int i = static_cast<int>(threadIdx.x); i < unit_count; i += kAttentionThreads) units[i] = record_of(i);
+    __syncthreads();
+    int total = 0;
+    for (int base = 0; base < unit_count; base += kWarp) {  // every warp adds them up, the first one keeps them
+      const int i = base + lane_id();
+      int sum = 0;
+      if (i < unit_count)
+        sum = static_cast<int>(a.kv.kv_heads) * parts_of(a, units[i].first_position, units[i].last_position).count;
+      const int mine = sum;
+      for (int step = 1; step < kWarp; step *= 2) {
+        const int other = __shfl_sync(kWholeWarp, sum, lane_id() - step);
+        if (lane_id() >= step) sum += other;
+      }
+      if (warp_id() == 0 && i < unit_count) units[i].first_task = total + sum - mine;
+      total += __shfl_sync(kWholeWarp, sum, kWarp - 1);
+    }
+    __syncthreads();
+    return total;
+  }
+
+  __device__ Task locate(int task) const {
+    Task t;
+    int low = 0, high = unit_count;  // of the last unit whose first task is not after it
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (units[middle].first_task <= task) low = middle;
+      else high = middle;
+    }
+    t.unit = low;
+    const SeenParts parts = parts_of(a, units[low].first_position, units[low].last_position);
+    const int within = task - units[low].first_task;
+    t.head = only_head < 0 ? within / parts.count : only_head;
+    t.part = parts.part(only_head < 0 ? within % parts.count : within);
+    return t;
+  }
+
+  // --- copies ---
+
+  __device__ Source source_of(int task) const {
+    const Task t = locate(task);
+    const UnitRecord& r = units[t.unit];
+    const int index = t.part * (kPart / kTokensOfBlock) + warp_id() * kWarpBlocks + lane_id() % kWarpBlocks;
+    return {t.head, seen_tiles(sight_at(a, r.first_position), sight_at(a, r.last_position), warp_position(t.part)),
+            index <= r.last_position / kTokensOfBlock ? a.blocks[r.first_block + index] : 0};
+  }
+
+  /// The first position of the warp's share of a part.
+  __device__ static int warp_position(int part) { return part * kPart + warp_id() * kWarpKeys; }
+
+  /// Bits of the tiles from position p on of which any pair sees anything.
+  __device__ static uint32_t seen_tiles(const PairSight& first, const PairSight& last, int p) {
+    uint32_t tiles = 0;
     MOESTRO_UNROLL
-    for (int pair = 0; pair < kPairs; ++pair) any = any || room.sight[pair].sees(position);
-    return any;
-  }
-  __device__ bool any_sees_part(int64_t first) const {
-    bool any = false;
-    for (int pair = 0; pair < kPairs; ++pair) any = any || room.sight[pair].sees_part(first);
-    return any;
+    for (int tile = 0; tile < kTiles; ++tile, p += kTileKeys)
+      if (p <= last.position && (p + kTileKeys > first.begin || p < last.sinks)) tiles |= 1u << tile;
+    return tiles;
   }
 
-  /// This lane's elements of K or V at `position`, and the row's scale.
-  __device__ float load_row(int64_t position, bool value, float (&to)[kElements]) const {
-    const char* block = static_cast<const char*>(a.kv.data) + a.kv.block_bytes * blocks[position / kTokensOfBlock];
-    const int64_t row = ((value ? a.kv.kv_heads : 0) + kv_head) * kTokensOfBlock + position % kTokensOfBlock;
-    const auto* numbers = reinterpret_cast<const typename N::Stored*>(block) + row * a.kv.head_dim;
-    const bool aligned = a.kv.head_dim % 8 == 0;
+  __device__ void begin_ahead(int first_task, int end) {
+    ahead_task = first_task;
+    ahead_end = end;
+    if (first_task < end) after = source_of(first_task);
+  }
+
+  __device__ void enter_ahead() {
+    ahead = after;
     MOESTRO_UNROLL
-    for (int c = 0; c < kElements / 8; ++c) {
-      const int64_t d = first_of(c);
-      float eight[8];
-      if (aligned && d < a.kv.head_dim) load8<N>(numbers + d, eight);
-      else load8_some<N>(numbers + d, a.kv.head_dim - d, eight);
-      MOESTRO_UNROLL
-      for (int i = 0; i < 8; ++i) to[c * 8 + i] = eight[i];
-    }
-    return sizeof(typename N::Stored) == 1 ? reinterpret_cast<const float*>(block + a.kv.scales_offset)[row] : 1.0f;
-  }
-  /// Element of the head that is this lane's c-th eight's first.
-  __device__ static int first_of(int c) { return (c * kKeyLanes + static_cast<int>(threadIdx.x) % kKeyLanes) * 8; }
-
-  /// Calls `visit` with each key of the part that belongs to this lane and its group of eight. Stops when no lane of
-  /// the warp has a visible key.
-  template <typename Visit>
-  __device__ void each_key(int64_t first, Visit visit) {
-    for (int key = static_cast<int>(threadIdx.x) / kKeyLanes; key < kPart; key += kKeysAtOnce) {
-      const int of_warp = key - key % (kWarp / kKeyLanes);
-      if (first + of_warp > furthest) break;
-      visit(key, first + key);
-    }
+    for (int b = 0; b < kWarpBlocks; ++b)
+      ahead_base[b] = static_cast<const char*>(a.kv.data) + a.kv.block_bytes * __shfl_sync(kWholeWarp, ahead.block, b);
+    if (ahead_task + 1 < ahead_end) after = source_of(ahead_task + 1);
   }
 
-  __device__ void score_keys(int64_t first) {
-    each_key(first, [&](int key, int64_t position) {
-      float k[kElements] = {};
-      float scale = a.kv.scale;
-      if (any_sees(position)) scale *= load_row(position, false, k);
-      float dots[kPairs] = {};
-      MOESTRO_UNROLL
-      for (int pair = 0; pair < kPairs; ++pair) {
-        const float* q = room.q[position < room.sight[pair].sinks ? 1 : 0][pair];
-        MOESTRO_UNROLL
-        for (int e = 0; e < kElements; ++e) dots[pair] = multiply_add(q[first_of(e / 8) + e % 8], k[e], dots[pair]);
+  /// Begins the copy of the next tile, if there is one that is seen. One group in any case.
+  __device__ void copy_next(char* to) {
+    if (ahead_task < ahead_end) {
+      if (ahead_tile == 0) enter_ahead();
+      const int tile = ahead_tile % kTiles;
+      const bool value = ahead_tile >= kTiles;
+      if ((ahead.seen >> tile & 1u) != 0) copy_tile(to, tile * kTileKeys, value);
+      if (++ahead_tile == 2 * kTiles) {
+        ahead_tile = 0;
+        ++ahead_task;
       }
-      const int pair = sum_dots(dots);
-      if (pair >= 0) room.weights[pair][key] = dots[0] * scale;
-    });
-    __syncthreads();
-  }
-
-  /// dots[0]: the whole dot product of the pair that is returned; -1 in lanes that need not write it. Both ways add the
-  /// lanes in one order.
-  __device__ static int sum_dots(float (&dots)[kPairs]) {
-    static_assert(kPairs == 1 || kPairs == 4);
-    if constexpr (kPairs == 1) {
-      dots[0] = warp_sum<kKeyLanes>(dots[0]);
-      return lane_id() % kKeyLanes == 0 ? 0 : -1;
-    } else {
-      halve_sums<4>(dots, 4);
-      halve_sums<2>(dots, 2);
-      dots[0] += __shfl_xor_sync(kWholeWarp, dots[0], 1);
-      return lane_id() % 2 == 0 ? lane_id() % kKeyLanes / 2 : -1;
     }
+    commit_copies();
   }
 
-  /// Turns scores into weights; one warp for each pair.
-  __device__ void weigh(int64_t first) {
-    for (int pair = warp_id(); pair < kPairs; pair += kAttentionWarps) {
-      Softmax s;
-      for (int key = lane_id(); key < kPart; key += kWarp)
-        if (room.sight[pair].sees(first + key)) s.top = fmaxf(s.top, room.weights[pair][key]);
-      s.top = warp_max(s.top);
-      for (int key = lane_id(); key < kPart; key += kWarp) {
-        if (!room.sight[pair].sees(first + key)) continue;
-        const float weight = expf(room.weights[pair][key] - s.top);
-        room.weights[pair][key] = weight;
-        s.sum += weight;
-      }
-      s.sum = warp_sum(s.sum);
-      if (lane_id() == 0) room.part[pair] = s;
+  __device__ void copy_tile(char* to, int key, bool value) const {
+    const int row_bytes = static_cast<int>(a.kv.head_dim) * static_cast<int>(sizeof(Stored)),
+              head = (value ? static_cast<int>(a.kv.kv_heads) : 0) + ahead.head,
+              bytes = kTileKeys * row_bytes;
+    const char* block = ahead_base[0];
+    MOESTRO_UNROLL
+    for (int b = 1; b < kWarpBlocks; ++b)
+      if (key >= b * kTokensOfBlock) block = ahead_base[b];
+    const char* from = block + (static_cast<int64_t>(head) * kTokensOfBlock + key % kTokensOfBlock) * row_bytes;
+    MOESTRO_UNROLL
+    for (int i = 0; i < (kTileBytes + kWarp * 16 - 1) / (kWarp * 16); ++i) {
+      const int byte = (i * kWarp + lane_id()) * 16;
+      if (byte < bytes) copy_async16(to + byte, from + byte);
     }
-    __syncthreads();
+    if (kScaled && lane_id() < kTokensOfBlock / 4)
+      copy_async16(to + kTileBytes + lane_id() * 16,
+                   block + a.kv.scales_offset + head * kTokensOfBlock * 4 + lane_id() * 16);
   }
 
-  __device__ void add_values(int64_t first) {
-    float sums[kPairs][kElements] = {};
-    each_key(first, [&](int key, int64_t position) {
-      if (!any_sees(position)) return;
-      float v[kElements];
-      const float scale = load_row(position, true, v);
-      MOESTRO_UNROLL
-      for (int pair = 0; pair < kPairs; ++pair) {
-        if (!room.sight[pair].sees(position)) continue;
-        const float weight = room.weights[pair][key] * scale;
-        MOESTRO_UNROLL
-        for (int e = 0; e < kElements; ++e) sums[pair][e] = multiply_add(weight, v[e], sums[pair][e]);
-      }
-    });
+  /// Waits for the next tile, and begins the copy of another where the last one lay.
+  __device__ void next_tile() {
+    wait_copies<kRing - 2>();
+    __syncwarp();
+    char(&ring)[kRing][kSlotBytes] = room.ring[warp_id()];
+    copy_next(ring[slot_index]);
+    slot_index = slot_index + 1 == kRing ? 0 : slot_index + 1;
+    slot = ring[slot_index];
+  }
+
+  // --- a part ---
+
+  __device__ int pairs() const { return units[at.unit].unit.pairs; }
+  __device__ PairSight sight(int pair) const {
+    return first.position == last.position ? last : sight_at(a, query_of(a, units[at.unit].unit, pair).position);
+  }
+
+  __device__ void load_query(const float* of, int pair, float (&to)[8]) const {
+    const int count = static_cast<int>(a.kv.head_dim) - element();
+    const float* from = of + row_of(a, units[at.unit].unit, at.head, pair) * a.kv.head_dim + element();
+    MOESTRO_UNROLL
+    for (int e = 0; e < 8; ++e) to[e] = e < count ? from[e] : 0.0f;
+  }
+
+  __device__ void enter(int task) {
+    const Task t = locate(task);
+    const bool same = t.unit == at.unit && t.head == at.head;
+    at = t;
+    if (same) return;
+    first = sight_at(a, units[t.unit].first_position);
+    last = sight_at(a, units[t.unit].last_position);
     MOESTRO_UNROLL
     for (int pair = 0; pair < kPairs; ++pair) {
-      halve_sums<kElements>(sums[pair], kKeyLanes);
-      halve_sums<kElements / 2>(sums[pair], 2 * kKeyLanes);
-      const int kept = lane_id() / kKeyLanes % 2 * (kElements / 2) + lane_id() / kKeyLanes / 2 * (kElements / 4);
-      MOESTRO_UNROLL
-      for (int i = 0; i < kElements / 4; ++i)
-        room.values[warp_id()][pair][first_of((kept + i) / 8) + (kept + i) % 8] = sums[pair][i];
+      if (pair < pairs()) {
+        load_query(a.q, pair, q[pair]);
+      } else {
+        MOESTRO_UNROLL
+        for (int e = 0; e < 8; ++e) q[pair][e] = 0.0f;
+      }
     }
-    __syncthreads();
+    if (owned_pair() < pairs()) own_row = row_of(a, units[at.unit].unit, at.head, owned_pair());
   }
 
-  __device__ void run(int64_t first_part, int64_t parts) {
-    Softmax seen[kOwned];
-    float values[kOwned] = {};
-    for (int64_t part = first_part; part < first_part + parts && part * kPart <= furthest; ++part) {
-      if (!any_sees_part(part * kPart)) continue;
-      score_keys(part * kPart);
-      weigh(part * kPart);
-      add_values(part * kPart);
-      MOESTRO_UNROLL
-      for (int i = 0; i < kOwned; ++i) take(i, seen[i], values[i], part);
-      __syncthreads();
+  /// This lane's elements of a row of the tile. kEights: heads are of whole eights.
+  template <bool kEights>
+  __device__ void load_row(int key, float (&to)[8]) const {
+    const int dims = static_cast<int>(a.kv.head_dim), d = element();
+    const auto* row = reinterpret_cast<const Stored*>(slot) + key * dims + d;
+    if constexpr (kEights) {
+      if (d < dims) return load8<N>(row, to);
     }
-    if (a.partial) return;
+    MOESTRO_UNROLL
+    for (int e = 0; e < 8; ++e) to[e] = !kEights && d + e < dims ? N::value(row[e]) : 0.0f;
+  }
+  __device__ float scale_of(int key) const {
+    return kScaled ? reinterpret_cast<const float*>(slot + kTileBytes)[key] : 1.0f;
+  }
+
+  /// Scores of the tile's keys, the first of which is the warp's `from`th.
+  __device__ void score_tile(int from) {
+    if (a.kv.head_dim % 8 == 0) {
+      MOESTRO_UNROLL
+      for (int i = 0; i < kTileKeys / kAtOnce; ++i) score_keys<true>(from, i * kAtOnce + lane_id() / kLanes);
+    } else {
+      MOESTRO_NO_UNROLL
+      for (int i = 0; i < kTileKeys / kAtOnce; ++i) score_keys<false>(from, i * kAtOnce + lane_id() / kLanes);
+    }
+  }
+
+  template <bool kEights>
+  __device__ void score_keys(int from, int key) {
+    float k[8], dots[kPairs] = {};
+    load_row<kEights>(key, k);
+    MOESTRO_UNROLL
+    for (int pair = 0; pair < kPairs; ++pair) {
+      MOESTRO_UNROLL
+      for (int e = 0; e < 8; ++e) dots[pair] = multiply_add(q[pair][e], k[e], dots[pair]);
+    }
+    const int pair = sum_dots<kPairs, kLanes>(dots);
+    if (pair >= 0) room.weights[warp_id()][from + key][pair] = dots[0] * score_scale(key);
+  }
+  __device__ float score_scale(int key) const { return a.kv.scale * kLog2E * scale_of(key); }
+
+  /// The scores once more of the tile's sinks, with the queries that are rotated for them.
+  __device__ void score_sinks(int from) {
+    __syncwarp();
+    MOESTRO_NO_UNROLL
+    for (int pair = 0; pair < pairs(); ++pair) {
+      float other[8];
+      load_query(a.sink_q, pair, other);
+      const int sunk = sight(pair).sinks;
+      MOESTRO_NO_UNROLL
+      for (int i = 0; i < kTileKeys / kAtOnce; ++i) {
+        const int key = i * kAtOnce + lane_id() / kLanes;
+        float k[8], dot = 0.0f;
+        load_row<false>(key, k);
+        MOESTRO_UNROLL
+        for (int e = 0; e < 8; ++e) dot = multiply_add(other[e], k[e], dot);
+        dot = warp_sum<kLanes>(dot);
+        if (lane_id() % kLanes == 0 && warp_position(at.part) + from + key < sunk)
+          room.weights[warp_id()][from + key][pair] = dot * score_scale(key);
+      }
+    }
+  }
+
+  /// dots[0]: the whole dot product of the pair that is returned; -1 in lanes that need not write it. The lanes are
+  /// added in one order whatever kCount is.
+  template <int kCount, int kStep>
+  __device__ static int sum_dots(float (&dots)[kPairs]) {
+    if constexpr (kCount > 1) {
+      halve_sums<kCount>(dots, kStep / 2);
+      return sum_dots<kCount / 2, kStep / 2>(dots);
+    } else {
+      MOESTRO_UNROLL
+      for (int step = kStep / 2; step > 0; step /= 2) dots[0] += __shfl_xor_sync(kWholeWarp, dots[0], step);
+      constexpr int kSame = kLanes / kPairs;
+      return lane_id() % kSame == 0 ? lane_id() % kLanes / kSame : -1;
+    }
+  }
+
+  /// Turns the warp's scores into weights, a lane for each key. `whole`: every pair sees every key. Pairs that the unit
+  /// lacks are computed with, and not written.
+  __device__ void weigh(bool whole) {
+    float(&scores)[kPairs] = room.weights[warp_id()][lane_id()];
+    uint32_t seen = ~0u;  // bits of pairs
+    if (!whole) {
+      seen = 0;
+      MOESTRO_NO_UNROLL
+      for (int pair = 0; pair < pairs(); ++pair)
+        if (sight(pair).sees(warp_position(at.part) + lane_id())) seen |= 1u << pair;
+    }
+    MOESTRO_UNROLL
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const bool sees = (seen >> pair & 1u) != 0;
+      const float score = scores[pair], top = warp_max(sees ? score : -INFINITY),
+                  weight = sees ? exp2f(score - top) : -1.0f, sum = warp_sum(sees ? weight : 0.0f);
+      scores[pair] = weight;
+      if (lane_id() == 0) room.part[warp_id()][pair] = {top, sum};
+    }
+  }
+
+  /// `whole`: as in weigh.
+  __device__ void add_tile(int from, bool whole, float (&sums)[kPairs * 8]) const {
+    if (whole && a.kv.head_dim % 8 == 0) {
+      MOESTRO_UNROLL
+      for (int i = 0; i < kTileKeys / kAtOnce; ++i) add_keys<true>(from, i * kAtOnce + lane_id() / kLanes, sums);
+    } else {
+      MOESTRO_NO_UNROLL
+      for (int i = 0; i < kTileKeys / kAtOnce; ++i) add_keys<false>(from, i * kAtOnce + lane_id() / kLanes, sums);
+    }
+  }
+  template <bool kFast>
+  __device__ void add_keys(int from, int key, float (&sums)[kPairs * 8]) const {
+    const float(&weights)[kPairs] = room.weights[warp_id()][from + key];
+    float v[8];
+    load_row<kFast>(key, v);
+    const float scale = scale_of(key);
+    MOESTRO_UNROLL
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const float weight = weights[pair];
+      if (!kFast && weight < 0.0f) continue;
+      MOESTRO_UNROLL
+      for (int e = 0; e < 8; ++e)
+        sums[pair * 8 + e] = multiply_add(kScaled ? weight * scale : weight, v[e], sums[pair * 8 + e]);
+    }
+  }
+
+  /// Leaves the warp's weighted values in room.values.
+  __device__ void keep_values(float (&sums)[kPairs * 8]) {
+    int first_kept = 0;
+    if constexpr (kAtOnce >= 2) {
+      halve_sums<kPairs * 8>(sums, kWarp / 2);
+      first_kept += lane_id() / 16 * (kPairs * 4);
+    }
+    if constexpr (kAtOnce >= 4) {
+      halve_sums<kPairs * 4>(sums, kWarp / 4);
+      first_kept += lane_id() / 8 % 2 * (kPairs * 2);
+    }
+    MOESTRO_UNROLL
+    for (int i = 0; i < kHeld; i += 4) {
+      const int at_value = first_kept + i;
+      float* to = &room.values[warp_id()][at_value / 8][element() + at_value % 8];
+      if constexpr (kHeld % 4 == 0) {
+        Bytes16 four;
+        MOESTRO_UNROLL
+        for (int e = 0; e < 4; ++e) four.words[e] = float_to_bits(sums[i + e]);
+        store_as(to, four);
+      } else {
+        MOESTRO_UNROLL
+        for (int e = 0; e < at_most(4, kHeld); ++e) to[e] = sums[i + e];
+      }
+    }
+  }
+
+  /// The warp's share of a part: first all its keys, then all its values.
+  __device__ void compute_part() {
+    const int p = warp_position(at.part);
+    const bool whole = p >= last.begin && p + kWarpKeys - 1 <= first.position;
+    const uint32_t seen = seen_tiles(first, last, p);
+    float sums[kPairs * 8] = {};
+    MOESTRO_NO_UNROLL
+    for (int tile = 0; tile < 2 * kTiles; ++tile) {
+      next_tile();
+      const int from = tile % kTiles * kTileKeys;
+      if (tile < kTiles) {
+        score_tile(from);
+        if (a.sink_q && p + from < last.sinks) score_sinks(from);
+        if (tile < kTiles - 1) continue;
+        __syncwarp();
+        weigh(whole);  // the others see it after next_tile()
+      } else if ((seen >> (tile - kTiles) & 1u) != 0) {
+        add_tile(from, whole, sums);
+      }
+    }
+    keep_values(sums);
+  }
+
+  // --- results ---
+
+  __device__ static int owned_pair() { return static_cast<int>(threadIdx.x) * kOwned / kDims; }
+  __device__ static int owned_element() { return static_cast<int>(threadIdx.x) * kOwned % kDims; }
+  __device__ bool owns() const {
+    return static_cast<int>(threadIdx.x) * kOwned < kPairs * kDims && owned_pair() < pairs();
+  }
+
+  /// Puts the warps' results together.
+  __device__ Softmax part_result(float (&values)[kOwned]) const {
+    Softmax all;
+    MOESTRO_UNROLL
+    for (int w = 0; w < kAttentionWarps; ++w) all.top = fmaxf(all.top, room.part[w][owned_pair()].top);
+    MOESTRO_UNROLL
+    for (int w = 0; w < kAttentionWarps; ++w) {
+      const Softmax of_warp = room.part[w][owned_pair()];
+      const float factor = of_warp.sum == 0.0f ? 0.0f : exp2f(of_warp.top - all.top);
+      all.sum = multiply_add(of_warp.sum, factor, all.sum);
+      const float* from = &room.values[w][owned_pair()][owned_element()];
+      MOESTRO_UNROLL
+      for (int i = 0; i < kOwned; ++i) values[i] = multiply_add(from[i], factor, values[i]);
+    }
+    return all;
+  }
+
+  __device__ void write_values(float* to, const float (&values)[kOwned]) const {
+    const int64_t count = a.kv.head_dim - owned_element();
+    if (kOwned % 4 == 0 && a.kv.head_dim % 4 == 0) {
+      MOESTRO_UNROLL
+      for (int i = 0; i + 3 < kOwned; i += 4) {
+        if (i >= count) return;
+        Bytes16 four;
+        MOESTRO_UNROLL
+        for (int e = 0; e < 4; ++e) four.words[e] = float_to_bits(values[i + e]);
+        store_as(to + owned_element() + i, four);
+      }
+      return;
+    }
     MOESTRO_UNROLL
     for (int i = 0; i < kOwned; ++i)
-      if (const int pair = owned(i) / kDims, d = owned(i) % kDims; is_output(pair, d))
-        a.out[room.sight[pair].row * a.kv.head_dim + d] = values[i] / seen[i].sum;
+      if (i < count) to[owned_element() + i] = values[i];
   }
 
-  __device__ static int owned(int i) { return static_cast<int>(threadIdx.x) + i * kAttentionThreads; }
-  __device__ bool is_output(int pair, int d) const {
-    return pair < kPairs && d < a.kv.head_dim && room.sight[pair].position >= 0;
-  }
-
-  /// Merges the warps' results of this part into the result so far, or writes them for the second kernel.
-  __device__ void take(int i, Softmax& seen, float& value, int64_t part) {
-    const int pair = owned(i) / kDims, d = owned(i) % kDims;
-    if (!is_output(pair, d)) return;
-    float sum = 0.0f;
-    MOESTRO_UNROLL
-    for (int w = 0; w < kAttentionWarps; ++w) sum += room.values[w][pair][d];
-    if (!a.partial) return merge(seen, value, room.part[pair], sum);
-    float* to = partial_of(a, room.sight[pair].row, part);
-    if (d == 0) {
-      to[0] = room.part[pair].top;
-      to[1] = room.part[pair].sum;
+  /// Tasks [begin, end), all threads of the block together.
+  __device__ void run(int begin, int end) {
+    begin_ahead(begin, end);
+    MOESTRO_NO_UNROLL
+    for (int i = 0; i < kRing - 1; ++i) copy_next(room.ring[warp_id()][i]);
+    Softmax seen;
+    float total[kOwned] = {};
+    for (int task = begin; task < end; ++task) {
+      enter(task);
+      compute_part();
+      __syncthreads();
+      if (owns()) {
+        float values[kOwned] = {};
+        const Softmax part = part_result(values);
+        if (!a.partial) {
+          fold(seen, total, part, values);
+        } else {
+          float* to = partial_of(a, own_row, at.part);
+          if (owned_element() == 0) {
+            to[0] = part.top;
+            to[1] = part.sum;
+          }
+          write_values(to + MOESTRO_CUDA_PARTIAL_HEAD, values);
+        }
+      }
+      __syncthreads();
     }
-    to[2 + d] = sum;
+    wait_copies<0>();
+    if (a.partial || begin >= end || !owns()) return;
+    fold_logit(a, own_row, seen, total);
+    MOESTRO_UNROLL
+    for (int i = 0; i < kOwned; ++i) total[i] /= seen.sum;
+    write_values(a.out + own_row * a.kv.head_dim, total);
   }
 };
 
-template <typename N, int kElements, int kPairs>
-__global__ void __launch_bounds__(kAttentionThreads) attention_kernel(MoestroCudaAttention a, int64_t parts) {
-  using Block = AttentionBlock<N, kElements, kPairs>;
-  const MoestroCudaAttentionUnit unit = a.units[blockIdx.x];
-  const int64_t first = static_cast<int64_t>(blockIdx.z) * parts;
-  if (first * kPart > last_position(a, unit)) return;
-  Block block{a, *reinterpret_cast<typename Block::Room*>(shared_memory()),
-              a.blocks + a.queries[unit.first_query].first_block, blockIdx.y};
-  block.load_queries(unit);
-  block.run(first, parts);
+inline constexpr int kAttentionRing = 3;
+
+/// In parallel: as many blocks as a device holds at once share the tasks of all units evenly. Otherwise a block for
+/// each unit and KV head.
+template <typename N, int kDims, int kPairs, int kRing>
+__global__ void __launch_bounds__(kAttentionThreads, kPairs <= 4 ? 3 : 2) attention_kernel(MoestroCudaAttention a) {
+  using Block = AttentionBlock<N, kDims, kPairs, kRing>;
+  auto* room = reinterpret_cast<typename Block::Room*>(shared_memory());
+  auto* units = reinterpret_cast<UnitRecord*>(room + 1);
+  if (a.partial) {
+    Block block{a, *room, units, static_cast<int>(a.unit_count), -1};
+    const int64_t tasks = block.list_units();
+    block.run(static_cast<int>(tasks * blockIdx.x / gridDim.x), static_cast<int>(tasks * (blockIdx.x + 1) / gridDim.x));
+    return;
+  }
+  Block block{a, *room, units, 1, static_cast<int>(blockIdx.y)};
+  const UnitRecord mine = block.record_of(static_cast<int>(blockIdx.x));
+  if (threadIdx.x == 0) units[0] = mine;
+  __syncthreads();
+  block.run(0, Block::parts_of(a, mine.first_position, mine.last_position).count);
 }
 
-template <typename N, int kElements, int kPairs>
+template <typename N, int kDims, int kPairs, int kRing = kAttentionRing>
 MoestroCudaResult launch_attention(const MoestroCudaAttention& a, MoestroCudaStream stream) {
-  const dim3 grid(static_cast<unsigned>(a.unit_count), static_cast<unsigned>(a.kv.kv_heads),
-                  a.partial ? static_cast<unsigned>(a.parts) : 1u);
-  return launch(attention_kernel<N, kElements, kPairs>, grid, dim3(kAttentionThreads),
-                sizeof(typename AttentionBlock<N, kElements, kPairs>::Room), stream, a,
-                a.partial ? int64_t{1} : a.parts);
+  constexpr auto kernel = attention_kernel<N, kDims, kPairs, kRing>;
+  const int64_t shared = static_cast<int64_t>(sizeof(typename AttentionBlock<N, kDims, kPairs, kRing>::Room)),
+                records = (a.partial ? a.unit_count : 1) * static_cast<int64_t>(sizeof(UnitRecord));
+  dim3 grid(static_cast<unsigned>(a.unit_count), static_cast<unsigned>(a.kv.kv_heads));
+  if (a.partial) {
+    const int64_t tasks = a.unit_count * a.kv.kv_heads * a.parts;
+    grid = dim3(static_cast<unsigned>(at_most(tasks, resident_blocks(kernel, kAttentionThreads, shared + records))));
+  }
+  return launch(kernel, grid, dim3(kAttentionThreads), static_cast<uint64_t>(shared + records), stream, a);
 }
 
 template <typename N, int kPairs>
 MoestroCudaResult attention_of_dims(const MoestroCudaAttention& a, MoestroCudaStream stream) {
-  if (a.kv.head_dim <= 64) return launch_attention<N, 8, kPairs>(a, stream);
-  if (a.kv.head_dim <= 128) return launch_attention<N, 16, kPairs>(a, stream);
-  return launch_attention<N, 32, kPairs>(a, stream);
+  if (a.kv.head_dim <= 64) return launch_attention<N, 64, kPairs>(a, stream);
+  if (a.kv.head_dim <= 128) return launch_attention<N, 128, kPairs>(a, stream);
+  return launch_attention<N, 256, kPairs>(a, stream);
 }
 
-/// `single`: every unit has one pair.
 template <typename N>
-MoestroCudaResult attention_of(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream) {
-  return single ? attention_of_dims<N, 1>(a, stream) : attention_of_dims<N, MOESTRO_CUDA_ATTENTION_PAIRS>(a, stream);
+MoestroCudaResult attention_of(const MoestroCudaAttention& a, MoestroCudaStream stream) {
+  if (a.pairs_most == 1) return attention_of_dims<N, 1>(a, stream);
+  return a.pairs_most <= 4 ? attention_of_dims<N, 4>(a, stream)
+                           : attention_of_dims<N, MOESTRO_CUDA_ATTENTION_PAIRS>(a, stream);
 }
 
 // One source each, so that they compile in parallel.
-MoestroCudaResult attention_f32(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream);
-MoestroCudaResult attention_bf16(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream);
-MoestroCudaResult attention_f16(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream);
-MoestroCudaResult attention_int8(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream);
+MoestroCudaResult attention_f32(const MoestroCudaAttention& a, MoestroCudaStream stream);
+MoestroCudaResult attention_bf16(const MoestroCudaAttention& a, MoestroCudaStream stream);
+MoestroCudaResult attention_f16(const MoestroCudaAttention& a, MoestroCudaStream stream);
+MoestroCudaResult attention_int8(const MoestroCudaAttention& a, MoestroCudaStream stream);
 
 }  // namespace moestro::kernels::cuda

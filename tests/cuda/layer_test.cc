@@ -201,7 +201,7 @@ TEST_F(LongAttention, PartsSideBySideAndOneAfterAnotherGiveTheSameBits) {
     const int64_t width = shape.heads * shape.head_dim;
     std::vector<float> whole, few;
     const int for_many = launches_of([&] { whole = sequence.attend(*ops, length - many, many); });
-    EXPECT_EQ(for_many, kEmulated ? 1 : -1) << "many units fill a device: nothing side by side";
+    EXPECT_EQ(for_many, kEmulated ? 1 : -1) << "many queries fill a device: nothing side by side";
     expect_close(whole, sequence.attend(*reference, length - many, many), 5e-6, "against the reference");
     for (const int64_t tokens : {1, 3, 50}) {
       const int for_few = launches_of([&] { few = sequence.attend(*ops, length - tokens, tokens); });
