@@ -11,8 +11,7 @@
 // Queries and weighted values stay in registers. (Flash decoding: Dao et al. 2023.)
 
 #include "kernels/cuda/async_copy.h"
-#include "kernels/cuda/numbers.h"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/attention_tasks.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/resident_blocks.h"
 #include "kernels/cuda/unroll.h"
@@ -21,100 +20,9 @@ namespace moestro::kernels::cuda {
 
 inline constexpr int kAttentionThreads = 128;
 inline constexpr int kAttentionWarps = kAttentionThreads / kWarp;
-inline constexpr int kPart = MOESTRO_CUDA_ATTENTION_PART;
 inline constexpr int kWarpKeys = kPart / kAttentionWarps;  // of a part that a warp takes: one for each lane
-inline constexpr int kTokensOfBlock = 16;                  // kKvBlockTokens
 inline constexpr int kWarpBlocks = kWarpKeys / kTokensOfBlock;
 static_assert(kWarpKeys == kWarp);
-inline constexpr float kLog2E = 1.4426950408889634f;
-
-/// The positions that a pair sees: those up to its own that are not before `begin`, and sinks.
-struct PairSight {
-  int position = -1, begin = 0, sinks = 0;
-
-  __device__ bool sees(int p) const { return p <= position && (p >= begin || p < sinks); }
-};
-
-__device__ inline PairSight sight_at(const MoestroCudaAttention& a, int position) {
-  PairSight s;
-  s.position = position;
-  if (a.kv.window > 0 && position >= a.kv.sinks + a.kv.window) {  // AttentionShape::has_gap
-    s.begin = position - static_cast<int>(a.kv.window) + 1;
-    s.sinks = static_cast<int>(a.kv.sinks);
-  }
-  return s;
-}
-
-/// Heads that share a KV head. (A division of 64 bits would be a hundred instructions.)
-__device__ inline int group_of(const MoestroCudaAttention& a) {
-  return static_cast<int>(a.kv.heads) / static_cast<int>(a.kv.kv_heads);
-}
-__device__ inline MoestroCudaQuery query_of(const MoestroCudaAttention& a, const MoestroCudaAttentionUnit& unit,
-                                            int pair) {
-  return a.queries[unit.first_query + (unit.first_pair + pair) / group_of(a)];
-}
-/// row * heads + head: place of a pair's query and output.
-__device__ inline int64_t row_of(const MoestroCudaAttention& a, const MoestroCudaAttentionUnit& unit, int kv_head,
-                                 int pair) {
-  const int group = group_of(a);
-  return query_of(a, unit, pair).row * a.kv.heads + kv_head * group + (unit.first_pair + pair) % group;
-}
-
-/// The parts that are seen, in order: those of the sinks, then those from the window's begin on.
-struct SeenParts {
-  int sunk, begin, count;
-
-  __device__ int part(int i) const { return i < sunk ? i : begin + i - sunk; }
-};
-__device__ inline SeenParts seen_parts(int begin, int sinks, int position) {
-  SeenParts p;
-  p.begin = begin / kPart;
-  p.sunk = at_most((sinks + kPart - 1) / kPart, p.begin);
-  p.count = p.sunk + position / kPart - p.begin + 1;
-  return p;
-}
-
-/// m and l as above; initially minus infinity and 0.
-struct Softmax {
-  float top = -INFINITY, sum = 0.0f;
-};
-
-/// What the result so far and a part's are multiplied with when they are put together.
-struct Factors {
-  float before, now;
-};
-__device__ inline Factors factors_of(float seen_top, float part_top) {
-  const float top = fmaxf(seen_top, part_top);
-  return {exp2f(seen_top - top), exp2f(part_top - top)};
-}
-/// Adds a part to the result so far. The largest score of a part of which anything is seen adds 1 to its sum, or NaN.
-template <int kCount>
-__device__ inline void fold(Softmax& seen, float (&values)[kCount], Softmax part, const float (&part_values)[kCount]) {
-  if (part.sum == 0.0f) return;
-  const Factors f = factors_of(seen.top, part.top);
-  seen.top = fmaxf(seen.top, part.top);
-  seen.sum = multiply_add(seen.sum, f.before, part.sum * f.now);
-  MOESTRO_UNROLL
-  for (int i = 0; i < kCount; ++i) values[i] = multiply_add(values[i], f.before, part_values[i] * f.now);
-}
-/// The logit of a head that has no value.
-template <int kCount>
-__device__ inline void fold_logit(const MoestroCudaAttention& a, int64_t row, Softmax& seen, float (&values)[kCount]) {
-  if (a.sink_logits == nullptr) return;
-  const float none[kCount] = {};
-  fold(seen, values, {a.sink_logits[row % a.kv.heads] * kLog2E, 1.0f}, none);
-}
-
-/// The place of a pair's results by part: for each part top, sum, two unused, and head_dim values.
-__device__ inline float* partial_of(const MoestroCudaAttention& a, int64_t row, int64_t part) {
-  return a.partial + (row * a.parts + part) * (a.kv.head_dim + MOESTRO_CUDA_PARTIAL_HEAD);
-}
-
-/// A unit with what its queries say, and the first of its tasks: a task is a part of a unit and KV head.
-struct UnitRecord {
-  MoestroCudaAttentionUnit unit;
-  int first_task, first_block, first_position, last_position;
-};
 
 template <typename N, int kDims, int kPairs, int kRing>
 struct AttentionBlock {
@@ -137,16 +45,9 @@ struct AttentionBlock {
     Softmax part[kAttentionWarps][kPairs];
   };
 
-  /// A task, with the unit's record.
-  struct Task {
-    int unit = -1, head = 0, part = 0;
-  };
-
   const MoestroCudaAttention& a;
   Room& room;
-  UnitRecord* units;
-  int unit_count;
-  int only_head;  ///< -1: of all KV heads
+  const UnitList& list;
 
   // What is computed.
   Task at = {};
@@ -169,67 +70,11 @@ struct AttentionBlock {
 
   __device__ static int element() { return lane_id() % kLanes * 8; }  ///< this lane's first
 
-  // --- tasks ---
-
-  __device__ static SeenParts parts_of(const MoestroCudaAttention& a, int first_position, int last_position) {
-    const PairSight last = sight_at(a, last_position);
-    return seen_parts(sight_at(a, first_position).begin, last.sinks, last.position);
-  }
-
-  __device__ UnitRecord record_of(int index) const {
-    UnitRecord r;
-    r.unit = a.units[index];
-    const MoestroCudaQuery query = query_of(a, r.unit, 0);
-    r.first_block = query.first_block;
-    r.first_position = query.position;
-    r.last_position = query_of(a, r.unit, r.unit.pairs - 1).position;
-    r.first_task = 0;
-    return r;
-  }
-
-  /// Writes the units' records; returns the number of tasks.
-  __device__ int list_units() {
-    for (int i = static_cast<int>(threadIdx.x); i < unit_count; i += kAttentionThreads) units[i] = record_of(i);
-    __syncthreads();
-    int total = 0;
-    for (int base = 0; base < unit_count; base += kWarp) {  // every warp adds them up, the first one keeps them
-      const int i = base + lane_id();
-      int sum = 0;
-      if (i < unit_count)
-        sum = static_cast<int>(a.kv.kv_heads) * parts_of(a, units[i].first_position, units[i].last_position).count;
-      const int mine = sum;
-      for (int step = 1; step < kWarp; step *= 2) {
-        const int other = __shfl_sync(kWholeWarp, sum, lane_id() - step);
-        if (lane_id() >= step) sum += other;
-      }
-      if (warp_id() == 0 && i < unit_count) units[i].first_task = total + sum - mine;
-      total += __shfl_sync(kWholeWarp, sum, kWarp - 1);
-    }
-    __syncthreads();
-    return total;
-  }
-
-  __device__ Task locate(int task) const {
-    Task t;
-    int low = 0, high = unit_count;  // of the last unit whose first task is not after it
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      if (units[middle].first_task <= task) low = middle;
-      else high = middle;
-    }
-    t.unit = low;
-    const SeenParts parts = parts_of(a, units[low].first_position, units[low].last_position);
-    const int within = task - units[low].first_task;
-    t.head = only_head < 0 ? within / parts.count : only_head;
-    t.part = parts.part(only_head < 0 ? within % parts.count : within);
-    return t;
-  }
-
   // --- copies ---
 
   __device__ Source source_of(int task) const {
-    const Task t = locate(task);
-    const UnitRecord& r = units[t.unit];
+    const Task t = list.locate(task);
+    const UnitRecord& r = list.records[t.unit];
     const int index = t.part * (kPart / kTokensOfBlock) + warp_id() * kWarpBlocks + lane_id() % kWarpBlocks;
     return {t.head, seen_tiles(sight_at(a, r.first_position), sight_at(a, r.last_position), warp_position(t.part)),
             index <= r.last_position / kTokensOfBlock ? a.blocks[r.first_block + index] : 0};
@@ -307,25 +152,25 @@ struct AttentionBlock {
 
   // --- a part ---
 
-  __device__ int pairs() const { return units[at.unit].unit.pairs; }
+  __device__ int pairs() const { return list.records[at.unit].unit.pairs; }
   __device__ PairSight sight(int pair) const {
-    return first.position == last.position ? last : sight_at(a, query_of(a, units[at.unit].unit, pair).position);
+    return first.position == last.position ? last : sight_at(a, query_of(a, list.records[at.unit].unit, pair).position);
   }
 
   __device__ void load_query(const float* of, int pair, float (&to)[8]) const {
     const int count = static_cast<int>(a.kv.head_dim) - element();
-    const float* from = of + row_of(a, units[at.unit].unit, at.head, pair) * a.kv.head_dim + element();
+    const float* from = of + row_of(a, list.records[at.unit].unit, at.head, pair) * a.kv.head_dim + element();
     MOESTRO_UNROLL
     for (int e = 0; e < 8; ++e) to[e] = e < count ? from[e] : 0.0f;
   }
 
   __device__ void enter(int task) {
-    const Task t = locate(task);
+    const Task t = list.locate(task);
     const bool same = t.unit == at.unit && t.head == at.head;
     at = t;
     if (same) return;
-    first = sight_at(a, units[t.unit].first_position);
-    last = sight_at(a, units[t.unit].last_position);
+    first = sight_at(a, list.records[t.unit].first_position);
+    last = sight_at(a, list.records[t.unit].last_position);
     MOESTRO_UNROLL
     for (int pair = 0; pair < kPairs; ++pair) {
       if (pair < pairs()) {
@@ -335,7 +180,7 @@ struct AttentionBlock {
         for (int e = 0; e < 8; ++e) q[pair][e] = 0.0f;
       }
     }
-    if (owned_pair() < pairs()) own_row = row_of(a, units[at.unit].unit, at.head, owned_pair());
+    if (owned_pair() < pairs()) own_row = row_of(a, list.records[at.unit].unit, at.head, owned_pair());
   }
 
   /// This lane's elements of a row of the tile. kEights: heads are of whole eights.
@@ -592,36 +437,38 @@ struct AttentionBlock {
 };
 
 inline constexpr int kAttentionRing = 3;
+/// Blocks that a processor holds at once: with more of them registers would be spilled.
+template <int kPairs>
+inline constexpr int kAttentionResident = kPairs <= 4 ? 3 : 2;
 
 /// In parallel: as many blocks as a device holds at once share the tasks of all units evenly. Otherwise a block for
 /// each unit and KV head.
-template <typename N, int kDims, int kPairs, int kRing>
-__global__ void __launch_bounds__(kAttentionThreads, kPairs <= 4 ? 3 : 2) attention_kernel(MoestroCudaAttention a) {
+template <typename N, int kDims, int kPairs, int kRing, int kResident>
+__global__ void __launch_bounds__(kAttentionThreads, kResident) attention_kernel(MoestroCudaAttention a) {
   using Block = AttentionBlock<N, kDims, kPairs, kRing>;
   auto* room = reinterpret_cast<typename Block::Room*>(shared_memory());
-  auto* units = reinterpret_cast<UnitRecord*>(room + 1);
+  UnitList list{a, reinterpret_cast<UnitRecord*>(room + 1)};
+  int64_t first = 0, end = 0;
   if (a.partial) {
-    Block block{a, *room, units, static_cast<int>(a.unit_count), -1};
-    const int64_t tasks = block.list_units();
-    block.run(static_cast<int>(tasks * blockIdx.x / gridDim.x), static_cast<int>(tasks * (blockIdx.x + 1) / gridDim.x));
-    return;
+    const int64_t tasks = list.fill();
+    first = tasks * blockIdx.x / gridDim.x;
+    end = tasks * (blockIdx.x + 1) / gridDim.x;
+  } else {
+    end = list.fill_with(static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y));
   }
-  Block block{a, *room, units, 1, static_cast<int>(blockIdx.y)};
-  const UnitRecord mine = block.record_of(static_cast<int>(blockIdx.x));
-  if (threadIdx.x == 0) units[0] = mine;
-  __syncthreads();
-  block.run(0, Block::parts_of(a, mine.first_position, mine.last_position).count);
+  Block block{a, *room, list};
+  block.run(static_cast<int>(first), static_cast<int>(end));
 }
 
-template <typename N, int kDims, int kPairs, int kRing = kAttentionRing>
+template <typename N, int kDims, int kPairs, int kRing = kAttentionRing, int kResident = kAttentionResident<kPairs>>
 MoestroCudaResult launch_attention(const MoestroCudaAttention& a, MoestroCudaStream stream) {
-  constexpr auto kernel = attention_kernel<N, kDims, kPairs, kRing>;
+  constexpr auto kernel = attention_kernel<N, kDims, kPairs, kRing, kResident>;
   const int64_t shared = static_cast<int64_t>(sizeof(typename AttentionBlock<N, kDims, kPairs, kRing>::Room)),
                 records = (a.partial ? a.unit_count : 1) * static_cast<int64_t>(sizeof(UnitRecord));
   dim3 grid(static_cast<unsigned>(a.unit_count), static_cast<unsigned>(a.kv.kv_heads));
   if (a.partial) {
     const int64_t tasks = a.unit_count * a.kv.kv_heads * a.parts;
-    grid = dim3(static_cast<unsigned>(at_most(tasks, resident_blocks(kernel, kAttentionThreads, shared + records))));
+    grid = dim3(static_cast<unsigned>(at_most(tasks, resident_blocks<kernel>(kAttentionThreads, shared + records))));
   }
   return launch(kernel, grid, dim3(kAttentionThreads), static_cast<uint64_t>(shared + records), stream, a);
 }

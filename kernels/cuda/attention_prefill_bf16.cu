@@ -2,6 +2,8 @@
 
 namespace moestro::kernels::cuda {
 
-MoestroCudaResult prefill_bf16(const MoestroCudaAttention& a, MoestroCudaStream stream) { return prefill_of<BF16>(a, stream); }
+MoestroCudaResult prefill_bf16(const MoestroCudaAttention& a, MoestroCudaStream stream) {
+  return prefill_of<BF16>(a, stream);
+}
 
 }  // namespace moestro::kernels::cuda

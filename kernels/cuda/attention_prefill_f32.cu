@@ -2,6 +2,8 @@
 
 namespace moestro::kernels::cuda {
 
-MoestroCudaResult prefill_f32(const MoestroCudaAttention& a, MoestroCudaStream stream) { return prefill_of<F32>(a, stream); }
+MoestroCudaResult prefill_f32(const MoestroCudaAttention& a, MoestroCudaStream stream) {
+  return prefill_of<F32>(a, stream);
+}
 
 }  // namespace moestro::kernels::cuda

@@ -2,6 +2,8 @@
 
 namespace moestro::kernels::cuda {
 
-MoestroCudaResult prefill_int8(const MoestroCudaAttention& a, MoestroCudaStream stream) { return prefill_of<Int8>(a, stream); }
+MoestroCudaResult prefill_int8(const MoestroCudaAttention& a, MoestroCudaStream stream) {
+  return prefill_of<Int8>(a, stream);
+}
 
 }  // namespace moestro::kernels::cuda

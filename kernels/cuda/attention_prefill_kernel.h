@@ -8,9 +8,10 @@
 // that each fragment of keys and values that it reads serves two products.
 
 #include "kernels/cuda/async_copy.h"
-#include "kernels/cuda/attention_kernel.h"
+#include "kernels/cuda/attention_parts.h"
 #include "kernels/cuda/fast_math.h"
 #include "kernels/cuda/mma.h"
+#include "kernels/cuda/reduce.h"
 #include "kernels/cuda/unroll.h"
 
 namespace moestro::kernels::cuda {
@@ -23,13 +24,10 @@ template <typename A>
 inline constexpr bool kSame<A, A> = true;
 
 /// kDims: head_dim, filled up with zeros. Rows lie so far apart that a warp's lanes read from different banks.
-template <typename N, int kDims>
+template <typename N, int kDims, int kPairs, int kKeys>
 struct PrefillBlock {
-  static constexpr bool kNarrow = kDims <= MOESTRO_CUDA_PREFILL_NARROW;
-  static constexpr int kPairs = kNarrow ? MOESTRO_CUDA_PREFILL_PAIRS : MOESTRO_CUDA_PREFILL_PAIRS_WIDE;
-  static constexpr int kKeys = kDims <= 192 ? 64 : 32;
   static constexpr int kTiles = kPairs / (kPrefillThreads / kWarp * 16);  ///< of 16 pairs, of a warp
-  static constexpr int kRows = 2 * kTiles;  ///< pairs of which a lane has scores: 8 apart, from lane / 4 of the warp's on
+  static constexpr int kRows = 2 * kTiles;  ///< of scores that a lane has a part of: 8 pairs apart
   static constexpr int kSteps = kDims / 16, kOutputs = kDims / 8, kScores = kKeys / 8, kChunks = kDims / 8;
   static constexpr int kStride = kDims + 8;
   static constexpr bool kCopied = kSame<N, BF16>;  ///< as they are
@@ -266,9 +264,9 @@ struct PrefillBlock {
 };
 
 /// The longest units first, and their KV heads side by side.
-template <typename N, int kDims>
+template <typename N, int kDims, int kPairs, int kKeys>
 __global__ void __launch_bounds__(kPrefillThreads, 2) prefill_kernel(MoestroCudaAttention a) {
-  using Block = PrefillBlock<N, kDims>;
+  using Block = PrefillBlock<N, kDims, kPairs, kKeys>;
   const auto heads = static_cast<unsigned>(a.kv.kv_heads);
   const MoestroCudaAttentionUnit unit = a.units[a.unit_count - 1 - blockIdx.x / heads];
   Block block{a, *reinterpret_cast<typename Block::Room*>(shared_memory()), unit,
@@ -278,8 +276,11 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) prefill_kernel(MoestroCuda
 
 template <typename N, int kDims>
 MoestroCudaResult launch_prefill(const MoestroCudaAttention& a, MoestroCudaStream stream) {
-  return launch(prefill_kernel<N, kDims>, dim3(static_cast<unsigned>(a.unit_count * a.kv.kv_heads)),
-                dim3(kPrefillThreads), sizeof(typename PrefillBlock<N, kDims>::Room), stream, a);
+  constexpr int kPairs =
+      kDims <= MOESTRO_CUDA_PREFILL_NARROW ? MOESTRO_CUDA_PREFILL_PAIRS : MOESTRO_CUDA_PREFILL_PAIRS_WIDE;
+  constexpr int kKeys = kDims <= 192 ? 64 : 32;
+  return launch(prefill_kernel<N, kDims, kPairs, kKeys>, dim3(static_cast<unsigned>(a.unit_count * a.kv.kv_heads)),
+                dim3(kPrefillThreads), sizeof(typename PrefillBlock<N, kDims, kPairs, kKeys>::Room), stream, a);
 }
 
 template <typename N>

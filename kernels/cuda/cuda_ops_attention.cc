@@ -16,10 +16,11 @@ constexpr int64_t kParallelQueries = 256;
 /// A tile of tensor cores has 16 rows: with fewer pairs it would be mostly empty.
 constexpr int64_t kTilePairs = 16;
 /// What is kept between the two kernels of such an attention.
-constexpr int64_t kPartialBytesMax = int64_t{128} << 20;
+constexpr int64_t kPartialBytesMax = int64_t{160} << 20;
 
 int64_t partial_bytes(const AttentionShape& shape, int64_t rows, int64_t parts) {
-  return rows * shape.heads * parts * (shape.head_dim + MOESTRO_CUDA_PARTIAL_HEAD) * static_cast<int64_t>(sizeof(float));
+  const int64_t floats = shape.head_dim + MOESTRO_CUDA_PARTIAL_HEAD;
+  return rows * shape.heads * parts * floats * static_cast<int64_t>(sizeof(float));
 }
 
 /// Kernels are compiled for 1, half as many and all of MOESTRO_CUDA_ATTENTION_PAIRS: no group is larger than it needs.
@@ -28,7 +29,8 @@ int64_t unit_pairs(const AttentionShape& shape) {
   return shape.heads / shape.kv_heads > kHalf ? 2 * kHalf : kHalf;
 }
 int64_t prefill_pairs(const AttentionShape& shape) {
-  return shape.head_dim <= MOESTRO_CUDA_PREFILL_NARROW ? MOESTRO_CUDA_PREFILL_PAIRS : MOESTRO_CUDA_PREFILL_PAIRS_WIDE;
+  if (shape.head_dim > MOESTRO_CUDA_PREFILL_NARROW) return MOESTRO_CUDA_PREFILL_PAIRS_WIDE;
+  return MOESTRO_CUDA_PREFILL_PAIRS;
 }
 
 MoestroCudaKv kv_of(const AttentionShape& shape, const KvView& cache) {
