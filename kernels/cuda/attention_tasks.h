@@ -7,8 +7,17 @@
 
 namespace moestro::kernels::cuda {
 
+/// The value of the warp's first lane. Where lanes have equal values, the compiler sees by this that they do, and that
+/// branches on them do not part the warp.
+template <typename T>
+__device__ inline T uniform(T value) {
+  return __shfl_sync(kWholeWarp, value, 0);
+}
+
 struct Task {
-  int unit = -1, head = 0, part = 0;
+  int unit = 0, head = 0;
+  int index = -1, count = 0;  ///< of the unit's parts
+  int part = 0;
 };
 
 /// A unit with what its queries say, and its first task.
@@ -63,8 +72,25 @@ struct UnitList {
     }
     const SeenParts parts = parts_of(low);
     const int within = task - records[low].first_task;
-    if (only_head >= 0) return {low, only_head, parts.part(within)};
-    return {low, within / parts.count, parts.part(within % parts.count)};
+    Task t;
+    t.unit = uniform(low);
+    t.count = uniform(parts.count);
+    t.head = only_head >= 0 ? only_head : uniform(within / parts.count);
+    t.index = only_head >= 0 ? within : uniform(within % parts.count);
+    t.part = parts.part(t.index);
+    return t;
+  }
+
+  /// The task after one that is not the last.
+  __device__ void advance(Task& t) const {
+    if (++t.index == t.count) {
+      t.index = 0;
+      if (++t.head == static_cast<int>(a.kv.kv_heads)) {
+        t.head = 0;
+        t.count = uniform(parts_of(++t.unit).count);
+      }
+    }
+    t.part = uniform(parts_of(t.unit).part(t.index));
   }
 
   // Of the unit with this number.
