@@ -194,7 +194,11 @@ TEST_F(ManyTokens, AttentionOfPromptsIsThatOfTheReferenceButForRounding) {
   const auto ops = cuda_ops(false), exact = cuda_ops();
   for (const auto& [shape, dtype] :
        {AttentionCase{shape_of(4, 2, 64, 0), DType::kBF16}, AttentionCase{shape_of(3, 3, 24, 0), DType::kF32},
-        AttentionCase{shape_of(8, 1, 128, 50), DType::kF16}, AttentionCase{shape_of(4, 4, 80, 0), DType::kInt8}}) {
+        AttentionCase{shape_of(8, 1, 128, 50), DType::kF16}, AttentionCase{shape_of(4, 4, 80, 0), DType::kInt8},
+        AttentionCase{shape_of(8, 2, 128, 0), DType::kBF16}, AttentionCase{shape_of(6, 2, 96, 70), DType::kBF16},
+        AttentionCase{shape_of(4, 2, 192, 0), DType::kBF16}, AttentionCase{shape_of(2, 1, 256, 33), DType::kBF16},
+        AttentionCase{shape_of(4, 1, 40, 3), DType::kBF16}, AttentionCase{shape_of(2, 1, 200, 0), DType::kInt8},
+        AttentionCase{shape_of(2, 1, 256, 0), DType::kF32}, AttentionCase{shape_of(5, 5, 88, 0), DType::kF16}}) {
     // A long prompt's last chunk, a decode, a whole prompt.
     const std::vector<int64_t> first{90, 70, 0}, tokens{61, 1, 40};
     std::vector<std::byte> bytes(static_cast<size_t>(30 * kv_block_bytes(shape, dtype)), std::byte{0xff});
@@ -222,6 +226,13 @@ TEST_F(ManyTokens, AttentionOfPromptsIsThatOfTheReferenceButForRounding) {
     reference->attention(shape, step, q.data(), nullptr, view, want.data());
     const std::string what = std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim);
     expect_close(got, want, kAttentionBound, what);
+    auto with_logits = shape;
+    const auto logits = random.normal(shape.heads, 3.0f);
+    with_logits.sink_logits = logits.data();
+    std::vector<float> got_with(q.size(), NAN), want_with(q.size());
+    ops->attention(with_logits, step, q.data(), nullptr, view, got_with.data());
+    reference->attention(with_logits, step, q.data(), nullptr, view, want_with.data());
+    expect_close(got_with, want_with, kAttentionBound, what + ", logits of sinks");
     expect_same(got.data() + 61 * width, in_f32.data() + 61 * width, width, "a decode is not rounded");
     EXPECT_NE(got, in_f32) << "prompts are";
   }
