@@ -1,250 +1,241 @@
-// From a row of logits to a token, as services/worker/engine/sampler.cc says: a block for each row. The candidate at
-// which a running count or weight, from the best one down, reaches a target is found by histograms over the digits of
-// its key (rank_key.h). Weights are summed as integers, so in any order: sums differ from the host's by what its
-// exponential is off, and 2^-44 of the best one's weight for each candidate.
+// From a row of logits to a token, as services/worker/engine/sampler.cc says. Several blocks read a row, a slice each,
+// once for the best candidate, once for how many candidates, or what weights, lie how far from it, and once to list
+// those that may be drawn. One block a row then draws among these few. Weights are summed as integers, so in any order:
+// sums differ from the host's by what its exponential is off, and 2^-44 of the best one's weight for each candidate.
+//
+// A list that would be too long (many equal logits, a nearly flat row) is not made: the last block then searches the
+// whole row, which takes it far longer.
 
-#include "kernels/cuda/numbers.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/philox.h"
-#include "kernels/cuda/rank_key.h"
+#include "kernels/cuda/sample_search.h"
 
 namespace moestro::kernels::cuda {
+namespace drawing {
 namespace {
 
-constexpr unsigned kThreads = 512;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kDigitBits = 11, kBins = 1 << kDigitBits;
-constexpr int64_t kVocabularyMax = int64_t{1} << 21;  // ids have two digits
-
-/// A weight in steps of 2^-44; those of kVocabularyMax candidates do not overflow.
-using Fixed = unsigned long long;
-constexpr double kOne = 17592186044416.0;
-constexpr float kFactorMax = 1e30f;  // as the host's sampler
-
-/// A candidate, and what all from the best one down to it, itself included, are together.
-struct Cut {
-  RankKey key = 0;
-  Fixed weight = 0;
-  uint32_t count = 0;
-};
-
-/// Shared memory.
-struct Room {
-  RankKey best[kWarps];
-  uint32_t not_finite[kWarps];  ///< votes
-  Fixed weights[kBins];
-  uint32_t counts[kBins];
-  Fixed lane_weights[kWarp];
-  uint32_t lane_counts[kWarp];
-  Cut cut;
-  Fixed total;
-  int64_t drawn;
-};
-
-struct Row {
-  const float* logits;
-  int64_t vocabulary;
-  float top, factor;  ///< factor: 1 / temperature, within bounds
-
-  __device__ float weight(int64_t i) const { return exponential(logits[i], top, factor); }
-  __device__ Fixed fixed_weight(int64_t i) const {
-    return static_cast<Fixed>(static_cast<double>(weight(i)) * kOne + 0.5);
-  }
-};
-
-/// What a search goes by, and how much of it is to be reached.
-struct Target {
-  bool by_count;
-  Fixed amount;
-  __device__ bool is_reached(Fixed weight, uint32_t count) const {
-    return (by_count ? static_cast<Fixed>(count) : weight) >= amount;
-  }
-};
-
-/// The first bin from the highest down at which the target is reached: onto room.cut. By the first warp.
-__device__ void find_bin(Room& room, const Target& target, int bits) {
-  const int chunk = (1 << bits) / kWarp, highest = (1 << bits) - 1 - lane_id() * chunk;
-  Fixed weight = 0;
-  uint32_t count = 0;
-  for (int i = 0; i < chunk; ++i) {
-    weight += room.weights[highest - i];
-    count += room.counts[highest - i];
-  }
-  room.lane_weights[lane_id()] = weight;
-  room.lane_counts[lane_id()] = count;
-  __syncwarp();
-  if (lane_id() != 0) return;
-  Cut cut = room.cut;
-  int lane = 0;
-  for (;
-       lane < kWarp - 1 && !target.is_reached(cut.weight + room.lane_weights[lane], cut.count + room.lane_counts[lane]);
-       ++lane) {
-    cut.weight += room.lane_weights[lane];
-    cut.count += room.lane_counts[lane];
-  }
-  int bin = (1 << bits) - 1 - lane * chunk;
-  for (const int last = bin - chunk + 1;
-       bin > last && !target.is_reached(cut.weight + room.weights[bin], cut.count + room.counts[bin]); --bin) {
-    cut.weight += room.weights[bin];
-    cut.count += room.counts[bin];
-  }
-  cut.key = cut.key << bits | static_cast<uint32_t>(bin);
-  room.cut = cut;
+__device__ RowRoom& room_of(const MoestroCudaSample& a, int64_t row) {
+  return static_cast<RowRoom*>(a.workspace)[row];
+}
+__host__ __device__ int64_t slices_of(const MoestroCudaSample& a) {
+  return divided_up(a.vocabulary, kSlice);
 }
 
-/// The digit of `bits` bits from `shift` on, of the candidates whose higher bits are room.cut.key.
-__device__ void find_digit(const Row& row, Room& room, const Target& target, int shift, int bits) {
-  for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) {
-    room.weights[i] = 0;
-    room.counts[i] = 0;
+/// The best candidate of each slice, and an empty row's room. Grid: slices, rows.
+__global__ void __launch_bounds__(kThreads) best_kernel(MoestroCudaSample a) {
+  auto* keys = reinterpret_cast<RankKey*>(shared_memory());
+  const int64_t slice = blockIdx.x, row = blockIdx.y;
+  SliceOfThread mine;
+  mine.load(a.logits + row * a.vocabulary, a.vocabulary, slice);
+  RowRoom& room = room_of(a, row);
+  if (a.how != nullptr) {
+    for (unsigned i = blockIdx.x * kThreads + threadIdx.x; i < kBins; i += gridDim.x * kThreads) {
+      room.weights[i] = 0;
+      room.counts[i] = 0;
+    }
+    if (slice == 0 && threadIdx.x == 0) room.few_count = 0;
   }
-  __syncthreads();
-  const RankKey prefix = room.cut.key;
-  for (int64_t i = threadIdx.x; i < row.vocabulary; i += kThreads) {
-    const RankKey key = key_of(row.logits[i], i), digits = key >> shift;
-    if (shift + bits < 64 && digits >> bits != prefix) continue;
-    const auto bin = static_cast<uint32_t>(digits) & ((1u << bits) - 1u);
-    atomicAdd(&room.counts[bin], 1u);
-    atomicAdd(&room.weights[bin], row.fixed_weight(i));
+  float best = -INFINITY;
+  int64_t best_id = 0;
+  bool finite = true;
+  MOESTRO_UNROLL
+  for (int i = 0; i < kOfThread; ++i) {
+    const int64_t id = SliceOfThread::id(slice, i);
+    if (mine.logits[i] > best) best = mine.logits[i], best_id = id;
+    finite = finite && (id >= a.vocabulary || isfinite(mine.logits[i]));
   }
-  __syncthreads();
-  if (warp_id() == 0) find_bin(room, target, bits);
-  __syncthreads();
+  // A thread behind the row's end has what is worse than any candidate.
+  const RankKey key = block_best(finite ? key_of(best, best_id) : 0, keys);
+  if (threadIdx.x == 0) room.best[slice] = key;
 }
 
-/// The first candidate from the best one down at which the target, which all together reach, is reached.
-__device__ Cut search(const Row& row, Room& room, const Target& target) {
-  if (threadIdx.x == 0) room.cut = Cut();
+__global__ void __launch_bounds__(kThreads) likeliest_kernel(MoestroCudaSample a) {
+  const RankKey best = row_best(room_of(a, blockIdx.x), slices_of(a), reinterpret_cast<RankKey*>(shared_memory()));
+  if (threadIdx.x == 0) a.ids[blockIdx.x] = best == 0 ? -1 : static_cast<int32_t>(id_of(best));
+}
+
+/// What a slice adds to the row's bins, or, where all candidates can be drawn, its sum. Grid: slices, rows.
+__global__ void __launch_bounds__(kThreads) bins_kernel(MoestroCudaSample a) {
+  SearchRoom& search = *reinterpret_cast<SearchRoom*>(shared_memory());
+  const int64_t slice = blockIdx.x, number = blockIdx.y;
+  const MoestroCudaSampling how = a.how[number];
+  const Way way = way_of(how, a.vocabulary);
+  if (way == Way::kBest) return;
+  SliceOfThread mine;
+  mine.load(a.logits + number * a.vocabulary, a.vocabulary, slice);
+  RowRoom& room = room_of(a, number);
+  search.bins.clear();
+  const RankKey best = row_best(room, slices_of(a), search.best);
+  if (best == 0) return;
+  const Row row = row_of(a, number, best, how);
+  Fixed sum = 0;
+  MOESTRO_UNROLL
+  for (int i = 0; i < kOfThread; ++i) {
+    const int bin = row.bin(mine.logits[i]);
+    if (bin == kBins) continue;
+    if (way == Way::kByCount) {
+      search.bins.count(static_cast<unsigned>(bin));
+      continue;
+    }
+    const float weight = row.weight(mine.logits[i]);
+    if (way == Way::kByWeight)
+      search.bins.add(static_cast<unsigned>(bin), fixed_of(weight));
+    else if (weight >= how.min_p)
+      sum += fixed_of(weight);
+  }
+  if (way == Way::kAll) {
+    for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, step);
+    if (lane_id() == 0) search.of_warps[warp_id()] = {sum, 0};
+  }
   __syncthreads();
-  find_digit(row, room, target, 53, 11);
-  find_digit(row, room, target, 42, 11);
-  find_digit(row, room, target, 32, 10);
-  // The next 11 bits are ones in every key: ids are below kVocabularyMax.
-  if (threadIdx.x == 0) room.cut.key = room.cut.key << 11 | 0x7ffu;
-  __syncthreads();
-  find_digit(row, room, target, 10, 11);
-  find_digit(row, room, target, 0, 10);
-  Cut found = room.cut;
-  const int64_t id = id_of(found.key);
-  found.weight += row.fixed_weight(id);
-  found.count += 1;
-  __syncthreads();
-  return found;
+  if (way == Way::kAll) {
+    if (threadIdx.x != 0) return;
+    for (int w = 1; w < kWarps; ++w) sum += search.of_warps[w].weight;
+    room.sums[slice] = sum;
+    return;
+  }
+  for (unsigned bin = threadIdx.x; bin < kBins; bin += kThreads) {
+    if (search.bins.counts[bin] == 0) continue;
+    atomicAdd(&room.counts[bin], search.bins.counts[bin]);
+    if (way == Way::kByWeight) atomicAdd(&room.weights[bin], search.bins.weight(bin));
+  }
 }
 
 __device__ Fixed share_of(double share, Fixed of) {
   return at_most(at_least(static_cast<Fixed>(ceil(share * static_cast<double>(of))), Fixed{1}), of);
 }
 
-__device__ Fixed total_weight(const Row& row, Room& room) {
-  if (threadIdx.x == 0) room.total = 0;
-  __syncthreads();
-  Fixed mine = 0;
-  for (int64_t i = threadIdx.x; i < row.vocabulary; i += kThreads) mine += row.fixed_weight(i);
-  atomicAdd(&room.total, mine);
-  __syncthreads();
-  return room.total;
-}
-
-/// Who can be drawn: from the best one down to `least`, and not less than min_p times as likely.
-struct Drawn {
-  RankKey least;
-  float min_p;
-  double share;  ///< of all their weights
-
-  __device__ Fixed weight(const Row& row, int64_t i) const {
-    return key_of(row.logits[i], i) >= least && row.weight(i) >= min_p ? row.fixed_weight(i) : Fixed{0};
-  }
+/// The candidates that the row's bins leave: all up to the bin of the cut, or, if it is not reached, all with a weight.
+struct Left {
+  int last_bin;
+  bool is_reached;
+  int64_t count;
+  Fixed total;  ///< weight of all bins; only of Way::kByWeight
 };
 
-/// The token on which the share falls where candidates stand in the order of their ids; room.weights: of a run of
-/// `chunk` ids each. One lane.
-__device__ int64_t find_drawn(const Row& row, const Room& room, const Drawn& drawn, int64_t chunk) {
-  constexpr int kBinsOfLane = kBins / kWarp;
-  Fixed total = 0, passed = 0;
-  for (int l = 0; l < kWarp; ++l) total += room.lane_weights[l];
-  const Fixed target = at_most(static_cast<Fixed>(drawn.share * static_cast<double>(total)) + 1, total);
-  int l = 0;
-  for (; l < kWarp - 1 && passed + room.lane_weights[l] < target; ++l) passed += room.lane_weights[l];
-  int bin = l * kBinsOfLane;
-  for (; bin < (l + 1) * kBinsOfLane - 1 && passed + room.weights[bin] < target; ++bin) passed += room.weights[bin];
-  int64_t id = bin * chunk;
-  for (const int64_t last = at_most((bin + 1) * chunk, row.vocabulary) - 1; id < last; ++id) {
-    passed += drawn.weight(row, id);
-    if (passed >= target) break;
-  }
-  return id;
+__device__ Left left_of(const RowRoom& of, const MoestroCudaSampling& how, Way way, SearchRoom& room) {
+  for (unsigned bin = threadIdx.x; bin < kBins; bin += kThreads) room.bins.set(bin, of.counts[bin], of.weights[bin]);
+  __syncthreads();
+  const Prefix prefix = prefix_of(room);
+  const Target target{way == Way::kByCount,
+                      way == Way::kByCount ? static_cast<Fixed>(how.top_k) : share_of(how.top_p, prefix.all.weight)};
+  const FoundBin found = find_bin(room, prefix, target);
+  return {static_cast<int>(at_most(found.bin, unsigned{kBins - 1})), found.bin < kBins,
+          int64_t{found.before.count} + found.of_it.count, prefix.all.weight};
 }
 
-__device__ int64_t draw_from(const Row& row, Room& room, const Drawn& drawn) {
-  const int64_t chunk = divided_up(row.vocabulary, kBins);
-  for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) room.weights[i] = 0;
+/// Lists the row's candidates, if they are few. Grid: slices, rows.
+__global__ void __launch_bounds__(kThreads, 2) list_kernel(MoestroCudaSample a) {
+  SearchRoom& search = *reinterpret_cast<SearchRoom*>(shared_memory());
+  auto* listed = reinterpret_cast<uint16_t*>(shared_memory() + sizeof(SearchRoom));
+  const int64_t slice = blockIdx.x, number = blockIdx.y;
+  const MoestroCudaSampling how = a.how[number];
+  const Way way = way_of(how, a.vocabulary);
+  if (way != Way::kByCount && way != Way::kByWeight) return;
+  SliceOfThread mine;
+  mine.load(a.logits + number * a.vocabulary, a.vocabulary, slice);
+  RowRoom& room = room_of(a, number);
+  const RankKey best = row_best(room, slices_of(a), search.best);
+  if (best == 0) return;
+  const Left left = left_of(room, how, way, search);
+  if (left.count > kFew) return;
+  if (threadIdx.x == 0) search.last_count = 0;
   __syncthreads();
-  for (int64_t i = threadIdx.x; i < row.vocabulary; i += kThreads)
-    if (const Fixed weight = drawn.weight(row, i)) atomicAdd(&room.weights[i / chunk], weight);
+  const Row row = row_of(a, number, best, how);
+  MOESTRO_UNROLL
+  for (int i = 0; i < kOfThread; ++i)
+    if (row.bin(mine.logits[i]) <= left.last_bin)
+      listed[atomicAdd(&search.last_count, 1u)] = static_cast<uint16_t>(SliceOfThread::id(0, i));
   __syncthreads();
-  if (warp_id() == 0) {
-    Fixed mine = 0;
-    for (int i = 0; i < kBins / kWarp; ++i) mine += room.weights[lane_id() * (kBins / kWarp) + i];
-    room.lane_weights[lane_id()] = mine;
-    __syncwarp();
-    if (lane_id() == 0) room.drawn = find_drawn(row, room, drawn, chunk);
+  const uint32_t count = search.last_count;
+  if (threadIdx.x == 0) search.found.bin = atomicAdd(&room.few_count, count);
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
+    const int64_t id = slice * kSlice + listed[i];
+    room.few[search.found.bin + i] = key_of(row.logits[id], id);
   }
-  __syncthreads();
-  return room.drawn;
 }
 
-__device__ int64_t draw(const Row& row, Room& room, const MoestroCudaSampling& how) {
-  Cut kept;
-  const bool few = how.top_k > 0 && how.top_k < row.vocabulary;
-  if (few) kept = search(row, room, {true, static_cast<Fixed>(how.top_k)});
-  else if (how.top_p < 1.0f) kept.weight = total_weight(row, room);
-  if (how.top_p < 1.0f) kept = search(row, room, {false, share_of(how.top_p, kept.weight)});
-  return draw_from(row, room,
-                   {kept.key, how.min_p, uniform_at(how.seed, how.choice, static_cast<uint32_t>(how.position))});
+/// Which weight, of all that can be drawn, this position's share falls on; 0: there is none.
+__device__ Fixed drawn_weight(const MoestroCudaSampling& how, Fixed total) {
+  const double share = uniform_at(how.seed, how.choice, static_cast<uint32_t>(how.position));
+  return at_most(static_cast<Fixed>(share * static_cast<double>(total)) + 1, total);
 }
 
-/// The best candidate in every thread; 0 where a logit is not finite.
-__device__ RankKey best_of(const float* logits, int64_t vocabulary, Room& room) {
-  RankKey best = 0;
-  bool finite = true;
-  for (int64_t i = threadIdx.x; i < vocabulary; i += kThreads) {
-    best = at_least(best, key_of(logits[i], i));
-    finite = finite && isfinite(logits[i]);
-  }
-  best = warp_best(best);
-  const uint32_t votes = __ballot_sync(kWholeWarp, !finite);
-  if (lane_id() == 0) {
-    room.best[warp_id()] = best;
-    room.not_finite[warp_id()] = votes;
-  }
+/// Among all candidates: in the slice that the share falls on.
+__device__ RankKey draw_of_all(const RowRoom& of, int64_t slices, const Row& row, const MoestroCudaSampling& how,
+                               RankKey best, SearchRoom& room) {
+  for (unsigned bin = threadIdx.x; bin < kBins; bin += kThreads) room.bins.set(bin, 1, bin < slices ? of.sums[bin] : 0);
   __syncthreads();
-  uint32_t any = 0;
-  for (int w = 0; w < kWarps; ++w) {
-    best = at_least(best, room.best[w]);
-    any |= room.not_finite[w];
-  }
-  return any != 0 ? RankKey{0} : best;
+  const Prefix prefix = prefix_of(room);
+  const Fixed amount = drawn_weight(how, prefix.all.weight);
+  if (amount == 0) return best;
+  const FoundBin found = find_bin(room, prefix, {false, amount});
+  const int64_t first = found.bin * kSlice;
+  const Source slice{nullptr, first, at_most(kSlice, row.vocabulary - first)};
+  constexpr int kSliceBits = 13;
+  static_assert(int64_t{1} << kSliceBits == kSlice);
+  return search(row, slice, ById{first, row, 0, how.min_p}, {false, amount - found.before.weight}, kSliceBits, room)
+      .key;
 }
 
-__global__ void sample_kernel(MoestroCudaSample a) {
-  Room& room = *reinterpret_cast<Room*>(shared_memory());
-  const float* logits = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocabulary;
-  const RankKey best = best_of(logits, a.vocabulary, room);
-  int64_t id = best == 0 ? -1 : id_of(best);
-  if (a.how && best != 0) {
-    const MoestroCudaSampling how = a.how[blockIdx.x];
-    const Row row{logits, a.vocabulary, logits[id], fminf(1.0f / how.temperature, kFactorMax)};
-    if (how.temperature > 0.0f && how.top_k != 1) id = draw(row, room, how);
+__device__ RankKey draw_of_few(const RowRoom& of, const Row& row, const MoestroCudaSampling& how, Way way, RankKey best,
+                               SearchRoom& room) {
+  const Left left = left_of(of, how, way, room);
+  const bool is_list = left.count <= kFew;
+  const Source source{is_list ? of.few : nullptr, 0, is_list ? left.count : row.vocabulary};
+  const ByRank ranks{best, row};
+  const int bits = offset_bits(row, source, ranks, room);
+  Cut kept{0, left.total};
+  if (way == Way::kByCount) {
+    if (left.is_reached || !is_list)
+      kept = search(row, source, ranks, {true, static_cast<Fixed>(how.top_k)}, bits, room);
+    else if (how.top_p < 1.0f)
+      kept.weight = total_weight(row, source, ranks, room);
   }
-  if (threadIdx.x == 0) a.ids[blockIdx.x] = static_cast<int32_t>(id);
+  if (how.top_p < 1.0f) kept = search(row, source, ranks, {false, share_of(how.top_p, kept.weight)}, bits, room);
+  const ById drawn{0, row, kept.key, how.min_p};
+  const Fixed amount = drawn_weight(how, total_weight(row, source, drawn, room));
+  if (amount == 0) return best;
+  int id_bits = 1;
+  while (row.vocabulary >> id_bits != 0) ++id_bits;
+  return search(row, source, drawn, {false, amount}, id_bits, room).key;
+}
+
+/// Grid: rows.
+__global__ void __launch_bounds__(kThreads, 1) draw_kernel(MoestroCudaSample a) {
+  SearchRoom& search = *reinterpret_cast<SearchRoom*>(shared_memory());
+  const int64_t number = blockIdx.x;
+  const MoestroCudaSampling how = a.how[number];
+  const RowRoom& room = room_of(a, number);
+  const RankKey best = row_best(room, slices_of(a), search.best);
+  const Way way = way_of(how, a.vocabulary);
+  RankKey drawn = best;
+  if (best != 0 && way != Way::kBest) {
+    const Row row = row_of(a, number, best, how);
+    drawn = way == Way::kAll ? draw_of_all(room, slices_of(a), row, how, best, search)
+                             : draw_of_few(room, row, how, way, best, search);
+  }
+  if (threadIdx.x == 0) a.ids[number] = drawn == 0 ? -1 : static_cast<int32_t>(id_of(drawn));
 }
 
 }  // namespace
+}  // namespace drawing
 
 MoestroCudaResult sample(const MoestroCudaSample* a, MoestroCudaStream stream) {
-  if (a->vocabulary > kVocabularyMax) return MOESTRO_CUDA_REFUSED;
-  return launch(sample_kernel, dim3(static_cast<unsigned>(a->n)), kThreads, sizeof(Room), stream, *a);
+  using namespace drawing;
+  if (a->vocabulary > kVocabularyMax || a->n > 65535) return MOESTRO_CUDA_REFUSED;
+  if (a->n == 0 || a->vocabulary == 0) return 0;
+  const auto rows = static_cast<unsigned>(a->n);
+  const dim3 slices(static_cast<unsigned>(slices_of(*a)), rows);
+  constexpr uint64_t kKeys = kWarps * sizeof(RankKey);
+  MoestroCudaResult result = launch(best_kernel, slices, kThreads, kKeys, stream, *a);
+  if (result != 0) return result;
+  if (a->how == nullptr) return launch(likeliest_kernel, rows, kThreads, kKeys, stream, *a);
+  result = launch(bins_kernel, slices, kThreads, sizeof(SearchRoom), stream, *a);
+  if (result == 0)
+    result = launch(list_kernel, slices, kThreads, sizeof(SearchRoom) + kSlice * sizeof(uint16_t), stream, *a);
+  return result != 0 ? result : launch(draw_kernel, rows, kThreads, sizeof(SearchRoom), stream, *a);
 }
 
 }  // namespace moestro::kernels::cuda
