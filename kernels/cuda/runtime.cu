@@ -54,9 +54,11 @@ MoestroCudaResult make_stream(int32_t urgent, MoestroCudaStream* stream) {
 MoestroCudaResult end_stream(MoestroCudaStream stream) { return cudaStreamDestroy(stream_of(stream)); }
 MoestroCudaResult wait_stream(MoestroCudaStream stream) { return cudaStreamSynchronize(stream_of(stream)); }
 
-MoestroCudaResult make_event(int32_t timed, MoestroCudaEvent* event) {
+MoestroCudaResult make_event(int32_t kind, MoestroCudaEvent* event) {
   cudaEvent_t made = nullptr;
-  const cudaError_t error = cudaEventCreateWithFlags(&made, timed ? cudaEventDefault : cudaEventDisableTiming);
+  const unsigned timing = (kind & MOESTRO_CUDA_EVENT_TIMED) != 0 ? cudaEventDefault : cudaEventDisableTiming,
+                 waiting = (kind & MOESTRO_CUDA_EVENT_SLEEPING) != 0 ? cudaEventBlockingSync : cudaEventDefault;
+  const cudaError_t error = cudaEventCreateWithFlags(&made, timing | waiting);
   *event = made;
   return error;
 }

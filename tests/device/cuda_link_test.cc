@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/device/cuda_link_fixture.h"
+#include "tests/device/wait_by_asking.h"
 
 namespace moestro::device::testing {
 namespace {
@@ -62,9 +63,8 @@ class GatedLinkTest : public CudaLinkFixture {
     gate_open = false;
     copies.clear();
     cuda_ = emulated::functions();
-    cuda_.query_event = [](MoestroCudaEvent event) -> MoestroCudaResult {
-      return gate_open ? emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
-    };
+    cuda_.query_event = query;
+    cuda_.wait_event = wait_by_asking<query>;
     cuda_.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
       const std::lock_guard lock(copies_mutex);
       copies.push_back(static_cast<const std::byte*>(from));
@@ -74,6 +74,10 @@ class GatedLinkTest : public CudaLinkFixture {
     emulated::make_streams_late(3);
   }
   ~GatedLinkTest() override { emulated::make_streams_late(0); }
+
+  static MoestroCudaResult query(MoestroCudaEvent event) {
+    return gate_open ? emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
+  }
 
   /// The sources of the copies that have been queued, once there are `count`.
   std::vector<const std::byte*> queued(size_t count) {

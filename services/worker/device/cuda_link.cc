@@ -9,9 +9,8 @@
 namespace moestro::device {
 namespace {
 
-constexpr Nanos kYield =
-    std::chrono::microseconds(100);  ///< in which a chunk usually arrives; beyond it the thread sleeps between looks
-constexpr Nanos kLook = std::chrono::microseconds(50);
+/// Between two looks at a chunk that is in flight alone.
+constexpr Nanos kLook = std::chrono::microseconds(20);
 
 }  // namespace
 
@@ -42,10 +41,11 @@ Status CudaLink::make() {
   for (MoestroCudaEvent& event : launch_events_)
     MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(0, &event)));
   for (Flight& flight : flights_) {
-    MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(1, &flight.begin)));
-    MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(1, &flight.end)));
-    MOESTRO_RETURN_IF_ERROR(made(
-        "allocate_pinned", cuda_.allocate_pinned(std::min(device_.chunk_bytes, slots_.slot_bytes()), &flight.staging)));
+    MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(MOESTRO_CUDA_EVENT_TIMED, &flight.begin)));
+    MOESTRO_RETURN_IF_ERROR(
+        made("make_event", cuda_.make_event(MOESTRO_CUDA_EVENT_TIMED | MOESTRO_CUDA_EVENT_SLEEPING, &flight.end)));
+    const uint64_t staging = std::min(device_.chunk(slots_.slot_bytes()), slots_.slot_bytes());
+    MOESTRO_RETURN_IF_ERROR(made("allocate_pinned", cuda_.allocate_pinned(staging, &flight.staging)));
   }
   return Status::ok();
 }
@@ -84,8 +84,10 @@ Status CudaLink::launched() {
   const Status recorded =
       call("record_event", cuda_.record_event(launch_events_[(launches_ + 1) % kLaunches], device_.compute));
   const std::lock_guard lock(mutex_);
-  if (recorded.is_ok()) ++launches_;
-  else fail(recorded);
+  if (recorded.is_ok())
+    ++launches_;
+  else
+    fail(recorded);
   return failure();
 }
 
@@ -106,9 +108,12 @@ void CudaLink::run() {
   while (!stop_ && failure().is_ok()) {
     woken_ = false;
     const auto chunk = under_way_ < kUnderWay ? tier_.next_chunk(clock_.now()) : std::nullopt;
-    if (chunk) send(lock, *chunk);
-    else if (under_way_ > 0) look_at_oldest(lock);
-    else work_.wait(lock);
+    if (chunk)
+      send(lock, *chunk);
+    else if (under_way_ > 0)
+      look_at_oldest(lock);
+    else
+      work_.wait(lock);
   }
   lock.unlock();
   (void)cuda_.wait_stream(
@@ -157,20 +162,21 @@ void CudaLink::look_at_oldest(std::unique_lock<std::mutex>& lock) {
   const Flight& flight = flights_[oldest_];
   const bool room = under_way_ < kUnderWay;
   lock.unlock();
-  const Nanos until = clock_.now() + kYield;
+  const char* name = "query_event";
   MoestroCudaResult result = cuda_.query_event(flight.end);
-  while (result == MOESTRO_CUDA_NOT_READY && !(room && woken_) && clock_.now() < until) {
-    std::this_thread::yield();
-    result = cuda_.query_event(flight.end);
-  }
+  // Without room there is nothing else to do, and the chunk behind it keeps the copy engine busy until this thread has
+  // been woken. With room, something may have to be queued behind the one in flight before that has arrived.
+  if (result == MOESTRO_CUDA_NOT_READY && !room) name = "wait_event", result = cuda_.wait_event(flight.end);
   float ms = 0;
   Status status;
-  if (result == 0) status = call("elapsed", cuda_.elapsed(&ms, flight.begin, flight.end));
-  else if (result != MOESTRO_CUDA_NOT_READY) status = call("query_event", result);
+  if (result == 0)
+    status = call("elapsed", cuda_.elapsed(&ms, flight.begin, flight.end));
+  else if (result != MOESTRO_CUDA_NOT_READY || !room)
+    status = call(name, result);
   lock.lock();
   if (!status.is_ok()) return fail(status);
   if (result == 0) return arrived(flight, ms);
-  if (!stop_ && !(room && woken_)) work_.wait_for(lock, kLook);
+  if (!stop_ && !woken_) work_.wait_for(lock, kLook);
 }
 
 void CudaLink::arrived(const Flight& flight, float ms) {
