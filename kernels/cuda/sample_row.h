@@ -32,11 +32,12 @@ __device__ inline Fixed fixed_of(float weight) {
 /// Workspace of one row.
 struct RowRoom {
   RankKey best[kSlicesMax];  ///< of each slice; 0: some logit of it is not finite
-  Fixed sums[kSlicesMax];    ///< weights of a slice that can be drawn, where all candidates can
+  Fixed sums[kSlicesMax];    ///< weights of a slice that can be drawn, where they are too many for a list
   Fixed weights[kBins];      ///< of candidates by how far they are from the best
   uint32_t counts[kBins];
-  uint32_t few_count, padding;
-  RankKey few[kFew];  ///< candidates of the bins up to the cut's, in any order
+  uint32_t few_count, is_wide;  ///< is_wide: the slices' sums of candidates from `least` on are still to be made
+  RankKey least;
+  RankKey few[kFew];  ///< the list, in any order
 };
 static_assert(sizeof(RowRoom) == MOESTRO_CUDA_SAMPLE_ROW_BYTES);
 
@@ -58,11 +59,16 @@ struct Row {
 
   __device__ float weight(float logit) const { return exponential(logit, top, factor); }
   __device__ float weight_of(RankKey key) const { return weight(value_of(key)); }
-  /// Falls with the logit; kBins: the weight is 0.
+  /// Never falls from a logit to a lower one. kBins: the weight is 0. Bins are narrow near the best, where a high
+  /// temperature puts all, and wider where a low one leaves little.
   __device__ int bin(float logit) const {
-    constexpr float kFurthest = 32.0f;  // e^-32 is less than half a step
+    constexpr float kNear = 8.0f, kFurthest = 32.0f;  // e^-32 is less than half a step
+    constexpr int kNearBins = kBins / 4 * 3;
     const float distance = (top - logit) * factor;
-    return distance < kFurthest ? static_cast<int>(distance * (kBins / kFurthest)) : kBins;
+    if (!(distance < kFurthest)) return kBins;
+    if (distance < kNear) return static_cast<int>(distance * (kNearBins / kNear));
+    return kNearBins + at_most(static_cast<int>((distance - kNear) * ((kBins - kNearBins) / (kFurthest - kNear))),
+                               kBins - kNearBins - 1);
   }
 };
 
@@ -110,12 +116,16 @@ __device__ inline RankKey block_best(RankKey key, RankKey* room) {
   return any ? 0 : best;
 }
 
-/// The row's best candidate, from its slices'. A barrier ends it.
-__device__ inline RankKey row_best(const RowRoom& of, int64_t slices, RankKey* room) {
-  // Threads without a slice of their own look at one that others do.
-  const RankKey best = block_best(of.best[threadIdx.x % static_cast<unsigned>(slices)], room);
-  __syncthreads();
-  return best;
+/// The row's best candidate, from its slices'. By every warp for itself, without a barrier.
+__device__ inline RankKey row_best(const RowRoom& of, int64_t slices) {
+  RankKey best = of.best[0];
+  bool none = best == 0;
+  for (int64_t i = lane_id(); i < slices; i += kWarp) {
+    none = none || of.best[i] == 0;
+    best = at_least(best, of.best[i]);
+  }
+  best = warp_best(best);
+  return __ballot_sync(kWholeWarp, none) != 0 ? 0 : best;
 }
 
 }  // namespace moestro::kernels::cuda::drawing

@@ -226,7 +226,7 @@ struct MoestroCudaSampling {
 };
 
 /// Workspace of each row from which tokens are drawn.
-#define MOESTRO_CUDA_SAMPLE_ROW_BYTES 81928
+#define MOESTRO_CUDA_SAMPLE_ROW_BYTES 81936
 
 /// ids[t]: the token drawn from row t of logits [n, vocabulary], -1 if a logit is not finite. At most 2^21 tokens.
 struct MoestroCudaSample {
