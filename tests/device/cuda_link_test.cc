@@ -37,6 +37,20 @@ class CudaLinkTest : public CudaLinkFixture {
   }
 };
 
+TEST(CudaChunks, AreEqualPartsThatDelayADemandLittle) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  EXPECT_EQ(CudaSlots::chunk_of(336 * kMiB), 16 * kMiB);
+  EXPECT_EQ(CudaSlots::chunk_of(96 * kMiB), 12 * kMiB);
+  EXPECT_EQ(CudaSlots::chunk_of(9 * kMiB), 9 * kMiB) << "no short last one";
+  for (uint64_t bytes = 1; bytes < 512 * kMiB; bytes = bytes * 5 / 4 + 1) {
+    const uint64_t chunk = CudaSlots::chunk_of(bytes);
+    EXPECT_GT(chunk, 0u);
+    EXPECT_LE(chunk, std::max(bytes / 8, 16 * kMiB) + kMiB) << bytes;
+    EXPECT_LE(chunk, 17 * kMiB) << bytes;
+  }
+  EXPECT_EQ(CudaSlots{.chunk_bytes = 4096}.chunk(kMiB), 4096u);
+}
+
 TEST_F(CudaLinkTest, BytesLieInTheirSlots) {
   make();
   EXPECT_EQ(registration_->registered_bytes(), kKeys * kBytes);

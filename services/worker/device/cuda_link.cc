@@ -44,9 +44,10 @@ Status CudaLink::make() {
     MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(MOESTRO_CUDA_EVENT_TIMED, &flight.begin)));
     MOESTRO_RETURN_IF_ERROR(
         made("make_event", cuda_.make_event(MOESTRO_CUDA_EVENT_TIMED | MOESTRO_CUDA_EVENT_SLEEPING, &flight.end)));
-    const uint64_t staging = std::min(device_.chunk(slots_.slot_bytes()), slots_.slot_bytes());
-    MOESTRO_RETURN_IF_ERROR(made("allocate_pinned", cuda_.allocate_pinned(staging, &flight.staging)));
   }
+  const uint64_t bytes = std::min(device_.chunk(slots_.slot_bytes()), slots_.slot_bytes());
+  for (void*& staging : staging_)
+    MOESTRO_RETURN_IF_ERROR(made("allocate_pinned", cuda_.allocate_pinned(bytes, &staging)));
   return Status::ok();
 }
 
@@ -60,8 +61,9 @@ CudaLink::~CudaLink() {
   for (const Flight& flight : flights_) {
     if (flight.begin != nullptr) (void)cuda_.end_event(flight.begin);
     if (flight.end != nullptr) (void)cuda_.end_event(flight.end);
-    if (flight.staging != nullptr) (void)cuda_.release_pinned(flight.staging);
   }
+  for (void* staging : staging_)
+    if (staging != nullptr) (void)cuda_.release_pinned(staging);
   for (const MoestroCudaEvent event : launch_events_)
     if (event != nullptr) (void)cuda_.end_event(event);
   if (stream_ != nullptr) (void)cuda_.end_stream(stream_);
@@ -69,7 +71,7 @@ CudaLink::~CudaLink() {
 
 bool CudaLink::is_copying(tier::Key key) const {
   for (size_t i = 0; i < under_way_; ++i)
-    if (flights_[(oldest_ + i) % kUnderWay].chunk.key == key) return true;
+    if (flights_[(oldest_ + i) % kFlights].chunk.key == key) return true;
   return false;
 }
 
@@ -121,11 +123,15 @@ void CudaLink::run() {
 }
 
 void CudaLink::send(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk) {
-  Flight& flight = flights_[(oldest_ + under_way_) % kUnderWay];
+  Flight& flight = flights_[(oldest_ + under_way_) % kFlights];
   flight.chunk = chunk;
-  ++under_way_;
+  flight.staging = staging_[sent_++ % kUnderWay];
   const std::byte* source = sources_[chunk.key].data + chunk.offset;
   const MoestroCudaEvent readers = chunk.offset == 0 ? readers_of(chunk.slot) : nullptr;
+  // Each event costs the copy engine some microseconds: there is none where copies follow one another at once.
+  const bool follows = under_way_ > 0 && readers == nullptr && !(options_.poison_slots && chunk.offset == 0);
+  flight.since = follows ? flights_[(oldest_ + under_way_ - 1) % kFlights].end : flight.begin;
+  ++under_way_;
   lock.unlock();
   const Status queued = queue(flight, source, readers);
   lock.lock();
@@ -137,7 +143,8 @@ Status CudaLink::queue(const Flight& flight, const std::byte* source, MoestroCud
   if (readers != nullptr) MOESTRO_RETURN_IF_ERROR(call("stream_waits", cuda_.stream_waits(stream_, readers)));
   if (options_.poison_slots && chunk.offset == 0)
     MOESTRO_RETURN_IF_ERROR(call("fill", cuda_.fill(slots_.slot(chunk.slot), 0xff, slots_.slot_bytes(), stream_)));
-  MOESTRO_RETURN_IF_ERROR(call("record_event", cuda_.record_event(flight.begin, stream_)));
+  if (flight.since == flight.begin)
+    MOESTRO_RETURN_IF_ERROR(call("record_event", cuda_.record_event(flight.begin, stream_)));
   MOESTRO_RETURN_IF_ERROR(queue_copies(flight, source));
   return call("record_event", cuda_.record_event(flight.end, stream_));
 }
@@ -170,7 +177,7 @@ void CudaLink::look_at_oldest(std::unique_lock<std::mutex>& lock) {
   float ms = 0;
   Status status;
   if (result == 0)
-    status = call("elapsed", cuda_.elapsed(&ms, flight.begin, flight.end));
+    status = call("elapsed", cuda_.elapsed(&ms, flight.since, flight.end));
   else if (result != MOESTRO_CUDA_NOT_READY || !room)
     status = call(name, result);
   lock.lock();
@@ -182,7 +189,7 @@ void CudaLink::look_at_oldest(std::unique_lock<std::mutex>& lock) {
 void CudaLink::arrived(const Flight& flight, float ms) {
   const tier::Chunk chunk = flight.chunk;
   const Nanos now = clock_.now(), took(static_cast<int64_t>(static_cast<double>(ms) * 1e6));
-  oldest_ = (oldest_ + 1) % kUnderWay;
+  oldest_ = (oldest_ + 1) % kFlights;
   --under_way_;
   tier_.chunk_done(now, chunk, took);
   // Chunks follow one another on the stream; they are only noticed a little late.
