@@ -18,7 +18,7 @@ using ::moestro::test::write_expert_blob;
 
 class ManyTokens : public CudaTest {};
 
-constexpr DType kRoundedDtypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
+constexpr DType kRoundedDtypes[] = {DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4};
 
 std::vector<float> to_bf16(std::vector<float> v) {
   for (float& f : v) f = bf16_to_f32(f32_to_bf16(f));
@@ -84,7 +84,10 @@ TEST_F(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
   const auto ops = cuda_ops(false);
   for (const DType dtype : kRoundedDtypes) {
     for (const auto& [n, rows, cols] : {Shape{17, 1, 1}, Shape{64, 64, 32}, Shape{65, 7, 65}, Shape{30, 130, 100},
-                                        Shape{129, 65, 263}, Shape{20, 33, 448}}) {
+                                        Shape{129, 65, 263}, Shape{20, 33, 448},
+                                        // Each shape of tiles, whole and not, with columns in parts and in one.
+                                        Shape{17, 64, 1024}, Shape{32, 130, 544}, Shape{40, 130, 1056},
+                                        Shape{128, 96, 288}, Shape{130, 16300, 32}}) {
       const auto x = random.normal(n * cols), bias = random.normal(rows);
       const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
       const auto multiplied = as_multiplied(*reference, w.weight);
@@ -103,14 +106,14 @@ TEST_F(ManyTokens, WhatMayNotBeRoundedIsNot) {
   const auto ops = cuda_ops(false), exact = cuda_ops();
   const int64_t n = 40, rows = 24, cols = 200;
   const auto x = random.normal(n * cols);
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8, DType::kInt4}) {
     const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
     std::vector<float> y(static_cast<size_t>(n * rows)), want(y.size()), rounded(y.size());
     exact->matmul(x.data(), n, w.weight, nullptr, want.data(), Activations::kRounded);
     ops->matmul(x.data(), n, w.weight, nullptr, y.data(), Activations::kExact);
     expect_same(y.data(), want.data(), n * rows, "exact activations");
     ops->matmul(x.data(), n, w.weight, nullptr, rounded.data(), Activations::kRounded);
-    EXPECT_EQ(rounded == want, dtype == DType::kF32 || dtype == DType::kF16)
+    EXPECT_EQ(rounded == want, dtype == DType::kF32)
         << dtype_name(dtype) << ": both kinds of kernels are reached";
   }
 }
@@ -184,56 +187,114 @@ TEST_F(ManyTokens, AttentionOfPromptsIsThatOfTheReferenceButForRounding) {
   }
 }
 
+/// A layer's experts, and what tokens make of them.
 struct LayerCase {
-  int64_t n, hidden, ffn;
+  std::vector<int64_t> tokens;  ///< of each expert
+  int64_t hidden, ffn;
+};
+constexpr size_t kMissing = 1;  ///< an expert that is not in device memory
+
+class LayerOfMany {
+ public:
+  LayerOfMany(const LayerCase& c, DType dtype, Random& random) : layout_(c.hidden, c.ffn, dtype) {
+    const auto deviation = [](int64_t cols) { return 1.0f / std::sqrt(static_cast<float>(cols)); };
+    for (size_t e = 0; e < c.tokens.size(); ++e) {
+      ids_.insert(ids_.end(), static_cast<size_t>(c.tokens[e]), static_cast<int32_t>(e));
+      ExpertMatrices read;
+      blobs_.push_back(write_expert_blob(
+          layout_,
+          {c.hidden, c.ffn, random.normal(c.ffn * c.hidden, deviation(c.hidden)),
+           random.normal(c.ffn * c.hidden, deviation(c.hidden)), random.normal(c.hidden * c.ffn, deviation(c.ffn))},
+          &read));
+      read.gate = to_bf16(read.gate), read.up = to_bf16(read.up), read.down = to_bf16(read.down);
+      rounded_.push_back(std::move(read));
+    }
+    blobs_[kMissing].clear();
+    std::shuffle(ids_.begin(), ids_.end(), random.engine());
+    x_ = random.normal(n() * c.hidden);
+  }
+  int64_t n() const { return static_cast<int64_t>(ids_.size()); }
+  std::vector<float> computed(HostFacingOps& ops) const {
+    std::vector<float> out(x_.size(), 7.0f);
+    ops.experts({layout_, nullptr, ids_.data(), nullptr, n(), static_cast<int64_t>(blobs_.size()), 1, x_.data(),
+                 out.data()},
+                blobs_);
+    return out;
+  }
+  std::vector<float> wanted(Ops& reference) const {
+    const int64_t hidden = layout_.hidden(), ffn = layout_.ffn();
+    std::vector<float> out(x_.size(), 7.0f), in = to_bf16(x_);
+    for (int64_t t = 0; t < n(); ++t) {
+      const auto e = static_cast<size_t>(ids_[static_cast<size_t>(t)]);
+      if (e == kMissing) continue;
+      std::vector<float> gate(static_cast<size_t>(ffn)), up(gate.size());
+      const auto product = [&](const std::vector<float>& w, int64_t rows, int64_t cols, const float* from, float* to) {
+        reference.matmul(from, 1, {w.data(), DType::kF32, rows, cols}, nullptr, to);
+      };
+      product(rounded_[e].gate, ffn, hidden, in.data() + t * hidden, gate.data());
+      product(rounded_[e].up, ffn, hidden, in.data() + t * hidden, up.data());
+      reference.silu_mul(gate.data(), up.data(), ffn);
+      product(rounded_[e].down, hidden, ffn, to_bf16(gate).data(), out.data() + t * hidden);
+    }
+    return out;
+  }
+
+ private:
+  ExpertLayout layout_;
+  std::vector<std::vector<std::byte>> blobs_;
+  std::vector<ExpertMatrices> rounded_;
+  std::vector<int32_t> ids_;
+  std::vector<float> x_;
 };
 
-/// All experts of a layer of three, the second of which is missing.
 TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
   Random random;
   const auto reference = make_reference_ops();
   const auto ops = cuda_ops(false);
   for (const DType dtype : kRoundedDtypes) {
-    // Tiles of one slice and of several, the last one narrow.
-    for (const auto& [n, hidden, ffn] :
-         {LayerCase{17, 33, 70}, LayerCase{90, 64, 64}, LayerCase{140, 200, 131}, LayerCase{20, 1500, 200}}) {
-      const ExpertLayout layout(hidden, ffn, dtype);
-      std::vector<std::vector<std::byte>> blobs(3);
-      std::vector<ExpertMatrices> read(3);
-      for (size_t e = 0; e < 3; ++e) {
-        const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));
-        blobs[e] = write_expert_blob(
-            layout,
-            {hidden, ffn, random.normal(ffn * hidden, deviation), random.normal(ffn * hidden, deviation),
-             random.normal(hidden * ffn, 1.0f / std::sqrt(static_cast<float>(ffn)))},
-            &read[e]);
-      }
-      blobs[1].clear();
-      std::vector<int32_t> ids;  // most tokens go to the first expert
-      for (int64_t t = 0; t < n; ++t) ids.push_back(static_cast<int32_t>(std::max<int64_t>(0, random.below(6) - 3)));
-      const auto x = random.normal(n * hidden), in = to_bf16(x);
-      std::vector<float> got(x.size(), 7.0f), want(got);
-      ops->experts({layout, nullptr, ids.data(), nullptr, n, 3, 1, x.data(), got.data()}, blobs);
-      for (int64_t t = 0; t < n; ++t) {
-        const auto e = static_cast<size_t>(ids[static_cast<size_t>(t)]);
-        if (e == 1) continue;
-        std::vector<float> gate(static_cast<size_t>(ffn)), up(gate.size());
-        const auto product = [&](const std::vector<float>& w, int64_t rows, int64_t cols, const float* from,
-                                 float* to) {
-          reference->matmul(from, 1, {to_bf16(w).data(), DType::kF32, rows, cols}, nullptr, to);
-        };
-        product(read[e].gate, ffn, hidden, in.data() + t * hidden, gate.data());
-        product(read[e].up, ffn, hidden, in.data() + t * hidden, up.data());
-        reference->silu_mul(gate.data(), up.data(), ffn);
-        product(read[e].down, hidden, ffn, to_bf16(gate).data(), want.data() + t * hidden);
-      }
+    // Rows that are whole chunks of 16 bytes and others; blobs of one tile and of several, the last one narrow; each
+    // shape of tiles of tokens, one token more and less than it has; experts without tokens.
+    for (const LayerCase& c : {LayerCase{{11, 3, 3}, 33, 70}, LayerCase{{60, 15, 15}, 64, 64},
+                               LayerCase{{93, 23, 24}, 200, 131}, LayerCase{{10, 4, 6}, 1500, 200},
+                               LayerCase{{17, 0, 33, 0, 32}, 96, 160}, LayerCase{{65, 7, 64, 0, 63}, 272, 192},
+                               LayerCase{{128, 9, 127, 129, 0, 130}, 272, 192}, LayerCase{{70, 80, 90}, 1504, 96}}) {
+      const LayerOfMany layer(c, dtype, random);
       // An activation next to the middle of two roundings may be rounded either way.
-      expect_close(got, want, 4e-3,
-                   std::string(dtype_name(dtype)) + " n " + std::to_string(n) + " hidden " + std::to_string(hidden) +
-                       " ffn " + std::to_string(ffn));
+      expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3,
+                   std::string(dtype_name(dtype)) + " n " + std::to_string(layer.n()) + " hidden " +
+                       std::to_string(c.hidden) + " ffn " + std::to_string(c.ffn));
     }
   }
 }
+
+/// More tiles of one expert than a run has.
+TEST_F(ManyTokens, AnExpertMayHaveManyTiles) {
+  Random random;
+  const auto reference = make_reference_ops();
+  const auto ops = cuda_ops(false);
+  const LayerOfMany layer({{2200, 0, 5}, 16, 16}, DType::kBF16, random);
+  expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3, "2200 tokens");
+}
+
+#ifndef MOESTRO_CUDA_PLUGIN
+/// Each shape of tiles: a barrier that is missing, or a place that is copied to too early, changes numbers.
+TEST_F(ManyTokens, OrderOfThreadsWarpsAndBlocksChangesNoBit) {
+  Random random;
+  const auto ops = cuda_ops(false);
+  for (const DType dtype : {DType::kBF16, DType::kInt4}) {
+    for (const LayerCase& c :
+         {LayerCase{{17, 1, 3}, 224, 192}, LayerCase{{60, 15, 30}, 224, 192}, LayerCase{{129, 40, 60}, 224, 192}}) {
+      const LayerOfMany layer(c, dtype, random);
+      const auto want = layer.computed(*ops);
+      for (uint64_t seed = 1; seed <= 3; ++seed) {
+        cuda::emulated::set_order(seed);
+        EXPECT_EQ(layer.computed(*ops), want) << "seed " << seed;
+      }
+      cuda::emulated::set_order(0);
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace moestro::kernels::test
