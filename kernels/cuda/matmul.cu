@@ -1,5 +1,6 @@
 // y = x w^T + bias in f32, a warp for each row of w: for few tokens, and for all where activations must not be rounded.
 
+#include "kernels/cuda/dense_library.h"
 #include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/row_products.h"
@@ -39,7 +40,10 @@ MoestroCudaResult launch_matmul(const MoestroCudaMatmul& a, MoestroCudaStream st
 }  // namespace
 
 MoestroCudaResult matmul(const MoestroCudaMatmul* a, MoestroCudaStream stream) {
-  if (a->rounded) return matmul_many(*a, stream);
+  if (a->rounded) {
+    const MoestroCudaResult result = matmul_by_library(*a, stream);
+    return result != MOESTRO_CUDA_REFUSED ? result : matmul_many(*a, stream);
+  }
   switch (a->dtype) {
     case MOESTRO_CUDA_F32: return launch_matmul<PlainWeights<F32>>(*a, stream);
     case MOESTRO_CUDA_BF16: return launch_matmul<PlainWeights<BF16>>(*a, stream);

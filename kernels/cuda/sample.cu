@@ -18,9 +18,7 @@ namespace {
 __device__ RowRoom& room_of(const MoestroCudaSample& a, int64_t row) {
   return static_cast<RowRoom*>(a.workspace)[row];
 }
-__host__ __device__ int64_t slices_of(const MoestroCudaSample& a) {
-  return divided_up(a.vocabulary, kSlice);
-}
+__host__ __device__ int64_t slices_of(const MoestroCudaSample& a) { return divided_up(a.vocabulary, kSlice); }
 
 /// The best candidate of each slice, and an empty row's room. Grid: slices, rows.
 __global__ void __launch_bounds__(kThreads) best_kernel(MoestroCudaSample a) {
@@ -90,10 +88,8 @@ __global__ void __launch_bounds__(kThreads, 3) bins_kernel(MoestroCudaSample a) 
       continue;
     }
     const float weight = row.weight(mine.logits[i]);
-    if (way == Way::kByWeight)
-      search.bins.add(static_cast<unsigned>(bin), fixed_of(weight));
-    else if (weight >= how.min_p)
-      sum += fixed_of(weight);
+    if (way == Way::kByWeight) search.bins.add(static_cast<unsigned>(bin), fixed_of(weight));
+    else if (weight >= how.min_p) sum += fixed_of(weight);
   }
   if (way == Way::kAll) {
     sum = block_sum(sum, search);
@@ -137,10 +133,8 @@ __device__ Left left_of(const RowRoom& of, const MoestroCudaSampling& how, Way w
   if (up_to_it <= kFew) return left;
   left.listed = is_reached ? found.of_it.count : 0;
   // After a count, top-p needs the weights of all up to it.
-  if ((by_count && how.top_p < 1.0f) || left.listed > kFew)
-    left.among = Left::Among::kRow;
-  else
-    left.among = is_reached ? Left::Among::kLastBin : Left::Among::kNothing;
+  if ((by_count && how.top_p < 1.0f) || left.listed > kFew) left.among = Left::Among::kRow;
+  else left.among = is_reached ? Left::Among::kLastBin : Left::Among::kNothing;
   return left;
 }
 
@@ -209,10 +203,8 @@ __device__ RankKey draw_of_few(const RowRoom& of, const Row& row, const MoestroC
   const ByRank ranks{best, row};
   const int bits = offset_bits(row, source, ranks, room);
   Cut kept;
-  if (!left.is_reached && is_list)
-    kept.weight = total_weight(row, source, ranks, room);
-  else
-    kept = search(row, source, ranks, left.target, bits, room);
+  if (!left.is_reached && is_list) kept.weight = total_weight(row, source, ranks, room);
+  else kept = search(row, source, ranks, left.target, bits, room);
   if (left.target.by_count && how.top_p < 1.0f)
     kept = search(row, source, ranks, {false, share_of(how.top_p, kept.weight)}, bits, room);
   const ById drawn{0, row, kept.key, how.min_p};

@@ -94,6 +94,11 @@ struct MoestroCudaFunctions {
   /// A launch in progress continues.
   MoestroCudaResult (*end_graph)(MoestroCudaGraph graph);
 
+  /// With `wanted`: matmul uses NVIDIA's library for products of many tokens from now on, where it is installed; it is
+  /// loaded for this device. MOESTRO_CUDA_REFUSED: there is none that can be used. `text`: its name and version, or why
+  /// not. Without `wanted`: it is no longer used.
+  MoestroCudaResult (*use_dense_library)(int32_t wanted, char* text, int32_t text_bytes);
+
   struct MoestroCudaOps ops;
 };
 

@@ -86,10 +86,8 @@ Status CudaLink::launched() {
   const Status recorded =
       call("record_event", cuda_.record_event(launch_events_[(launches_ + 1) % kLaunches], device_.compute));
   const std::lock_guard lock(mutex_);
-  if (recorded.is_ok())
-    ++launches_;
-  else
-    fail(recorded);
+  if (recorded.is_ok()) ++launches_;
+  else fail(recorded);
   return failure();
 }
 
@@ -110,12 +108,9 @@ void CudaLink::run() {
   while (!stop_ && failure().is_ok()) {
     woken_ = false;
     const auto chunk = under_way_ < kUnderWay ? tier_.next_chunk(clock_.now()) : std::nullopt;
-    if (chunk)
-      send(lock, *chunk);
-    else if (under_way_ > 0)
-      look_at_oldest(lock);
-    else
-      work_.wait(lock);
+    if (chunk) send(lock, *chunk);
+    else if (under_way_ > 0) look_at_oldest(lock);
+    else work_.wait(lock);
   }
   lock.unlock();
   (void)cuda_.wait_stream(
@@ -176,10 +171,8 @@ void CudaLink::look_at_oldest(std::unique_lock<std::mutex>& lock) {
   if (result == MOESTRO_CUDA_NOT_READY && !room) name = "wait_event", result = cuda_.wait_event(flight.end);
   float ms = 0;
   Status status;
-  if (result == 0)
-    status = call("elapsed", cuda_.elapsed(&ms, flight.since, flight.end));
-  else if (result != MOESTRO_CUDA_NOT_READY || !room)
-    status = call(name, result);
+  if (result == 0) status = call("elapsed", cuda_.elapsed(&ms, flight.since, flight.end));
+  else if (result != MOESTRO_CUDA_NOT_READY || !room) status = call(name, result);
   lock.lock();
   if (!status.is_ok()) return fail(status);
   if (result == 0) return arrived(flight, ms);

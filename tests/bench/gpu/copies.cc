@@ -128,10 +128,8 @@ std::vector<GpuRow> copy_rows(const GpuBench& bench) {
       const double took = clock.seconds(chunked), took_whole = clock.seconds(whole);
       if (i > 0) ours.push_back(took), best.push_back(took_whole);
     }
-    if (!opened.is_ok())
-      row.failed = opened.message();
-    else if (!clock.status().is_ok())
-      row.failed = clock.status().message();
+    if (!opened.is_ok()) row.failed = opened.message();
+    else if (!clock.status().is_ok()) row.failed = clock.status().message();
     else {
       row.value = static_cast<double>(bytes) / median(ours) / 1e9;
       row.ceiling = static_cast<double>(bytes) / smallest(best) / 1e9;
