@@ -4,7 +4,6 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/hopper_many.h"
 #include "kernels/cuda/rounded_rows.h"
 #include "kernels/cuda/tile_rows.h"
 #include "kernels/cuda/tile_shapes.h"
@@ -126,10 +125,6 @@ template <typename W>
 MoestroCudaResult matmul_on_tiles(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
   const bool aligned = tile_row_bytes<W>(a.cols) % 16 == 0 && reinterpret_cast<uint64_t>(a.weight) % 16 == 0;
   if (!aligned) return launch_dense_tiles<W, MiddleTile, false>(a, stream);
-  if constexpr (std::is_same_v<W, Bf16Tiles>) {
-    const MoestroCudaResult result = matmul_hopper(a, stream);
-    if (result != MOESTRO_CUDA_REFUSED) return result;
-  }
   const auto blocks = [&](auto shape) {
     return divided_up(a.n, decltype(shape)::kTokens) * divided_up(a.rows, decltype(shape)::kRows);
   };

@@ -257,12 +257,16 @@ struct MoestroCudaSampling {
   int32_t position;
 };
 
+/// Workspace of each row from which tokens are drawn.
+#define MOESTRO_CUDA_SAMPLE_ROW_BYTES 81936
+
 /// ids[t]: the token drawn from row t of logits [n, vocabulary], -1 if a logit is not finite. At most 2^21 tokens.
 struct MoestroCudaSample {
   const float* logits;
   int64_t n, vocabulary;
   const struct MoestroCudaSampling* how;  ///< [n]; null: the most probable, the lowest id among equals
   int32_t* ids;
+  void* workspace;  ///< [n] of MOESTRO_CUDA_SAMPLE_ROW_BYTES; its contents do not matter
 };
 
 struct MoestroCudaOps {

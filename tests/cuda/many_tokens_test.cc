@@ -141,6 +141,29 @@ TEST_F(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
   }
 }
 
+#ifdef MOESTRO_CUDA_PLUGIN
+TEST_F(ManyTokens, CublasGivesTheSameProducts) {
+  char text[512];
+  if (functions_under_test().use_dense_library(1, text, sizeof text) != 0) GTEST_SKIP() << text;
+  Random random;
+  const auto reference = make_reference_ops();
+  const auto ops = cuda_ops(false);
+  for (const auto& [n, rows, cols] :
+       {Shape{65, 64, 64}, Shape{129, 65, 264}, Shape{512, 1024, 1024}, Shape{70, 8, 8}}) {
+    const auto x = random.normal(n * cols), bias = random.normal(rows);
+    const auto w = store_weight(random.normal(rows * cols), DType::kBF16, rows, cols);
+    const auto multiplied = as_multiplied(*reference, w.weight);
+    std::vector<float> y(static_cast<size_t>(n * rows), NAN), want(y.size());
+    for (const float* added : {static_cast<const float*>(nullptr), bias.data()}) {
+      ops->matmul(x.data(), n, w.weight, added, y.data(), Activations::kRounded);
+      reference->matmul(to_bf16(x).data(), n, {multiplied.data(), DType::kF32, rows, cols}, added, want.data());
+      expect_close(y, want, 1e-5, "n " + std::to_string(n) + " rows " + std::to_string(rows) + ": " + text);
+    }
+  }
+  (void)functions_under_test().use_dense_library(0, text, sizeof text);
+}
+#endif
+
 TEST_F(ManyTokens, WhatMayNotBeRoundedIsNot) {
   Random random;
   const auto ops = cuda_ops(false), exact = cuda_ops();

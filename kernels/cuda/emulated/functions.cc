@@ -137,6 +137,11 @@ MoestroCudaResult fill(void* memory, int32_t value, uint64_t bytes, MoestroCudaS
   return queue(stream, [=] { std::memset(memory, value, bytes); });
 }
 
+MoestroCudaResult use_dense_library(int32_t wanted, char* text, int32_t text_bytes) {
+  std::snprintf(text, static_cast<size_t>(text_bytes), "%s", wanted != 0 ? "an emulated device has none" : "");
+  return wanted != 0 ? MOESTRO_CUDA_REFUSED : 0;
+}
+
 }  // namespace
 
 const MoestroCudaFunctions& functions() {
@@ -145,7 +150,7 @@ const MoestroCudaFunctions& functions() {
       release_pinned, register_host, unregister_host, make_stream, end_stream, wait_stream,
       make_event,     end_event,     record_event,    query_event, wait_event, elapsed,
       stream_waits,   copy_in,       copy_out,        copy_within, fill,       begin_capture,
-      end_capture,    launch_graph,  end_graph,       all_ops()};
+      end_capture,    launch_graph,  end_graph,       use_dense_library, all_ops()};
   return table;
 }
 

@@ -35,7 +35,7 @@ void count_launch(MoestroCudaStream stream);
 MoestroCudaResult make_stream(int32_t urgent, MoestroCudaStream* stream);
 MoestroCudaResult end_stream(MoestroCudaStream stream);
 MoestroCudaResult wait_stream(MoestroCudaStream stream);
-MoestroCudaResult make_event(int32_t timed, MoestroCudaEvent* event);
+MoestroCudaResult make_event(int32_t kind, MoestroCudaEvent* event);
 MoestroCudaResult end_event(MoestroCudaEvent event);
 MoestroCudaResult record_event(MoestroCudaEvent event, MoestroCudaStream stream);
 MoestroCudaResult query_event(MoestroCudaEvent event);

@@ -28,7 +28,8 @@ struct EngineBenchOptions {
       0;  ///< memory that limits are streamed from; 0: 4 GiB, or a quarter of the free memory; on a CUDA device 512 MiB
   int threads = 0;
   bool deterministic = false, limits = true;
-  std::string device = "cpu", cache = "auto", predict = "none", cuda_graphs = "on";  ///< device::WorkerDeviceOptions
+  // device::WorkerDeviceOptions
+  std::string device = "cpu", cache = "auto", predict = "none", cuda_graphs = "on", cublas = "auto";
   std::string schedule = "auto", kv_home = "device";  ///< worker::take_schedule
   int64_t micro_batches = 0, kv_resident_tokens = 0, kv_ring_tokens = 0;  ///< 0: as a worker takes them
   std::optional<double> capacity_factor;  ///< nullopt: no token is dropped

@@ -157,7 +157,8 @@ Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& re
                {"kv_resident_tokens", o.kv_resident_tokens},
                {"kv_ring_tokens", o.kv_ring_tokens},
                {"prompts_at_once", o.prompts_at_once},
-               {"cuda_graphs", o.cuda_graphs}};
+               {"cuda_graphs", o.cuda_graphs},
+               {"cublas", o.cublas}};
   if (o.capacity_factor) json["capacity_factor"] = *o.capacity_factor;
   if (o.mixed != "off") json["mixed"] = o.mixed;
   if (o.limits) {

@@ -53,7 +53,7 @@ tier::TierOptions tier_options_of(const DeviceExpertsOptions& options, const Exp
                          .expert_bytes = blobs.bytes,
                          .prefetch = options.prefetch};
   if (options.cuda) {  // what its link carries in a second is measured
-    tier.chunk_bytes = options.cuda->chunk_bytes;
+    tier.chunk_bytes = options.cuda->chunk(tier.expert_bytes);
     tier.chunks_given = CudaLink::kUnderWay;
     // A model that fits is soon there as a whole, so that its layers can be queued ahead of the host.
     tier.fill = options.prefetch && static_cast<size_t>(slots) == blobs.blob_of.size();

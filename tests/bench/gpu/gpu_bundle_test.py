@@ -61,6 +61,7 @@ class Bundle(unittest.TestCase):
         self.assertEqual(sorted(f.name for f in BUNDLE.iterdir()), ["MANIFEST.json", "payload.tar.gz", "run_gpu_tests"])
         manifest = json.loads((BUNDLE / "MANIFEST.json").read_text())
         self.assertRegex(manifest["glibc"], r"^2\.\d+$")
+        self.assertIn(manifest["driver"], ("525", "580"))
         self.assertEqual(sorted(manifest["files"]),
                          sorted(str(f.relative_to(self.tree)) for f in self.tree.rglob("*") if f.is_file()))
         self.assertIn("models/demo/model.safetensors", manifest["files"])

@@ -69,6 +69,17 @@ class Steps(unittest.TestCase):
     def test_output_that_cannot_be_read_is_a_failure(self):
         self.assertIn("cannot be read", ran("print('{')", read=runner.read_json).why)
 
+    def test_a_driver_that_is_too_old_is_named_before_anything_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "version"
+            file.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build\n"
+                            "GCC version:  gcc version 12.2.0\n")
+            self.assertEqual(runner.driver(file), "535.183.01")
+            self.assertEqual(runner.driver(pathlib.Path(folder) / "none"), "")
+        for found, needed in (("", "580"), ("535.183.01", "525"), ("580.65.06", "580"), ("600.1", "580")):
+            runner.check_driver(found, needed)
+        with self.assertRaisesRegex(SystemExit, "driver here is 535.183.01, the bundle needs 580 or later"):
+            runner.check_driver("535.183.01", "580")
 
     def test_what_cannot_be_started_fails_alone(self):
         missing = runner.Step("bench", "b", ["/nowhere/program"], 1)
