@@ -1,5 +1,5 @@
 #pragma once
-// The product of tensor cores: d += a b of 16 x 16 and 16 x 8 numbers, bf16 with f32 sums (PTX:
+// The product of tensor cores: d += a b of 16 x 16 and 16 x 8 numbers, bf16 (or f16) with f32 sums (PTX:
 // mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32). Which lane holds which elements is in PTX's manual, "Matrix
 // Fragments for mma.m16n8k16", for bf16: with g = lane / 4 and t = lane % 4,
 //
@@ -12,6 +12,12 @@
 //   d[2], d[3]  the same of row g + 8
 //
 // The first of two numbers in a word is in the low half.
+//
+// load_matrices reads such fragments out of shared memory (PTX: ldmatrix): four matrices of 8 rows of 8 numbers of 16
+// bits. Lane i gives the address of row i % 8 of matrix i / 8, a multiple of 16. to[m] is row g, columns 2t and 2t + 1
+// of matrix m, so a[0] to a[3] are the matrices (rows 0-7, columns 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15). For b
+// whose columns lie as rows in memory, b[0] and b[1] are two matrices that follow each other along such a row.
+// load_matrices_turned gives rows 2t and 2t + 1 of column g: fragments of b whose rows lie as rows in memory.
 
 #include "kernels/cuda/numbers.h"
 
@@ -25,17 +31,37 @@ __device__ inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], con
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+__device__ inline void multiply_tiles_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ inline void load_matrices(uint32_t (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+__device__ inline void load_matrices_turned(uint32_t (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
 
 #else
 
-/// The emulation: lanes exchange their elements, and each computes its own four sums.
-inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+/// The emulation: lanes exchange their elements, and each computes its own four sums. N: the format.
+template <typename N>
+void multiply_exchanged(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   const auto packed = [](uint32_t low, uint32_t high) { return static_cast<uint64_t>(high) << 32 | low; };
   const uint64_t* all =
       emulated::exchange(emulated::Exchange::kTiles, {packed(a[0], a[1]), packed(a[2], a[3]), packed(b[0], b[1])});
   // Element `which` of word `word` of a lane; words are numbered as above, b's after a's.
   const auto number = [&](int word, int lane, int which) {
-    return bf16_value(static_cast<uint16_t>(all[word / 2 * kWarp + lane] >> (word % 2 * 32 + which * 16)));
+    return N::value(static_cast<uint16_t>(all[word / 2 * kWarp + lane] >> (word % 2 * 32 + which * 16)));
   };
   const int lane = static_cast<int>(emulated::lane()), g = lane / 4, t = lane % 4;
   for (int k = 0; k < 16; ++k) {
@@ -46,6 +72,36 @@ inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t
         d[row * 2 + column] += left * number(4 + far, (2 * t + column) * 4 + from, which);
     }
   }
+}
+inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  multiply_exchanged<BF16>(d, a, b);
+}
+inline void multiply_tiles_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  multiply_exchanged<F16>(d, a, b);
+}
+
+/// Each lane reads its row, and the lanes exchange them: element(m, r, c) is a number of matrix m.
+template <typename Take>
+void exchange_rows(const void* row, Take take) {
+  emulated::check_shared(row, 16);
+  uint64_t mine[2];
+  std::memcpy(mine, row, sizeof mine);
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kMatrices, {mine[0], mine[1]});
+  take([&](int m, int r, int c) {
+    return static_cast<uint32_t>(all[c / 4 * kWarp + m * 8 + r] >> (c % 4 * 16)) & 0xffffu;
+  });
+}
+inline void load_matrices(uint32_t (&to)[4], const void* row) {
+  exchange_rows(row, [&](auto element) {
+    const int lane = static_cast<int>(emulated::lane()), g = lane / 4, t = lane % 4;
+    for (int m = 0; m < 4; ++m) to[m] = element(m, g, 2 * t) | element(m, g, 2 * t + 1) << 16;
+  });
+}
+inline void load_matrices_turned(uint32_t (&to)[4], const void* row) {
+  exchange_rows(row, [&](auto element) {
+    const int lane = static_cast<int>(emulated::lane()), g = lane / 4, t = lane % 4;
+    for (int m = 0; m < 4; ++m) to[m] = element(m, 2 * t, g) | element(m, 2 * t + 1, g) << 16;
+  });
 }
 
 #endif

@@ -9,7 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/emulated/functions.h"
+#include "kernels/cuda/mma.h"
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/reduce.h"
 
@@ -347,6 +349,78 @@ TEST_F(EmulatedGraphs, RefuseWhatCudaRefusesAndAreVoidThen) {
   EXPECT_EQ(f.release(scratch), 0);
 }
 
+/// Copies a row of 16 bytes a thread in two groups, and looks at the places in between.
+__global__ void copies_kernel(const float* from, float* seen) {
+  auto* room = reinterpret_cast<float*>(shared_memory());
+  const unsigned i = threadIdx.x, n = blockDim.x;
+  float* first = room + i * 4;
+  float* second = room + (n + i) * 4;
+  first[0] = second[0] = 1.0f;
+  copy_async16(first, from + i * 4);
+  commit_copies();
+  copy_async16(second, from + i * 4, 8);
+  commit_copies();
+  seen[i * 6] = first[0];
+  wait_copies<1>();
+  seen[i * 6 + 1] = first[3];
+  seen[i * 6 + 2] = second[0];
+  wait_copies<0>();
+  seen[i * 6 + 3] = second[1];
+  seen[i * 6 + 4] = second[2];
+  __syncthreads();
+  seen[i * 6 + 5] = room[(i + 1) % n * 4];
+}
+
+TEST(Emulator, CopiesAreThereAfterTheirWaitAndNotBefore) {
+  std::vector<float> from(64 * 4), seen(64 * 6);
+  std::iota(from.begin(), from.end(), 1.0f);
+  for (uint64_t order = 0; order < 5; ++order) {
+    emulated::set_order(order);
+    launch(copies_kernel, dim3(1), dim3(64), 2 * 64 * 16, nullptr, from.data(), seen.data());
+    for (size_t i = 0; i < 64; ++i) {
+      const float* s = &seen[i * 6];
+      EXPECT_TRUE(std::isnan(s[0]) && std::isnan(s[2])) << "on its way";
+      EXPECT_EQ(s[1], from[i * 4 + 3]);
+      EXPECT_EQ(s[3], from[i * 4 + 1]);
+      EXPECT_EQ(s[4], 0.0f) << "behind 8 bytes";
+      EXPECT_EQ(s[5], from[(i + 1) % 64 * 4]);
+    }
+  }
+  emulated::set_order(0);
+}
+
+/// Element e of row r of matrix m is m * 64 + r * 8 + e; rows lie 32 bytes apart.
+__global__ void matrices_kernel(bool turned, uint32_t* out) {
+  auto* room = reinterpret_cast<uint16_t*>(shared_memory());
+  uint16_t* row = room + lane_id() * 16;
+  for (int e = 0; e < 8; ++e) row[e] = static_cast<uint16_t>(lane_id() * 8 + e);
+  __syncwarp();
+  uint32_t words[4];
+  if (turned) load_matrices_turned(words, row);
+  else load_matrices(words, row);
+  for (int e = 0; e < 8; ++e) row[e] = 0;  // another lane's words must be those from before
+  for (int m = 0; m < 4; ++m) out[lane_id() * 4 + m] = words[m];
+}
+
+TEST(Emulator, MatricesAreLoadedAsTheManualLaysThemOut) {
+  for (const uint64_t order : {0, 3}) {
+    emulated::set_order(order);
+    for (const bool turned : {false, true}) {
+      std::vector<uint32_t> out(32 * 4);
+      launch(matrices_kernel, dim3(1), dim3(32), 32 * 32, nullptr, turned, out.data());
+      for (uint32_t lane = 0; lane < 32; ++lane) {
+        for (uint32_t m = 0; m < 4; ++m) {
+          const uint32_t row = lane / 4, column = lane % 4 * 2;
+          const uint32_t first = m * 64 + (turned ? column * 8 + row : row * 8 + column),
+                         second = first + (turned ? 8 : 1);
+          EXPECT_EQ(out[lane * 4 + m], first | second << 16) << "lane " << lane << " matrix " << m;
+        }
+      }
+    }
+  }
+  emulated::set_order(0);
+}
+
 __global__ void half_a_barrier_kernel() {
   if (threadIdx.x < 40) __syncthreads();
 }
@@ -357,12 +431,23 @@ __global__ void two_exchanges_kernel() {
   if (threadIdx.x < 16) __syncwarp();
   else __ballot_sync(kWholeWarp, true);
 }
+__global__ void unwaited_copy_kernel(const char* from) { copy_async16(shared_memory() + threadIdx.x * 16, from); }
+__global__ void odd_matrix_kernel() {
+  uint32_t words[4];
+  load_matrices(words, shared_memory() + lane_id() * 16 + 8);
+}
 __global__ void overrun_kernel() { shared_memory()[threadIdx.x] = 0; }
 
 TEST(EmulatorDeathTest, WhatCudaLeavesUndefinedEndsTheTest) {
   EXPECT_DEATH(launch(half_a_barrier_kernel, dim3(1), dim3(64), 0, nullptr), "barrier|wait for others");
   EXPECT_DEATH(launch(half_a_warp_kernel, dim3(1), dim3(32), 0, nullptr), "wait for others");
   EXPECT_DEATH(launch(two_exchanges_kernel, dim3(1), dim3(32), 0, nullptr), "exchange different things");
+  alignas(16) static const char bytes[32] = {};
+  const char* from = bytes;
+  EXPECT_DEATH(launch(unwaited_copy_kernel, dim3(1), dim3(32), 512, nullptr, from), "ended before its copies");
+  EXPECT_DEATH(launch(unwaited_copy_kernel, dim3(1), dim3(32), 512, nullptr, from + 4), "source of a copy is aligned");
+  EXPECT_DEATH(launch(unwaited_copy_kernel, dim3(1), dim3(32), 8, nullptr, from), "in the block's shared memory");
+  EXPECT_DEATH(launch(odd_matrix_kernel, dim3(1), dim3(32), 1024, nullptr), "an aligned address");
   EXPECT_DEATH(launch(overrun_kernel, dim3(1), dim3(32), 31, nullptr), "behind its shared memory");
   EXPECT_DEATH(launch(overrun_kernel, dim3(1), dim3(33), 33, nullptr), "whole warps");
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -19,6 +20,7 @@ constexpr unsigned kLanes = 32, kThreadsMax = 1024;
 constexpr uint64_t kSharedMax = 99 * 1024;  // what a block may have on compute capability 8.6 and 8.9
 constexpr size_t kGuardBytes = 256;
 constexpr char kGuard = 0x5a;
+constexpr int kCopyBytes = 16;
 
 enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kEnded };
 
@@ -35,6 +37,10 @@ class Block {
   void barrier();
   const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
   void set_order(uint64_t now);
+  void check_shared(const void* at, uint64_t bytes) const;
+  void begin_copy(void* to, const void* from, int bytes);
+  void commit_copies() { threads_[current].groups.emplace_back(); }
+  void wait_copies(unsigned groups);
 
   uint64_t seed = 0;
   Counters counters;
@@ -42,9 +48,15 @@ class Block {
   unsigned current = 0;
 
  private:
+  struct Copy {
+    void* to;
+    const void* from;
+    int bytes;
+  };
   struct Thread {
     std::unique_ptr<Fiber> fiber;
     Index3 index;
+    std::deque<std::vector<Copy>> groups{1};  ///< copies that have not ended; the last group is not committed
   };
   static void thread_main(void* block);
   void run_one();
@@ -93,6 +105,9 @@ void Block::order_blocks(unsigned n) {
 void Block::thread_main(void* of) {
   Block& block = *static_cast<Block*>(of);
   block.body_(block.argument_);
+  auto& groups = block.threads_[block.current].groups;
+  for (const auto& group : groups) MOESTRO_CHECK(group.empty(), "a thread has ended before its copies");
+  groups.resize(1);
   block.states_[block.current] = State::kEnded;
   ++block.ended_;
 }
@@ -204,6 +219,31 @@ const uint64_t* Block::exchange(Exchange kind, std::initializer_list<uint64_t> m
   return values;
 }
 
+void Block::check_shared(const void* at, uint64_t bytes) const {
+  const char* from = static_cast<const char*>(at);
+  MOESTRO_CHECK(from >= shared.data() && from + bytes <= shared.data() + shared.size() - kGuardBytes,
+                "an address in the block's shared memory");
+  MOESTRO_CHECK(reinterpret_cast<uintptr_t>(at) % bytes == 0, "an aligned address in shared memory");
+}
+
+void Block::begin_copy(void* to, const void* from, int bytes) {
+  MOESTRO_CHECK(bytes >= 0 && bytes <= kCopyBytes, "a copy of up to 16 bytes");
+  MOESTRO_CHECK(reinterpret_cast<uintptr_t>(from) % kCopyBytes == 0, "the source of a copy is aligned");
+  check_shared(to, kCopyBytes);
+  std::memset(to, 0xff, kCopyBytes);
+  threads_[current].groups.back().push_back({to, from, bytes});
+}
+
+void Block::wait_copies(unsigned groups) {
+  auto& all = threads_[current].groups;
+  for (; all.size() > groups + size_t{1}; all.pop_front()) {
+    for (const Copy& c : all.front()) {
+      if (c.bytes > 0) std::memcpy(c.to, c.from, static_cast<size_t>(c.bytes));
+      std::memset(static_cast<char*>(c.to) + c.bytes, 0, static_cast<size_t>(kCopyBytes - c.bytes));
+    }
+  }
+}
+
 }  // namespace
 
 void set_order(uint64_t seed) { the_block.set_order(seed); }
@@ -218,6 +258,10 @@ void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void
 void barrier() { the_block.barrier(); }
 const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine) { return the_block.exchange(kind, mine); }
 char* shared() { return the_block.shared.data(); }
+void check_shared(const void* at, uint64_t bytes) { the_block.check_shared(at, bytes); }
+void begin_copy(void* to, const void* from, int bytes) { the_block.begin_copy(to, from, bytes); }
+void commit_copies() { the_block.commit_copies(); }
+void wait_copies(unsigned groups) { the_block.wait_copies(groups); }
 unsigned lane() { return the_block.current % kLanes; }
 
 }  // namespace moestro::kernels::cuda::emulated

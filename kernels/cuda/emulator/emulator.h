@@ -38,7 +38,7 @@ inline dim3 blockDim, gridDim;
 namespace emulated {
 
 /// The kind of an exchange; all lanes of a warp do the same.
-enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kWait };
+enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kMatrices, kWait };
 
 /// 0, the default: threads run in the order of their numbers wherever possible, and blocks in a random order, which is
 /// the same for each grid of as many blocks. Otherwise threads, warps and blocks run in a random order from this seed.
@@ -59,6 +59,14 @@ inline constexpr unsigned kWordsMax = 3;  ///< of an exchange
 const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
 char* shared();
 unsigned lane();
+/// Checks that [at, at + bytes) is in the block's shared memory and that `at` is a multiple of `bytes`.
+void check_shared(const void* at, uint64_t bytes);
+
+/// Copies of the running thread that go on beside it (kernels/cuda/async_copy.h). `to` is poisoned at once and written
+/// by the wait for its group, which is as late as a device may be. A thread must not end before its copies.
+void begin_copy(void* to, const void* from, int bytes);
+void commit_copies();
+void wait_copies(unsigned groups);
 
 template <typename T>
 uint64_t packed(T value) {
