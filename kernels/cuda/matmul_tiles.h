@@ -2,13 +2,12 @@
 // y = x w^T + bias on tensor cores: a block for each tile of tokens and of rows. Where there are fewer blocks than a
 // device runs at once, the columns are cut into parts too; a last kernel adds the sums of the parts in their order.
 
-#include <type_traits>
-
 #include "kernels/cuda/rounded_rows.h"
 #include "kernels/cuda/tile_rows.h"
 #include "kernels/cuda/tile_shapes.h"
 
 namespace moestro::kernels::cuda {
+
 /// Blocks that fill a device, and the least columns of a part: a tile's first piece takes as long to arrive as a few
 /// pieces take to be multiplied.
 inline constexpr int64_t kBlocksWanted = 256, kColumnsOfPart = 256;

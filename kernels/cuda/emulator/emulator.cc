@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "kernels/cuda/emulator/device_region.h"
 #include "kernels/cuda/emulator/fiber.h"
 
 namespace moestro::kernels::cuda::emulated {
@@ -35,6 +36,7 @@ class Block {
   void barrier();
   void wait_until(const std::function<bool()>& ready);
   const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
+  void set_order(uint64_t now);
   void check_shared(const void* at, uint64_t bytes) const;
   void begin_copy(void* to, const void* from, int bytes);
   void commit_copies() { threads_[current].groups.emplace_back(); }
@@ -64,8 +66,10 @@ class Block {
   void become(unsigned thread);
   /// The running thread waits as `state`.
   void wait(State state);
-  /// The order in which `n` things run now.
+  /// The order in which `n` warps or lanes run now.
   const std::vector<unsigned>& order(unsigned n, std::vector<unsigned>& into);
+  /// That of `n` blocks: always shuffled.
+  void order_blocks(unsigned n);
 
   std::vector<Thread> threads_;
   std::array<State, kThreadsMax> states_{};  ///< of the threads
@@ -86,6 +90,17 @@ const std::vector<unsigned>& Block::order(unsigned n, std::vector<unsigned>& int
     if (seed != 0) std::shuffle(into.begin(), into.end(), random_);
   }
   return into;
+}
+
+void Block::set_order(uint64_t now) {
+  seed = now;
+  warp_order_.clear(), lane_order_.clear();  // shuffled, perhaps
+}
+
+void Block::order_blocks(unsigned n) {
+  block_order_.resize(n);
+  std::iota(block_order_.begin(), block_order_.end(), 0u);
+  std::shuffle(block_order_.begin(), block_order_.end(), random_);
 }
 
 void Block::thread_main(void* of) {
@@ -120,7 +135,8 @@ void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*
   const unsigned blocks = grid.x * grid.y * grid.z;
   MOESTRO_CHECK(blocks / grid.x / grid.y == grid.z, "a grid that an emulation can run");
   shared.resize(shared_bytes + kGuardBytes);
-  for (const unsigned b : order(blocks, block_order_)) {
+  order_blocks(blocks);
+  for (const unsigned b : block_order_) {
     blockIdx = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
     std::fill_n(shared.begin(), shared_bytes, static_cast<char>(0xff));
     std::fill_n(shared.begin() + static_cast<std::ptrdiff_t>(shared_bytes), kGuardBytes, kGuard);
@@ -239,12 +255,13 @@ void Block::wait_copies(unsigned groups) {
 
 }  // namespace
 
-void set_order(uint64_t seed) { the_block.seed = seed; }
+void set_order(uint64_t seed) { the_block.set_order(seed); }
 Counters counters() { return the_block.counters; }
 void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument, uint64_t shared_max) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   static std::mutex one;  // late streams run on whatever thread waits for them
   const std::lock_guard lock(one);
+  const DeviceAccess access;
   the_block.run(grid, block, shared_bytes, body, argument, shared_max);
 }
 void barrier() { the_block.barrier(); }

@@ -1,8 +1,8 @@
 #pragma once
 // CUDA's model of execution on one thread of the CPU, for tests of kernels: each thread of a block is a fiber that runs
-// until it reaches a barrier, an exchange within its warp, or its end. Blocks run one after another. What is undefined
-// in CUDA is a failed check here: a barrier that not all threads reach, an exchange with a missing lane, more shared
-// memory than requested. Shared memory initially contains NaN.
+// until it reaches a barrier, an exchange within its warp, or its end. Blocks run one after another, in random order.
+// What is undefined in CUDA is a failed check here: a barrier that not all threads reach, an exchange with a missing
+// lane, more shared memory than requested. Each block's shared memory initially contains NaN.
 
 #include <cmath>
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <functional>
 #include <initializer_list>
 
+#include "common/check.h"
 #include "common/float16.h"
 #include "kernels/cuda/emulator/streams.h"
 
@@ -41,8 +42,9 @@ namespace emulated {
 /// The kind of an exchange; all lanes of a warp do the same.
 enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kMatrices, kWait };
 
-/// 0, the default: threads run in the order of their numbers wherever possible. Otherwise threads, warps and blocks run
-/// in a random order from this seed; a kernel without races gives the same bits. Valid until the next call.
+/// 0, the default: threads run in the order of their numbers wherever possible, and blocks in a random order, which is
+/// the same for each grid of as many blocks. Otherwise threads, warps and blocks run in a random order from this seed.
+/// A kernel without races gives the same bits. Valid until the next call.
 void set_order(uint64_t seed);
 /// Numbers of launches and threads so far.
 struct Counters {
@@ -139,6 +141,7 @@ int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_byte
     emulated::run(
         grid, block, shared_bytes, [](void* it) { (*static_cast<decltype(body)*>(it))(); }, &body, kSharedMax);
   };
+  if (const int32_t refused = emulated::refused_on_device(stream)) return refused;
   emulated::count_launch(stream);
   if (emulated::keeps(stream)) emulated::keep(stream, work);
   else work();
