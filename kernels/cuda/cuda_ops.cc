@@ -34,7 +34,7 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
 }
 
 /// A product in f32 of as many tokens costs what reading the weights costs; with more, tensor cores are faster. Those
-/// have kernels for few and for many tokens: kFewRoundedTokens in few_tokens.h divides them.
+/// have kernels for few and for many tokens: few_tokens.h says which are used.
 constexpr int64_t kFewTokens = 1;
 
 /// A product with few blocks is cut into at most as many parts of its columns, within this memory.

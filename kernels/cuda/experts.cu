@@ -72,16 +72,11 @@ MoestroCudaResult launch_experts(const MoestroCudaExperts& a, MoestroCudaStream 
   return result != 0 ? result : launch(down_kernel<W>, grid_of(a.layout.hidden), dim3(kWarps * kWarp), 0, stream, a);
 }
 
-/// The mean of the active experts; at most that of one that has all tokens.
-int64_t tokens_of_expert(const MoestroCudaExperts& a) {
-  return at_most(a.rounded_tokens, divided_up(a.rounded_tokens * a.top_k, at_least<int64_t>(a.active_max, 1)));
-}
-
 }  // namespace
 
 MoestroCudaResult experts(const MoestroCudaExperts* a, MoestroCudaStream stream) {
   if (a->rounded_tokens > 0) {
-    if (tokens_of_expert(*a) <= kFewRoundedTokens) {
+    if (a->rows <= kFewRoundedMean * a->active_max) {
       const MoestroCudaResult result = experts_few_rounded(*a, stream);
       if (result != MOESTRO_CUDA_REFUSED) return result;
     }

@@ -48,8 +48,7 @@ struct GateUp {
     products.staged = room.of_warp();
     MOESTRO_UNROLL
     for (int t = 0; t < kTokens; ++t)
-      products.x[t] =
-          a.x + a.sorted[pass.first + at_most(t, pass.count - 1)].token * a.layout.hidden;
+      products.x[t] = a.x + a.sorted[pass.first + at_most(t, pass.count - 1)].token * a.layout.hidden;
     const Run run = run_of_warp(segments_of<kLanes>(products.m));
     products.add(run.first, run.end);
 

@@ -1,5 +1,5 @@
 // The experts of a layer on few tokens each, on tensor cores: as experts_few.cu, with weights read once for up to 32
-// tokens of an expert. Between the two kernels, `activated` has bf16.
+// tokens of an expert. Between the two kernels, activations are bf16.
 
 #include "kernels/cuda/experts_work.h"
 #include "kernels/cuda/few_rounded.h"
@@ -16,7 +16,8 @@ struct Pass {
 };
 
 __device__ uint16_t* activated_row(const MoestroCudaExperts& a, int64_t row) {
-  return reinterpret_cast<uint16_t*>(a.activated) + row * a.layout.ffn;
+  return a.rounded_activated +
+         row * divided_up(a.layout.ffn, MOESTRO_CUDA_ROUNDED_COLUMNS) * MOESTRO_CUDA_ROUNDED_COLUMNS;
 }
 
 /// Rows of gate and the same rows of up: they are the two halves of a side, so a lane has both sums.
@@ -55,7 +56,7 @@ struct GateUp {
       if (first_f + f >= a.layout.ffn) continue;
       const float gate = warps.sum(room, kSize, f / kFfn, row * Products::kTokens + t),
                   up = warps.sum(room, kSize, f / kFfn, (row + 8) * Products::kTokens + t);
-      activated_row(a, pass.first + t)[first_f + f] = bf16_bits(activated(gate, up));
+      activated_row(a, pass.first + t)[first_f + f] = bf16_bits(fast_activated(gate, up));
     }
   }
 };
@@ -141,7 +142,7 @@ template <typename S>
 MoestroCudaResult launch_few(const MoestroCudaExperts& a, MoestroCudaStream stream) {
   const MoestroCudaExpertLayout& l = a.layout;
   if (!has_whole_slots<S>(l.hidden) || !has_whole_slots<S>(l.full.ffn) || !has_whole_slots<S>(l.last.ffn) ||
-      !is_aligned16(a.x) || !is_aligned16(a.activated))
+      !is_aligned16(a.x) || !is_aligned16(a.rounded_activated))
     return MOESTRO_CUDA_REFUSED;
   const MoestroCudaResult result = launch_part<GateUp<S>>(a, 2 * l.ffn, stream);
   return result != 0 ? result : launch_part<Down<S>>(a, l.hidden, stream);
@@ -152,6 +153,7 @@ MoestroCudaResult launch_few(const MoestroCudaExperts& a, MoestroCudaStream stre
 MoestroCudaResult experts_few_rounded(const MoestroCudaExperts& a, MoestroCudaStream stream) {
   switch (a.layout.dtype) {
     case MOESTRO_CUDA_BF16: return launch_few<PlainSlot<BF16>>(a, stream);
+    case MOESTRO_CUDA_F16: return launch_few<PlainSlot<F16>>(a, stream);
     case MOESTRO_CUDA_INT8: return launch_few<Int8Slot>(a, stream);
     case MOESTRO_CUDA_INT4: return launch_few<Int4Slot>(a, stream);
     default: return MOESTRO_CUDA_REFUSED;

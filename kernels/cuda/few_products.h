@@ -8,8 +8,9 @@
 // The order of a sum depends on the row's width and format alone: a lane adds up its slots of its warp's run; then
 // lanes are summed, then warps.
 
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/bf16_pairs.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/streamed.h"
 
 namespace moestro::kernels::cuda {
 
@@ -20,8 +21,8 @@ struct Scale {
 
 /// How 16 bytes of a format become numbers. kColumns: adjacent columns in a slot. kGroupSlots: slots that share a
 /// scale; 0: there are none. kLanes: of a segment; segments of a tile's row of 64 columns are whole. kTokensMax: that
-/// are multiplied at once; more would take longer than reading quantised weights again. kFetchAhead: for streamed16. quad(): columns 4q to 4q + 3,
-/// before scaling.
+/// are multiplied at once; more would take longer than reading quantised weights again. kFetchAhead: for streamed16.
+/// quad(): columns 4q to 4q + 3, before scaling.
 template <typename N>
 struct PlainSlot {
   static constexpr int kColumns = 16 / static_cast<int>(sizeof(typename N::Stored)), kGroupSlots = 0, kParameters = 0;
@@ -47,7 +48,7 @@ struct Int8Slot {
     const uint32_t bytes = slot.words[q] ^ 0x80808080u;
     MOESTRO_UNROLL
     for (int i = 0; i < 4; ++i)
-      to[i] = bits_to_float(chosen_bytes(bytes, 0x4b000000u, 0x7440u + static_cast<uint32_t>(i))) - 8388736.0f;
+      to[i] = bits_to_float(select_bytes(bytes, 0x4b000000u, 0x7440u + static_cast<uint32_t>(i))) - 8388736.0f;
   }
   __device__ static uint32_t parameters_at(const char* group) { return load_as<uint16_t>(group); }
   __device__ static Scale scale(uint32_t parameters) { return {bits_to_float(parameters << 16), 0.0f}; }
@@ -63,7 +64,7 @@ struct Int4Slot {
     const uint32_t bytes = (moved & 0x78787878u) | 0x80808080u;
     MOESTRO_UNROLL
     for (int i = 0; i < 4; ++i)
-      to[i] = bits_to_float(chosen_bytes(bytes, 0x3f000000u, 0x7044u + (static_cast<uint32_t>(i) << 8)));
+      to[i] = bits_to_float(select_bytes(bytes, 0x3f000000u, 0x7044u + (static_cast<uint32_t>(i) << 8)));
   }
   /// sum of (q * scale + offset) x = 16 scale * (sum of (1 + q / 16) x) + (offset - 16 scale) * (sum of x)
   __device__ static uint32_t parameters_at(const char* group) { return load_as<uint32_t>(group); }
@@ -184,8 +185,9 @@ struct SegmentLoads {
   }
 };
 
-/// The sums of kRows rows a lane with kTokens tokens. These are read a few rows at a time: with one token, plain numbers
-/// gain by longer pieces of fewer rows, while numbers that have to be widened gain by activations that serve more rows.
+/// The sums of kRows rows a lane with kTokens tokens. These are read a few rows at a time: with one token, plain
+/// numbers gain by longer pieces of fewer rows, while numbers that have to be widened gain by activations that serve
+/// more rows.
 template <typename S, int kLanes, int kRows, int kTokens>
 struct FewProducts {
   static constexpr int kRowsAtOnce = kTokens == 1 && S::kGroupSlots == 0 ? 2 : kRows;
@@ -228,8 +230,7 @@ struct FewProducts {
     MOESTRO_UNROLL
     for (int from = 0; from < kRows; from += kRowsAtOnce) {
       MOESTRO_UNROLL
-      for (int r = 0; r < kRowsAtOnce; ++r)
-        loads.set_row(r, values[from + r], parameters[from + r], indices[from + r]);
+      for (int r = 0; r < kRowsAtOnce; ++r) loads.set_row(r, values[from + r], parameters[from + r], indices[from + r]);
       loads.run(
           first, end,
           [&] {
@@ -261,8 +262,10 @@ struct FewProducts {
   __device__ Bytes16 four_of(C, int t, int32_t column, int q, bool valid) const {
     if (C::value && !valid) return {};
     const int slot = Loads::slot_of_lane();
-    if constexpr (kStaged) return load_as<Bytes16>(staged + column - first_column + 4 * (q * kLanes + slot));
-    else return load_as<Bytes16>(x[t] + column + slot * S::kColumns + 4 * q);
+    if constexpr (kStaged)
+      return load_as<Bytes16>(staged + column - first_column + 4 * (q * kLanes + slot));
+    else
+      return load_as<Bytes16>(x[t] + column + slot * S::kColumns + 4 * q);
   }
 
   template <typename C>
@@ -331,7 +334,9 @@ __device__ inline Run run_of_warp(int32_t segments) {
 }
 
 /// Threads of a block: most warps would have nothing to do with short rows.
-inline unsigned few_threads(int32_t segments) { return (segments >= 16 ? 8 : 4) * kWarp; }
+inline unsigned few_threads(int32_t segments) {
+  return (segments >= 16 ? 8 : 4) * kWarp;
+}
 inline constexpr int kFewThreadsMax = 8 * kWarp;
 
 /// Shared memory of a block: each warp has `floats` for its run's activations, and then for its sums.

@@ -45,15 +45,25 @@ struct RoundedSlot<PlainSlot<BF16>> {
   }
 };
 
+template <>
+struct RoundedSlot<PlainSlot<F16>> {
+  __device__ static void prepare(Bytes16&, uint32_t&) {}
+  __device__ static int column(int q, int lane) { return lane * 8 + q * 4; }
+  __device__ static void quad(const Bytes16& slot, uint32_t, int q, uint32_t (&to)[2]) {
+    float w[4];
+    PlainSlot<F16>::quad(slot, q, w);
+    to[0] = bf16_pair(w[0], w[1]);
+    to[1] = bf16_pair(w[2], w[3]);
+  }
+};
+
 /// The same half twice.
 __device__ inline uint32_t low_twice(uint32_t word) {
-  return chosen_bytes(word, 0, 0x1010u);
+  return select_bytes(word, 0, 0x1010u);
 }
 __device__ inline uint32_t high_twice(uint32_t word) {
-  return chosen_bytes(word, 0, 0x3232u);
+  return select_bytes(word, 0, 0x3232u);
 }
-
-inline constexpr uint32_t kMinusZeros = 0x80008000u, kOnes = 0x3f803f80u, kMinus128s = 0xc300c300u;
 
 template <>
 struct RoundedSlot<Int8Slot> {
@@ -69,8 +79,8 @@ struct RoundedSlot<Int8Slot> {
     MOESTRO_UNROLL
     for (int i = 0; i < 2; ++i) {
       // Whole numbers up to 128 are exact in their upper halves.
-      const uint32_t pair = chosen_bytes(float_to_bits(w[2 * i]), float_to_bits(w[2 * i + 1]), 0x7632u);
-      to[i] = multiply_add_pairs(pair, scale, kMinusZeros);
+      const uint32_t pair = select_bytes(float_to_bits(w[2 * i]), float_to_bits(w[2 * i + 1]), 0x7632u);
+      to[i] = multiply_add_pairs(pair, scale, kBothMinusZeros);
     }
   }
 };
@@ -85,8 +95,8 @@ struct RoundedSlot<Int4Slot> {
     const uint32_t scale = low_twice(parameters), offset = high_twice(parameters);
     MOESTRO_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const uint32_t pair = chosen_bytes(nibbles, 0x43000000u, i == 0 ? 0x7170u : 0x7372u);  // 128 + q
-      to[i] = multiply_add_pairs(multiply_add_pairs(pair, kOnes, kMinus128s), scale, offset);
+      const uint32_t pair = select_bytes(nibbles, 0x43000000u, i == 0 ? 0x7170u : 0x7372u);  // 128 + q
+      to[i] = multiply_add_pairs(multiply_add_pairs(pair, kBothOnes, kBoth128 ^ kBothMinusZeros), scale, offset);
     }
   }
 };
@@ -108,7 +118,7 @@ __device__ inline void rounded_quad(const uint16_t* x, uint32_t (&to)[2]) {
 template <typename S, typename X, int kEights>
 struct FewRounded {
   static constexpr int kRows = 4, kSides = 2, kRowsOfWarp = 32, kTokens = 8 * kEights;
-  static constexpr int kAhead = 2;
+  static constexpr int kAhead = S::kGroupSlots == 2 && kEights > 1 ? 1 : 2;  // what registers allow
   using Loads = SegmentLoads<S, kQuad, kRows, kAhead>;
   using Slot = RoundedSlot<S>;
 

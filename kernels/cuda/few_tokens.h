@@ -8,14 +8,13 @@ namespace moestro::kernels::cuda {
 MoestroCudaResult experts_few(const MoestroCudaExperts& arguments, MoestroCudaStream stream);
 MoestroCudaResult matmul_few(const MoestroCudaMatmul& arguments, MoestroCudaStream stream);
 
-/// The same on tensor cores, activations and weights rounded as in MoestroCudaExperts::rounded_tokens. Refused for f32
-/// and f16 too.
+/// The same on tensor cores, activations and weights rounded as in MoestroCudaExperts::rounded_tokens. Refused for f32.
 MoestroCudaResult experts_few_rounded(const MoestroCudaExperts& arguments, MoestroCudaStream stream);
 MoestroCudaResult matmul_few_rounded(const MoestroCudaMatmul& arguments, MoestroCudaStream stream);
 
-/// Up to as many tokens of a matrix, on average, weights are read from memory once by the kernels for few tokens, and
-/// memory is what limits them. Those for many tokens (many_tokens.h) read weights through shared memory, which begins
-/// to pay when they are multiplied with more.
-inline constexpr int64_t kFewRoundedTokens = 32;
+/// Up to as many tokens of a matrix, for experts on average, the kernels for few tokens are faster than those for many
+/// (many_tokens.h): they read weights from memory straight into registers, and up to 32 tokens share them. An expert
+/// with more than that has its weights read again, so the mean leaves room for experts with more than their share.
+inline constexpr int64_t kFewRoundedMean = 16, kFewRoundedTokens = 16;
 
 }  // namespace moestro::kernels::cuda

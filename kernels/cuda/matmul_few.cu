@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kFewThreadsMax, 2) matmul_few_kernel(MoestroCu
   MOESTRO_UNROLL
   for (int r = 0; r < kRows; ++r)
     products.set_row(r, static_cast<const char*>(a.weight), reinterpret_cast<const char*>(a.parameters),
-                           at_most(first_row + r * Products::kRowsApart + Products::Loads::row_of_lane(), a.rows - 1));
+                     at_most(first_row + r * Products::kRowsApart + Products::Loads::row_of_lane(), a.rows - 1));
   const Run run = run_of_warp(segments_of<S::kLanes>(products.m));
   products.add(run.first, run.end);
 

@@ -61,6 +61,7 @@ MoestroCudaResult launch_few(const MoestroCudaMatmul& a, MoestroCudaStream strea
 MoestroCudaResult matmul_few_rounded(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
   switch (a.dtype) {
     case MOESTRO_CUDA_BF16: return launch_few<PlainSlot<BF16>>(a, stream);
+    case MOESTRO_CUDA_F16: return launch_few<PlainSlot<F16>>(a, stream);
     case MOESTRO_CUDA_INT8: return launch_few<Int8Slot>(a, stream);
     case MOESTRO_CUDA_INT4: return launch_few<Int4Slot>(a, stream);
     default: return MOESTRO_CUDA_REFUSED;

@@ -344,9 +344,9 @@ TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
                                LayerCase{{128, 9, 127, 129, 0, 130}, 272, 192}, LayerCase{{70, 80, 90}, 1504, 96},
                                // On Hopper by its own kernels.
                                LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192},
-                               // Few tokens.
-                               LayerCase{{4, 1, 1}, 320, 192}, LayerCase{{20, 5, 5}, 2112, 208},
-                               LayerCase{{35, 10, 10}, 64, 448}, LayerCase{{8, 2, 2}, 7168, 192}}) {
+                               // Few tokens, also in more than one pass.
+                               LayerCase{{2, 1, 3}, 320, 192}, LayerCase{{14, 3, 8}, 2112, 208},
+                               LayerCase{{35, 2, 0, 1, 1}, 64, 448}, LayerCase{{6, 3, 3}, 7168, 192}}) {
       const LayerOfMany layer(c, dtype, random);
       // An activation next to the middle of two roundings may be rounded either way.
       expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3,
