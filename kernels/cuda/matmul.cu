@@ -44,7 +44,8 @@ MoestroCudaResult launch_matmul(const MoestroCudaMatmul& a, MoestroCudaStream st
 /// have enough tiles to fill the device (docs/perf/gpu.md).
 MoestroCudaResult matmul_rounded(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
   using Kernel = MoestroCudaResult (*)(const MoestroCudaMatmul&, MoestroCudaStream);
-  constexpr Kernel kFew[] = {matmul_few_rounded, matmul_many}, kMany[] = {matmul_hopper, matmul_by_library, matmul_many};
+  constexpr Kernel kFew[] = {matmul_few_rounded, matmul_many};
+  constexpr Kernel kMany[] = {matmul_hopper, matmul_by_library, matmul_many};
   MoestroCudaResult result = MOESTRO_CUDA_REFUSED;
   if (a.n <= kFewRoundedTokens) {
     for (const Kernel kernel : kFew)
