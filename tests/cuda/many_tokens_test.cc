@@ -340,7 +340,8 @@ TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
     // shape of tiles of tokens, one token more and less than it has; experts without tokens.
     for (const LayerCase& c : {LayerCase{{11, 3, 3}, 33, 70}, LayerCase{{60, 15, 15}, 64, 64},
                                LayerCase{{93, 23, 24}, 200, 131}, LayerCase{{10, 4, 6}, 1500, 200},
-                               LayerCase{{17, 0, 33, 0, 32}, 96, 160}, LayerCase{{65, 7, 64, 0, 63}, 272, 192},
+                               LayerCase{{17, 0, 33, 0, 32}, 96, 160},
+                               LayerCase{{15, 1, 16, 0, 3, 0, 5}, 144, 192}, LayerCase{{65, 7, 64, 0, 63}, 272, 192},
                                LayerCase{{128, 9, 127, 129, 0, 130}, 272, 192}, LayerCase{{70, 80, 90}, 1504, 96},
                                // On Hopper by its own kernels.
                                LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192},
