@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 
+#include "kernels/cuda/emulator/device_region.h"
 #include "tests/cuda/cuda_under_test.h"
 #include "tests/kernels/op_test_data.h"
 
@@ -78,6 +79,7 @@ class ProductsByLibrary : public ::testing::Test {
 
   Random random_;
   int products_ = 0;
+  cuda::emulated::DeviceAccess library_computes_on_the_host_;
 };
 
 TEST_F(ProductsByLibrary, AreThoseOfManyTokensWithBf16) {
