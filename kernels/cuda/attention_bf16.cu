@@ -2,8 +2,8 @@
 
 namespace moestro::kernels::cuda {
 
-MoestroCudaResult attention_bf16(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream) {
-  return attention_of<BF16>(a, single, stream);
+MoestroCudaResult attention_bf16(const MoestroCudaAttention& a, MoestroCudaStream stream) {
+  return attention_of<BF16>(a, stream);
 }
 
 }  // namespace moestro::kernels::cuda

@@ -2,8 +2,8 @@
 
 namespace moestro::kernels::cuda {
 
-MoestroCudaResult attention_f32(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream) {
-  return attention_of<F32>(a, single, stream);
+MoestroCudaResult attention_f32(const MoestroCudaAttention& a, MoestroCudaStream stream) {
+  return attention_of<F32>(a, stream);
 }
 
 }  // namespace moestro::kernels::cuda

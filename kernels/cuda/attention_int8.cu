@@ -2,8 +2,8 @@
 
 namespace moestro::kernels::cuda {
 
-MoestroCudaResult attention_int8(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream) {
-  return attention_of<Int8>(a, single, stream);
+MoestroCudaResult attention_int8(const MoestroCudaAttention& a, MoestroCudaStream stream) {
+  return attention_of<Int8>(a, stream);
 }
 
 }  // namespace moestro::kernels::cuda

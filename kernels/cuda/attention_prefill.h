@@ -4,7 +4,7 @@
 
 namespace moestro::kernels::cuda {
 
-/// `attention` on tensor cores. Refused with sinks, and for heads that are wider than 128 or not a multiple of 8.
+/// `attention` on tensor cores. Refused with sink_q, and for heads whose width is not a multiple of 8.
 MoestroCudaResult attention_prefill(const MoestroCudaAttention& arguments, MoestroCudaStream stream);
 
 }  // namespace moestro::kernels::cuda

@@ -138,9 +138,14 @@ void CudaOps::guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* ba
 void CudaOps::sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
                      int32_t* ids) {
   MOESTRO_CHECK(how.empty() || static_cast<int64_t>(how.size()) == n, "one way of drawing a row");
-  const MoestroCudaSample a{logits, n, vocabulary, sampling_.of(how), ids};
+  const MoestroCudaSampling* ways = sampling_.of(how);
+  const MoestroCudaSample a{logits, n, vocabulary, ways, ids, drawn_.at_least(static_cast<uint64_t>(sample_bytes(n)))};
   if (fine()) queue_.note("sample", ops().sample(&a, queue_.stream));
 }
+
+int64_t CudaOps::sample_bytes(int64_t n) { return n * MOESTRO_CUDA_SAMPLE_ROW_BYTES; }
+
+void CudaOps::reserve_sampling(int64_t n) { drawn_.at_least(static_cast<uint64_t>(sample_bytes(n))); }
 
 void CudaOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
                    const float* sin) {
@@ -176,7 +181,7 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
     for (const RoutedRow& row : rows) a.x_rows = std::max<int64_t>(a.x_rows, row.token + 1);
     auto* tiles = routes_.at_least(static_cast<uint64_t>(token_tiles(tokens, 1)) * sizeof(MoestroCudaTokenTile));
     a.token_tiles = static_cast<MoestroCudaTokenTile*>(tiles);
-    a.rounded_x = rounded_room(a.x_rows, layout.hidden());
+    a.rounded_x = rounded_room(std::max(a.x_rows, a.rows), layout.hidden());
     a.rounded_activated = reinterpret_cast<uint16_t*>(a.activated);
   }
   if (!fine()) return;
@@ -225,7 +230,7 @@ void CudaOps::experts(const LayerExperts& w) {
   if (on_tensor_cores(w.n, w.layout.dtype())) {
     a.rounded_tokens = a.x_rows = w.n;
     a.rows = pairs;
-    a.rounded_x = rounded_room(w.n, w.layout.hidden());
+    a.rounded_x = rounded_room(pairs, w.layout.hidden());
     a.rounded_activated = reinterpret_cast<uint16_t*>(a.activated);
   }
   if (!fine()) return;

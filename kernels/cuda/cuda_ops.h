@@ -45,7 +45,7 @@ class CudaOps final : public Ops {
     int64_t activated = 0;  ///< activated_bytes
     int64_t routes = 0;     ///< routes_bytes
     int64_t partial = 0;    ///< partial_bytes_max
-    int64_t rounded = 0;    ///< rounded_bytes of the widest rows that are multiplied
+    int64_t rounded = 0;    ///< rounded_bytes: of tokens in the widest rows, or of their routes in x
     int64_t sums = 0;       ///< sums_bytes
     int64_t positions = 0;  ///< positions that a sequence may have
   };
@@ -83,6 +83,9 @@ class CudaOps final : public Ops {
   /// `how` is empty; -1 if a logit is not finite.
   void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
               int32_t* ids);
+  /// What sample() needs for n rows, and room for it, so that it does not allocate.
+  static int64_t sample_bytes(int64_t n);
+  void reserve_sampling(int64_t n);
 
   const OpsOptions& options() const override { return options_; }
   /// Whether there are kernels for weights of this format, with or without a device to run them.
@@ -159,7 +162,8 @@ class CudaOps final : public Ops {
   // Last: they use the queue.
   Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, prefill_units_{queue_}, ids_{queue_}, sampling_{queue_},
       expert_calls_{queue_};
-  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_};
+  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
+      drawn_{queue_};
 };
 
 }  // namespace moestro::kernels::cuda

@@ -11,15 +11,26 @@ namespace {
 
 static_assert(kKvBlockTokens == 16 && kKvLeastMagnitude == 1e-35f, "kernels have these as constants");
 
-/// Blocks of a launch that fill any card a few times over: with fewer, parts of a sequence are computed side by side.
-constexpr int64_t kFillingBlocks = 512;
+/// With more queries parts are computed one after another.
+constexpr int64_t kParallelQueries = 256;
 /// A tile of tensor cores has 16 rows: with fewer pairs it would be mostly empty.
 constexpr int64_t kTilePairs = 16;
 /// What is kept between the two kernels of such an attention.
-constexpr int64_t kPartialBytesMax = int64_t{256} << 20;
+constexpr int64_t kPartialBytesMax = int64_t{160} << 20;
 
 int64_t partial_bytes(const AttentionShape& shape, int64_t rows, int64_t parts) {
-  return rows * shape.heads * parts * (shape.head_dim + 2) * static_cast<int64_t>(sizeof(float));
+  const int64_t floats = shape.head_dim + MOESTRO_CUDA_PARTIAL_HEAD;
+  return rows * shape.heads * parts * floats * static_cast<int64_t>(sizeof(float));
+}
+
+/// Kernels are compiled for 1, half as many and all of MOESTRO_CUDA_ATTENTION_PAIRS: no group is larger than it needs.
+int64_t unit_pairs(const AttentionShape& shape) {
+  constexpr int64_t kHalf = MOESTRO_CUDA_ATTENTION_PAIRS / 2;
+  return shape.heads / shape.kv_heads > kHalf ? 2 * kHalf : kHalf;
+}
+int64_t prefill_pairs(const AttentionShape& shape) {
+  if (shape.head_dim > MOESTRO_CUDA_PREFILL_NARROW) return MOESTRO_CUDA_PREFILL_PAIRS_WIDE;
+  return MOESTRO_CUDA_PREFILL_PAIRS;
 }
 
 MoestroCudaKv kv_of(const AttentionShape& shape, const KvView& cache) {
@@ -64,7 +75,7 @@ void CudaOps::cut_units(const AttentionShape& shape, std::span<const AttentionSe
   for (const AttentionSequence& s : sequences) {
     const int64_t pairs = s.tokens * group;
     const bool rounded = may_round && s.tokens > 1 && pairs >= kTilePairs;
-    const int64_t most = rounded ? MOESTRO_CUDA_PREFILL_PAIRS : MOESTRO_CUDA_ATTENTION_PAIRS;
+    const int64_t most = rounded ? prefill_pairs(shape) : unit_pairs(shape);
     for (int64_t p = 0; p < pairs; p += most)
       (rounded ? prefill_list_ : unit_list_)
           .push_back({static_cast<int32_t>(first_query), static_cast<int32_t>(p),
@@ -123,12 +134,11 @@ void CudaOps::place_heads(const AttentionShape& shape, std::span<const Attention
 
 void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                         const float* sink_q, const KvView& cache, float* out) {
-  MOESTRO_CHECK(shape.sink_logits == nullptr, "a worker refuses logits of sinks on a GPU");
   MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
   flatten(sequences);
   if (query_list_.empty()) return;
   cut_units(shape, sequences,
-            !options_.deterministic && sink_q == nullptr && shape.head_dim % 8 == 0 && shape.head_dim <= 128);
+            !options_.deterministic && sink_q == nullptr && shape.head_dim % 8 == 0);
   MoestroCudaAttention a{};
   a.kv = kv_of(shape, cache);
   a.queries = queries_.of(std::span<const MoestroCudaQuery>(query_list_));
@@ -137,6 +147,7 @@ void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSe
   a.q = q;
   a.sink_q = sink_q;
   a.out = out;
+  a.sink_logits = shape.sink_logits;
   MoestroCudaAttention prefill = a;
   prefill.rounded = 1;
   prefill.units = prefill_units_.of(std::span<const MoestroCudaAttentionUnit>(prefill_list_));
@@ -150,17 +161,19 @@ void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSe
 }
 
 int64_t CudaOps::partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions) {
-  // With more queries than these the units, of at most so many (query, head) pairs, alone fill the card.
-  const int64_t queries = std::min(n, MOESTRO_CUDA_ATTENTION_PAIRS * kFillingBlocks / shape.heads + 1),
-                parts = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
-  return std::min(kPartialBytesMax, partial_bytes(shape, queries, parts));
+  const int64_t parts = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
+  return std::min(kPartialBytesMax, partial_bytes(shape, std::min(n, kParallelQueries), parts));
 }
 
+/// Sequences that decode differ in length, and in parallel all blocks have equal shares; many queries of prompts fill a
+/// device anyway.
 float* CudaOps::partial_room(const AttentionShape& shape, int64_t units, int64_t parts) {
   int64_t rows = 0;  // of q, whether or not all of them are of a sequence
   for (const MoestroCudaQuery& query : query_list_) rows = std::max<int64_t>(rows, query.row + 1);
   const int64_t bytes = partial_bytes(shape, rows, parts);
-  if (parts == 1 || units == 0 || units * shape.kv_heads >= kFillingBlocks || bytes > kPartialBytesMax) return nullptr;
+  if (parts == 1 || units == 0 || units > MOESTRO_CUDA_PARALLEL_UNITS || rows > kParallelQueries ||
+      bytes > kPartialBytesMax)
+    return nullptr;
   return static_cast<float*>(partial_.at_least(static_cast<uint64_t>(bytes)));
 }
 

@@ -1,6 +1,9 @@
 #pragma once
 // The experts of a layer on many tokens: grouped products on tensor cores, gate and up with the activation, then down.
 
+#include <type_traits>
+
+#include "kernels/cuda/hopper_many.h"
 #include "kernels/cuda/rounded_rows.h"
 #include "kernels/cuda/tile_rows.h"
 #include "kernels/cuda/tile_shapes.h"
@@ -186,8 +189,15 @@ template <typename W>
 MoestroCudaResult experts_on_tiles(const MoestroCudaExperts& a, MoestroCudaStream stream) {
   if (!rows_are_aligned<W>(a.layout)) return launch_expert_tiles<W, MiddleTile, false>(a, stream);
   const int64_t mean = a.rows / a.active_max;  // of an expert's tokens
+  if constexpr (W::kBits < 16) {
+    if (mean <= 8) return launch_expert_tiles<W, NarrowestTile, true>(a, stream);
+  }
   if (mean <= 24) return launch_expert_tiles<W, NarrowTile, true>(a, stream);
   if (mean <= 64) return launch_expert_tiles<W, MiddleTile, true>(a, stream);
+  if constexpr (std::is_same_v<W, Bf16Tiles>) {
+    const MoestroCudaResult result = experts_hopper(a, stream);
+    if (result != MOESTRO_CUDA_REFUSED) return result;
+  }
   return launch_expert_tiles<W, WideTile, true>(a, stream);
 }
 

@@ -1,7 +1,9 @@
 // y = x w^T + bias: which kernel computes it, and one for shapes that no other takes, in f32, with a warp for each row
 // of a matrix.
 
+#include "kernels/cuda/dense_library.h"
 #include "kernels/cuda/few_tokens.h"
+#include "kernels/cuda/hopper_many.h"
 #include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/matmul_group.h"
 #include "kernels/cuda/ops.h"
@@ -64,6 +66,21 @@ MoestroCudaMatmulGroup group_of(const MoestroCudaMatmul& a) {
   return group;
 }
 
+/// The first that takes it, from the fastest on. On Hopper cuBLASLt is no faster than kernels of its own, where these
+/// have enough tiles to fill the device (docs/perf/gpu.md).
+MoestroCudaResult matmul_rounded(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
+  using Kernel = MoestroCudaResult (*)(const MoestroCudaMatmul&, MoestroCudaStream);
+  constexpr Kernel kMany[] = {matmul_hopper, matmul_by_library, matmul_many};
+  MoestroCudaResult result = MOESTRO_CUDA_REFUSED;
+  if (a.n <= kFewRoundedTokens) {
+    result = matmul_few_rounded(group_of(a), stream);
+    return result != MOESTRO_CUDA_REFUSED ? result : matmul_many(a, stream);
+  }
+  for (const Kernel kernel : kMany)
+    if (result == MOESTRO_CUDA_REFUSED) result = kernel(a, stream);
+  return result;
+}
+
 }  // namespace
 
 /// A group that no kernel on tensor cores takes is not rounded.
@@ -77,13 +94,9 @@ MoestroCudaResult matmul_group(const MoestroCudaMatmulGroup* a, MoestroCudaStrea
 }
 
 MoestroCudaResult matmul(const MoestroCudaMatmul* a, MoestroCudaStream stream) {
+  if (a->rounded) return matmul_rounded(*a, stream);
   const MoestroCudaMatmulGroup group = group_of(*a);
-  if (!a->rounded) return matmul_group(&group, stream);
-  if (a->n <= kFewRoundedTokens) {
-    const MoestroCudaResult result = matmul_few_rounded(group, stream);
-    if (result != MOESTRO_CUDA_REFUSED) return result;
-  }
-  return matmul_many(*a, stream);
+  return matmul_group(&group, stream);
 }
 
 }  // namespace moestro::kernels::cuda

@@ -7,6 +7,7 @@
 #include "kernels/cuda/tile_shapes.h"
 
 namespace moestro::kernels::cuda {
+
 /// Blocks that fill a device, and the least columns of a part: a tile's first piece takes as long to arrive as a few
 /// pieces take to be multiplied.
 inline constexpr int64_t kBlocksWanted = 256, kColumnsOfPart = 256;

@@ -196,11 +196,18 @@ struct MoestroCudaPlaceHeads {
 struct MoestroCudaAttentionUnit {
   int32_t first_query, first_pair, pairs;
 };
-#define MOESTRO_CUDA_ATTENTION_PAIRS 4
-#define MOESTRO_CUDA_PREFILL_PAIRS 64
+#define MOESTRO_CUDA_ATTENTION_PAIRS 8
+/// On tensor cores; of heads that are wider than MOESTRO_CUDA_PREFILL_NARROW the second.
+#define MOESTRO_CUDA_PREFILL_PAIRS 128
+#define MOESTRO_CUDA_PREFILL_PAIRS_WIDE 64
+#define MOESTRO_CUDA_PREFILL_NARROW 128
 /// Positions of a sequence are visited in parts of this many, anchored at position 0.
 #define MOESTRO_CUDA_ATTENTION_PART 128
 #define MOESTRO_CUDA_HEAD_DIM_MAX 256
+/// Floats before a part's values.
+#define MOESTRO_CUDA_PARTIAL_HEAD 4
+/// The most units whose parts are computed in parallel.
+#define MOESTRO_CUDA_PARALLEL_UNITS 512
 
 struct MoestroCudaAttention {
   struct MoestroCudaKv kv;
@@ -209,13 +216,15 @@ struct MoestroCudaAttention {
   const struct MoestroCudaAttentionUnit* units;
   int64_t unit_count;
   int32_t pairs_most;  ///< of any unit
-  int32_t rounded;     ///< on tensor cores: everything is rounded to bf16 but sums and scores; not with sinks
+  int32_t rounded;     ///< on tensor cores: everything is rounded to bf16 but sums and scores; not with sink_q
   int64_t parts;     ///< the parts of the furthest query's positions, or more; parts that no query sees end at once
   const float *q, *sink_q;
   float* out;
   /// Not null: the parts of a sequence are computed in parallel and merged by a second kernel. Room for (highest row +
-  /// 1) * heads * parts * (head_dim + 2) floats. Null: one after another, with the same bits.
+  /// 1) * heads * parts * (head_dim + MOESTRO_CUDA_PARTIAL_HEAD) floats; at most MOESTRO_CUDA_PARALLEL_UNITS units.
+  /// Null: one after another, with the same bits.
   float* partial;
+  const float* sink_logits;  ///< [heads], may be null: AttentionShape::sink_logits
 };
 
 struct MoestroCudaRouter {
@@ -306,7 +315,7 @@ struct MoestroCudaExperts {
   int64_t rounded_tokens;
   /// Workspaces, if rounded_tokens is not 0.
   int64_t x_rows, rows;          ///< of x, and of `sorted`
-  uint16_t* rounded_x;           ///< [x_rows, hidden], as bf16
+  uint16_t* rounded_x;           ///< as bf16: room for x [x_rows, hidden], and for its rows in the order of `sorted`
   uint16_t* rounded_activated;   ///< [rows, ffn], as bf16; in place of `activated`
   struct MoestroCudaTokenTile* token_tiles;  ///< [rows / MOESTRO_CUDA_TILE_TOKENS_MIN + active_max]
 };
@@ -321,12 +330,16 @@ struct MoestroCudaSampling {
   int32_t position;
 };
 
+/// Workspace of each row from which tokens are drawn.
+#define MOESTRO_CUDA_SAMPLE_ROW_BYTES 81936
+
 /// ids[t]: the token drawn from row t of logits [n, vocabulary], -1 if a logit is not finite. At most 2^21 tokens.
 struct MoestroCudaSample {
   const float* logits;
   int64_t n, vocabulary;
   const struct MoestroCudaSampling* how;  ///< [n]; null: the most probable, the lowest id among equals
   int32_t* ids;
+  void* workspace;  ///< [n] of MOESTRO_CUDA_SAMPLE_ROW_BYTES; its contents do not matter
 };
 
 struct MoestroCudaOps {

@@ -198,8 +198,8 @@ std::pair<uint64_t, uint64_t> kernels_and_layers(const char* fixture, size_t lon
 
 /// What a card spends between kernels that wait for one another is most of what a layer costs beside its weights.
 TEST_F(CudaGraphsTest, ALayerThatDecodesIsEightKernelsAndNineOfLongSequences) {
-  // The table of tokens, the first norm, the head's product and its choice.
-  constexpr uint64_t kEnds = 4;
+  // The table of tokens, the first norm, the head's product, and its choice in two.
+  constexpr uint64_t kEnds = 5;
   for (const char* name : {"mixtral_window", "qwen3_moe_dynamic"}) {
     const auto [kernels, layers] = kernels_and_layers(name, 5);
     EXPECT_LE(kernels, 8 * layers + kEnds) << name;

@@ -163,7 +163,9 @@ void HostFacingOps::kv_write(const AttentionShape& shape, std::span<const Attent
 void HostFacingOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                               const float* sink_q, const KvView& view, float* out) {
   const int64_t numbers = rows_of(sequences) * shape.heads * shape.head_dim;
-  ops_->attention(shape, sequences, in(q, numbers), in(sink_q, numbers), cache(shape, view), back(out, numbers));
+  AttentionShape on_device = shape;
+  on_device.sink_logits = in(shape.sink_logits, shape.heads);
+  ops_->attention(on_device, sequences, in(q, numbers), in(sink_q, numbers), cache(shape, view), back(out, numbers));
   finish();
 }
 

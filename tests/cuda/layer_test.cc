@@ -203,13 +203,72 @@ TEST_F(LongAttention, PartsSideBySideAndOneAfterAnotherGiveTheSameBits) {
     const int64_t width = shape.heads * shape.head_dim;
     std::vector<float> whole, few;
     const int for_many = launches_of([&] { whole = sequence.attend(*ops, length - many, many); });
-    EXPECT_EQ(for_many, kEmulated ? 1 : -1) << "many units fill a device: nothing side by side";
+    EXPECT_EQ(for_many, kEmulated ? 1 : -1) << "many queries fill a device: nothing side by side";
     expect_close(whole, sequence.attend(*reference, length - many, many), 5e-6, "against the reference");
     for (const int64_t tokens : {1, 3, 50}) {
       const int for_few = launches_of([&] { few = sequence.attend(*ops, length - tokens, tokens); });
       EXPECT_EQ(for_few, kEmulated ? 2 : -1) << "side by side, and put together";
       expect_same(few.data(), whole.data() + (many - tokens) * width, tokens * width,
                   "the last " + std::to_string(tokens));
+    }
+  }
+}
+
+/// Sequences of many lengths that decode in one step, against each of them alone, and against chunks of a prompt.
+TEST_F(LongAttention, ADecodedTokenDoesNotDependOnItsCompany) {
+  Random random;
+  const auto ops = cuda_ops();
+  const auto reference = make_reference_ops();
+  const std::vector<int64_t> positions{0, 700, 127, 128, 16, 1300, 255, 31};
+  for (const auto& [heads, kv_heads, head_dim, window, dtype] :
+       {std::tuple(4, 4, 64, 0, DType::kBF16), std::tuple(8, 2, 128, 0, DType::kInt8),
+        std::tuple(6, 1, 96, 300, DType::kF16), std::tuple(16, 2, 40, 100, DType::kF32),
+        std::tuple(9, 1, 256, 0, DType::kBF16)}) {
+    const AttentionShape shape = long_shape(heads, kv_heads, head_dim, window, window > 0 ? 5 : 0);
+    const int64_t width = heads * head_dim, kv_width = kv_heads * head_dim;
+    int64_t count = 0;
+    for (const int64_t p : positions) count += p / kKvBlockTokens + 1;
+    std::vector<std::byte> bytes(static_cast<size_t>(count * kv_block_bytes(shape, dtype)), std::byte{0xff});
+    const KvView view{bytes.data(), dtype, count};
+    std::vector<std::vector<uint32_t>> blocks;
+    std::vector<AttentionSequence> step, chunks;
+    for (const int64_t p : positions) {
+      auto& own = blocks.emplace_back();
+      while (static_cast<int64_t>(own.size()) <= p / kKvBlockTokens) own.push_back(static_cast<uint32_t>(--count));
+    }
+    const int64_t chunk = 5;
+    for (size_t i = 0; i < positions.size(); ++i) {
+      const int64_t length = positions[i] + 1, row = static_cast<int64_t>(i);
+      const auto k = random.normal(length * kv_width), v = random.normal(length * kv_width);
+      const AttentionSequence all{0, length, 0, blocks[i]};
+      ops->kv_write(shape, {&all, 1}, k.data(), v.data(), view);
+      step.push_back({row, 1, length - 1, blocks[i]});
+      const int64_t before = std::min(chunk, length) - 1;
+      chunks.push_back({row * chunk, before + 1, length - 1 - before, blocks[i]});
+    }
+    const auto n = static_cast<int64_t>(positions.size());
+    const auto q = random.normal(n * width), sink_q = random.normal(n * width);
+    std::vector<float> together(q.size(), NAN), want(q.size());
+    ops->attention(shape, step, q.data(), sink_q.data(), view, together.data());
+    reference->attention(shape, step, q.data(), sink_q.data(), view, want.data());
+    const std::string what = std::string(dtype_name(dtype)) + " head_dim " + std::to_string(head_dim);
+    expect_close(together, want, 5e-6, what);
+    auto chunk_q = random.normal(n * chunk * width), chunk_sink_q = random.normal(n * chunk * width);
+    std::vector<float> in_chunks(chunk_q.size(), NAN);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t last = chunks[static_cast<size_t>(i)].first_token + chunks[static_cast<size_t>(i)].tokens - 1;
+      std::copy_n(q.begin() + i * width, width, chunk_q.begin() + last * width);
+      std::copy_n(sink_q.begin() + i * width, width, chunk_sink_q.begin() + last * width);
+    }
+    ops->attention(shape, chunks, chunk_q.data(), chunk_sink_q.data(), view, in_chunks.data());
+    for (size_t i = 0; i < positions.size(); ++i) {
+      const AttentionSequence alone{0, 1, positions[i], blocks[i]};
+      const auto at = static_cast<int64_t>(i) * width;
+      std::vector<float> out(static_cast<size_t>(width), NAN);
+      ops->attention(shape, {&alone, 1}, q.data() + at, sink_q.data() + at, view, out.data());
+      expect_same(out.data(), together.data() + at, width, what + ", alone");
+      const int64_t last = chunks[i].first_token + chunks[i].tokens - 1;
+      expect_same(in_chunks.data() + last * width, together.data() + at, width, what + ", the last of a chunk");
     }
   }
 }

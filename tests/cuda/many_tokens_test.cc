@@ -4,8 +4,10 @@
 #include <numeric>
 
 #ifndef MOESTRO_CUDA_PLUGIN
+#include "kernels/cuda/emulator/hopper.h"
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/tile_weights.h"
 #endif
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
@@ -46,6 +48,39 @@ void tile_kernel(const uint16_t* a, const uint16_t* b, float* d) {
     d[(i < 2 ? group : group + 8) * 8 + thread_in_group * 2 + (i & 1)] = sums[i] - static_cast<float>(i + 1);
 }
 
+/// Every weight of 8 and 4 bits, with scales and offsets from tiny to large: what is computed in pairs of bf16 is the
+/// weight rounded once.
+TEST(Tiles, FragmentsOfQuantisedWeightsAreThoseRoundedOnce) {
+  for (const float scale : {1.0f, 0.007843f, -0.3f, 1e-38f, 3e30f}) {
+    const uint32_t s = f32_to_bf16(scale);
+    for (uint32_t q = 0; q < 256; ++q) {
+      uint32_t b[2];
+      cuda::Int8Tiles::fragment({q | q << 8 | (q ^ 1u) << 16 | q << 24}, 0, s, b);
+      const auto want = [&](uint32_t byte) {
+        return f32_to_bf16(static_cast<float>(static_cast<int8_t>(byte)) * bf16_to_f32(static_cast<uint16_t>(s)));
+      };
+      ASSERT_EQ(b[0], want(q) * 0x10001u) << q << " * " << scale;
+      ASSERT_EQ(b[1], want(q ^ 1u) | static_cast<uint32_t>(want(q)) << 16);
+    }
+    for (const float offset : {0.0f, -0.25f, 1e-3f}) {
+      const uint32_t o = f32_to_bf16(offset);
+      for (uint32_t q = 0; q < 16; ++q) {
+        uint32_t low[2], high[2];
+        const uint32_t word = q | (15 - q) << 4 | q << 8 | q << 16 | q << 24;
+        cuda::Int4Tiles::fragment({word}, 0, s | o << 16, low);
+        cuda::Int4Tiles::fragment({word}, 1, s | o << 16, high);
+        const auto want = [&](uint32_t half) {
+          return f32_to_bf16(std::fma(static_cast<float>(half), bf16_to_f32(static_cast<uint16_t>(s)),
+                                      bf16_to_f32(static_cast<uint16_t>(o))));
+        };
+        ASSERT_EQ(low[0], want(q) * 0x10001u) << q << " * " << scale << " + " << offset;
+        ASSERT_EQ(low[1], low[0]);
+        ASSERT_EQ(high[0], want(15 - q) | static_cast<uint32_t>(want(0)) << 16);
+      }
+    }
+  }
+}
+
 TEST(Tiles, AreMultipliedAsTheManualLaysThemOut) {
   Random random;
   std::vector<uint16_t> a(16 * 16), b(16 * 8);
@@ -84,12 +119,15 @@ TEST_F(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
   const auto ops = cuda_ops(false);
   for (const DType dtype : kRoundedDtypes) {
     for (const auto& [n, rows, cols] : {Shape{17, 1, 1}, Shape{64, 64, 32}, Shape{65, 7, 65}, Shape{30, 130, 100},
-                                        Shape{129, 65, 263}, Shape{20, 33, 448}, Shape{5, 40, 64}, Shape{9, 33, 320},
-                                        Shape{16, 130, 1088}, Shape{32, 300, 192}, Shape{6, 65, 16},
+                                        Shape{129, 65, 263}, Shape{20, 33, 448},
                                         // Each shape of tiles, whole and not, with columns in parts and in one.
                                         Shape{17, 64, 1024}, Shape{32, 130, 544}, Shape{40, 130, 1056},
-                                        Shape{128, 96, 288}, Shape{130, 7000, 32},
-                                        Shape{130, 24600, 32}}) {
+                                        Shape{128, 96, 288}, Shape{130, 7000, 32}, Shape{130, 24600, 32},
+                                        // On Hopper by its own kernel.
+                                        Shape{130, 4288, 64},
+                                        // Few tokens.
+                                        Shape{5, 40, 64}, Shape{9, 33, 320}, Shape{16, 130, 1088}, Shape{32, 300, 192},
+                                        Shape{6, 65, 16}}) {
       const auto x = random.normal(n * cols), bias = random.normal(rows);
       const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
       const auto multiplied = as_multiplied(*reference, w.weight);
@@ -102,6 +140,29 @@ TEST_F(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
     }
   }
 }
+
+#ifdef MOESTRO_CUDA_PLUGIN
+TEST_F(ManyTokens, CublasGivesTheSameProducts) {
+  char text[512];
+  if (functions_under_test().use_dense_library(1, text, sizeof text) != 0) GTEST_SKIP() << text;
+  Random random;
+  const auto reference = make_reference_ops();
+  const auto ops = cuda_ops(false);
+  for (const auto& [n, rows, cols] :
+       {Shape{65, 64, 64}, Shape{129, 65, 264}, Shape{512, 1024, 1024}, Shape{70, 8, 8}}) {
+    const auto x = random.normal(n * cols), bias = random.normal(rows);
+    const auto w = store_weight(random.normal(rows * cols), DType::kBF16, rows, cols);
+    const auto multiplied = as_multiplied(*reference, w.weight);
+    std::vector<float> y(static_cast<size_t>(n * rows), NAN), want(y.size());
+    for (const float* added : {static_cast<const float*>(nullptr), bias.data()}) {
+      ops->matmul(x.data(), n, w.weight, added, y.data(), Activations::kRounded);
+      reference->matmul(to_bf16(x).data(), n, {multiplied.data(), DType::kF32, rows, cols}, added, want.data());
+      expect_close(y, want, 1e-5, "n " + std::to_string(n) + " rows " + std::to_string(rows) + ": " + text);
+    }
+  }
+  (void)functions_under_test().use_dense_library(0, text, sizeof text);
+}
+#endif
 
 TEST_F(ManyTokens, WhatMayNotBeRoundedIsNot) {
   Random random;
@@ -156,7 +217,11 @@ TEST_F(ManyTokens, AttentionOfPromptsIsThatOfTheReferenceButForRounding) {
   const auto ops = cuda_ops(false), exact = cuda_ops();
   for (const auto& [shape, dtype] :
        {AttentionCase{shape_of(4, 2, 64, 0), DType::kBF16}, AttentionCase{shape_of(3, 3, 24, 0), DType::kF32},
-        AttentionCase{shape_of(8, 1, 128, 50), DType::kF16}, AttentionCase{shape_of(4, 4, 80, 0), DType::kInt8}}) {
+        AttentionCase{shape_of(8, 1, 128, 50), DType::kF16}, AttentionCase{shape_of(4, 4, 80, 0), DType::kInt8},
+        AttentionCase{shape_of(8, 2, 128, 0), DType::kBF16}, AttentionCase{shape_of(6, 2, 96, 70), DType::kBF16},
+        AttentionCase{shape_of(4, 2, 192, 0), DType::kBF16}, AttentionCase{shape_of(2, 1, 256, 33), DType::kBF16},
+        AttentionCase{shape_of(4, 1, 40, 3), DType::kBF16}, AttentionCase{shape_of(2, 1, 200, 0), DType::kInt8},
+        AttentionCase{shape_of(2, 1, 256, 0), DType::kF32}, AttentionCase{shape_of(5, 5, 88, 0), DType::kF16}}) {
     // A long prompt's last chunk, a decode, a whole prompt.
     const std::vector<int64_t> first{90, 70, 0}, tokens{61, 1, 40};
     std::vector<std::byte> bytes(static_cast<size_t>(30 * kv_block_bytes(shape, dtype)), std::byte{0xff});
@@ -184,6 +249,13 @@ TEST_F(ManyTokens, AttentionOfPromptsIsThatOfTheReferenceButForRounding) {
     reference->attention(shape, step, q.data(), nullptr, view, want.data());
     const std::string what = std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim);
     expect_close(got, want, kAttentionBound, what);
+    auto with_logits = shape;
+    const auto logits = random.normal(shape.heads, 3.0f);
+    with_logits.sink_logits = logits.data();
+    std::vector<float> got_with(q.size(), NAN), want_with(q.size());
+    ops->attention(with_logits, step, q.data(), nullptr, view, got_with.data());
+    reference->attention(with_logits, step, q.data(), nullptr, view, want_with.data());
+    expect_close(got_with, want_with, kAttentionBound, what + ", logits of sinks");
     expect_same(got.data() + 61 * width, in_f32.data() + 61 * width, width, "a decode is not rounded");
     EXPECT_NE(got, in_f32) << "prompts are";
   }
@@ -249,6 +321,16 @@ class LayerOfMany {
   std::vector<float> x_;
 };
 
+#ifndef MOESTRO_CUDA_PLUGIN
+/// Of the launches within.
+template <typename Work>
+uint64_t threads_of(Work work) {
+  const uint64_t before = cuda::emulated::counters().threads;
+  work();
+  return cuda::emulated::counters().threads - before;
+}
+#endif
+
 TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
   Random random;
   const auto reference = make_reference_ops();
@@ -258,8 +340,11 @@ TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
     // shape of tiles of tokens, one token more and less than it has; experts without tokens.
     for (const LayerCase& c : {LayerCase{{11, 3, 3}, 33, 70}, LayerCase{{60, 15, 15}, 64, 64},
                                LayerCase{{93, 23, 24}, 200, 131}, LayerCase{{10, 4, 6}, 1500, 200},
-                               LayerCase{{17, 0, 33, 0, 32}, 96, 160}, LayerCase{{65, 7, 64, 0, 63}, 272, 192},
+                               LayerCase{{17, 0, 33, 0, 32}, 96, 160},
+                               LayerCase{{15, 1, 16, 0, 3, 0, 5}, 144, 192}, LayerCase{{65, 7, 64, 0, 63}, 272, 192},
                                LayerCase{{128, 9, 127, 129, 0, 130}, 272, 192}, LayerCase{{70, 80, 90}, 1504, 96},
+                               // On Hopper by its own kernels.
+                               LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192},
                                // Few tokens, also in more than one pass.
                                LayerCase{{2, 1, 3}, 320, 192}, LayerCase{{14, 3, 8}, 2112, 208},
                                LayerCase{{35, 2, 0, 1, 1}, 64, 448}, LayerCase{{6, 3, 3}, 7168, 192}}) {
@@ -282,6 +367,35 @@ TEST_F(ManyTokens, AnExpertMayHaveManyTiles) {
 }
 
 #ifndef MOESTRO_CUDA_PLUGIN
+/// Shapes that have a kernel of their own there, and one that has not.
+TEST_F(ManyTokens, HopperComputesTheSame) {
+  Random random;
+  const auto reference = make_reference_ops();
+  const auto ops = cuda_ops(false);
+  for (const LayerCase& c : {LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192},
+                             LayerCase{{70, 80, 90}, 1504, 96}}) {
+    const LayerOfMany layer(c, DType::kBF16, random);
+    const auto elsewhere = layer.computed(*ops);
+    const uint64_t threads = threads_of([&] { EXPECT_EQ(layer.computed(*ops), elsewhere); });
+    cuda::emulated::hopper_multiprocessors() = 3;
+    EXPECT_EQ(threads_of([&] { expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3, "Hopper"); }) ==
+                  threads,
+              c.hidden % 64 != 0)
+        << "hidden " << c.hidden;
+    cuda::emulated::hopper_multiprocessors() = 0;
+  }
+  const int64_t n = 130, rows = 320, cols = 192;
+  const auto x = random.normal(n * cols), bias = random.normal(rows);
+  const auto w = store_weight(random.normal(rows * cols), DType::kBF16, rows, cols);
+  const auto multiplied = as_multiplied(*reference, w.weight);
+  std::vector<float> y(static_cast<size_t>(n * rows), NAN), want(y.size());
+  cuda::emulated::hopper_multiprocessors() = 4;
+  ops->matmul(x.data(), n, w.weight, bias.data(), y.data(), Activations::kRounded);
+  cuda::emulated::hopper_multiprocessors() = 0;
+  reference->matmul(to_bf16(x).data(), n, {multiplied.data(), DType::kF32, rows, cols}, bias.data(), want.data());
+  expect_close(y, want, 1e-5, "matmul");
+}
+
 /// Each shape of tiles: a barrier that is missing, or a place that is copied to too early, changes numbers.
 TEST_F(ManyTokens, OrderOfThreadsWarpsAndBlocksChangesNoBit) {
   Random random;

@@ -70,7 +70,8 @@ CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOp
   const auto [q, kv, ffn] = widths(spec);
   CudaOps::Room room{.activated = CudaOps::activated_bytes(n * moe.top_k, moe.expert.ffn),
                      .routes = CudaOps::routes_bytes(n, moe.top_k, moe.experts),
-                     .rounded = CudaOps::rounded_bytes(n, std::max({spec.hidden, q, ffn})),
+                     .rounded = std::max(CudaOps::rounded_bytes(n, std::max({spec.hidden, q, ffn})),
+                                         CudaOps::rounded_bytes(n * moe.top_k, spec.hidden)),
                      .sums = CudaOps::sums_bytes(n, std::max({spec.hidden, q, kv, ffn, spec.vocab})),
                      .positions = positions};
   for (const model::LayerSpec& layer : spec.layers)
@@ -102,7 +103,8 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   const int64_t pass =
       n * ((2 + moe.top_k) * spec.hidden * kFloatBytes + (2 * moe_layers * moe.top_k + layers) * kFloatBytes) +
       moe_layers * moe.experts * 8;
-  const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloatBytes;
+  const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloatBytes +
+                       kernels::cuda::CudaOps::sample_bytes(CudaHead::tile_rows(n));
   const int64_t lookahead =
       (moe_layers * moe.experts * spec.hidden + n * (spec.hidden + moe_layers * moe.experts)) * kFloatBytes;
   MOESTRO_ASSIGN_OR_RETURN(const auto layouts, manifest.expert_layouts(moe.expert, precision));

@@ -15,7 +15,6 @@ const char* missing_for(const model::LayerSpec& layer) {
   if (layer.attention.temperature) return "queries scaled by their position";
   if (layer.delta) return "the gated delta rule";
   if (layer.attention.output_gate) return "attention with an output gate";
-  if (layer.attention.sink_logits) return "attention with a learned logit for each head (sinks)";
   if (!layer.moe_index) return nullptr;
   const model::ExpertSpec& expert = layer.moe.expert;
   if (expert.activation == model::Activation::kClampedSwiglu) return "experts with a clamped SwiGLU";

@@ -1,0 +1,9 @@
+#include "kernels/cuda/attention_prefill_kernel.h"
+
+namespace moestro::kernels::cuda {
+
+MoestroCudaResult prefill_bf16(const MoestroCudaAttention& a, MoestroCudaStream stream) {
+  return prefill_of<BF16>(a, stream);
+}
+
+}  // namespace moestro::kernels::cuda
