@@ -334,6 +334,11 @@ void DeviceTier::computed_elsewhere(Key key) {
   std::erase(t.demands, key);
 }
 
+void DeviceTier::give_up(Key key) {
+  const Impl::Entry& entry = impl_->entries[key];
+  if (entry.needed == 0 && !entry.ahead) impl_->drop(key, false);
+}
+
 void DeviceTier::hold_demands(bool held) { impl_->demands_held = held; }
 
 uint64_t DeviceTier::missing_bytes(Key key) const {

@@ -178,6 +178,8 @@ class DeviceTier {
   /// Instead of released(): a key that routed() named is computed without this memory, because it is not whole. A copy
   /// that has begun goes on when nobody waits for another.
   void computed_elsewhere(Key key);
+  /// Nobody brings the rest of a copy that has begun and that nobody waits for: its slot is free.
+  void give_up(Key key);
   /// While it is to be decided which of the missing experts are computed elsewhere, no copy of them begins.
   void hold_demands(bool held);
   /// The contents of this key's slot are wrong. The slot becomes free unless it is still needed.

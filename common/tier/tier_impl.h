@@ -92,6 +92,11 @@ struct DeviceTier::Impl {
   Chunk chunk_of(Key key, bool is_demand);
   std::optional<Key> next_demand();
   std::optional<Key> next_begun() const;
+  /// Some demand waits for the decision.
+  bool holds_demands() const {
+    return demands_held &&
+           std::ranges::any_of(demands, [this](Key key) { return entries[key].state == State::kAbsent; });
+  }
   std::optional<Key> next_prefetch(Nanos now);
   std::optional<Key> next_filling();
   /// Some keys have not been requested yet.

@@ -161,7 +161,7 @@ std::optional<Key> DeviceTier::Impl::next_filling() {
     if ((always_ready || entries[key].source) && !entries[key].doomed && ungiven(key) > 0) return key;
   for (Key key = 0; key < entries.size() && !pool_of(Copy::kFull).free.empty(); ++key) {
     Entry& entry = entries[key];
-    if (entry.state != State::kAbsent || !(always_ready || entry.source)) continue;
+    if (entry.state != State::kAbsent || entry.needed > 0 || !(always_ready || entry.source)) continue;
     take_slot(key);
     entry.ahead = true;
     return key;
@@ -217,6 +217,7 @@ std::optional<Chunk> DeviceTier::next_chunk(Nanos now) {
   if (std::ssize(t.on_link) >= t.options.chunks_given) return std::nullopt;
   if (const auto key = t.next_demand()) return t.chunk_of(*key, true);
   if (const auto key = t.next_begun()) return t.chunk_of(*key, false);
+  if (t.holds_demands()) return std::nullopt;  // what is decided now comes first
   if (t.options.prefetch)
     if (const auto key = t.next_prefetch(now)) return t.chunk_of(*key, false);
   if (const auto key = t.next_filling()) return t.chunk_of(*key, false);

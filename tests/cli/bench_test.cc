@@ -91,7 +91,7 @@ TEST(BenchEngine, CountsWhatCameOverADevicesLink) {
     return json::parse(ran.out).at("results")[0];
   };
   EXPECT_EQ(result_on("cpu").at("moved_bytes_per_token").at("median"), 0);
-  const json result = result_on("emulated:vram=64K,link=10G");
+  const json result = result_on("emulated:vram=64K,link=100M");
   const auto experts = [&](const char* what) {
     return result.at("experts_per_token").at(what).at("median").get<double>();
   };

@@ -211,13 +211,13 @@ class Serving(DemoTest):
             return answer["choices"][0]["token_ids"], cluster.log_text
 
         calm, _ = tokens("--device", "cpu")
-        few, log = tokens("--device", "cuda,vram=24M")
+        few, log = tokens("--device", "cuda,vram=44M")
         self.assertEqual(few, calm)
         slots, experts = map(int, re.search(r"(\d+) of (\d+) experts fit the device", log).groups())
         self.assertLess(slots, experts, "some have to make room for others")
         self.assertRegex(log, r"B of the store's memory registered with cuda:0, in")
         self.assertNotIn("staged", log)
-        staged, log = tokens("--device", "cuda,vram=24M", faults="refuse-register")
+        staged, log = tokens("--device", "cuda,vram=44M", faults="refuse-register")
         self.assertEqual(staged, calm)
         self.assertIn("copies from the rest are staged, which is slow: operation not supported", log)
 
@@ -256,7 +256,7 @@ class Serving(DemoTest):
         before its layer is queued, and goes to the CPU, or only afterwards, and is queued again, depends on who is
         faster here; cuda_engine_test and cuda_late_streams_test have either."""
         prompts = itertools.cycle(PROMPTS)
-        with Cluster(self.pack, "--kv-tokens", "1024", "--device", "cuda,vram=24M",
+        with Cluster(self.pack, "--kv-tokens", "1024", "--device", "cuda,vram=44M",
                      env=environment(faults="slow-copies=100")) as cluster:
             def device():
                 cluster.complete(next(prompts), max_tokens=12, temperature=0, ignore_eos=True)
@@ -281,7 +281,7 @@ class Serving(DemoTest):
         """Copies are under way from the arena of a store that dies, and of a worker that does."""
         with Cluster(self.pack, "--deterministic") as cluster:
             calm = self.run_streams(cluster, PROMPTS, 16)
-        with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", "cuda,vram=28M",
+        with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", "cuda,vram=48M",
                      env=environment()) as cluster:
             for program in ("moestro-store", "moestro-worker"):
                 victim = cluster.children(program)[0]

@@ -46,6 +46,27 @@ TEST_F(ComputedElsewhere, NoCopyBeginsWhileItIsDecided) {
   EXPECT_EQ(carry(), key(0, 2));
 }
 
+TEST_F(ComputedElsewhere, ACopyThatNobodyBringsAnyMoreGivesItsSlotBack) {
+  make(1);
+  foresee(-1, {{0, 1, 0.9F}});
+  EXPECT_EQ(carry(), key(0, 1));
+  route(0, {1});
+  tier->computed_elsewhere(key(0, 1));
+  tier->give_up(key(0, 1));
+  EXPECT_FALSE(tier->has_begun(key(0, 1)));
+  EXPECT_EQ(carry(), std::nullopt);
+  EXPECT_THAT(pass(0, {2}), ElementsAre(kMiss));
+}
+
+TEST_F(ComputedElsewhere, FillingLeavesWhatIsBeingDecidedAlone) {
+  make(16, {}, true, 1, true);
+  tier->hold_demands(true);
+  route(0, {0});
+  EXPECT_EQ(carry(), std::nullopt);
+  tier->computed_elsewhere(key(0, 0));
+  EXPECT_EQ(carry(), key(0, 0)) << "nobody needs it now: it fills a slot";
+}
+
 TEST_F(ComputedElsewhere, AStepThatFailsHoldsNothing) {
   make(2);
   tier->hold_demands(true);

@@ -39,6 +39,11 @@ class Device {
       options_.low_slots = below(8) + 1;
       options_.low_bytes = static_cast<uint64_t>(below(static_cast<int>(options_.expert_bytes))) + 1;
     }
+    if (chance(0.15)) {
+      options_.slots = static_cast<int32_t>(options_.full_keys());
+      options_.low_slots = 0, options_.low_bytes = 0;
+      options_.fill = true;
+    }
     const size_t keys = options_.keys();
     auto full = any_policy(), low = options_.low_slots > 0 ? any_policy() : nullptr;
     tier_ = std::make_unique<DeviceTier>(options_, std::move(full), std::move(low));
@@ -114,6 +119,7 @@ class Device {
       if (chance(0.5)) tier_->source_ready(key, ready_[key] = true);
     const auto other = static_cast<Key>(below(static_cast<int>(ready_.size())));
     if (chance(0.2)) tier_->source_ready(other, ready_[other] = !ready_[other]);
+    if (chance(0.05)) tier_->give_up(other);
     check();
   }
   void take_figures() {

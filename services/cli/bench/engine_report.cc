@@ -84,13 +84,15 @@ Json result_json(const EngineBenchReport& report, const EngineBenchResult& resul
   json["flop_per_s"] = field(operations_rate);
   json["moved_bytes_per_token"] = per_token([](const EngineRun& r) { return r.moved_bytes; });
   json["stalled_seconds_per_token"] = per_token([](const EngineRun& r) { return r.stalled_seconds; });
-  json["experts_per_token"] = {
-      {"hits", per_token([](const EngineRun& r) { return r.tier.hits; })},
-      {"late", per_token([](const EngineRun& r) { return r.tier.late; })},
-      {"misses", per_token([](const EngineRun& r) { return r.tier.misses; })},
-      {"on_cpu", per_token([](const EngineRun& r) { return r.host_experts; })},
-      {"prefetched", per_token([](const EngineRun& r) { return r.tier.prefetched; })},
-      {"prefetched_used", per_token([](const EngineRun& r) { return r.tier.prefetched_used; })}};
+  const auto looked_for = [](const EngineRun& r) { return r.tier.hits + r.tier.late + r.tier.misses; };
+  if (spread(result.runs, looked_for).max > 0)  // on a device with its own memory
+    json["experts_per_token"] = {
+        {"hits", per_token([](const EngineRun& r) { return r.tier.hits; })},
+        {"late", per_token([](const EngineRun& r) { return r.tier.late; })},
+        {"misses", per_token([](const EngineRun& r) { return r.tier.misses; })},
+        {"on_cpu", per_token([](const EngineRun& r) { return r.host_experts; })},
+        {"prefetched", per_token([](const EngineRun& r) { return r.tier.prefetched; })},
+        {"prefetched_used", per_token([](const EngineRun& r) { return r.tier.prefetched_used; })}};
   json["expert_hits"] = field([](const EngineRun& r) { return r.expert_hits; });
   json["expert_misses"] = field([](const EngineRun& r) { return r.expert_misses; });
   if (limits) json["shares"] = shares_json(report, result);

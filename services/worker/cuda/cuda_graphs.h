@@ -35,7 +35,7 @@ struct GraphCounts {
 
 class CudaGraphs {
  public:
-  /// The maximum number of keys, each with at most a graph of about twenty kernels: some tens of KiB of device memory,
+  /// The maximum number of keys, each with at most a graph of about ten kernels: some tens of KiB of device memory,
   /// so in all at most half of what is left to the driver (driver_margin).
   static constexpr size_t kMost = 1024;
 

@@ -104,7 +104,7 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   /// Sends the address table for the layer's experts, and keeps it in table_.
   void send_table(size_t layer);
   Status layer_experts(const lanes::Task& task);
-  /// `after_router`: nothing else was queued since the layer's router.
+  /// `after_router`: nothing else was sorted since the layer's router, and no expert was computed by itself.
   void launch_experts(size_t layer, bool after_router);
   void combine(size_t layer);
   /// y = the stream after a layer, to which `work` adds something; the guard; and the norm for what follows: the next

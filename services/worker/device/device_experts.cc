@@ -288,6 +288,7 @@ void DeviceExperts::drop_sources_nobody_needs() {
     if (experts_[key].needed || experts_[key].lent || link_->is_copying(key)) return false;
     link_->set_source(key, nullptr, 0);
     experts_[key].host.release();
+    tier_.give_up(key);
     return true;
   });
 }
