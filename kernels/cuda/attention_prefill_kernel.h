@@ -95,27 +95,33 @@ struct PrefillBlock {
     store_as(to, words);
   }
 
-  /// Brings keys or values of the positions from `first` on, zeros where no pair sees them; bf16 arrive later.
-  __device__ void fill(uint16_t (&to)[kKeys][kDims], int first, bool value) const {
-    const int head = (value ? static_cast<int>(a.kv.kv_heads) : 0) + kv_head, dims = static_cast<int>(a.kv.head_dim);
-    const int thread = not_hoisted(static_cast<int>(threadIdx.x));
+  /// Brings keys and values of the positions from `first` on, zeros where no pair sees them; bf16 arrive later, as one
+  /// group of copies.
+  __device__ void fill(int stage, int first) const {
+    const int dims = static_cast<int>(a.kv.head_dim), thread = not_hoisted(static_cast<int>(threadIdx.x)),
+              rows = static_cast<int>(a.kv.kv_heads) * kTokensOfBlock;  // of a block: keys, then as many values
     MOESTRO_UNROLL_BY(2)
     for (int n = 0; n < kKeys * kChunks / kPrefillThreads; ++n) {
-      const int i = n * kPrefillThreads + thread, key = i / kChunks, d = i % kChunks * 8,
-                p = first + key;
+      const int i = n * kPrefillThreads + thread, key = i / kChunks, d = i % kChunks * 8, p = first + key,
+                to = place(key, d), row = kv_head * kTokensOfBlock + p % kTokensOfBlock;
       const bool seen = p >= begin && p <= furthest && d < dims;
       const char* block = static_cast<const char*>(a.kv.data);
       if (seen) block += a.kv.block_bytes * blocks[p / kTokensOfBlock];
-      const int row = head * kTokensOfBlock + p % kTokensOfBlock;
-      const auto* from = reinterpret_cast<const typename N::Stored*>(block) + (seen ? int64_t{row} * dims + d : 0);
+      const auto* from = reinterpret_cast<const typename N::Stored*>(block) + (seen ? row * dims + d : 0);
       if constexpr (kCopied) {
-        copy_async16(&to[key][place(key, d)], from, seen ? 16 : 0);
+        copy_async16(&room.k[stage][key][to], from, seen ? 16 : 0);
+        copy_async16(&room.v[stage][key][to], from + rows * dims, seen ? 16 : 0);
       } else {
-        float eight[8] = {};
-        if (seen) load_scaled(from, block, row, eight);
-        store_eight(&to[key][place(key, d)], eight);
+        float k[8] = {}, v[8] = {};
+        if (seen) {
+          load_scaled(from, block, row, k);
+          load_scaled(from + rows * dims, block, rows + row, v);
+        }
+        store_eight(&room.k[stage][key][to], k);
+        store_eight(&room.v[stage][key][to], v);
       }
     }
+    if constexpr (kCopied) commit_copies();
   }
 
   __device__ void load_scaled(const typename N::Stored* from, const char* block, int row, float (&to)[8]) const {
@@ -133,6 +139,8 @@ struct PrefillBlock {
     const int q_row = lane_id() % 16, k_row = lane_id() / 16 * 8 + lane_id() % 8,
               q_place = not_hoisted(place(q_row, lane_id() / 16 * 8)),
               k_place = not_hoisted(place(k_row, lane_id() / 8 % 2 * 8));
+    uint32_t k[2][4];  // those of the next products are read before these are multiplied
+    load_matrices(k[0], &keys[k_row][k_place]);
     MOESTRO_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       uint32_t q[kTiles][4];
@@ -141,9 +149,11 @@ struct PrefillBlock {
         load_matrices(q[tile], &room.q[first_pair() + tile * 16 + q_row][q_place ^ (s * 16)]);
       MOESTRO_UNROLL
       for (int n = 0; n < kScores; n += 2) {
-        uint32_t k[4];
-        load_matrices(k, &keys[n * 8 + k_row][k_place ^ (s * 16)]);
-        const uint32_t left[2] = {k[0], k[1]}, right[2] = {k[2], k[3]};
+        const int next = s * kScores + n + 2;
+        const uint32_t(&now)[4] = k[(next / 2 - 1) % 2];
+        if (next < kSteps * kScores)
+          load_matrices(k[next / 2 % 2], &keys[next % kScores * 8 + k_row][k_place ^ (next / kScores * 16)]);
+        const uint32_t left[2] = {now[0], now[1]}, right[2] = {now[2], now[3]};
         MOESTRO_UNROLL
         for (int tile = 0; tile < kTiles; ++tile) {
           multiply_tiles(scores[tile][n], q[tile], left);
@@ -201,53 +211,59 @@ struct PrefillBlock {
   }
 
   /// The weights of 16 keys, as they lie in scores, are what the next product takes on its left.
-  __device__ void add_values(const uint16_t (&from_values)[kKeys][kDims],
-                             const float (&weights)[kTiles][kScores][4]) {
-    const int v_row = lane_id() % 16, v_place = not_hoisted(place(v_row, lane_id() / 16 * 8));
+  __device__ static void pack(const float (&weights)[kTiles][kScores][4], uint32_t (&to)[kKeys / 16][kTiles][4]) {
     MOESTRO_UNROLL
     for (int s = 0; s < kKeys / 16; ++s) {
-      uint32_t w[kTiles][4];
       MOESTRO_UNROLL
       for (int tile = 0; tile < kTiles; ++tile) {
         MOESTRO_UNROLL
         for (int i = 0; i < 4; ++i) {
           const float(&from)[4] = weights[tile][2 * s + i / 2];
-          w[tile][i] = packed_bf16(from[i % 2 * 2], from[i % 2 * 2 + 1]);
-        }
-      }
-      MOESTRO_UNROLL
-      for (int n = 0; n < kOutputs; n += 2) {
-        uint32_t v[4];
-        load_matrices_turned(v, &from_values[s * 16 + v_row][v_place ^ (n * 8)]);
-        const uint32_t left[2] = {v[0], v[1]}, right[2] = {v[2], v[3]};
-        MOESTRO_UNROLL
-        for (int tile = 0; tile < kTiles; ++tile) {
-          multiply_tiles(values[tile][n], w[tile], left);
-          multiply_tiles(values[tile][n + 1], w[tile], right);
+          to[s][tile][i] = packed_bf16(from[i % 2 * 2], from[i % 2 * 2 + 1]);
         }
       }
     }
   }
 
-  __device__ void fill_both(int stage, int first) const {
-    fill(room.k[stage], first, false);
-    fill(room.v[stage], first, true);
-    if constexpr (kCopied) commit_copies();
+  __device__ void add_values(const uint16_t (&from_values)[kKeys][kDims],
+                             const uint32_t (&weights)[kKeys / 16][kTiles][4]) {
+    const int v_row = lane_id() % 16, v_place = not_hoisted(place(v_row, lane_id() / 16 * 8));
+    uint32_t v[2][4];  // as k in score()
+    load_matrices_turned(v[0], &from_values[v_row][v_place]);
+    MOESTRO_UNROLL
+    for (int s = 0; s < kKeys / 16; ++s) {
+      MOESTRO_UNROLL
+      for (int n = 0; n < kOutputs; n += 2) {
+        const int next = s * kOutputs + n + 2;
+        const uint32_t(&now)[4] = v[(s * kOutputs + n) / 2 % 2];
+        if (next < kKeys / 16 * kOutputs)
+          load_matrices_turned(v[next / 2 % 2],
+                               &from_values[next / kOutputs * 16 + v_row][v_place ^ (next % kOutputs * 8)]);
+        const uint32_t left[2] = {now[0], now[1]}, right[2] = {now[2], now[3]};
+        MOESTRO_UNROLL
+        for (int tile = 0; tile < kTiles; ++tile) {
+          multiply_tiles(values[tile][n], weights[s][tile], left);
+          multiply_tiles(values[tile][n + 1], weights[s][tile], right);
+        }
+      }
+    }
   }
 
   __device__ void run() {
     load_queries();
     int first = begin / kKeys * kKeys, stage = 0;
-    fill_both(stage, first);
+    fill(stage, first);
     for (; first <= furthest; first += kKeys, stage = 1 - stage) {
       if constexpr (kCopied) wait_copies<0>();
       __syncthreads();  // the tile is there, and all warps are done with the one before it
-      if (first + kKeys <= furthest) fill_both(1 - stage, first + kKeys);
+      if (first + kKeys <= furthest) fill(1 - stage, first + kKeys);
       if (first_pair() >= unit.pairs || first > warp_last.position || first + kKeys <= warp_first.begin) continue;
       float scores[kTiles][kScores][4] = {};
       score(room.k[stage], first, scores);
       weigh(scores);
-      add_values(room.v[stage], scores);
+      uint32_t weights[kKeys / 16][kTiles][4];
+      pack(scores, weights);
+      add_values(room.v[stage], weights);
     }
     write();
   }
