@@ -1,6 +1,7 @@
 # One image with the four programs. BuildKit builds it (Docker 23 and later by itself, earlier with DOCKER_BUILDKIT=1):
 #   docker build -t moestro .
 #   docker build -t moestro:cuda --build-arg DEVEL=nvidia/cuda:12.6.3-devel-ubuntu22.04 --build-arg BASE=nvidia/cuda:12.6.3-base-ubuntu22.04 --build-arg CUDA=ON .
+# Its plugin is built with the toolkit of DEVEL: CUDA 12 runs on NVIDIA's drivers from 525 on, CUDA 13 on those from 580 on.
 # DEVEL and BASE are of one release of Debian (12) or Ubuntu (22.04 or later). JOBS: compile jobs at once, about 1 GB of memory each.
 ARG BASE=debian:bookworm-slim
 ARG DEVEL=$BASE

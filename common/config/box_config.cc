@@ -107,6 +107,11 @@ void add_devices(Schema& schema, BoxConfig::Workers& c) {
               .help = "On a GPU. on: each layer of a decode step is launched as one CUDA graph, once a similar step "
                       "has been seen. off: kernels are launched one by one, for compute-sanitizer and profilers. The "
                       "results are the same"});
+  schema.add({.key = "workers.cublas", .flag = "--cublas", .field = &c.cublas,
+              .choices = {"auto", "off"},
+              .help = "On a GPU. auto: NVIDIA's cuBLASLt of CUDA 12 or 13, where it is installed, computes dense "
+                      "products of more than 64 tokens with weights of bf16. It takes some memory of its own. off, "
+                      "and with --deterministic: only Moestro's kernels compute"});
   schema.add({.key = "workers.threads", .flag = "--threads", .field = &c.threads, .min = 1, .max = 1024,
               .help = "Compute threads per worker. auto: the machine's cores divided by the number of workers",
               .everyday = true});

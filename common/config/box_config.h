@@ -38,6 +38,7 @@ struct BoxConfig {
     std::string cache = "auto";
     std::string predict = "auto";
     std::string cuda_graphs = "on";
+    std::string cublas = "auto";
     std::optional<int64_t> threads;
     std::string pin_threads = "auto";
     std::optional<int64_t> numa_node;

@@ -326,6 +326,22 @@ void DeviceTier::released(Nanos now, Key key) {
   t.drop(key, false);
 }
 
+void DeviceTier::computed_elsewhere(Key key) {
+  Impl& t = *impl_;
+  Impl::Entry& entry = t.entries[key];
+  MOESTRO_CHECK(entry.needed > 0 && entry.state != Impl::State::kWhole, "what is whole is computed where it is");
+  if (--entry.needed > 0) return;
+  std::erase(t.demands, key);
+}
+
+void DeviceTier::hold_demands(bool held) { impl_->demands_held = held; }
+
+uint64_t DeviceTier::missing_bytes(Key key) const {
+  return impl_->entries[key].state == Impl::State::kWhole ? 0 : impl_->missing(key);
+}
+
+bool DeviceTier::has_begun(Key key) const { return impl_->entries[key].state == Impl::State::kCopying; }
+
 void DeviceTier::spoiled(Nanos, Key key) {
   if (slot_of(key) && impl_->entries[key].needed == 0) impl_->evict(key);
 }
@@ -336,6 +352,7 @@ void DeviceTier::abandon(Nanos) {
   for (Impl::Entry& entry : t.entries) entry.needed = 0, entry.leased = false;
   for (const Key key : t.demands) t.drop(key, false);
   t.demands.clear();
+  t.demands_held = false;
 }
 
 void DeviceTier::hold(int32_t layer) { impl_->held_layers[static_cast<size_t>(layer)] = 1; }

@@ -175,6 +175,11 @@ class DeviceTier {
   void unforeseen();
   /// The device has computed with a key that routed() named, and no longer needs it.
   void released(Nanos now, Key key);
+  /// Instead of released(): a key that routed() named is computed without this memory, because it is not whole. A copy
+  /// that has begun goes on when nobody waits for another.
+  void computed_elsewhere(Key key);
+  /// While it is to be decided which of the missing experts are computed elsewhere, no copy of them begins.
+  void hold_demands(bool held);
   /// The contents of this key's slot are wrong. The slot becomes free unless it is still needed.
   void spoiled(Nanos now, Key key);
   /// The step has failed: nothing is needed any more, queued demands are dropped.
@@ -185,6 +190,10 @@ class DeviceTier {
   void hold(int32_t layer);
   /// The slot of a key that is whole.
   std::optional<Slot> slot_of(Key key) const;
+  /// What has not been copied of it yet.
+  uint64_t missing_bytes(Key key) const;
+  /// Its copy has begun, and not ended.
+  bool has_begun(Key key) const;
   /// routed() has named it, and released() has not been called as often.
   bool in_use(Key key) const;
 

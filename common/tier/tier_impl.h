@@ -91,6 +91,7 @@ struct DeviceTier::Impl {
   // The link.
   Chunk chunk_of(Key key, bool is_demand);
   std::optional<Key> next_demand();
+  std::optional<Key> next_begun() const;
   std::optional<Key> next_prefetch(Nanos now);
   std::optional<Key> next_filling();
   /// Some keys have not been requested yet.
@@ -127,6 +128,7 @@ struct DeviceTier::Impl {
   std::vector<uint8_t> followed;        ///< by key; 0: it neither stands nor is foreseen
   std::vector<std::optional<Key>> slots;  ///< of all pools
   std::vector<Key> demands;             ///< needed and not whole
+  bool demands_held = false;            ///< hold_demands()
   std::vector<Key> copies;              ///< kCopying
   std::vector<Key> looked_at;           ///< of one search for a victim
   std::vector<Candidate> candidates;    ///< by priority, the highest first

@@ -25,8 +25,21 @@ std::optional<Key> DeviceTier::Impl::next_demand() {
     if (layer_of(a) != layer_of(b)) return layer_of(a) < layer_of(b);
     return ungiven(a) != ungiven(b) ? ungiven(a) < ungiven(b) : entries[a].order < entries[b].order;
   });
-  for (const Key key : demands)
+  for (const Key key : demands) {
+    if (demands_held && entries[key].state == State::kAbsent) continue;
     if ((always_ready || entries[key].source) && ungiven(key) > 0 && room_for_demand(key)) return key;
+  }
+  return std::nullopt;
+}
+
+/// A copy that was demanded and has begun, of an expert that has been computed elsewhere since. Its slot has been given
+/// up for it.
+std::optional<Key> DeviceTier::Impl::next_begun() const {
+  for (const Key key : copies) {
+    const Entry& entry = entries[key];
+    if (entry.needed == 0 && !entry.ahead && !entry.doomed && (always_ready || entry.source) && ungiven(key) > 0)
+      return key;
+  }
   return std::nullopt;
 }
 
@@ -203,6 +216,7 @@ std::optional<Chunk> DeviceTier::next_chunk(Nanos now) {
   Impl& t = *impl_;
   if (std::ssize(t.on_link) >= t.options.chunks_given) return std::nullopt;
   if (const auto key = t.next_demand()) return t.chunk_of(*key, true);
+  if (const auto key = t.next_begun()) return t.chunk_of(*key, false);
   if (t.options.prefetch)
     if (const auto key = t.next_prefetch(now)) return t.chunk_of(*key, false);
   if (const auto key = t.next_filling()) return t.chunk_of(*key, false);
@@ -227,7 +241,8 @@ std::optional<int32_t> DeviceTier::waiting_layer() const {
 }
 
 bool DeviceTier::link_wanted() const {
-  return !impl_->demands.empty() || (impl_->options.prefetch && !impl_->candidates.empty()) || impl_->fills();
+  return !impl_->demands.empty() || impl_->next_begun() ||
+         (impl_->options.prefetch && !impl_->candidates.empty()) || impl_->fills();
 }
 
 void DeviceTier::chunk_done(Nanos now, const Chunk& chunk, Nanos took) {

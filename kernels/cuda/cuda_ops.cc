@@ -33,11 +33,17 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
   return l;
 }
 
-/// Up to as many tokens the weights' bytes are what a product costs: the kernels in f32, which read them once for four
-/// tokens, lose nothing by it.
-constexpr int64_t kFewTokens = 16;
+/// A product in f32 of as many tokens costs what reading the weights costs; with more, tensor cores are faster. Those
+/// have kernels for few and for many tokens: few_tokens.h says which are used.
+constexpr int64_t kFewTokens = 1;
 
-bool rounds(DType dtype) { return dtype == DType::kBF16 || is_quantised(dtype); }
+/// A product with few blocks is cut into at most as many parts of its columns, within this memory.
+constexpr int64_t kColumnPartsMax = 16, kSumsBytesMax = int64_t{16} << 20;
+
+/// The most tiles of tokens of `rows` routed rows of so many experts.
+int64_t token_tiles(int64_t rows, int64_t experts) { return rows / MOESTRO_CUDA_TILE_TOKENS_MIN + experts; }
+
+bool rounds(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16 || is_quantised(dtype); }
 
 /// One expert's call: what the kernels read of it, in one array.
 struct ExpertCall {
@@ -83,8 +89,20 @@ bool CudaOps::on_tensor_cores(int64_t tokens, DType weights) const {
 
 void CudaOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) {
   const bool rounded = activations == Activations::kRounded && on_tensor_cores(n, w.dtype);
-  const MoestroCudaMatmul a{x,    n, w.rows, w.cols, w.data, w.parameters, static_cast<int32_t>(w.dtype),
-                            bias, y, rounded};
+  MoestroCudaMatmul a{};
+  a.x = x;
+  a.n = n, a.rows = w.rows, a.cols = w.cols;
+  a.weight = w.data;
+  a.parameters = w.parameters;
+  a.dtype = static_cast<int32_t>(w.dtype);
+  a.bias = bias;
+  a.y = y;
+  if (rounded) {
+    a.rounded = 1;
+    a.rounded_x = rounded_room(n, w.cols);
+    a.partial_bytes = sums_bytes(n, w.rows);
+    a.partial = static_cast<float*>(sums_.at_least(static_cast<uint64_t>(a.partial_bytes)));
+  }
   if (fine()) queue_.note("matmul", ops().matmul(&a, queue_.stream));
 }
 
@@ -120,9 +138,14 @@ void CudaOps::guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* ba
 void CudaOps::sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
                      int32_t* ids) {
   MOESTRO_CHECK(how.empty() || static_cast<int64_t>(how.size()) == n, "one way of drawing a row");
-  const MoestroCudaSample a{logits, n, vocabulary, sampling_.of(how), ids};
+  const MoestroCudaSampling* ways = sampling_.of(how);
+  const MoestroCudaSample a{logits, n, vocabulary, ways, ids, drawn_.at_least(static_cast<uint64_t>(sample_bytes(n)))};
   if (fine()) queue_.note("sample", ops().sample(&a, queue_.stream));
 }
+
+int64_t CudaOps::sample_bytes(int64_t n) { return n * MOESTRO_CUDA_SAMPLE_ROW_BYTES; }
+
+void CudaOps::reserve_sampling(int64_t n) { drawn_.at_least(static_cast<uint64_t>(sample_bytes(n))); }
 
 void CudaOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
                    const float* sin) {
@@ -152,10 +175,9 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
   std::memcpy(expert_call_.data(), &call, sizeof call);
   std::memcpy(expert_call_.data() + sizeof call, rows.data(), rows.size_bytes());
   const std::byte* sent = expert_calls_.of(std::span<const std::byte>(expert_call_));
-  auto* activated =
-      static_cast<float*>(activated_.at_least(rows.size() * static_cast<uint64_t>(layout.ffn()) * sizeof(float)));
-  if (!fine()) return;
+  const auto tokens = static_cast<int64_t>(rows.size());
   MoestroCudaExperts a{};
+  a.activated = static_cast<float*>(activated_.at_least(static_cast<uint64_t>(activated_bytes(tokens, layout.ffn()))));
   a.layout = layout_of(layout);
   a.slots = reinterpret_cast<const uint64_t*>(sent);
   a.offsets = reinterpret_cast<const int32_t*>(sent + offsetof(ExpertCall, offsets));
@@ -164,24 +186,49 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
   a.active_max = 1;
   a.top_k = top_k;
   a.x = x;
-  a.activated = activated;
   a.out = out;
-  const auto tokens = static_cast<int64_t>(rows.size());
-  a.rounded_tokens = on_tensor_cores(tokens, layout.dtype()) ? tokens : 0;
+  if (on_tensor_cores(tokens, layout.dtype())) {
+    a.rounded_tokens = a.rows = tokens;
+    for (const RoutedRow& row : rows) a.x_rows = std::max<int64_t>(a.x_rows, row.token + 1);
+    auto* tiles = routes_.at_least(static_cast<uint64_t>(token_tiles(tokens, 1)) * sizeof(MoestroCudaTokenTile));
+    a.token_tiles = static_cast<MoestroCudaTokenTile*>(tiles);
+    a.rounded_x = rounded_room(std::max(a.x_rows, a.rows), layout.hidden());
+    a.rounded_activated = reinterpret_cast<uint16_t*>(a.activated);
+  }
+  if (!fine()) return;
   queue_.note("expert_ffn", ops().experts(&a, queue_.stream));
 }
 
 int64_t CudaOps::routes_bytes(int64_t n, int64_t top_k, int64_t experts) {
   const int64_t pairs = n * top_k, active_max = std::min(experts, pairs);
-  return pairs * static_cast<int64_t>(sizeof(RoutedRow)) +
+  return token_tiles(pairs, active_max) * static_cast<int64_t>(sizeof(MoestroCudaTokenTile)) +
+         pairs * static_cast<int64_t>(sizeof(RoutedRow)) +
          (experts + 1 + active_max) * static_cast<int64_t>(sizeof(int32_t));
 }
 
-void CudaOps::reserve(int64_t activated, int64_t routes, int64_t partial, int64_t positions) {
-  parts_max_ = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
-  activated_.at_least(static_cast<uint64_t>(activated));
-  routes_.at_least(static_cast<uint64_t>(routes));
-  partial_.at_least(static_cast<uint64_t>(partial));
+int64_t CudaOps::activated_bytes(int64_t n, int64_t ffn) {
+  return std::max(n * ffn * static_cast<int64_t>(sizeof(float)), rounded_bytes(n, ffn));
+}
+
+int64_t CudaOps::rounded_bytes(int64_t n, int64_t cols) {
+  return n * round_up(cols, MOESTRO_CUDA_ROUNDED_COLUMNS) * static_cast<int64_t>(sizeof(uint16_t));
+}
+
+int64_t CudaOps::sums_bytes(int64_t n, int64_t rows) {
+  return std::min(kSumsBytesMax, kColumnPartsMax * n * rows * static_cast<int64_t>(sizeof(float)));
+}
+
+uint16_t* CudaOps::rounded_room(int64_t n, int64_t cols) {
+  return static_cast<uint16_t*>(rounded_.at_least(static_cast<uint64_t>(rounded_bytes(n, cols))));
+}
+
+void CudaOps::reserve(const Room& room) {
+  parts_max_ = room.positions / MOESTRO_CUDA_ATTENTION_PART + 1;
+  activated_.at_least(static_cast<uint64_t>(room.activated));
+  routes_.at_least(static_cast<uint64_t>(room.routes));
+  partial_.at_least(static_cast<uint64_t>(room.partial));
+  rounded_.at_least(static_cast<uint64_t>(room.rounded));
+  sums_.at_least(static_cast<uint64_t>(room.sums));
 }
 
 void CudaOps::experts(const LayerExperts& w) {
@@ -189,25 +236,32 @@ void CudaOps::experts(const LayerExperts& w) {
   if (pairs == 0) return;
   auto* routes =
       static_cast<std::byte*>(routes_.at_least(static_cast<uint64_t>(routes_bytes(w.n, w.top_k, w.experts))));
-  auto* activated =
-      static_cast<float*>(activated_.at_least(static_cast<uint64_t>(pairs * w.layout.ffn()) * sizeof(float)));
+  MoestroCudaExperts a{};
+  a.activated =
+      static_cast<float*>(activated_.at_least(static_cast<uint64_t>(activated_bytes(pairs, w.layout.ffn()))));
+  const int64_t tiles = token_tiles(pairs, active_max);
+  a.layout = layout_of(w.layout);
+  a.slots = w.slots;
+  a.active_max = active_max;
+  a.top_k = w.top_k;
+  a.x = w.x;
+  a.out = w.out;
+  if (on_tensor_cores(w.n, w.layout.dtype())) {
+    a.rounded_tokens = a.x_rows = w.n;
+    a.rows = pairs;
+    a.rounded_x = rounded_room(pairs, w.layout.hidden());
+    a.rounded_activated = reinterpret_cast<uint16_t*>(a.activated);
+  }
   if (!fine()) return;
-  auto* sorted = reinterpret_cast<MoestroCudaRoutedRow*>(routes);
-  auto* offsets = reinterpret_cast<int32_t*>(routes + pairs * 8);
+  a.token_tiles = reinterpret_cast<MoestroCudaTokenTile*>(routes);
+  auto* sorted = reinterpret_cast<MoestroCudaRoutedRow*>(a.token_tiles + tiles);
+  auto* offsets = reinterpret_cast<int32_t*>(sorted + pairs);
   int32_t* active = offsets + w.experts + 1;
   const MoestroCudaSortRoutes sort{w.ids, w.left_out, w.n, w.top_k, w.experts, offsets, active, sorted};
   if (!queue_.note("sort_routes", ops().sort_routes(&sort, queue_.stream))) return;
-  const MoestroCudaExperts a{layout_of(w.layout),
-                             w.slots,
-                             offsets,
-                             active,
-                             sorted,
-                             active_max,
-                             w.top_k,
-                             w.x,
-                             activated,
-                             w.out,
-                             on_tensor_cores(w.n, w.layout.dtype()) ? w.n : 0};
+  a.sorted = sorted;
+  a.offsets = offsets;
+  a.active = active;
   queue_.note("experts", ops().experts(&a, queue_.stream));
 }
 

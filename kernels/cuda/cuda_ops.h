@@ -39,11 +39,24 @@ class CudaOps final : public Ops {
   /// The stream with its functions and its error, for work other than operations.
   DeviceQueue& queue() { return queue_; }
 
-  /// Makes room for steps up to a size, so that they do not allocate. In bytes, and positions of a sequence. status()
-  /// says whether there was enough memory.
-  void reserve(int64_t activated, int64_t routes, int64_t partial, int64_t positions);
-  /// What experts() needs for the routes of n tokens.
+  /// Bytes of the workspaces for steps up to a size.
+  struct Room {
+    int64_t activated = 0;  ///< activated_bytes
+    int64_t routes = 0;     ///< routes_bytes
+    int64_t partial = 0;    ///< partial_bytes_max
+    int64_t rounded = 0;    ///< rounded_bytes: of tokens in the widest rows, or of their routes in x
+    int64_t sums = 0;       ///< sums_bytes
+    int64_t positions = 0;  ///< positions that a sequence may have
+  };
+  /// Makes this room, so that steps do not allocate. status() says whether there was enough memory.
+  void reserve(const Room& room);
+  /// What experts() needs between its two products, for n routed rows; for the routes of n tokens.
+  static int64_t activated_bytes(int64_t n, int64_t ffn);
   static int64_t routes_bytes(int64_t n, int64_t top_k, int64_t experts);
+  /// n rows of activations as bf16.
+  static int64_t rounded_bytes(int64_t n, int64_t cols);
+  /// The most that matmul() uses for sums over parts of the columns.
+  static int64_t sums_bytes(int64_t n, int64_t rows);
   /// The most bytes that attention on up to n queries, at positions up to `positions`, needs for parts that are
   /// computed in parallel.
   static int64_t partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions);
@@ -52,7 +65,7 @@ class CudaOps final : public Ops {
   /// the number of parts that it is launched for. The launches depend only on this and on the number of sequences.
   int64_t send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
 
-  /// Computes the experts of a layer in three launches, without the host.
+  /// Computes the experts of a layer in three launches, or four on tensor cores, without the host.
   void experts(const LayerExperts& work);
   /// Like combine, but y = base + the sums.
   void combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k,
@@ -64,6 +77,9 @@ class CudaOps final : public Ops {
   /// `how` is empty; -1 if a logit is not finite.
   void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
               int32_t* ids);
+  /// What sample() needs for n rows, and room for it, so that it does not allocate.
+  static int64_t sample_bytes(int64_t n);
+  void reserve_sampling(int64_t n);
 
   const OpsOptions& options() const override { return options_; }
   /// Whether there are kernels for weights of this format, with or without a device to run them.
@@ -98,6 +114,8 @@ class CudaOps final : public Ops {
   bool fine() const { return queue_.error == 0; }
   /// Whether a product may round its activations, and is faster if it does.
   bool on_tensor_cores(int64_t tokens, DType weights) const;
+  /// Room for rows as bf16.
+  uint16_t* rounded_room(int64_t n, int64_t cols);
   /// What attention reads of the step's sequences, flattened.
   void flatten(std::span<const AttentionSequence> sequences);
   /// Units of sequences that have many queries, and of the others.
@@ -120,7 +138,7 @@ class CudaOps final : public Ops {
   // Last: they use the queue.
   Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, prefill_units_{queue_}, ids_{queue_}, sampling_{queue_},
       expert_calls_{queue_};
-  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_};
+  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, rounded_{queue_}, sums_{queue_}, drawn_{queue_};
 };
 
 }  // namespace moestro::kernels::cuda

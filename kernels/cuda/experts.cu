@@ -1,9 +1,10 @@
-// The experts of a layer on few tokens each, or on any number where activations must not be rounded: two kernels with
-// all of a layer's active experts in each, act(gate x) * (up x) and down. What bounds them is reading the weights;
-// those of an expert are read once for each kTokensAtOnce of its tokens.
+// The experts of a layer: which kernels compute them, and those for shapes that no other kernel takes, in f32. These
+// are two kernels with all of a layer's active experts in each, act(gate x) * (up x) and down. Weights of an expert are
+// read once for each kTokensAtOnce of its tokens.
 
-#include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/experts_work.h"
+#include "kernels/cuda/few_tokens.h"
+#include "kernels/cuda/many_tokens.h"
 
 namespace moestro::kernels::cuda {
 namespace {
@@ -74,7 +75,14 @@ MoestroCudaResult launch_experts(const MoestroCudaExperts& a, MoestroCudaStream 
 }  // namespace
 
 MoestroCudaResult experts(const MoestroCudaExperts* a, MoestroCudaStream stream) {
-  if (a->rounded_tokens > 0) return experts_many(*a, stream);
+  if (a->rounded_tokens > 0) {
+    if (a->rows <= kFewRoundedMean * a->active_max) {
+      const MoestroCudaResult result = experts_few_rounded(*a, stream);
+      if (result != MOESTRO_CUDA_REFUSED) return result;
+    }
+    return experts_many(*a, stream);
+  }
+  if (const MoestroCudaResult result = experts_few(*a, stream); result != MOESTRO_CUDA_REFUSED) return result;
   switch (a->layout.dtype) {
     case MOESTRO_CUDA_F32: return launch_experts<PlainWeights<F32>>(*a, stream);
     case MOESTRO_CUDA_BF16: return launch_experts<PlainWeights<BF16>>(*a, stream);

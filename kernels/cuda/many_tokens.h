@@ -4,7 +4,7 @@
 
 namespace moestro::kernels::cuda {
 
-/// `experts` and `matmul` on tensor cores. Refused for weights of f32 and f16.
+/// `experts` and `matmul` on tensor cores. Refused for weights of f32.
 MoestroCudaResult experts_many(const MoestroCudaExperts& arguments, MoestroCudaStream stream);
 MoestroCudaResult matmul_many(const MoestroCudaMatmul& arguments, MoestroCudaStream stream);
 

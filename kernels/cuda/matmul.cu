@@ -1,5 +1,9 @@
-// y = x w^T + bias in f32, a warp for each row of w: for few tokens, and for all where activations must not be rounded.
+// y = x w^T + bias: which kernel computes it, and one for shapes that no other takes, in f32, with a warp for each row
+// of w.
 
+#include "kernels/cuda/dense_library.h"
+#include "kernels/cuda/few_tokens.h"
+#include "kernels/cuda/hopper_many.h"
 #include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/row_products.h"
@@ -36,10 +40,28 @@ MoestroCudaResult launch_matmul(const MoestroCudaMatmul& a, MoestroCudaStream st
   return launch(matmul_kernel<W>, grid, dim3(kWarps * kWarp), 0, stream, a);
 }
 
+/// The first that takes it, from the fastest on. On Hopper cuBLASLt is no faster than kernels of its own, where these
+/// have enough tiles to fill the device (docs/perf/gpu.md).
+MoestroCudaResult matmul_rounded(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
+  using Kernel = MoestroCudaResult (*)(const MoestroCudaMatmul&, MoestroCudaStream);
+  constexpr Kernel kFew[] = {matmul_few_rounded, matmul_many};
+  constexpr Kernel kMany[] = {matmul_hopper, matmul_by_library, matmul_many};
+  MoestroCudaResult result = MOESTRO_CUDA_REFUSED;
+  if (a.n <= kFewRoundedTokens) {
+    for (const Kernel kernel : kFew)
+      if (result == MOESTRO_CUDA_REFUSED) result = kernel(a, stream);
+  } else {
+    for (const Kernel kernel : kMany)
+      if (result == MOESTRO_CUDA_REFUSED) result = kernel(a, stream);
+  }
+  return result;
+}
+
 }  // namespace
 
 MoestroCudaResult matmul(const MoestroCudaMatmul* a, MoestroCudaStream stream) {
-  if (a->rounded) return matmul_many(*a, stream);
+  if (a->rounded) return matmul_rounded(*a, stream);
+  if (const MoestroCudaResult result = matmul_few(*a, stream); result != MOESTRO_CUDA_REFUSED) return result;
   switch (a->dtype) {
     case MOESTRO_CUDA_F32: return launch_matmul<PlainWeights<F32>>(*a, stream);
     case MOESTRO_CUDA_BF16: return launch_matmul<PlainWeights<BF16>>(*a, stream);

@@ -51,12 +51,21 @@ struct alignas(8) Bytes8 {
   uint32_t words[2];
 };
 
+#if !defined(__CUDACC__)
+/// As a device demands it of an access of sizeof(B) bytes.
+template <typename B>
+void check_alignment(const void* at) {
+  MOESTRO_CHECK(reinterpret_cast<uintptr_t>(at) % sizeof(B) == 0, "a kernel loads or stores at an unaligned address");
+}
+#endif
+
 /// Loads and stores data at once that is read or written as other types elsewhere. `at` is a multiple of sizeof(B).
 template <typename B>
 __device__ inline B load_as(const void* at) {
 #if defined(__CUDACC__)
   return *static_cast<const B*>(at);
 #else
+  check_alignment<B>(at);
   B bytes;
   std::memcpy(&bytes, at, sizeof bytes);  // of a host's compiler the types must be told
   return bytes;
@@ -67,6 +76,7 @@ __device__ inline void store_as(void* at, const B& bytes) {
 #if defined(__CUDACC__)
   *static_cast<B*>(at) = bytes;
 #else
+  check_alignment<B>(at);
   std::memcpy(at, &bytes, sizeof bytes);
 #endif
 }

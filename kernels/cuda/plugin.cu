@@ -15,6 +15,25 @@ __global__ void any_kernel() {}
 /// The least compute capability that there is code for. Older cards are named, not touched.
 constexpr int kMajorMin = 8;
 
+/// The least driver that runs what a toolkit makes: within a major version, that of its first release.
+#if CUDART_VERSION >= 13000
+#define MOESTRO_LEAST_DRIVER "580"
+#elif CUDART_VERSION >= 12000
+#define MOESTRO_LEAST_DRIVER "525"
+#else
+#define MOESTRO_LEAST_DRIVER "450"
+#endif
+
+/// CUDA's words, and which driver is needed if that is what they are about. scripts/gpu_bundle looks for the latter.
+void say(cudaError_t result, char* error, int32_t error_bytes) {
+  const bool is_driver = result == cudaErrorInsufficientDriver;
+  int at = std::snprintf(error, static_cast<size_t>(error_bytes), "%s", cudaGetErrorString(result));
+  if (is_driver && at < error_bytes)
+    std::snprintf(error + at, static_cast<size_t>(error_bytes - at),
+                  "; the plugin, built with CUDA %d.%d, needs NVIDIA's driver " MOESTRO_LEAST_DRIVER " or later",
+                  CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
 /// Takes the device into use, which costs some of its memory; what is left of it.
 cudaError_t use(int index, MoestroCudaDevice& out) {
   if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess) return error;
@@ -54,7 +73,7 @@ extern "C" __attribute__((visibility("default"))) int32_t moestro_cuda_probe(Moe
                                                                              int32_t error_bytes) {
   int count = 0;
   if (const cudaError_t result = cudaGetDeviceCount(&count); result != cudaSuccess) {
-    std::snprintf(error, static_cast<size_t>(error_bytes), "%s", cudaGetErrorString(result));
+    say(result, error, error_bytes);
     return -1;
   }
   for (int i = 0; i < std::min<int>(count, devices_max); ++i) {

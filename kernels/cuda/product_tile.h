@@ -1,147 +1,246 @@
 #pragma once
-// Products of many tokens on tensor cores: a block computes kTileTokens tokens by kTileRows rows of one weight matrix,
-// or of two (gate and up) that share the tokens. Both sides are rounded to bf16 on their way into shared memory:
-// activations from f32, weights from what they are stored in, quantised ones after their scale and offset. Sums are
-// f32.
+// Products of many tokens on tensor cores: a block computes a tile of tokens by rows of weights; the rows may be of two
+// matrices (gate and up) that share the tokens. Activations come as bf16, weights as they are stored; formats other
+// than bf16 are widened between shared memory and the instruction (tile_weights.h). Sums are f32.
 //
-// The next piece of both is loaded into registers while the current one is multiplied. Rows of a piece are kTileStride
-// apart, so that the lanes of a warp read their fragments from 32 different banks.
+// Both sides are copied to shared memory in pieces of kDepth columns, several of them in flight (stages). 16 bytes of a
+// row are a chunk; the chunks of a row are exchanged by a number made of the row's (swizzled), so that neither the
+// copies nor load_matrices meet in a bank. The fragments of 16 columns are loaded while those before are multiplied.
+//
+// The order of a sum depends on its columns alone. Zeros stand in for what is behind the last column, row and token.
 
+#include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/mma.h"
-#include "kernels/cuda/row_products.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/tile_weights.h"
 
 namespace moestro::kernels::cuda {
 
-inline constexpr int kTileTokens = 64, kTileRows = 64, kTileDepth = 32, kTileStride = kTileDepth + 8;
-inline constexpr int kTileThreads = 128;
-inline constexpr int kEightsOfRow = kTileDepth / 8;
-inline constexpr int kEightsOfThread = kTileTokens * kEightsOfRow / kTileThreads;
-static_assert(kTileTokens == kTileRows, "one way to cut both");
-
-/// Shared memory of a block.
-template <int kMatrices>
-struct ProductRoom {
-  uint16_t x[kTileTokens][kTileStride];
-  uint16_t w[kMatrices][kTileRows][kTileStride];
+/// The shape of a block: tokens x rows, of kTokenWarps x kRowWarps warps.
+template <int kTokens_, int kRows_, int kTokenWarps_, int kRowWarps_, int kDepth_, int kStages_, int kBlocksOfSm_>
+struct TileShape {
+  static constexpr int kTokens = kTokens_, kRows = kRows_, kTokenWarps = kTokenWarps_, kRowWarps = kRowWarps_,
+                       kDepth = kDepth_, kStages = kStages_, kBlocksOfSm = kBlocksOfSm_;
+  static constexpr int kThreads = kTokenWarps * kRowWarps * kWarp;
+  static constexpr int kSixteens = kTokens / kTokenWarps / 16;  ///< of tokens of a warp
+  static constexpr int kEights = kRows / kRowWarps / 8;         ///< of rows of a warp
+  static_assert(kDepth == 32 || kDepth == 64);
+  static_assert(kStages >= 3 && kEights % 4 == 0);
 };
 
-/// What a block reads. `Source` has:
-///   int64_t depth() const             columns that are summed over
-///   const float* x(int token) const   a token of the tile; null: there is none
-///   bool w(int matrix, int row, int64_t& piece, WeightRow& out) const
-///                                     a row of the tile; false: there is none. `piece` in: which kTileDepth columns
-///                                     of all; out: which of this row
-template <typename W, int kMatrices, typename Source>
-struct ProductTile {
-  using Room = ProductRoom<kMatrices>;
+/// The byte of chunk `chunk` of row `row`, of rows of kRowBytes.
+template <int kRowBytes>
+__host__ __device__ constexpr int swizzled(int row, int chunk) {
+  constexpr int kChunks = kRowBytes / 16, kRowsOfBanks = 128 / kRowBytes;
+  return row * kRowBytes + ((chunk ^ (row / kRowsOfBanks % kChunks)) * 16);
+}
 
-  const Source& source;
-  Room& room;
-  float sums[kMatrices][2][4][4];  ///< of this lane, zeros at first: [matrix][16 tokens][8 rows][as multiply_tiles]
-  uint32_t x_next[kEightsOfThread][4], w_next[kMatrices][kEightsOfThread][4];
+/// Shared memory: stages one after another.
+template <typename W, typename S>
+struct StageBytes {
+  static constexpr int kXRow = S::kDepth * 2, kWRow = S::kDepth * W::kBits / 8;
+  static constexpr int kX = S::kTokens * kXRow, kW = S::kRows * kWRow;
+  static constexpr int kParameters = W::kParameters > 0 ? S::kRows * 4 : 0;
+  static constexpr int kStage = kX + kW + kParameters;
+  static constexpr int kAll = kStage * S::kStages;
+};
 
-  __device__ static int row_of(int i) { return (static_cast<int>(threadIdx.x) + i * kTileThreads) / kEightsOfRow; }
-  __device__ static int eight_of(int) { return static_cast<int>(threadIdx.x) % kEightsOfRow; }
+/// Where a piece is in rows of weights that are as long as each other and lie in one tile of a blob.
+struct PieceOfRows {
+  int64_t offset = 0;  ///< bytes from a row's place
+  int64_t parameters = 0;  ///< numbers from the place of a row's parameters
+  int bytes = 0;  ///< of a row from `offset` on
+};
 
-  __device__ static void pack(const float (&eight)[8], uint32_t (&words)[4]) {
+/// `Source` has:
+///   const uint16_t* x(int token) const         a token's row; null: there is none
+///   const uint16_t* any_x() const              a valid address
+///   void start(int piece)                      what follows is about this piece
+///   bool next()                                about the next one; true: rows have other places from now on
+///   PieceOfRows piece() const
+///   const char* row(int row) const             the place of a row of the tile; a valid one also for rows that are not
+///                                              there, whose sums mean nothing
+///   const uint16_t* parameters(int row) const  the same of its parameters
+/// kMatrices: 2: the rows of a tile are as many of one matrix, then of another. kAligned: every row of weights begins
+/// at a multiple of 16 bytes.
+template <typename W, typename S, int kMatrices, bool kAligned, typename Source>
+class ProductTile {
+  using Bytes = StageBytes<W, S>;
+  static constexpr int kSteps = S::kDepth / 16;
+  static constexpr int kXChunks = Bytes::kXRow / 16, kWChunks = Bytes::kWRow / 16;  ///< of a row
+  static constexpr int kXAtOnce = S::kThreads / kXChunks, kWAtOnce = S::kThreads / kWChunks;  ///< rows
+  static constexpr int kXCopies = S::kTokens / kXAtOnce, kWCopies = S::kRows / kWAtOnce;  ///< of a thread
+  static constexpr int kHalf = S::kEights / kMatrices;  ///< eights of one matrix
+  static constexpr int kWords = W::kBits == 16 ? 2 : 1;  ///< that make a fragment
+  static_assert(kXCopies * kXAtOnce == S::kTokens && kWCopies * kWAtOnce == S::kRows, "all threads copy equally much");
+  static_assert(kXAtOnce % 8 == 0 && kWAtOnce % 8 == 0, "a thread's chunks are exchanged alike");
+  static_assert(W::kParameters == 0 || S::kRows <= S::kThreads, "a thread for each row's parameters");
+
+ public:
+  float sums[S::kSixteens][S::kEights][4];
+
+  __device__ explicit ProductTile(Source& source) : source_(source), room_(shared_memory()) {
     MOESTRO_UNROLL
-    for (int i = 0; i < 4; ++i)
-      words[i] = static_cast<uint32_t>(bf16_bits(eight[2 * i])) | static_cast<uint32_t>(bf16_bits(eight[2 * i + 1]))
-                                                                      << 16;
-  }
-
-  __device__ void load(int64_t piece) {
-    MOESTRO_UNROLL
-    for (int i = 0; i < kEightsOfThread; ++i) {
-      float eight[8] = {};
-      if (const float* x = source.x(row_of(i)))
-        load_x(x, piece * kTileDepth + eight_of(i) * 8, source.depth(), loads_whole(x, source.depth()), eight);
-      pack(eight, x_next[i]);
+    for (int m = 0; m < S::kSixteens; ++m) {
       MOESTRO_UNROLL
-      for (int m = 0; m < kMatrices; ++m) {
-        float weights[8] = {};
-        WeightRow row{};
-        int64_t own = piece;
-        // Two units of a row are one piece of it, whatever the order of columns within.
-        if (source.w(m, row_of(i), own, row)) W::load(row, own * 2 + eight_of(i) / 2, eight_of(i) % 2, weights);
-        pack(weights, w_next[m][i]);
-      }
-    }
-  }
-
-  __device__ void store() {
-    MOESTRO_UNROLL
-    for (int i = 0; i < kEightsOfThread; ++i) {
-      put(x_next[i], &room.x[row_of(i)][eight_of(i) * 8]);
-      const auto column = static_cast<int>(W::column(eight_of(i) / 2, eight_of(i) % 2));
-      MOESTRO_UNROLL
-      for (int m = 0; m < kMatrices; ++m) put(w_next[m][i], &room.w[m][row_of(i)][column]);
-    }
-  }
-  __device__ static void put(const uint32_t (&words)[4], uint16_t* to) {
-    Bytes16 all;
-    for (int i = 0; i < 4; ++i) all.words[i] = words[i];
-    store_as(to, all);
-  }
-
-  __device__ static uint32_t pair_at(const uint16_t* at) { return load_as<uint32_t>(at); }
-  __device__ static int first_token(int m16) { return warp_id() / 2 * 32 + m16 * 16; }
-  __device__ static int first_row(int n8) { return warp_id() % 2 * 32 + n8 * 8; }
-
-  __device__ void multiply() {
-    const int g = lane_id() / 4, t = lane_id() % 4;
-    MOESTRO_UNROLL
-    for (int k = 0; k < kTileDepth; k += 16) {
-      uint32_t a[2][4];
-      MOESTRO_UNROLL
-      for (int m16 = 0; m16 < 2; ++m16) {
-        const int token = first_token(m16) + g, column = k + 2 * t;
-        a[m16][0] = pair_at(&room.x[token][column]);
-        a[m16][1] = pair_at(&room.x[token + 8][column]);
-        a[m16][2] = pair_at(&room.x[token][column + 8]);
-        a[m16][3] = pair_at(&room.x[token + 8][column + 8]);
-      }
-      MOESTRO_UNROLL
-      for (int m = 0; m < kMatrices; ++m) {
+      for (int n = 0; n < S::kEights; ++n) {
         MOESTRO_UNROLL
-        for (int n8 = 0; n8 < 4; ++n8) {
-          const uint16_t* row = &room.w[m][first_row(n8) + g][k + 2 * t];
-          const uint32_t b[2] = {pair_at(row), pair_at(row + 8)};
-          MOESTRO_UNROLL
-          for (int m16 = 0; m16 < 2; ++m16) multiply_tiles(sums[m][m16][n8], a[m16], b);
+        for (int i = 0; i < 4; ++i) sums[m][n][i] = 0.0f;
+      }
+    }
+    MOESTRO_UNROLL
+    for (int i = 0; i < kXCopies; ++i) {
+      const uint16_t* row = source.x(thread() / kXChunks + i * kXAtOnce);
+      x_[i] = row != nullptr ? row + thread() % kXChunks * 8 : source.any_x();
+      x_bytes_[i] = row != nullptr ? 16 : 0;
+    }
+    const int lane = lane_id();
+    x_to_ = swizzled<Bytes::kXRow>(thread() / kXChunks, thread() % kXChunks);
+    w_to_ = Bytes::kX + swizzled<Bytes::kWRow>(thread() / kWChunks, thread() % kWChunks);
+    x_row_ = warp_id() / S::kRowWarps * (S::kTokens / S::kTokenWarps) + lane % 16;
+    w_row_ = row_of(kWords == 2 ? lane / 16 : lane / 8) + lane % 8;
+  }
+
+  /// Adds the products of pieces [first, end). All threads of the block.
+  __device__ void run(int first, int end) {
+    source_.start(first);
+    place_rows();
+    MOESTRO_UNROLL
+    for (int i = 0; i < kXCopies; ++i) x_[i] += x_bytes_[i] != 0 ? first * S::kDepth : 0;
+    for (int s = 0; s < S::kStages - 1; ++s) fill(first + s < end);
+    wait_copies<S::kStages - 2>();
+    __syncthreads();
+    load(0, 0);
+    for (int piece = first; piece < end; ++piece) {
+      const char* parameters = stage(read_) + Bytes::kX + Bytes::kW;
+      MOESTRO_UNROLL
+      for (int step = 0; step < kSteps; ++step) {
+        if (step == kSteps - 1) {
+          wait_copies<S::kStages - 2>();
+          __syncthreads();
+          read_ = next(read_);
         }
+        load((step + 1) % kSteps, (step + 1) % 2);
+        // After the barrier of the last step nothing reads the stage that is filled now.
+        if (step == 0) fill(piece + S::kStages - 1 < end);
+        multiply(step, parameters);
       }
     }
+    wait_copies<0>();
   }
 
-  /// All threads of the block.
-  __device__ void run() {
-    const int64_t pieces = divided_up(source.depth(), kTileDepth);
-    load(0);
-    for (int64_t piece = 0; piece < pieces; ++piece) {
-      store();
-      __syncthreads();
-      if (piece + 1 < pieces) load(piece + 1);
-      multiply();
-      __syncthreads();
-    }
+  /// A lane's first token of a sixteen (the other is 8 further), and its first row of an eight of the first matrix (the
+  /// other is adjacent).
+  __device__ int token_of(int sixteen) const { return x_row_ - lane_id() % 16 + sixteen * 16 + lane_id() / 4; }
+  __device__ static int row_of_pair(int eight) {
+    return warp_id() % S::kRowWarps * (kHalf * 8) + eight * 8 + lane_id() % 4 * 2;
   }
 
-  /// Calls visit(token, row, sum of each matrix) for each of this lane's sums; token and row within the tile.
-  template <typename Visit>
-  __device__ void each_sum(Visit visit) const {
-    const int g = lane_id() / 4, t = lane_id() % 4;
+ private:
+  __device__ static int thread() { return static_cast<int>(threadIdx.x); }
+  __device__ char* stage(int i) const { return room_ + i * Bytes::kStage; }
+  __device__ static int next(int stage) { return stage + 1 == S::kStages ? 0 : stage + 1; }
+  /// The first row in the tile of an eight of this warp.
+  __device__ static int row_of(int eight) {
+    return eight / kHalf * (S::kRows / kMatrices) + warp_id() % S::kRowWarps * (kHalf * 8) + eight % kHalf * 8;
+  }
+
+  __device__ void place_rows() {
     MOESTRO_UNROLL
-    for (int m16 = 0; m16 < 2; ++m16) {
-      MOESTRO_UNROLL
-      for (int n8 = 0; n8 < 4; ++n8) {
-        MOESTRO_UNROLL
-        for (int i = 0; i < 4; ++i)
-          visit(first_token(m16) + g + i / 2 * 8, first_row(n8) + 2 * t + i % 2, sums[0][m16][n8][i],
-                sums[kMatrices - 1][m16][n8][i]);
-      }
+    for (int i = 0; i < kWCopies; ++i)
+      w_[i] = source_.row(thread() / kWChunks + i * kWAtOnce) + thread() % kWChunks * 16;
+    if constexpr (W::kParameters > 0) parameters_from_ = source_.parameters(thread() % S::kRows);
+  }
+
+  /// Begins to fill the next stage with the next piece, if there is one.
+  __device__ void fill(bool more) {
+    store_parameters();
+    if (more) copy();
+    commit_copies();
+    write_ = next(write_);
+  }
+
+  __device__ void copy() {
+    char* to = stage(write_);
+    MOESTRO_UNROLL
+    for (int i = 0; i < kXCopies; ++i) {
+      copy_async16(to + x_to_ + i * kXAtOnce * Bytes::kXRow, x_[i], x_bytes_[i]);
+      x_[i] += x_bytes_[i] != 0 ? S::kDepth : 0;
+    }
+    const PieceOfRows piece = source_.piece();
+    const int bytes = at_least(at_most(piece.bytes - thread() % kWChunks * 16, 16), 0);
+    MOESTRO_UNROLL
+    for (int i = 0; i < kWCopies; ++i)
+      copy_chunk(to + w_to_ + i * kWAtOnce * Bytes::kWRow, w_[i] + piece.offset, bytes);
+    if constexpr (W::kParameters > 0) {
+      const uint16_t* from = parameters_from_ + piece.parameters;
+      parameters_ = W::kParameters == 1 ? uint32_t{*from} : load_as<uint32_t>(from);
+      if (thread() < S::kRows) parameters_to_ = to + Bytes::kX + Bytes::kW + thread() * 4;
+    }
+    if (source_.next()) place_rows();
+  }
+
+  __device__ static void copy_chunk(char* to, const char* from, int bytes) {
+    if constexpr (kAligned) {
+      copy_async16(to, from, bytes);
+    } else {
+      Bytes16 all{};
+      for (int i = 0; i < bytes; ++i)
+        all.words[i / 4] |= static_cast<uint32_t>(static_cast<unsigned char>(from[i])) << (i % 4 * 8);
+      store_as(to, all);
     }
   }
+
+  /// Parameters go through a register: they are stored one piece after they were loaded, when they have arrived.
+  __device__ void store_parameters() {
+    if constexpr (W::kParameters > 0) {
+      if (parameters_to_ != nullptr) store_as(parameters_to_, parameters_);
+      parameters_to_ = nullptr;
+    }
+  }
+
+  /// The fragments of 16 columns of the stage that is read.
+  __device__ void load(int step, int to) {
+    const char* from = stage(read_);
+    const int lane = lane_id();
+    const int x_at = swizzled<Bytes::kXRow>(x_row_, step * 2 + lane / 16);
+    MOESTRO_UNROLL
+    for (int m = 0; m < S::kSixteens; ++m) load_matrices(left_[to][m], from + x_at + m * 16 * Bytes::kXRow);
+    const int chunk = kWords == 2 ? step * 2 + lane / 8 % 2 : step * W::kBits / 8;
+    const int w_at = Bytes::kX + swizzled<Bytes::kWRow>(w_row_, chunk);
+    constexpr int kAtOnce = 4 / kWords;  // eights of rows
+    MOESTRO_UNROLL
+    for (int n = 0; n < S::kEights; n += kAtOnce) {
+      const int further = n / kHalf * (S::kRows / kMatrices) + n % kHalf * 8;
+      load_matrices(right_[to][n / kAtOnce], from + w_at + further * Bytes::kWRow);
+    }
+  }
+
+  __device__ void multiply(int step, const char* parameters) {
+    MOESTRO_UNROLL
+    for (int n = 0; n < S::kEights; ++n) {
+      uint32_t of_row = 0, words[kWords], b[2];
+      if constexpr (W::kParameters > 0) of_row = load_as<uint32_t>(parameters + (row_of(n) + lane_id() / 4) * 4);
+      MOESTRO_UNROLL
+      for (int i = 0; i < kWords; ++i) words[i] = right_[step % 2][n * kWords / 4][n * kWords % 4 + i];
+      W::fragment(words, step, of_row, b);
+      MOESTRO_UNROLL
+      for (int m = 0; m < S::kSixteens; ++m) multiply_tiles(sums[m][n], left_[step % 2][m], b);
+    }
+  }
+
+  Source& source_;
+  char* room_;
+  // Where this thread's chunks are, and their places in a stage.
+  const uint16_t* x_[kXCopies];
+  const char* w_[kWCopies];
+  const uint16_t* parameters_from_ = nullptr;
+  int x_bytes_[kXCopies], x_to_, w_to_;
+  int x_row_, w_row_;  ///< that this lane gives to load_matrices, of the first sixteen and eights
+  int read_ = 0, write_ = 0;
+  uint32_t left_[2][S::kSixteens][4], right_[2][S::kEights * kWords / 4][4];
+  uint32_t parameters_ = 0;
+  char* parameters_to_ = nullptr;
 };
 
 }  // namespace moestro::kernels::cuda

@@ -15,6 +15,11 @@ __device__ inline RankKey key_of(float value, int64_t id) {
   return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(id));
 }
 __device__ inline int64_t id_of(RankKey key) { return 0xffffffffu - static_cast<uint32_t>(key); }
+/// Of a key whose value is not NaN; 0 for -0.
+__device__ inline float value_of(RankKey key) {
+  const auto ordered = static_cast<uint32_t>(key >> 32);
+  return bits_to_float((ordered >> 31) != 0 ? ordered & 0x7fffffffu : ~ordered);
+}
 
 /// The highest key of a warp, in every lane.
 __device__ inline RankKey warp_best(RankKey key) {

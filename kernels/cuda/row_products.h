@@ -1,7 +1,8 @@
 #pragma once
-// Products of one row of weights with a few tokens by a warp, for work that memory limits: each weight is loaded once,
-// widened in registers, and multiplied with f32 activations. A row is cut into units of 16 columns, of which a lane
-// takes every 32nd. So a product has one order of summation, whatever else is computed.
+// Products of one row of weights of any width with a few tokens by a warp: each weight is loaded once, widened in
+// registers, and multiplied with f32 activations. A row is cut into units of 16 columns, of which a lane takes every
+// 32nd. So a product has one order of summation, whatever else is computed. few_products.h is faster, for rows of whole
+// slots.
 
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/reduce.h"

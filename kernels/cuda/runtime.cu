@@ -2,6 +2,9 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdio>
+
+#include "kernels/cuda/dense_library.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/plugin/plugin_abi.h"
 
@@ -54,9 +57,11 @@ MoestroCudaResult make_stream(int32_t urgent, MoestroCudaStream* stream) {
 MoestroCudaResult end_stream(MoestroCudaStream stream) { return cudaStreamDestroy(stream_of(stream)); }
 MoestroCudaResult wait_stream(MoestroCudaStream stream) { return cudaStreamSynchronize(stream_of(stream)); }
 
-MoestroCudaResult make_event(int32_t timed, MoestroCudaEvent* event) {
+MoestroCudaResult make_event(int32_t kind, MoestroCudaEvent* event) {
   cudaEvent_t made = nullptr;
-  const cudaError_t error = cudaEventCreateWithFlags(&made, timed ? cudaEventDefault : cudaEventDisableTiming);
+  const unsigned timing = (kind & MOESTRO_CUDA_EVENT_TIMED) != 0 ? cudaEventDefault : cudaEventDisableTiming,
+                 waiting = (kind & MOESTRO_CUDA_EVENT_SLEEPING) != 0 ? cudaEventBlockingSync : cudaEventDefault;
+  const cudaError_t error = cudaEventCreateWithFlags(&made, timing | waiting);
   *event = made;
   return error;
 }
@@ -128,6 +133,17 @@ MoestroCudaResult end_graph(MoestroCudaGraph graph) {
   return cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
 }
 
+MoestroCudaResult use_dense_library(int32_t wanted, char* text, int32_t text_bytes) {
+  std::string words;
+  std::unique_ptr<DenseLibrary> library;
+  if (wanted != 0) library = DenseLibrary::load({"libcublasLt.so.13", "libcublasLt.so.12"}, words);
+  std::snprintf(text, static_cast<size_t>(text_bytes), "%s", words.c_str());
+  const bool is_refused = wanted != 0 && !library;
+  set_dense_library(std::move(library));
+  (void)cudaGetLastError();  // what it has tried
+  return is_refused ? MOESTRO_CUDA_REFUSED : 0;
+}
+
 }  // namespace
 
 const MoestroCudaFunctions* functions() {
@@ -136,7 +152,7 @@ const MoestroCudaFunctions* functions() {
       release_pinned, register_host, unregister_host, make_stream, end_stream, wait_stream,
       make_event,     end_event,     record_event,    query_event, wait_event, elapsed,
       stream_waits,   copy_in,       copy_out,        copy_within, fill,       begin_capture,
-      end_capture,    launch_graph,  end_graph,       all_ops()};
+      end_capture,    launch_graph,  end_graph,       use_dense_library, all_ops()};
   return &table;
 }
 

@@ -11,8 +11,8 @@ namespace moestro::kernels::limits {
 DeviceClock::DeviceClock(const MoestroCudaFunctions& functions, MoestroCudaStream stream)
     : functions_(functions), stream_(stream) {
   if (stream_ == nullptr) own_stream_ = note("make_stream", functions_.make_stream(1, &stream_));
-  if (status_.is_ok()) note("make_event", functions_.make_event(1, &begin_));
-  if (status_.is_ok()) note("make_event", functions_.make_event(1, &end_));
+  if (status_.is_ok()) note("make_event", functions_.make_event(MOESTRO_CUDA_EVENT_TIMED, &begin_));
+  if (status_.is_ok()) note("make_event", functions_.make_event(MOESTRO_CUDA_EVENT_TIMED, &end_));
 }
 
 DeviceClock::~DeviceClock() {

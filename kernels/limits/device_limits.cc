@@ -9,9 +9,9 @@ namespace {
 constexpr int64_t kRowsMax = 4096, kRowsStep = 64;
 constexpr double kSecondsLeast = 5e-3;  ///< short work is queued again and again until it takes this long together
 
-/// For a product's x [rows, rows], weights [2 rows, rows] and y [rows, 2 rows] of f32.
+/// For a product's x [rows, rows], weights [2 rows, rows] and y [rows, 2 rows] of f32, and x once more as bf16.
 int64_t rows_within(uint64_t bytes) {
-  const auto most = static_cast<int64_t>(std::sqrt(static_cast<double>(bytes) / (5 * sizeof(float))));
+  const auto most = static_cast<int64_t>(std::sqrt(static_cast<double>(bytes) / (5.5 * sizeof(float))));
   return std::min(kRowsMax, most / kRowsStep * kRowsStep);
 }
 
@@ -65,7 +65,10 @@ Measured DeviceLimits::product(DType weights) {
                                .dtype = rounded ? MOESTRO_CUDA_BF16 : MOESTRO_CUDA_F32,
                                .bias = nullptr,
                                .y = y,
-                               .rounded = rounded ? 1 : 0};
+                               .rounded = rounded ? 1 : 0,
+                               .rounded_x = reinterpret_cast<uint16_t*>(y + 2 * square),
+                               .partial = nullptr,
+                               .partial_bytes = 0};
   return measured(4.0 * static_cast<double>(square) * static_cast<double>(rows_),
                   [&] { clock_.note("matmul", clock_.functions().ops.matmul(&call, clock_.stream())); });
 }

@@ -26,6 +26,9 @@ enum MoestroCudaDType {
   MOESTRO_CUDA_INT4 = 4,
 };
 
+/// Activations rounded to bf16 have rows of a multiple of this many columns; those behind the last are zeros.
+#define MOESTRO_CUDA_ROUNDED_COLUMNS 64
+
 /// y[n, rows] = x[n, cols] * w^T + bias. `parameters`: quantised weights only; `bias` may be null.
 struct MoestroCudaMatmul {
   const float* x;
@@ -35,7 +38,10 @@ struct MoestroCudaMatmul {
   int32_t dtype;
   const float* bias;
   float* y;
-  int32_t rounded;  ///< on tensor cores, as MoestroCudaExperts::rounded_tokens
+  int32_t rounded;  ///< on tensor cores, as MoestroCudaExperts::rounded_tokens; only then are there workspaces:
+  uint16_t* rounded_x;    ///< [n, cols], as bf16
+  float* partial;         ///< sums over parts of the columns, for products with few blocks
+  int64_t partial_bytes;  ///< room at `partial`; the more, the more parts there may be
 };
 
 struct MoestroCudaGather {
@@ -206,6 +212,18 @@ struct MoestroCudaExpertLayout {
   struct MoestroCudaTile full, last;
 };
 
+/// Tiles of the rows of `sorted` of one expert, as many tokens each as the kernels take; made on the device. Tile i of
+/// the list is number i - first of the rows [begin, end) of its run; a run is at most MOESTRO_CUDA_RUN_TILES tiles of
+/// one expert, which are adjacent in the list. Entries behind the last tile have blob 0.
+struct MoestroCudaTokenTile {
+  uint64_t blob;  ///< address of the expert
+  int32_t begin, end;
+  int32_t first, tiles;
+};
+/// Tiles have at least this many tokens.
+#define MOESTRO_CUDA_TILE_TOKENS_MIN 16
+#define MOESTRO_CUDA_RUN_TILES 16
+
 /// All experts of a layer on their rows, as Ops::expert_ffn. An expert whose slot is 0 is not computed: its rows of
 /// `out` are not written.
 struct MoestroCudaExperts {
@@ -220,8 +238,13 @@ struct MoestroCudaExperts {
   float* activated;  ///< workspace: [rows of `sorted`, ffn]
   float* out;
   /// 0: in f32. Otherwise at least the tokens of any expert, and products use tensor cores: activations are rounded to
-  /// bf16, and so are weights after scaling. Only bf16, int8 and int4 weights.
+  /// bf16, and so are weights after scaling. Not for weights of f32.
   int64_t rounded_tokens;
+  /// Workspaces, if rounded_tokens is not 0.
+  int64_t x_rows, rows;          ///< of x, and of `sorted`
+  uint16_t* rounded_x;           ///< as bf16: room for x [x_rows, hidden], and for its rows in the order of `sorted`
+  uint16_t* rounded_activated;   ///< [rows, ffn], as bf16; in place of `activated`
+  struct MoestroCudaTokenTile* token_tiles;  ///< [rows / MOESTRO_CUDA_TILE_TOKENS_MIN + active_max]
 };
 
 /// How a token is drawn: as Sampling (common/sampling.h), with the token's position.
@@ -234,12 +257,16 @@ struct MoestroCudaSampling {
   int32_t position;
 };
 
+/// Workspace of each row from which tokens are drawn.
+#define MOESTRO_CUDA_SAMPLE_ROW_BYTES 81936
+
 /// ids[t]: the token drawn from row t of logits [n, vocabulary], -1 if a logit is not finite. At most 2^21 tokens.
 struct MoestroCudaSample {
   const float* logits;
   int64_t n, vocabulary;
   const struct MoestroCudaSampling* how;  ///< [n]; null: the most probable, the lowest id among equals
   int32_t* ids;
+  void* workspace;  ///< [n] of MOESTRO_CUDA_SAMPLE_ROW_BYTES; its contents do not matter
 };
 
 struct MoestroCudaOps {

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /// Raised when anything below or in op_abi.h changes; a program refuses a plugin of another version.
-#define MOESTRO_CUDA_PLUGIN_VERSION 5
+#define MOESTRO_CUDA_PLUGIN_VERSION 6
 
 /// The names under which the three functions are looked up.
 #define MOESTRO_CUDA_PLUGIN_VERSION_SYMBOL "moestro_cuda_plugin_version"
@@ -37,6 +37,10 @@ typedef int32_t (*MoestroCudaProbe)(struct MoestroCudaDevice* devices, int32_t d
 
 /// Opaque: a cudaEvent_t.
 typedef void* MoestroCudaEvent;
+/// Kinds of events, to be added up. Timed: elapsed() can be used with it, at a small cost. Sleeping: wait_event sleeps
+/// until it is reached, and wakes some microseconds later; it uses no CPU meanwhile.
+#define MOESTRO_CUDA_EVENT_TIMED 1
+#define MOESTRO_CUDA_EVENT_SLEEPING 2
 /// Opaque: a cudaGraphExec_t.
 typedef void* MoestroCudaGraph;
 /// Of event_query: what was queued before the event has not ended yet.
@@ -63,8 +67,8 @@ struct MoestroCudaFunctions {
   MoestroCudaResult (*make_stream)(int32_t urgent, MoestroCudaStream* stream);
   MoestroCudaResult (*end_stream)(MoestroCudaStream stream);
   MoestroCudaResult (*wait_stream)(MoestroCudaStream stream);
-  /// `timed`: elapsed() can be used with it, at a small cost.
-  MoestroCudaResult (*make_event)(int32_t timed, MoestroCudaEvent* event);
+  /// `kind`: MOESTRO_CUDA_EVENT_..., or 0.
+  MoestroCudaResult (*make_event)(int32_t kind, MoestroCudaEvent* event);
   MoestroCudaResult (*end_event)(MoestroCudaEvent event);
   MoestroCudaResult (*record_event)(MoestroCudaEvent event, MoestroCudaStream stream);
   MoestroCudaResult (*query_event)(MoestroCudaEvent event);
@@ -89,6 +93,11 @@ struct MoestroCudaFunctions {
   MoestroCudaResult (*launch_graph)(MoestroCudaGraph graph, MoestroCudaStream stream);
   /// A launch in progress continues.
   MoestroCudaResult (*end_graph)(MoestroCudaGraph graph);
+
+  /// With `wanted`: matmul uses NVIDIA's library for products of many tokens from now on, where it is installed; it is
+  /// loaded for this device. MOESTRO_CUDA_REFUSED: there is none that can be used. `text`: its name and version, or why
+  /// not. Without `wanted`: it is no longer used.
+  MoestroCudaResult (*use_dense_library)(int32_t wanted, char* text, int32_t text_bytes);
 
   struct MoestroCudaOps ops;
 };

@@ -138,6 +138,10 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
       ->check(command_line::IsMember({"on", "off"}))
       ->capture_default_str();
   engine
+      .add_option("--cublas", o.cublas, "Leave dense products of many tokens to cuBLASLt on a GPU, if it is installed")
+      ->check(command_line::IsMember({"auto", "off"}))
+      ->capture_default_str();
+  engine
       .add_option("--capacity-factor", o.capacity_factor,
                   "An expert takes at most this many times its even share of a step's tokens. Default: no limit")
       ->check(command_line::PositiveNumber())

@@ -205,6 +205,7 @@ Status run_worker(const WorkerOptions& o) {
                                        .nodes = o.places.nodes});
   if (on_gpu) {
     MOESTRO_ASSIGN_OR_RETURN(lasting.cuda, cuda::CudaDevice::open(o.device.spec.cuda, o.deterministic));
+    if (o.device.cublas) lasting.cuda->use_cublas();
   }
   while (true) {
     bool anew = false;

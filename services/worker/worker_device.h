@@ -22,6 +22,7 @@ struct WorkerDeviceOptions {
   std::string cache = "auto";    ///< policy::make_device_policy
   std::string predict = "auto";  ///< prediction::make_predictor; none: experts are brought on demand
   bool cuda_graphs = true;       ///< cuda::CudaParts
+  bool cublas = true;            ///< cuda::CudaDevice::use_cublas
 };
 
 /// kInvalidArgument: an unknown name (with the valid ones), or options that do not go together.

@@ -34,8 +34,11 @@ Status take_peers(const config::BoxConfig& box, Peers given, WorkerOptions& o) {
 Result<device::WorkerDeviceOptions> device_options(const config::BoxConfig::Workers& w) {
   auto spec = config::parse_device(w.device);
   if (!spec.is_ok()) return spec.status().with_context("--device (workers.device)");
-  const device::WorkerDeviceOptions options{
-      .spec = *spec, .cache = w.cache, .predict = w.predict, .cuda_graphs = w.cuda_graphs == "on"};
+  const device::WorkerDeviceOptions options{.spec = *spec,
+                                            .cache = w.cache,
+                                            .predict = w.predict,
+                                            .cuda_graphs = w.cuda_graphs == "on",
+                                            .cublas = w.cublas == "auto"};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(options));
   return options;
 }
@@ -99,6 +102,7 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "workers.cache",
                                   "workers.predict",
                                   "workers.cuda_graphs",
+                                  "workers.cublas",
                                   "workers.threads",
                                   "workers.pin_threads",
                                   "workers.numa_node",

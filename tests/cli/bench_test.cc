@@ -84,14 +84,21 @@ TEST(BenchEngine, APackOfSeveralFormatsHasLimits) {
 }
 
 TEST(BenchEngine, CountsWhatCameOverADevicesLink) {
-  const auto moved = [](const std::string& device) {
+  const auto result_on = [](const std::string& device) {
     const Ran ran =
         bench({"--prompt", "0", "--generate", "4", "--repeats", "1", "--no-limits", "--json", "--device", device});
     EXPECT_EQ(ran.exit_code, 0) << ran.err;
-    return json::parse(ran.out).at("results")[0].at("moved_bytes_per_token").at("median").get<double>();
+    return json::parse(ran.out).at("results")[0];
   };
-  EXPECT_EQ(moved("cpu"), 0);
-  EXPECT_GT(moved("emulated:vram=64K,link=10G"), 0);
+  EXPECT_EQ(result_on("cpu").at("moved_bytes_per_token").at("median"), 0);
+  const json result = result_on("emulated:vram=64K,link=10G");
+  const auto experts = [&](const char* what) {
+    return result.at("experts_per_token").at(what).at("median").get<double>();
+  };
+  EXPECT_GT(result.at("moved_bytes_per_token").at("median"), 0);
+  EXPECT_GT(experts("misses"), 0);
+  EXPECT_GT(result.at("stalled_seconds_per_token").at("median"), 0);
+  EXPECT_EQ(experts("on_cpu"), 0);
 }
 
 TEST(BenchEngine, TheTableNamesWhatWasMeasured) {

@@ -2,14 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/emulated/functions.h"
 #include "kernels/cuda/mma.h"
+#include "kernels/cuda/numbers.h"
 #include "kernels/cuda/reduce.h"
 
 namespace moestro::kernels::cuda {
@@ -28,11 +31,45 @@ TEST(Emulator, EveryThreadOfEveryBlockRunsOnceInItsPlace) {
     launch(where_kernel, dim3(3, 2, 2), dim3(32, 2), 0, nullptr, &seen);
     std::vector<unsigned> all(3 * 2 * 2 * 64);
     std::iota(all.begin(), all.end(), 0u);
-    EXPECT_EQ(seen == all, order == 0) << "in the order of their numbers unless another is asked for";
     std::sort(seen.begin(), seen.end());
     EXPECT_EQ(seen, all);
   }
   emulated::set_order(0);
+}
+
+std::vector<unsigned> places_of(uint64_t order, dim3 grid, dim3 block) {
+  emulated::set_order(order);
+  std::vector<unsigned> seen;
+  launch(where_kernel, grid, block, 0, nullptr, &seen);
+  emulated::set_order(0);
+  return seen;
+}
+
+TEST(Emulator, BlocksRunInAnOrderThatIsRandomAndTheSameEachTime) {
+  const std::vector<unsigned> seen = places_of(0, dim3(40), dim3(32));
+  EXPECT_EQ(seen, places_of(0, dim3(40), dim3(32)));
+  EXPECT_NE(seen, places_of(1, dim3(40), dim3(32)));
+  std::set<unsigned> blocks, rises;
+  for (size_t i = 0; i < seen.size(); i += 32) {
+    blocks.insert(seen[i] / 32);
+    if (i > 0 && seen[i] > seen[i - 32]) rises.insert(seen[i]);
+    for (size_t lane = 1; lane < 32; ++lane) EXPECT_EQ(seen[i + lane], seen[i] + lane) << "lanes in their own order";
+  }
+  EXPECT_EQ(blocks.size(), 40u);
+  EXPECT_GT(rises.size(), 5u);
+  EXPECT_LT(rises.size(), 35u);
+}
+
+/// Each block adds to what the block before it has written, as if blocks ran in order.
+__global__ void chained_kernel(int* sums) {
+  if (threadIdx.x == 0) sums[blockIdx.x + 1] = sums[blockIdx.x] + 1;
+}
+
+TEST(Emulator, ShowsAKernelWhoseBlocksDependOnEarlierOnes) {
+  std::vector<int> sums(17, 0), in_order(17);
+  std::iota(in_order.begin(), in_order.end(), 0);
+  launch(chained_kernel, dim3(16), dim3(32), 0, nullptr, sums.data());
+  EXPECT_NE(sums, in_order);
 }
 
 /// Sums of a block's numbers, and what the lanes vote.
@@ -87,16 +124,160 @@ TEST(Emulator, OtherOrdersShowAMissingBarrier) {
 }
 
 __global__ void unwritten_kernel(float* out) {
-  out[threadIdx.x] = reinterpret_cast<float*>(shared_memory())[threadIdx.x];
+  float& mine = reinterpret_cast<float*>(shared_memory())[threadIdx.x];
+  out[blockIdx.x * blockDim.x + threadIdx.x] = mine;
+  mine = 1.0f;
 }
 
 TEST(Emulator, SharedMemoryBeginsAsNaNInEveryBlock) {
-  std::vector<float> out(32, 0.0f);
-  launch(unwritten_kernel, dim3(2), dim3(32), 32 * sizeof(float), nullptr, out.data());
+  std::vector<float> out(3 * 32, 0.0f);
+  launch(unwritten_kernel, dim3(3), dim3(32), 32 * sizeof(float), nullptr, out.data());
   for (const float f : out) EXPECT_TRUE(std::isnan(f));
 }
 
 __global__ void add_kernel(const int* from, int by, int* to) { to[threadIdx.x] = from[threadIdx.x] + by; }
+
+/// Device memory with a number in it.
+class EmulatedMemory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(f.allocate(kBytes, &memory), 0);
+    number = static_cast<int*>(memory);
+    ASSERT_EQ(f.fill(memory, 1, kBytes, nullptr), 0);
+  }
+  void TearDown() override { EXPECT_EQ(f.release(memory), 0); }
+  static constexpr uint64_t kBytes = 32 * sizeof(int);
+  static constexpr int kFilled = 0x01010101;
+  const MoestroCudaFunctions& f = emulated::functions();
+  void* memory = nullptr;
+  int* number = nullptr;
+};
+class EmulatedMemoryDeathTest : public EmulatedMemory {};
+
+TEST_F(EmulatedMemoryDeathTest, CannotBeTouchedByTheHost) {
+  const char* const words = "device memory was touched outside kernels and copies";
+  EXPECT_DEATH(static_cast<void>(*const_cast<volatile int*>(number)), words);
+  EXPECT_DEATH(*const_cast<volatile int*>(number) = 3, words);
+  launch(add_kernel, dim3(1), dim3(32), 0, nullptr, number, 1, number);
+  EXPECT_DEATH(static_cast<void>(*const_cast<volatile int*>(number)), words) << "nor after a kernel";
+  EXPECT_DEATH(static_cast<void>(const_cast<volatile int*>(number)[1 << 20]), words) << "nor what is not allocated";
+  EXPECT_DEATH(*static_cast<volatile int*>(nullptr) = 3, "") << "another fault is what it was";
+}
+
+TEST_F(EmulatedMemory, IsForKernelsAndCopies) {
+  int host[32] = {};
+  launch(add_kernel, dim3(1), dim3(32), 0, nullptr, number, 1, number);
+  EXPECT_EQ(f.copy_out(host, memory, kBytes, nullptr), 0);
+  EXPECT_EQ(host[31], kFilled + 1);
+  host[31] = 7;
+  EXPECT_EQ(f.copy_in(memory, host, kBytes, nullptr), 0);
+  EXPECT_EQ(f.copy_within(memory, number + 31, sizeof(int), nullptr), 0);
+  EXPECT_EQ(f.copy_out(host, memory, sizeof(int), nullptr), 0);
+  EXPECT_EQ(host[0], 7);
+}
+
+TEST_F(EmulatedMemory, IsNaNWhenItIsNewAndAgainWhenItIsFree) {
+  float fresh[32] = {};
+  for (const uint64_t bytes : {sizeof fresh, sizeof fresh + (3u << 20)}) {
+    void* again = nullptr;
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_EQ(f.allocate(bytes, &again), 0);
+      ASSERT_EQ(f.copy_out(fresh, again, sizeof fresh, nullptr), 0);
+      EXPECT_TRUE(std::isnan(fresh[0]) && std::isnan(fresh[31])) << i;
+      ASSERT_EQ(f.fill(again, 0, bytes, nullptr), 0);
+      ASSERT_EQ(f.release(again), 0);
+    }
+  }
+  EXPECT_EQ(f.release(nullptr), 0);
+}
+
+/// The link's thread copies while the engine's computes: neither finds what the other has not finished.
+TEST_F(EmulatedMemory, IsWholeForEachOfSeveralThreads) {
+  const auto work = [&](int mine) {
+    for (int i = 0; i < 300; ++i) {
+      int host[32], back[32] = {};
+      std::fill_n(host, 32, mine + i);
+      void* at = nullptr;
+      ASSERT_EQ(f.allocate(kBytes, &at), 0);
+      ASSERT_EQ(f.copy_in(at, host, kBytes, nullptr), 0);
+      launch(add_kernel, dim3(1), dim3(32), 0, nullptr, static_cast<int*>(at), 1, static_cast<int*>(at));
+      ASSERT_EQ(f.copy_out(back, at, kBytes, nullptr), 0);
+      ASSERT_EQ(f.release(at), 0);
+      ASSERT_EQ(std::ranges::count(back, mine + i + 1), 32) << i;
+    }
+  };
+  std::thread other([&] { work(1000); });
+  work(5000);
+  other.join();
+}
+
+/// What is released in any order can be allocated again in one piece.
+TEST_F(EmulatedMemory, IsNotLostInPieces) {
+  std::vector<void*> pieces(30);
+  for (void*& piece : pieces) ASSERT_EQ(f.allocate(1000, &piece), 0);
+  for (size_t i = 0; i < pieces.size(); ++i) ASSERT_EQ(f.release(pieces[i * 7 % 30]), 0);
+  void* whole = nullptr;
+  ASSERT_EQ(f.allocate(30 * 1000, &whole), 0);
+  EXPECT_LE(whole, *std::ranges::min_element(pieces));
+  EXPECT_EQ(f.release(whole), 0);
+}
+
+__global__ void overrun_memory_kernel(int* to, int by) { to[threadIdx.x + by] = 0; }
+__global__ void load_kernel(const char* from) { (void)load_as<Bytes16>(from); }
+__global__ void store_kernel(char* to) { store_as(to, Bytes8{}); }
+
+TEST_F(EmulatedMemoryDeathTest, IsNotWrittenBehindItsEnd) {
+  int host[32] = {};
+  EXPECT_DEATH(
+      {
+        launch(overrun_memory_kernel, dim3(1), dim3(32), 0, nullptr, number, 1);
+        (void)f.release(memory);
+        launch(add_kernel, dim3(1), dim3(32), 0, nullptr, &host[0], 1, &host[0]);
+      },
+      "behind its device memory|use-after-poison");
+  EXPECT_DEATH((void)f.release(number + 1), "was not allocated");
+}
+
+TEST_F(EmulatedMemoryDeathTest, IsLoadedAndStoredAtAlignedAddresses) {
+  auto* at = static_cast<char*>(memory);
+  launch(load_kernel, dim3(1), dim3(32), 0, nullptr, at + 16);
+  launch(store_kernel, dim3(1), dim3(32), 0, nullptr, at + 8);
+  EXPECT_DEATH(launch(load_kernel, dim3(1), dim3(32), 0, nullptr, at + 8), "unaligned");
+  EXPECT_DEATH(launch(store_kernel, dim3(1), dim3(32), 0, nullptr, at + 4), "unaligned");
+}
+
+/// A stream of a device, as CUDA sees threads and devices.
+TEST(EmulatedDevices, TakeLaunchesOfThreadsThatUseThem) {
+  const MoestroCudaFunctions& f = emulated::functions();
+  MoestroCudaStream stream = nullptr;
+  MoestroCudaEvent event = nullptr, other = nullptr;
+  MoestroCudaGraph graph = nullptr;
+  int one = 1, sum[32] = {};
+  const auto add = [&] { return launch(add_kernel, dim3(1), dim3(32), 0, stream, &sum[0], one, &sum[0]); };
+  std::thread([&] {
+    ASSERT_EQ(f.use_device(1), 0);
+    ASSERT_EQ(f.make_stream(0, &stream), 0);
+    ASSERT_EQ(f.make_event(0, &event), 0);
+    ASSERT_EQ(f.begin_capture(stream), 0);
+    ASSERT_EQ(f.end_capture(stream, &graph), 0);
+    EXPECT_EQ(add(), 0);
+    EXPECT_EQ(f.launch_graph(graph, stream), 0);
+    ASSERT_EQ(f.use_device(0), 0);
+    ASSERT_EQ(f.make_event(0, &other), 0);
+    EXPECT_EQ(add(), emulated::kErrorOtherDevice);
+    ASSERT_EQ(f.use_device(1), 0);
+    EXPECT_EQ(add(), 0);
+  }).join();
+  EXPECT_EQ(add(), emulated::kErrorOtherDevice) << "this thread has chosen none";
+  EXPECT_EQ(f.launch_graph(graph, stream), emulated::kErrorOtherDevice);
+  EXPECT_EQ(f.record_event(other, stream), emulated::kErrorOtherDevice);
+  EXPECT_EQ(f.record_event(event, stream), 0) << "of whichever thread";
+  EXPECT_EQ(f.wait_stream(stream), 0);
+  EXPECT_EQ(sum[0], 2);
+  EXPECT_STREQ(f.error_text(emulated::kErrorOtherDevice), "invalid resource handle");
+  EXPECT_STREQ(f.error_text(f.use_device(-1)), "invalid device ordinal");
+  (void)f.end_graph(graph), (void)f.end_event(event), (void)f.end_event(other), (void)f.end_stream(stream);
+}
 
 /// A stream, and what graphs are made of.
 class EmulatedGraphs : public ::testing::Test {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <map>
+#include <thread>
 #include <tuple>
 
 #include "kernels/cuda/emulated/functions.h"
@@ -71,17 +72,26 @@ TEST(LateStreams, FindMovedBlocksInTheirPlaces) {
   }
 }
 
+using Time = std::chrono::steady_clock;
+constexpr auto kLatency = std::chrono::microseconds(500);
+thread_local std::map<MoestroCudaEvent, Time::time_point> asked;
+
 /// The emulator's functions on a slow link: a copy's event comes a while after it was first asked for. Only the link's
-/// thread asks.
+/// thread asks, and waits for what it has asked for.
 const MoestroCudaFunctions& slow_link() {
-  using Time = std::chrono::steady_clock;
-  static std::map<MoestroCudaEvent, Time::time_point> asked;
   static MoestroCudaFunctions table = emulated::functions();
   table.query_event = [](MoestroCudaEvent event) -> MoestroCudaResult {
     const auto first = asked.try_emplace(event, Time::now()).first;
-    if (Time::now() - first->second < std::chrono::microseconds(500)) return MOESTRO_CUDA_NOT_READY;
+    if (Time::now() - first->second < kLatency) return MOESTRO_CUDA_NOT_READY;
     asked.erase(first);
     return emulated::functions().query_event(event);
+  };
+  table.wait_event = [](MoestroCudaEvent event) -> MoestroCudaResult {
+    if (const auto first = asked.find(event); first != asked.end()) {
+      std::this_thread::sleep_until(first->second + kLatency);
+      asked.erase(first);
+    }
+    return emulated::functions().wait_event(event);
   };
   return table;
 }

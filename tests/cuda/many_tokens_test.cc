@@ -4,8 +4,10 @@
 #include <numeric>
 
 #ifndef MOESTRO_CUDA_PLUGIN
+#include "kernels/cuda/emulator/hopper.h"
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/tile_weights.h"
 #endif
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
@@ -18,7 +20,7 @@ using ::moestro::test::write_expert_blob;
 
 class ManyTokens : public CudaTest {};
 
-constexpr DType kRoundedDtypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
+constexpr DType kRoundedDtypes[] = {DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4};
 
 std::vector<float> to_bf16(std::vector<float> v) {
   for (float& f : v) f = bf16_to_f32(f32_to_bf16(f));
@@ -44,6 +46,39 @@ void tile_kernel(const uint16_t* a, const uint16_t* b, float* d) {
   cuda::multiply_tiles(sums, left, right);
   for (int i = 0; i < 4; ++i)
     d[(i < 2 ? group : group + 8) * 8 + thread_in_group * 2 + (i & 1)] = sums[i] - static_cast<float>(i + 1);
+}
+
+/// Every weight of 8 and 4 bits, with scales and offsets from tiny to large: what is computed in pairs of bf16 is the
+/// weight rounded once.
+TEST(Tiles, FragmentsOfQuantisedWeightsAreThoseRoundedOnce) {
+  for (const float scale : {1.0f, 0.007843f, -0.3f, 1e-38f, 3e30f}) {
+    const uint32_t s = f32_to_bf16(scale);
+    for (uint32_t q = 0; q < 256; ++q) {
+      uint32_t b[2];
+      cuda::Int8Tiles::fragment({q | q << 8 | (q ^ 1u) << 16 | q << 24}, 0, s, b);
+      const auto want = [&](uint32_t byte) {
+        return f32_to_bf16(static_cast<float>(static_cast<int8_t>(byte)) * bf16_to_f32(static_cast<uint16_t>(s)));
+      };
+      ASSERT_EQ(b[0], want(q) * 0x10001u) << q << " * " << scale;
+      ASSERT_EQ(b[1], want(q ^ 1u) | static_cast<uint32_t>(want(q)) << 16);
+    }
+    for (const float offset : {0.0f, -0.25f, 1e-3f}) {
+      const uint32_t o = f32_to_bf16(offset);
+      for (uint32_t q = 0; q < 16; ++q) {
+        uint32_t low[2], high[2];
+        const uint32_t word = q | (15 - q) << 4 | q << 8 | q << 16 | q << 24;
+        cuda::Int4Tiles::fragment({word}, 0, s | o << 16, low);
+        cuda::Int4Tiles::fragment({word}, 1, s | o << 16, high);
+        const auto want = [&](uint32_t half) {
+          return f32_to_bf16(std::fma(static_cast<float>(half), bf16_to_f32(static_cast<uint16_t>(s)),
+                                      bf16_to_f32(static_cast<uint16_t>(o))));
+        };
+        ASSERT_EQ(low[0], want(q) * 0x10001u) << q << " * " << scale << " + " << offset;
+        ASSERT_EQ(low[1], low[0]);
+        ASSERT_EQ(high[0], want(15 - q) | static_cast<uint32_t>(want(0)) << 16);
+      }
+    }
+  }
 }
 
 TEST(Tiles, AreMultipliedAsTheManualLaysThemOut) {
@@ -84,7 +119,15 @@ TEST_F(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
   const auto ops = cuda_ops(false);
   for (const DType dtype : kRoundedDtypes) {
     for (const auto& [n, rows, cols] : {Shape{17, 1, 1}, Shape{64, 64, 32}, Shape{65, 7, 65}, Shape{30, 130, 100},
-                                        Shape{129, 65, 263}, Shape{20, 33, 448}}) {
+                                        Shape{129, 65, 263}, Shape{20, 33, 448},
+                                        // Each shape of tiles, whole and not, with columns in parts and in one.
+                                        Shape{17, 64, 1024}, Shape{32, 130, 544}, Shape{40, 130, 1056},
+                                        Shape{128, 96, 288}, Shape{130, 7000, 32}, Shape{130, 24600, 32},
+                                        // On Hopper by its own kernel.
+                                        Shape{130, 4288, 64},
+                                        // Few tokens.
+                                        Shape{5, 40, 64}, Shape{9, 33, 320}, Shape{16, 130, 1088}, Shape{32, 300, 192},
+                                        Shape{6, 65, 16}}) {
       const auto x = random.normal(n * cols), bias = random.normal(rows);
       const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
       const auto multiplied = as_multiplied(*reference, w.weight);
@@ -98,19 +141,42 @@ TEST_F(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
   }
 }
 
+#ifdef MOESTRO_CUDA_PLUGIN
+TEST_F(ManyTokens, CublasGivesTheSameProducts) {
+  char text[512];
+  if (functions_under_test().use_dense_library(1, text, sizeof text) != 0) GTEST_SKIP() << text;
+  Random random;
+  const auto reference = make_reference_ops();
+  const auto ops = cuda_ops(false);
+  for (const auto& [n, rows, cols] :
+       {Shape{65, 64, 64}, Shape{129, 65, 264}, Shape{512, 1024, 1024}, Shape{70, 8, 8}}) {
+    const auto x = random.normal(n * cols), bias = random.normal(rows);
+    const auto w = store_weight(random.normal(rows * cols), DType::kBF16, rows, cols);
+    const auto multiplied = as_multiplied(*reference, w.weight);
+    std::vector<float> y(static_cast<size_t>(n * rows), NAN), want(y.size());
+    for (const float* added : {static_cast<const float*>(nullptr), bias.data()}) {
+      ops->matmul(x.data(), n, w.weight, added, y.data(), Activations::kRounded);
+      reference->matmul(to_bf16(x).data(), n, {multiplied.data(), DType::kF32, rows, cols}, added, want.data());
+      expect_close(y, want, 1e-5, "n " + std::to_string(n) + " rows " + std::to_string(rows) + ": " + text);
+    }
+  }
+  (void)functions_under_test().use_dense_library(0, text, sizeof text);
+}
+#endif
+
 TEST_F(ManyTokens, WhatMayNotBeRoundedIsNot) {
   Random random;
   const auto ops = cuda_ops(false), exact = cuda_ops();
   const int64_t n = 40, rows = 24, cols = 200;
   const auto x = random.normal(n * cols);
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8, DType::kInt4}) {
     const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
     std::vector<float> y(static_cast<size_t>(n * rows)), want(y.size()), rounded(y.size());
     exact->matmul(x.data(), n, w.weight, nullptr, want.data(), Activations::kRounded);
     ops->matmul(x.data(), n, w.weight, nullptr, y.data(), Activations::kExact);
     expect_same(y.data(), want.data(), n * rows, "exact activations");
     ops->matmul(x.data(), n, w.weight, nullptr, rounded.data(), Activations::kRounded);
-    EXPECT_EQ(rounded == want, dtype == DType::kF32 || dtype == DType::kF16)
+    EXPECT_EQ(rounded == want, dtype == DType::kF32)
         << dtype_name(dtype) << ": both kinds of kernels are reached";
   }
 }
@@ -195,56 +261,159 @@ TEST_F(ManyTokens, AttentionOfPromptsIsThatOfTheReferenceButForRounding) {
   }
 }
 
+/// A layer's experts, and what tokens make of them.
 struct LayerCase {
-  int64_t n, hidden, ffn;
+  std::vector<int64_t> tokens;  ///< of each expert
+  int64_t hidden, ffn;
+};
+constexpr size_t kMissing = 1;  ///< an expert that is not in device memory
+
+class LayerOfMany {
+ public:
+  LayerOfMany(const LayerCase& c, DType dtype, Random& random) : layout_(c.hidden, c.ffn, dtype) {
+    const auto deviation = [](int64_t cols) { return 1.0f / std::sqrt(static_cast<float>(cols)); };
+    for (size_t e = 0; e < c.tokens.size(); ++e) {
+      ids_.insert(ids_.end(), static_cast<size_t>(c.tokens[e]), static_cast<int32_t>(e));
+      ExpertMatrices read;
+      blobs_.push_back(write_expert_blob(
+          layout_,
+          {c.hidden, c.ffn, random.normal(c.ffn * c.hidden, deviation(c.hidden)),
+           random.normal(c.ffn * c.hidden, deviation(c.hidden)), random.normal(c.hidden * c.ffn, deviation(c.ffn))},
+          &read));
+      read.gate = to_bf16(read.gate), read.up = to_bf16(read.up), read.down = to_bf16(read.down);
+      rounded_.push_back(std::move(read));
+    }
+    blobs_[kMissing].clear();
+    std::shuffle(ids_.begin(), ids_.end(), random.engine());
+    x_ = random.normal(n() * c.hidden);
+  }
+  int64_t n() const { return static_cast<int64_t>(ids_.size()); }
+  std::vector<float> computed(HostFacingOps& ops) const {
+    std::vector<float> out(x_.size(), 7.0f);
+    ops.experts({layout_, nullptr, ids_.data(), nullptr, n(), static_cast<int64_t>(blobs_.size()), 1, x_.data(),
+                 out.data()},
+                blobs_);
+    return out;
+  }
+  std::vector<float> wanted(Ops& reference) const {
+    const int64_t hidden = layout_.hidden(), ffn = layout_.ffn();
+    std::vector<float> out(x_.size(), 7.0f), in = to_bf16(x_);
+    for (int64_t t = 0; t < n(); ++t) {
+      const auto e = static_cast<size_t>(ids_[static_cast<size_t>(t)]);
+      if (e == kMissing) continue;
+      std::vector<float> gate(static_cast<size_t>(ffn)), up(gate.size());
+      const auto product = [&](const std::vector<float>& w, int64_t rows, int64_t cols, const float* from, float* to) {
+        reference.matmul(from, 1, {w.data(), DType::kF32, rows, cols}, nullptr, to);
+      };
+      product(rounded_[e].gate, ffn, hidden, in.data() + t * hidden, gate.data());
+      product(rounded_[e].up, ffn, hidden, in.data() + t * hidden, up.data());
+      reference.silu_mul(gate.data(), up.data(), ffn);
+      product(rounded_[e].down, hidden, ffn, to_bf16(gate).data(), out.data() + t * hidden);
+    }
+    return out;
+  }
+
+ private:
+  ExpertLayout layout_;
+  std::vector<std::vector<std::byte>> blobs_;
+  std::vector<ExpertMatrices> rounded_;
+  std::vector<int32_t> ids_;
+  std::vector<float> x_;
 };
 
-/// All experts of a layer of three, the second of which is missing.
+#ifndef MOESTRO_CUDA_PLUGIN
+/// Of the launches within.
+template <typename Work>
+uint64_t threads_of(Work work) {
+  const uint64_t before = cuda::emulated::counters().threads;
+  work();
+  return cuda::emulated::counters().threads - before;
+}
+#endif
+
 TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
   Random random;
   const auto reference = make_reference_ops();
   const auto ops = cuda_ops(false);
   for (const DType dtype : kRoundedDtypes) {
-    // Tiles of one slice and of several, the last one narrow.
-    for (const auto& [n, hidden, ffn] :
-         {LayerCase{17, 33, 70}, LayerCase{90, 64, 64}, LayerCase{140, 200, 131}, LayerCase{20, 1500, 200}}) {
-      const ExpertLayout layout(hidden, ffn, dtype);
-      std::vector<std::vector<std::byte>> blobs(3);
-      std::vector<ExpertMatrices> read(3);
-      for (size_t e = 0; e < 3; ++e) {
-        const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));
-        blobs[e] = write_expert_blob(
-            layout,
-            {hidden, ffn, random.normal(ffn * hidden, deviation), random.normal(ffn * hidden, deviation),
-             random.normal(hidden * ffn, 1.0f / std::sqrt(static_cast<float>(ffn)))},
-            &read[e]);
-      }
-      blobs[1].clear();
-      std::vector<int32_t> ids;  // most tokens go to the first expert
-      for (int64_t t = 0; t < n; ++t) ids.push_back(static_cast<int32_t>(std::max<int64_t>(0, random.below(6) - 3)));
-      const auto x = random.normal(n * hidden), in = to_bf16(x);
-      std::vector<float> got(x.size(), 7.0f), want(got);
-      ops->experts({layout, nullptr, ids.data(), nullptr, n, 3, 1, x.data(), got.data()}, blobs);
-      for (int64_t t = 0; t < n; ++t) {
-        const auto e = static_cast<size_t>(ids[static_cast<size_t>(t)]);
-        if (e == 1) continue;
-        std::vector<float> gate(static_cast<size_t>(ffn)), up(gate.size());
-        const auto product = [&](const std::vector<float>& w, int64_t rows, int64_t cols, const float* from,
-                                 float* to) {
-          reference->matmul(from, 1, {to_bf16(w).data(), DType::kF32, rows, cols}, nullptr, to);
-        };
-        product(read[e].gate, ffn, hidden, in.data() + t * hidden, gate.data());
-        product(read[e].up, ffn, hidden, in.data() + t * hidden, up.data());
-        reference->silu_mul(gate.data(), up.data(), ffn);
-        product(read[e].down, hidden, ffn, to_bf16(gate).data(), want.data() + t * hidden);
-      }
+    // Rows that are whole chunks of 16 bytes and others; blobs of one tile and of several, the last one narrow; each
+    // shape of tiles of tokens, one token more and less than it has; experts without tokens.
+    for (const LayerCase& c : {LayerCase{{11, 3, 3}, 33, 70}, LayerCase{{60, 15, 15}, 64, 64},
+                               LayerCase{{93, 23, 24}, 200, 131}, LayerCase{{10, 4, 6}, 1500, 200},
+                               LayerCase{{17, 0, 33, 0, 32}, 96, 160},
+                               LayerCase{{15, 1, 16, 0, 3, 0, 5}, 144, 192}, LayerCase{{65, 7, 64, 0, 63}, 272, 192},
+                               LayerCase{{128, 9, 127, 129, 0, 130}, 272, 192}, LayerCase{{70, 80, 90}, 1504, 96},
+                               // On Hopper by its own kernels.
+                               LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192},
+                               // Few tokens, also in more than one pass.
+                               LayerCase{{2, 1, 3}, 320, 192}, LayerCase{{14, 3, 8}, 2112, 208},
+                               LayerCase{{35, 2, 0, 1, 1}, 64, 448}, LayerCase{{6, 3, 3}, 7168, 192}}) {
+      const LayerOfMany layer(c, dtype, random);
       // An activation next to the middle of two roundings may be rounded either way.
-      expect_close(got, want, 4e-3,
-                   std::string(dtype_name(dtype)) + " n " + std::to_string(n) + " hidden " + std::to_string(hidden) +
-                       " ffn " + std::to_string(ffn));
+      expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3,
+                   std::string(dtype_name(dtype)) + " n " + std::to_string(layer.n()) + " hidden " +
+                       std::to_string(c.hidden) + " ffn " + std::to_string(c.ffn));
     }
   }
 }
+
+/// More tiles of one expert than a run has.
+TEST_F(ManyTokens, AnExpertMayHaveManyTiles) {
+  Random random;
+  const auto reference = make_reference_ops();
+  const auto ops = cuda_ops(false);
+  const LayerOfMany layer({{2200, 0, 5}, 16, 16}, DType::kBF16, random);
+  expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3, "2200 tokens");
+}
+
+#ifndef MOESTRO_CUDA_PLUGIN
+/// Shapes that have a kernel of their own there, and one that has not.
+TEST_F(ManyTokens, HopperComputesTheSame) {
+  Random random;
+  const auto reference = make_reference_ops();
+  const auto ops = cuda_ops(false);
+  for (const LayerCase& c : {LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192},
+                             LayerCase{{70, 80, 90}, 1504, 96}}) {
+    const LayerOfMany layer(c, DType::kBF16, random);
+    const auto elsewhere = layer.computed(*ops);
+    const uint64_t threads = threads_of([&] { EXPECT_EQ(layer.computed(*ops), elsewhere); });
+    cuda::emulated::hopper_multiprocessors() = 3;
+    EXPECT_EQ(threads_of([&] { expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3, "Hopper"); }) ==
+                  threads,
+              c.hidden % 64 != 0)
+        << "hidden " << c.hidden;
+    cuda::emulated::hopper_multiprocessors() = 0;
+  }
+  const int64_t n = 130, rows = 320, cols = 192;
+  const auto x = random.normal(n * cols), bias = random.normal(rows);
+  const auto w = store_weight(random.normal(rows * cols), DType::kBF16, rows, cols);
+  const auto multiplied = as_multiplied(*reference, w.weight);
+  std::vector<float> y(static_cast<size_t>(n * rows), NAN), want(y.size());
+  cuda::emulated::hopper_multiprocessors() = 4;
+  ops->matmul(x.data(), n, w.weight, bias.data(), y.data(), Activations::kRounded);
+  cuda::emulated::hopper_multiprocessors() = 0;
+  reference->matmul(to_bf16(x).data(), n, {multiplied.data(), DType::kF32, rows, cols}, bias.data(), want.data());
+  expect_close(y, want, 1e-5, "matmul");
+}
+
+/// Each shape of tiles: a barrier that is missing, or a place that is copied to too early, changes numbers.
+TEST_F(ManyTokens, OrderOfThreadsWarpsAndBlocksChangesNoBit) {
+  Random random;
+  const auto ops = cuda_ops(false);
+  for (const DType dtype : {DType::kBF16, DType::kInt4}) {
+    for (const LayerCase& c :
+         {LayerCase{{17, 1, 3}, 224, 192}, LayerCase{{60, 15, 30}, 224, 192}, LayerCase{{129, 40, 60}, 224, 192}}) {
+      const LayerOfMany layer(c, dtype, random);
+      const auto want = layer.computed(*ops);
+      for (uint64_t seed = 1; seed <= 3; ++seed) {
+        cuda::emulated::set_order(seed);
+        EXPECT_EQ(layer.computed(*ops), want) << "seed " << seed;
+      }
+      cuda::emulated::set_order(0);
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace moestro::kernels::test

@@ -153,7 +153,7 @@ MoestroCudaFunctions gated_functions() {
       GATE(wait_stream), GATE(make_event), GATE(end_event);
   GATE(record_event), GATE(query_event), GATE(wait_event), GATE(stream_waits), GATE(copy_in), GATE(copy_out),
       GATE(copy_within), GATE(fill);
-  GATE(begin_capture), GATE(end_capture), GATE(launch_graph), GATE(end_graph);
+  GATE(begin_capture), GATE(end_capture), GATE(launch_graph), GATE(end_graph), GATE(use_dense_library);
 #undef GATE
 #define GATE(name) f.ops.name = Gated<#name, &MoestroCudaOps::name>::call
   GATE(matmul), GATE(gather), GATE(norm), GATE(sum_squares), GATE(rope), GATE(silu_mul), GATE(exponentials),

@@ -28,6 +28,7 @@ class CudaExpertsDriver {
   CudaExpertsDriver(const MoestroCudaFunctions& cuda, const DriverOptions& options, void (*make_streams_late)(int32_t))
       : options_(options), cuda_(cuda), make_late_(make_streams_late), random_(options.seed),
         host_(plain_manifest(options.layers, options.experts, options.bytes), options.seed, options.late_host) {
+    MOESTRO_CHECK(cuda_.use_device(0) == 0, "a device");
     make_late_(options.late_compute);
     MOESTRO_CHECK(cuda_.make_stream(0, &compute_) == 0, "a stream");
     make_late_(options.late_copies);

@@ -10,6 +10,7 @@
 #include "kernels/cuda/emulator/streams.h"
 #include "tests/device/cuda_experts_driver.h"
 #include "tests/device/failing_functions.h"
+#include "tests/device/wait_by_asking.h"
 
 namespace moestro::device::testing {
 namespace {
@@ -40,9 +41,15 @@ void expect_right(DriverOptions options, const MoestroCudaFunctions& functions =
   }
 }
 
-TEST(CudaExperts, CopiesThatComeLate) { expect_right({.late_copies = 3}); }
-TEST(CudaExperts, KernelsThatRunLate) { expect_right({.late_compute = kOnlyByWaiting}); }
-TEST(CudaExperts, BothLate) { expect_right({.late_compute = kOnlyByWaiting, .late_copies = 4}); }
+TEST(CudaExperts, CopiesThatComeLate) {
+  expect_right({.late_copies = 3});
+}
+TEST(CudaExperts, KernelsThatRunLate) {
+  expect_right({.late_compute = kOnlyByWaiting});
+}
+TEST(CudaExperts, BothLate) {
+  expect_right({.late_compute = kOnlyByWaiting, .late_copies = 4});
+}
 TEST(CudaExperts, BothLateAndOneChunkAnExpert) {
   expect_right({.chunk_bytes = 1 << 20, .late_compute = kOnlyByWaiting, .late_copies = 4});
 }
@@ -58,15 +65,20 @@ TEST(CudaExperts, BothLateAndStagedWhereRegistrationIsRefused) {
 
 /// Host memory and slots are nobody's only then.
 std::atomic<bool> stream_was_waited_for = false;
+std::atomic<bool> let_go = false;
 
 TEST(CudaExperts, LetGoOfInTheMiddleWaitsForWhatIsUnderWayFirst) {
   MoestroCudaFunctions cuda = emulated::functions();
   cuda.query_event = [](MoestroCudaEvent) -> MoestroCudaResult { return MOESTRO_CUDA_NOT_READY; };
+  cuda.wait_event = [](MoestroCudaEvent) -> MoestroCudaResult {
+    while (!let_go) std::this_thread::yield();
+    return MOESTRO_CUDA_NOT_READY;
+  };
   cuda.wait_stream = [](MoestroCudaStream stream) {
     stream_was_waited_for = true;
     return emulated::functions().wait_stream(stream);
   };
-  stream_was_waited_for = false;
+  stream_was_waited_for = let_go = false;
   int released = 0;
   CudaExpertsDriver driver(emulated::functions(), {.late_host = 0, .late_copies = kOnlyByWaiting},
                            emulated::make_streams_late);
@@ -79,6 +91,7 @@ TEST(CudaExperts, LetGoOfInTheMiddleWaitsForWhatIsUnderWayFirst) {
     EXPECT_TRUE(stream_was_waited_for);
     ++released;
   };
+  let_go = true;
   driver.let_go();
   EXPECT_EQ(released, 2);
 }
@@ -86,12 +99,14 @@ TEST(CudaExperts, LetGoOfInTheMiddleWaitsForWhatIsUnderWayFirst) {
 /// Nothing comes while it is not open.
 std::atomic<bool> gate_open{true};
 std::atomic<int> copies_queued{0};
+MoestroCudaResult query_at_gate(MoestroCudaEvent event) {
+  return gate_open ? emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
+}
 
 TEST(CudaExperts, HostMemoryOfWhatIsUnderWayIsKeptWhenTheRestIsGivenBack) {
   MoestroCudaFunctions cuda = emulated::functions();
-  cuda.query_event = [](MoestroCudaEvent event) -> MoestroCudaResult {
-    return gate_open ? emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
-  };
+  cuda.query_event = query_at_gate;
+  cuda.wait_event = wait_by_asking<query_at_gate>;
   cuda.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
     ++copies_queued;
     return emulated::functions().copy_in(to, from, bytes, stream);
@@ -142,7 +157,8 @@ void expect_fall(const FailingFunction& function, int calls) {
     EXPECT_EQ(driver.experts().launched().message(), ran.message()) << "the first reason stays";
     driver.experts().begin_step(PlanId(99), false);
     std::vector<store::Lease> leases;
-    while (leases.empty() && driver.lease(1, leases).is_ok()) {}
+    while (leases.empty() && driver.lease(1, leases).is_ok()) {
+    }
     EXPECT_TRUE(leases.empty()) << "nothing is leased on a device that is gone";
     driver.experts().cancel_fetches();
   } else if (!made.is_ok()) {
@@ -161,7 +177,7 @@ TEST(CudaExperts, EveryCallMayFail) {
 }
 
 TEST(CudaExperts, ADeviceThatFallsOffEndsAllThatWorksWithIt) {
-  for (const char* name : {"record_event", "query_event", "elapsed", "stream_waits", "copy_in", "fill"}) {
+  for (const char* name : {"record_event", "query_event", "wait_event", "elapsed", "stream_waits", "copy_in", "fill"}) {
     const auto function = std::ranges::find_if(
         kFailingFunctions, [&](const FailingFunction& f) { return std::string_view(f.name) == name; });
     MoestroCudaFunctions cuda = emulated::functions();

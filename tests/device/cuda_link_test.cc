@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/device/cuda_link_fixture.h"
+#include "tests/device/wait_by_asking.h"
 
 namespace moestro::device::testing {
 namespace {
@@ -36,6 +37,20 @@ class CudaLinkTest : public CudaLinkFixture {
   }
 };
 
+TEST(CudaChunks, AreEqualPartsThatDelayADemandLittle) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  EXPECT_EQ(CudaSlots::chunk_of(336 * kMiB), 16 * kMiB);
+  EXPECT_EQ(CudaSlots::chunk_of(96 * kMiB), 12 * kMiB);
+  EXPECT_EQ(CudaSlots::chunk_of(9 * kMiB), 9 * kMiB) << "no short last one";
+  for (uint64_t bytes = 1; bytes < 512 * kMiB; bytes = bytes * 5 / 4 + 1) {
+    const uint64_t chunk = CudaSlots::chunk_of(bytes);
+    EXPECT_GT(chunk, 0u);
+    EXPECT_LE(chunk, std::max(bytes / 8, 16 * kMiB) + kMiB) << bytes;
+    EXPECT_LE(chunk, 17 * kMiB) << bytes;
+  }
+  EXPECT_EQ(CudaSlots{.chunk_bytes = 4096}.chunk(kMiB), 4096u);
+}
+
 TEST_F(CudaLinkTest, BytesLieInTheirSlots) {
   make();
   EXPECT_EQ(registration_->registered_bytes(), kKeys * kBytes);
@@ -62,9 +77,8 @@ class GatedLinkTest : public CudaLinkFixture {
     gate_open = false;
     copies.clear();
     cuda_ = emulated::functions();
-    cuda_.query_event = [](MoestroCudaEvent event) -> MoestroCudaResult {
-      return gate_open ? emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
-    };
+    cuda_.query_event = query;
+    cuda_.wait_event = wait_by_asking<query>;
     cuda_.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
       const std::lock_guard lock(copies_mutex);
       copies.push_back(static_cast<const std::byte*>(from));
@@ -74,6 +88,10 @@ class GatedLinkTest : public CudaLinkFixture {
     emulated::make_streams_late(3);
   }
   ~GatedLinkTest() override { emulated::make_streams_late(0); }
+
+  static MoestroCudaResult query(MoestroCudaEvent event) {
+    return gate_open ? emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
+  }
 
   /// The sources of the copies that have been queued, once there are `count`.
   std::vector<const std::byte*> queued(size_t count) {

@@ -58,9 +58,11 @@ class DeviceBench {
     void addresses(MoeLayerId layer, std::span<uint64_t> out) override { slots_.addresses(layer, out); }
     bool holds_all() const override { return slots_.holds_all(); }
     Status launched() override { return slots_.launched(); }
-    Nanos copy_time() const override {
-      return options_.copies_seem.count() > 0 ? options_.copies_seem : slots_.copy_time();
+    Nanos copy_time(uint32_t blob) const override {
+      return options_.copies_seem.count() > 0 ? options_.copies_seem : slots_.copy_time(blob);
     }
+    void lend() override { slots_.lend(); }
+    void decided() override { slots_.decided(); }
     std::optional<store::Lease> lease_host(uint32_t blob) override {
       auto lease = slots_.lease_host(blob);
       lent_ += lease ? 1 : 0;

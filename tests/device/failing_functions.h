@@ -41,7 +41,8 @@ inline const std::array kFailingFunctions = {
     MOESTRO_FAILING(unregister_host), MOESTRO_FAILING(make_stream),    MOESTRO_FAILING(end_stream),
     MOESTRO_FAILING(wait_stream),     MOESTRO_FAILING(make_event),     MOESTRO_FAILING(end_event),
     MOESTRO_FAILING(record_event),    MOESTRO_FAILING(query_event),    MOESTRO_FAILING(elapsed),
-    MOESTRO_FAILING(stream_waits),    MOESTRO_FAILING(copy_in),        MOESTRO_FAILING(fill)};
+    MOESTRO_FAILING(stream_waits),    MOESTRO_FAILING(copy_in),        MOESTRO_FAILING(fill),
+    MOESTRO_FAILING(wait_event)};
 #undef MOESTRO_FAILING
 
 }  // namespace moestro::device::testing

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/emulated/functions.h"
 #include "tests/device/recording_source.h"
+#include "tests/device/wait_by_asking.h"
 
 namespace moestro::device::testing {
 namespace {
@@ -48,11 +49,13 @@ class HostOutlookTest : public ::testing::Test {
     for (const store::Foreseen& f : source_->told.back().experts) all.push_back(f.blob);
     return all;
   }
+  static MoestroCudaResult query(MoestroCudaEvent event) {
+    return copies_end ? kernels::cuda::emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
+  }
   /// A GPU with a slot for every expert. Only GPUs are filled in idle time.
   void make_gpu() {
-    cuda_.query_event = [](MoestroCudaEvent event) -> MoestroCudaResult {
-      return copies_end ? kernels::cuda::emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
-    };
+    cuda_.query_event = query;
+    cuda_.wait_event = wait_by_asking<query>;
     ASSERT_EQ(cuda_.make_stream(0, &compute_), 0);
     const CudaSlots slots{&cuda_, 0, compute_, kLayers * kExperts * RecordingSource::kExpertBytes,
                           RecordingSource::kExpertBytes};

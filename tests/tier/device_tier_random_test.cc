@@ -130,6 +130,7 @@ class Device {
   }
   void link() {
     now_ += Nanos{below(20)};
+    if (chance(0.1)) tier_->hold_demands(false);
     if (!chunks_.empty() && chance(0.03)) {
       const Key key = chunks_.front().key;
       std::erase_if(chunks_, [key](const Chunk& c) { return c.key == key; });
@@ -189,6 +190,7 @@ class Device {
   }
   void route(Open& open, std::span<const DeviceTier::Wanted> wanted) {
     std::vector<Found> found(wanted.size());
+    if (chance(0.1)) tier_->hold_demands(true);
     tier_->routed(now_, open.layer, wanted, found, open.is_routed() && wanted.data() == open.chosen.back().data());
     check();
     looked_for_ += wanted.size();
@@ -244,11 +246,12 @@ class Device {
     std::vector<Key> failed_low;
     for (auto it = open->left.begin(); it != open->left.end();) {
       const auto slot = tier_->slot_of(*it);
-      const bool failed = !slot && failed_.count(*it) > 0;
+      const bool failed = !slot && failed_.count(*it) > 0, elsewhere = !slot && !failed && chance(0.02);
       if (slot) tier_->leased(*it), computing_.emplace(*it, *slot);
       else if (failed) tier_->released(now_, *it), check();
+      else if (elsewhere) tier_->computed_elsewhere(*it), check();
       if (failed && options_.copy_of(*it) == Copy::kLow) failed_low.push_back(*it);
-      it = slot || failed ? open->left.erase(it) : std::next(it);
+      it = slot || failed || elsewhere ? open->left.erase(it) : std::next(it);
     }
     for (const Key low : failed_low) take_full_instead(*open, low);
   }

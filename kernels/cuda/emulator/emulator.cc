@@ -10,18 +10,18 @@
 #include <vector>
 
 #include "common/check.h"
+#include "kernels/cuda/emulator/device_region.h"
 #include "kernels/cuda/emulator/fiber.h"
 
 namespace moestro::kernels::cuda::emulated {
 namespace {
 
 constexpr unsigned kLanes = 32, kThreadsMax = 1024;
-constexpr uint64_t kSharedMax = 99 * 1024;  // what a block may have on compute capability 8.6 and 8.9
 constexpr size_t kGuardBytes = 256;
 constexpr char kGuard = 0x5a;
 constexpr int kCopyBytes = 16;
 
-enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kEnded };
+enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kPolls, kEnded };
 
 struct Warp {
   uint64_t values[2][kWordsMax * kLanes];
@@ -32,9 +32,11 @@ struct Warp {
 /// The block that runs.
 class Block {
  public:
-  void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument);
+  void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument, uint64_t shared_max);
   void barrier();
+  void wait_until(const std::function<bool()>& ready);
   const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
+  void set_order(uint64_t now);
   void check_shared(const void* at, uint64_t bytes) const;
   void begin_copy(void* to, const void* from, int bytes);
   void commit_copies() { threads_[current].groups.emplace_back(); }
@@ -54,6 +56,7 @@ class Block {
   struct Thread {
     std::unique_ptr<Fiber> fiber;
     Index3 index;
+    const std::function<bool()>* ready = nullptr;  ///< of one that polls
     std::deque<std::vector<Copy>> groups{1};  ///< copies that have not ended; the last group is not committed
   };
   static void thread_main(void* block);
@@ -63,8 +66,10 @@ class Block {
   void become(unsigned thread);
   /// The running thread waits as `state`.
   void wait(State state);
-  /// The order in which `n` things run now.
+  /// The order in which `n` warps or lanes run now.
   const std::vector<unsigned>& order(unsigned n, std::vector<unsigned>& into);
+  /// That of `n` blocks: always shuffled.
+  void order_blocks(unsigned n);
 
   std::vector<Thread> threads_;
   std::array<State, kThreadsMax> states_{};  ///< of the threads
@@ -87,6 +92,17 @@ const std::vector<unsigned>& Block::order(unsigned n, std::vector<unsigned>& int
   return into;
 }
 
+void Block::set_order(uint64_t now) {
+  seed = now;
+  warp_order_.clear(), lane_order_.clear();  // shuffled, perhaps
+}
+
+void Block::order_blocks(unsigned n) {
+  block_order_.resize(n);
+  std::iota(block_order_.begin(), block_order_.end(), 0u);
+  std::shuffle(block_order_.begin(), block_order_.end(), random_);
+}
+
 void Block::thread_main(void* of) {
   Block& block = *static_cast<Block*>(of);
   block.body_(block.argument_);
@@ -97,12 +113,13 @@ void Block::thread_main(void* of) {
   ++block.ended_;
 }
 
-void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument) {
+void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument,
+                uint64_t shared_max) {
   count_ = block.x * block.y * block.z;
   MOESTRO_CHECK(count_ >= kLanes && count_ <= kThreadsMax && count_ % kLanes == 0,
                 "a block is of whole warps, at most 1024 threads");
   MOESTRO_CHECK(grid.y <= 65535 && grid.z <= 65535 && grid.x <= 0x7fffffffu, "a grid within CUDA's limits");
-  MOESTRO_CHECK(shared_bytes <= kSharedMax, "shared memory that every card has");
+  MOESTRO_CHECK(shared_bytes <= shared_max, "shared memory that the cards of this kernel have");
   ++counters.launches;
   body_ = body;
   argument_ = argument;
@@ -118,7 +135,8 @@ void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*
   const unsigned blocks = grid.x * grid.y * grid.z;
   MOESTRO_CHECK(blocks / grid.x / grid.y == grid.z, "a grid that an emulation can run");
   shared.resize(shared_bytes + kGuardBytes);
-  for (const unsigned b : order(blocks, block_order_)) {
+  order_blocks(blocks);
+  for (const unsigned b : block_order_) {
     blockIdx = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
     std::fill_n(shared.begin(), shared_bytes, static_cast<char>(0xff));
     std::fill_n(shared.begin() + static_cast<std::ptrdiff_t>(shared_bytes), kGuardBytes, kGuard);
@@ -150,6 +168,7 @@ bool Block::sweep(unsigned warp) {
 }
 
 bool Block::resume(unsigned thread) {
+  if (states_[thread] == State::kPolls && (*threads_[thread].ready)()) states_[thread] = State::kReady;
   if (states_[thread] != State::kReady) return false;
   become(thread);
   threads_[thread].fiber->resume();
@@ -183,6 +202,12 @@ void Block::barrier() {
     return;
   }
   wait(State::kAtBarrier);
+}
+
+void Block::wait_until(const std::function<bool()>& ready) {
+  if (ready()) return;
+  threads_[current].ready = &ready;
+  wait(State::kPolls);
 }
 
 const uint64_t* Block::exchange(Exchange kind, std::initializer_list<uint64_t> mine) {
@@ -230,15 +255,17 @@ void Block::wait_copies(unsigned groups) {
 
 }  // namespace
 
-void set_order(uint64_t seed) { the_block.seed = seed; }
+void set_order(uint64_t seed) { the_block.set_order(seed); }
 Counters counters() { return the_block.counters; }
-void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument) {
+void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument, uint64_t shared_max) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   static std::mutex one;  // late streams run on whatever thread waits for them
   const std::lock_guard lock(one);
-  the_block.run(grid, block, shared_bytes, body, argument);
+  const DeviceAccess access;
+  the_block.run(grid, block, shared_bytes, body, argument, shared_max);
 }
 void barrier() { the_block.barrier(); }
+void wait_until(const std::function<bool()>& ready) { the_block.wait_until(ready); }
 const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine) { return the_block.exchange(kind, mine); }
 char* shared() { return the_block.shared.data(); }
 void check_shared(const void* at, uint64_t bytes) { the_block.check_shared(at, bytes); }
@@ -246,5 +273,6 @@ void begin_copy(void* to, const void* from, int bytes) { the_block.begin_copy(to
 void commit_copies() { the_block.commit_copies(); }
 void wait_copies(unsigned groups) { the_block.wait_copies(groups); }
 unsigned lane() { return the_block.current % kLanes; }
+unsigned thread() { return the_block.current; }
 
 }  // namespace moestro::kernels::cuda::emulated

@@ -1,14 +1,16 @@
 #pragma once
 // CUDA's model of execution on one thread of the CPU, for tests of kernels: each thread of a block is a fiber that runs
-// until it reaches a barrier, an exchange within its warp, or its end. Blocks run one after another. What is undefined
-// in CUDA is a failed check here: a barrier that not all threads reach, an exchange with a missing lane, more shared
-// memory than requested. Shared memory initially contains NaN.
+// until it reaches a barrier, an exchange within its warp, or its end. Blocks run one after another, in random order.
+// What is undefined in CUDA is a failed check here: a barrier that not all threads reach, an exchange with a missing
+// lane, more shared memory than requested. Each block's shared memory initially contains NaN.
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 
+#include "common/check.h"
 #include "common/float16.h"
 #include "kernels/cuda/emulator/streams.h"
 
@@ -16,6 +18,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __grid_constant__
 #define __launch_bounds__(...)
 #define MOESTRO_UNROLL
 
@@ -39,8 +42,9 @@ namespace emulated {
 /// The kind of an exchange; all lanes of a warp do the same.
 enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kMatrices, kWait };
 
-/// 0, the default: threads run in the order of their numbers wherever possible. Otherwise threads, warps and blocks run
-/// in a random order from this seed; a kernel without races gives the same bits. Valid until the next call.
+/// 0, the default: threads run in the order of their numbers wherever possible, and blocks in a random order, which is
+/// the same for each grid of as many blocks. Otherwise threads, warps and blocks run in a random order from this seed.
+/// A kernel without races gives the same bits. Valid until the next call.
 void set_order(uint64_t seed);
 /// Numbers of launches and threads so far.
 struct Counters {
@@ -48,15 +52,22 @@ struct Counters {
 };
 Counters counters();
 
+/// What a block may have on every card, and on compute capability 9.0.
+inline constexpr uint64_t kSharedMax = 99 * 1024, kSharedMaxOnHopper = 227 * 1024;
+
 /// Runs `body(argument)` once for each thread of the grid; one grid after another, also with several callers.
-void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument);
+void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument,
+         uint64_t shared_max = kSharedMax);
 void barrier();
+/// The running thread continues when `ready` says so; it must become true by what other threads of the block do.
+void wait_until(const std::function<bool()>& ready);
 inline constexpr unsigned kWordsMax = 3;  ///< of an exchange
 /// The first words of the 32 lanes of this warp, then their second ones, and so on; valid until this lane's exchange
 /// after the next. All lanes give equally many.
 const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
 char* shared();
 unsigned lane();
+unsigned thread();  ///< of the block
 /// Checks that [at, at + bytes) is in the block's shared memory and that `at` is a multiple of `bytes`.
 void check_shared(const void* at, uint64_t bytes);
 
@@ -122,13 +133,15 @@ inline uint16_t f16_bits(float f) { return f32_to_f16(f); }
 using std::isfinite;
 using std::isnan;
 
-template <typename... P, typename... A>
+template <uint64_t kSharedMax = emulated::kSharedMax, typename... P, typename... A>
 int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void* stream,
                const A&... arguments) {
   const auto work = [=] {
     auto body = [&] { kernel(arguments...); };
-    emulated::run(grid, block, shared_bytes, [](void* it) { (*static_cast<decltype(body)*>(it))(); }, &body);
+    emulated::run(
+        grid, block, shared_bytes, [](void* it) { (*static_cast<decltype(body)*>(it))(); }, &body, kSharedMax);
   };
+  if (const int32_t refused = emulated::refused_on_device(stream)) return refused;
   emulated::count_launch(stream);
   if (emulated::keeps(stream)) emulated::keep(stream, work);
   else work();

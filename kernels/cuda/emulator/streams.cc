@@ -11,18 +11,25 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/emulator/device_region.h"
+
 namespace moestro::kernels::cuda::emulated {
 namespace {
 
 using Work = std::function<void()>;
 
+/// Of this thread; -1: it has chosen none.
+thread_local int32_t current_device = -1;
+
 struct Stream {
   int32_t queries = 0;  ///< 0: not late
   std::deque<Work> queued;
+  int32_t device = -1;
 };
 
 struct Event {
   Stream* stream = nullptr;  ///< of its last record; alive while that has not come
+  int32_t device = current_device;
   uint64_t recorded = 0, come = 0;
   int32_t queried = 0;       ///< since it was recorded
   std::chrono::steady_clock::time_point at;
@@ -76,6 +83,10 @@ MoestroCudaResult refused_in_capture() {
   capture->is_void = true;
   return kErrorWhileCapturing;
 }
+void use_device(int32_t index) { current_device = index; }
+MoestroCudaResult refused_on_device(MoestroCudaStream stream) {
+  return stream == nullptr || stream_of(stream).device == current_device ? 0 : kErrorOtherDevice;
+}
 uint64_t launches() { return launch_count; }
 void count_launch(MoestroCudaStream stream) {
   if (!captures(stream)) ++launch_count;
@@ -93,7 +104,7 @@ void run_all() {
 
 MoestroCudaResult make_stream(int32_t, MoestroCudaStream* stream) {
   const std::lock_guard lock(mutex);
-  auto* made = new Stream{late_queries, {}};
+  auto* made = new Stream{late_queries, {}, current_device};
   streams.insert(made);
   *stream = made;
   return 0;
@@ -126,6 +137,7 @@ MoestroCudaResult record_event(MoestroCudaEvent event, MoestroCudaStream stream)
   if (const MoestroCudaResult refused = refused_in_capture()) return refused;
   const std::lock_guard lock(mutex);
   Event& recorded = *event_of(event);
+  if (stream != nullptr && recorded.device != stream_of(stream).device) return kErrorOtherDevice;
   recorded.stream = &stream_of(stream);
   recorded.queried = 0;
   put(*recorded.stream, [handle = event_of(event), record = ++recorded.recorded] {
@@ -179,8 +191,10 @@ MoestroCudaResult end_capture(MoestroCudaStream stream, MoestroCudaGraph* graph)
 }
 MoestroCudaResult launch_graph(MoestroCudaGraph graph, MoestroCudaStream stream) {
   if (const MoestroCudaResult refused = refused_in_capture()) return refused;
+  if (const MoestroCudaResult refused = refused_on_device(stream)) return refused;
   count_launch(stream);
   const auto all = [works = *static_cast<Graph*>(graph)] {
+    const DeviceAccess access;  // once for all of them
     for (const Work& work : *works) work();
   };
   if (keeps(stream)) keep(stream, all);

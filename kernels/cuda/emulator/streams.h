@@ -32,10 +32,16 @@ MoestroCudaResult refused_in_capture();
 uint64_t launches();
 void count_launch(MoestroCudaStream stream);
 
+/// The device that this thread uses from now on. A thread that has never chosen is on none that another has.
+void use_device(int32_t index);
+/// For a launch on a stream: 0, or, if the stream was made by a thread that used another device than this one does,
+/// CUDA's refusal.
+MoestroCudaResult refused_on_device(MoestroCudaStream stream);
+
 MoestroCudaResult make_stream(int32_t urgent, MoestroCudaStream* stream);
 MoestroCudaResult end_stream(MoestroCudaStream stream);
 MoestroCudaResult wait_stream(MoestroCudaStream stream);
-MoestroCudaResult make_event(int32_t timed, MoestroCudaEvent* event);
+MoestroCudaResult make_event(int32_t kind, MoestroCudaEvent* event);
 MoestroCudaResult end_event(MoestroCudaEvent event);
 MoestroCudaResult record_event(MoestroCudaEvent event, MoestroCudaStream stream);
 MoestroCudaResult query_event(MoestroCudaEvent event);
@@ -49,5 +55,7 @@ MoestroCudaResult end_graph(MoestroCudaGraph graph);
 
 /// cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated.
 inline constexpr MoestroCudaResult kErrorWhileCapturing = 900, kErrorCaptureIsVoid = 901;
+/// cudaErrorInvalidResourceHandle.
+inline constexpr MoestroCudaResult kErrorOtherDevice = 400;
 
 }  // namespace moestro::kernels::cuda::emulated

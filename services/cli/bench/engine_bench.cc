@@ -56,8 +56,12 @@ class Bench {
     const store::BlobSource::Counters after = benched_.source->counters();
     run.expert_hits = static_cast<double>(after.hits - counted_from_.hits);
     run.expert_misses = static_cast<double>(after.misses - counted_from_.misses);
-    run.moved_bytes = static_cast<double>(moved_bytes() - moved_from_);
+    const tier::TierCounters tier_after = tier_counters();
+    run.tier = tier_after - tier_from_;
+    run.moved_bytes = static_cast<double>(tier_after.moved_bytes - tier_from_.moved_bytes);
     run.seconds = cost.seconds;
+    run.stalled_seconds = cost.stalled_seconds;
+    run.host_experts = cost.host_experts;
     run.tokens = cost.tokens;
     run.weight_bytes = cost.weight_bytes;
     run.operations = cost.operations;
@@ -83,19 +87,19 @@ class Bench {
     return total;
   }
 
-  uint64_t moved_bytes() const {
-    return benched_.device->experts() == nullptr ? 0 : benched_.device->experts()->tier_counters().moved_bytes;
+  tier::TierCounters tier_counters() const {
+    return benched_.device->experts() == nullptr ? tier::TierCounters() : benched_.device->experts()->tier_counters();
   }
   void count_from_here() {
     counted_from_ = benched_.source->counters();
-    moved_from_ = moved_bytes();
+    tier_from_ = tier_counters();
   }
 
   BenchedEngine& benched_;
   EngineLimits* limits_;
   const Clock& clock_;
   store::BlobSource::Counters counted_from_;  ///< when the tokens of the run at hand began to count
-  uint64_t moved_from_ = 0;                   ///< the same
+  tier::TierCounters tier_from_;              ///< the same
 };
 
 Result<int64_t> stream_bytes(const EngineBenchOptions& o) {

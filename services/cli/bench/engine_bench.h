@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "common/tier/device_tier.h"
 #include "kernels/ops.h"
 
 namespace moestro::cli {
@@ -27,7 +28,8 @@ struct EngineBenchOptions {
       0;  ///< memory that limits are streamed from; 0: 4 GiB, or a quarter of the free memory; on a CUDA device 512 MiB
   int threads = 0;
   bool deterministic = false, limits = true;
-  std::string device = "cpu", cache = "auto", predict = "none", cuda_graphs = "on";  ///< device::WorkerDeviceOptions
+  // device::WorkerDeviceOptions
+  std::string device = "cpu", cache = "auto", predict = "none", cuda_graphs = "on", cublas = "auto";
   std::string schedule = "auto", kv_home = "device";  ///< worker::take_schedule
   int64_t micro_batches = 0, kv_resident_tokens = 0, kv_ring_tokens = 0;  ///< 0: as a worker takes them
   std::optional<double> capacity_factor;  ///< nullopt: no token is dropped
@@ -47,7 +49,11 @@ struct EngineRun {
   double weight_bytes = 0, operations = 0;
   double expert_hits = 0,
          expert_misses = 0;  ///< in a store's memory, while tokens were counted; a pack in this process has no misses
-  double moved_bytes = 0;  ///< over the link of a device with its own memory
+  double stalled_seconds = 0;  ///< of `seconds`, those in which nothing was computed because experts were missing
+  double host_experts = 0;     ///< that the CPU computed for a GPU
+  // Of a device with its own memory, while tokens were counted:
+  tier::LayerCounters tier;
+  double moved_bytes = 0;  ///< over its link
   std::map<std::string, double> limits;  ///< bytes/s or operations/s, by LimitKind::name
 };
 

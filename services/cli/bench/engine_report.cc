@@ -74,12 +74,23 @@ Json result_json(const EngineBenchReport& report, const EngineBenchResult& resul
                {"depth", c.depth},
                {"runs", result.runs.size()}};
   const auto field = [&](const Figure& figure) { return to_json(spread(result.runs, figure)); };
+  const auto per_token = [&](const Figure& figure) {
+    return field([&](const EngineRun& r) { return ratio(figure(r), r.tokens); });
+  };
   json["tokens_per_s"] = field(tokens_rate);
   json["weight_bytes_per_token"] = field([](const EngineRun& r) { return ratio(r.weight_bytes, r.tokens); });
   json["flop_per_token"] = field([](const EngineRun& r) { return ratio(r.operations, r.tokens); });
   json["weight_bytes_per_s"] = field(bytes_rate);
   json["flop_per_s"] = field(operations_rate);
-  json["moved_bytes_per_token"] = field([](const EngineRun& r) { return ratio(r.moved_bytes, r.tokens); });
+  json["moved_bytes_per_token"] = per_token([](const EngineRun& r) { return r.moved_bytes; });
+  json["stalled_seconds_per_token"] = per_token([](const EngineRun& r) { return r.stalled_seconds; });
+  json["experts_per_token"] = {
+      {"hits", per_token([](const EngineRun& r) { return r.tier.hits; })},
+      {"late", per_token([](const EngineRun& r) { return r.tier.late; })},
+      {"misses", per_token([](const EngineRun& r) { return r.tier.misses; })},
+      {"on_cpu", per_token([](const EngineRun& r) { return r.host_experts; })},
+      {"prefetched", per_token([](const EngineRun& r) { return r.tier.prefetched; })},
+      {"prefetched_used", per_token([](const EngineRun& r) { return r.tier.prefetched_used; })}};
   json["expert_hits"] = field([](const EngineRun& r) { return r.expert_hits; });
   json["expert_misses"] = field([](const EngineRun& r) { return r.expert_misses; });
   if (limits) json["shares"] = shares_json(report, result);
@@ -146,7 +157,8 @@ Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& re
                {"kv_resident_tokens", o.kv_resident_tokens},
                {"kv_ring_tokens", o.kv_ring_tokens},
                {"prompts_at_once", o.prompts_at_once},
-               {"cuda_graphs", o.cuda_graphs}};
+               {"cuda_graphs", o.cuda_graphs},
+               {"cublas", o.cublas}};
   if (o.capacity_factor) json["capacity_factor"] = *o.capacity_factor;
   if (o.mixed != "off") json["mixed"] = o.mixed;
   if (o.limits) {

@@ -179,6 +179,7 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));
   if (spec.kind == config::DeviceSpec::Kind::kCuda) {
     MOESTRO_ASSIGN_OR_RETURN(benched.cuda, cuda::CudaDevice::open(spec.cuda, o.deterministic));
+    if (o.cublas == "auto") benched.cuda->use_cublas();
     if (o.limits) {
       const auto bytes = o.stream_bytes > 0 ? static_cast<uint64_t>(o.stream_bytes) : kDeviceStream;
       auto limits = kernels::limits::DeviceLimits::create(benched.cuda->functions(), bytes);

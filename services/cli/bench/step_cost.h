@@ -14,12 +14,16 @@ struct StepCost {
   double weight_bytes = 0;  ///< every weight that a step needs, once per step
   double operations = 0;    ///< two for each multiply-add of a product or of attention
   double tokens = 0;
-  double seconds = 0;       ///< in the engine; filled by the caller
+  double seconds = 0;       ///< in the engine; filled by the caller, as the next two
+  double stalled_seconds = 0;
+  double host_experts = 0;  ///< that the CPU computed for a GPU
   StepCost& operator+=(const StepCost& other) {
     weight_bytes += other.weight_bytes;
     operations += other.operations;
     tokens += other.tokens;
     seconds += other.seconds;
+    stalled_seconds += other.stalled_seconds;
+    host_experts += other.host_experts;
     return *this;
   }
 };

@@ -57,6 +57,8 @@ Result<StepCost> Workload::run_step() {
   StepCost cost = step_cost(engine_.spec(), engine_.weight_traffic(), positions_, logit_rows,
                             static_cast<int64_t>(experts_.size()), engine_.limits().visible);
   cost.seconds = seconds;
+  cost.stalled_seconds = 1e-6 * static_cast<double>(outcome_.stall_us);
+  cost.host_experts = static_cast<double>(outcome_.device.host_experts);
   return cost;
 }
 

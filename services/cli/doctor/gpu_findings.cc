@@ -33,7 +33,8 @@ Finding none_seen(const MachineFacts& facts) {
   else if (facts.cuda_refusal.code() == Code::kUnavailable)
     finding.mend =
         "NVIDIA's driver here is " + facts.cuda_driver +
-        ": where that is too old for the CUDA that the plugin was built with, take a newer one; see nvidia-smi";
+        ": where that is too old for the CUDA that the plugin was built with, take a newer one, or build the plugin "
+        "with CUDA 12, which needs driver 525; see nvidia-smi";
   return finding;
 }
 

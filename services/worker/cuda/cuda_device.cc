@@ -1,5 +1,9 @@
 #include "services/worker/cuda/cuda_device.h"
 
+#include <array>
+
+#include "common/log.h"
+
 namespace moestro::cuda {
 
 Result<std::unique_ptr<CudaDevice>> CudaDevice::open(const config::CudaDeviceSpec& spec, bool deterministic) {
@@ -14,6 +18,14 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(const config::CudaDeviceSpe
 CudaDevice::CudaDevice(const config::CudaDeviceSpec& spec, const kernels::OpenCuda& opened,
                        std::unique_ptr<kernels::cuda::CudaOps> ops)
     : spec_(spec), opened_(opened), ops_(std::move(ops)), memory_(std::make_unique<kernels::cuda::CudaMemory>(*ops_)) {}
+
+void CudaDevice::use_cublas() {
+  if (ops_->options().deterministic) return;
+  std::array<char, 512> text{};
+  const MoestroCudaResult result = functions().use_dense_library(1, text.data(), static_cast<int32_t>(text.size()));
+  if (result == 0) log::info("dense products of many tokens are computed by cuBLASLt: {}", text.data());
+  else log::info("dense products of many tokens are computed without cuBLASLt: {}", text.data());
+}
 
 Result<DeviceBudget> CudaDevice::share_out(const DeviceNeeds& needs) const {
   DeviceMemory memory{.name = name(), .vram_bytes = spec_.vram_bytes};

@@ -16,6 +16,10 @@ class CudaDevice {
   /// `deterministic` as in OpsOptions.
   static Result<std::unique_ptr<CudaDevice>> open(const config::CudaDeviceSpec& spec, bool deterministic);
 
+  /// Unless `deterministic`: dense products of many tokens are left to cuBLASLt from now on, where it is installed; the
+  /// log says which. Before the memory is divided, for it takes some.
+  void use_cublas();
+
   kernels::cuda::CudaOps& ops() { return *ops_; }
   kernels::cuda::CudaMemory& memory() { return *memory_; }
   const MoestroCudaFunctions& functions() const { return *opened_.functions; }

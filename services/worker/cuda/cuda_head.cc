@@ -37,6 +37,7 @@ CudaHead::CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& wei
   rows_ = buffers_.make<float>(tile_ * spec.hidden);
   logits_ = buffers_.make<float>(tile_ * spec.vocab);
   device_ids_ = buffers_.make<int32_t>(step_tokens_max);
+  ops_.reserve_sampling(tile_);
 }
 
 int64_t CudaHead::tile_rows(int64_t step_tokens_max) { return std::min(kTileRows, step_tokens_max); }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/cuda_ops.h"
 #include "services/worker/cuda/cuda_head.h"
 #include "services/worker/cuda/float_bytes.h"
 #include "services/worker/cuda/model_on_gpu.h"
@@ -11,6 +10,8 @@
 
 namespace moestro::cuda {
 namespace {
+
+using kernels::cuda::CudaOps;
 
 /// Of a step's small arrays, each in a few copies, and of what rounding up takes.
 constexpr int64_t kSmallBytes = int64_t{8} << 20;
@@ -39,36 +40,49 @@ int64_t kv_bytes(const model::ModelSpec& spec, const engine::EngineOptions& opti
   return bytes * ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
 }
 
+/// The widest rows that dense products read or write.
+struct Widths {
+  int64_t q = 0, kv = 0, ffn = 0;
+};
+Widths widths(const model::ModelSpec& spec) {
+  Widths w;
+  for (const model::LayerSpec& l : spec.layers) {
+    w.q = std::max(w.q, l.attention.heads * l.attention.head_dim);
+    w.kv = std::max(w.kv, l.attention.kv_heads * l.attention.head_dim);
+    w.ffn = std::max({w.ffn, l.dense_ffn, l.moe_index ? l.moe.shared_ffn : 0});
+  }
+  return w;
+}
+
 /// LayerMath, for each token of a step.
 int64_t layer_floats(const model::ModelSpec& spec, const engine::EngineOptions& options) {
-  int64_t q = 0, kv = 0, ffn = 0;
-  for (const model::LayerSpec& l : spec.layers) {
-    q = std::max(q, l.attention.heads * l.attention.head_dim);
-    kv = std::max(kv, l.attention.kv_heads * l.attention.head_dim);
-    ffn = std::max({ffn, l.dense_ffn, l.moe_index ? l.moe.shared_ffn : 0});
-  }
+  const auto [q, kv, ffn] = widths(spec);
   const int64_t angles = spec.rope.rotary_dim / 2, sinks = options.visible.sinks > 0 ? q + 2 * angles : 0;
   return 3 * spec.hidden + 1 + 2 * q + 2 * kv + 2 * ffn + spec.moe().experts + 2 * angles + sinks;
 }
 
 }  // namespace
 
-OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options) {
+CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   const model::MoeSpec& moe = spec.moe();
-  const int64_t pairs = options.step_tokens_max * moe.top_k,
+  const int64_t n = options.step_tokens_max,
                 positions = engine::positions_max(options, spec, ceil_div(options.kv_tokens, kernels::kKvBlockTokens));
-  OpsWorkspace w{.activated = pairs * moe.expert.ffn * kFloatBytes,
-                 .routes = kernels::cuda::CudaOps::routes_bytes(options.step_tokens_max, moe.top_k, moe.experts),
-                 .positions = positions};
+  const auto [q, kv, ffn] = widths(spec);
+  CudaOps::Room room{.activated = CudaOps::activated_bytes(n * moe.top_k, moe.expert.ffn),
+                     .routes = CudaOps::routes_bytes(n, moe.top_k, moe.experts),
+                     .rounded = std::max(CudaOps::rounded_bytes(n, std::max({spec.hidden, q, ffn})),
+                                         CudaOps::rounded_bytes(n * moe.top_k, spec.hidden)),
+                     .sums = CudaOps::sums_bytes(n, std::max({spec.hidden, q, kv, ffn, spec.vocab})),
+                     .positions = positions};
   for (const model::LayerSpec& layer : spec.layers)
-    w.partial = std::max(
-        w.partial, kernels::cuda::CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible),
-                                                             options.step_tokens_max, positions));
-  return w;
+    room.partial = std::max(
+        room.partial, CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible), n,
+                                                 positions));
+  return room;
 }
 
 Status check_format(const char* what, DType format) {
-  if (kernels::cuda::CudaOps::computes_with(format)) return Status::ok();
+  if (CudaOps::computes_with(format)) return Status::ok();
   return unsupported(std::string(what) + " as " + std::string(dtype_name(format)) +
                      " on this device; choose another with --precision, or pack one (moestro pack --experts, "
                      "--dense)");
@@ -85,11 +99,12 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   const model::MoeSpec& moe = spec.moe();
   const int64_t n = options.step_tokens_max, layers = static_cast<int64_t>(spec.layers.size()),
                 moe_layers = spec.moe_layers();
-  const OpsWorkspace ops = ops_workspace(spec, options);
+  const CudaOps::Room ops = ops_workspace(spec, options);
   const int64_t pass =
       n * ((2 + moe.top_k) * spec.hidden * kFloatBytes + (2 * moe_layers * moe.top_k + layers) * kFloatBytes) +
       moe_layers * moe.experts * 8;
-  const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloatBytes;
+  const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloatBytes +
+                       kernels::cuda::CudaOps::sample_bytes(CudaHead::tile_rows(n));
   const int64_t lookahead =
       (moe_layers * moe.experts * spec.hidden + n * (spec.hidden + moe_layers * moe.experts)) * kFloatBytes;
   MOESTRO_ASSIGN_OR_RETURN(const auto layouts, manifest.expert_layouts(moe.expert, precision));
@@ -99,7 +114,8 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   needs.dense_bytes = static_cast<uint64_t>(dense_bytes(manifest));
   needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));
   needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloatBytes + pass + head +
-                                                lookahead + ops.activated + ops.routes + ops.partial + kSmallBytes);
+                                                lookahead + ops.activated + ops.routes + ops.partial + ops.rounded +
+                                                ops.sums + kSmallBytes);
   needs.expert_bytes = device::CudaSlots::slot_bytes(static_cast<uint64_t>(longest));
   needs.experts = static_cast<uint64_t>(moe_layers * moe.experts);
   return needs;

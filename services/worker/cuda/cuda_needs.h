@@ -4,20 +4,15 @@
 
 #include "common/expert_layout.h"
 #include "common/model/model_spec.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "services/worker/cuda/device_budget.h"
 #include "services/worker/engine/engine_options.h"
 #include "store/pack/manifest.h"
 
 namespace moestro::cuda {
 
-/// Workspaces of the operations for the largest step of these options, in bytes (CudaOps::reserve).
-struct OpsWorkspace {
-  int64_t activated = 0;  ///< between an expert's up and down products: [tokens, top_k, ffn]
-  int64_t routes = 0;     ///< of a layer, sorted
-  int64_t partial = 0;    ///< of attention whose parts are computed in parallel
-  int64_t positions = 0;  ///< positions that a sequence may have
-};
-OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options);
+/// Workspaces of the operations for the largest step of these options.
+kernels::cuda::CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options);
 
 /// kUnsupported: no kernel of GPUs computes with `what`, "experts", in this format.
 Status check_format(const char* what, DType format);

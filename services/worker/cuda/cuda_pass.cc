@@ -74,8 +74,7 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
   table_.resize(static_cast<size_t>(experts_)), read_of_.resize(static_cast<size_t>(experts_));
   tables_.assign(static_cast<size_t>(moe_layers_ * experts_),
                  ~uint64_t{0});  // as nothing lies: whatever is launched first is sent
-  const OpsWorkspace workspace = ops_workspace(spec(), parts.options);
-  ops_.reserve(workspace.activated, workspace.routes, workspace.partial, workspace.positions);
+  ops_.reserve(ops_workspace(spec(), parts.options));
   if (!ops_.options().deterministic)
     host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layouts.full.front(),
                           engine::gated_unit(spec().moe().expert),

@@ -14,7 +14,7 @@ bool DeviceMarks::record() {
   const MoestroCudaFunctions& f = queue_.functions;
   if (recorded_ == events_.size()) {
     MoestroCudaEvent event = nullptr;
-    if (!queue_.note("make_event", f.make_event(1, &event))) return false;
+    if (!queue_.note("make_event", f.make_event(MOESTRO_CUDA_EVENT_TIMED, &event))) return false;
     events_.push_back(event);
   }
   if (!queue_.note("record_event", f.record_event(events_[recorded_], queue_.stream))) return false;

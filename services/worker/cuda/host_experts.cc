@@ -24,13 +24,18 @@ void HostCost::add(int32_t rows, Nanos took) {
 
 Nanos HostCost::of(int32_t rows) const { return Nanos(static_cast<int64_t>(ns_[class_of(rows, kClasses)])); }
 
-size_t experts_for_cpu(std::span<const Nanos> on_cpu, Nanos copy) {
+size_t experts_for_cpu(std::span<MissingExpert> missing) {
+  const auto ns = [](Nanos t) { return static_cast<double>(t.count()); };
+  std::ranges::stable_sort(missing, [&](const MissingExpert& a, const MissingExpert& b) {
+    return ns(a.on_cpu) * ns(b.copy) < ns(b.on_cpu) * ns(a.copy);
+  });
+  Nanos cpu{0}, link{0};
+  for (const MissingExpert& m : missing) link += m.copy;
   size_t best = 0;
-  Nanos cpu{0}, soonest = copy * static_cast<int64_t>(on_cpu.size());
-  for (size_t n = 1; n <= on_cpu.size(); ++n) {
-    cpu += on_cpu[n - 1];
-    const Nanos end = std::max(cpu, copy * static_cast<int64_t>(on_cpu.size() - n));
-    if (end < soonest) soonest = end, best = n;
+  Nanos soonest = link;
+  for (size_t n = 1; n <= missing.size(); ++n) {
+    cpu += missing[n - 1].on_cpu, link -= missing[n - 1].copy;
+    if (const Nanos end = std::max(cpu, link); end < soonest) soonest = end, best = n;
   }
   return best;
 }
@@ -48,6 +53,7 @@ HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemo
       top_k_(top_k),
       clock_(clock),
       h_(device, kRowsMax * layout.hidden()) {
+  slots_.lend();
   rows_.resize(static_cast<size_t>(kRowsMax * top_k * layout.hidden()));
   auto& queue = device_.queue();
   queue.note("make_stream", queue.functions.make_stream(1, &out_));
@@ -66,15 +72,16 @@ std::span<const lanes::RoutedExpert> HostExperts::choose(engine::LayerPart at,
                                                          std::span<const lanes::RoutedExpert> missing, const float* h,
                                                          int64_t rows) {
   at_ = at;
-  chosen_.clear();
-  const Nanos copy = slots_.copy_time();
-  if (missing.empty() || rows > kRowsMax || copy.count() == 0) return {};
-  chosen_.assign(missing.begin(), missing.end());
-  std::ranges::stable_sort(chosen_, {}, &lanes::RoutedExpert::rows);
-  on_cpu_.clear();
-  for (const lanes::RoutedExpert& r : chosen_) on_cpu_.push_back(cost_.of(r.rows));
-  chosen_.resize(experts_for_cpu(on_cpu_, copy));
-  leases_.clear();
+  chosen_.clear(), leases_.clear(), missing_.clear();
+  if (rows <= kRowsMax) lease(missing, h, rows);
+  slots_.decided();
+  return chosen_;
+}
+
+void HostExperts::lease(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows) {
+  for (const lanes::RoutedExpert& r : missing)
+    missing_.push_back({r, cost_.of(r.rows), slots_.copy_time(experts_.blob(at_.layer, r.expert))});
+  for (const MissingExpert& m : std::span(missing_).first(experts_for_cpu(missing_))) chosen_.push_back(m.expert);
   std::erase_if(chosen_, [this](const lanes::RoutedExpert& r) {
     auto lease = slots_.lease_host(experts_.blob(at_.layer, r.expert));
     if (lease) leases_.push_back(std::move(*lease));
@@ -82,7 +89,6 @@ std::span<const lanes::RoutedExpert> HostExperts::choose(engine::LayerPart at,
   });
   if (!chosen_.empty() && !copy_input(h, rows)) chosen_.clear(), leases_.clear();
   for (const lanes::RoutedExpert& r : chosen_) experts_.withdraw(at_.layer, r.expert);
-  return chosen_;
 }
 
 bool HostExperts::copy_input(const float* h, int64_t rows) {

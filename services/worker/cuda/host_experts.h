@@ -28,9 +28,17 @@ class HostCost {
   std::array<double, kClasses> ns_{};
 };
 
-/// How many of the experts, with these times on the CPU, are computed there while the link copies the others, so that
-/// both finish as early as possible. These are the first ones of `on_cpu`.
-size_t experts_for_cpu(std::span<const Nanos> on_cpu, Nanos copy);
+/// A missing expert, and how long each way to it takes.
+struct MissingExpert {
+  lanes::RoutedExpert expert;
+  Nanos on_cpu{0};
+  Nanos copy{0};  ///< of what is missing of it
+};
+
+/// How many of the experts are computed on the CPU while the link copies the others, so that both finish as early as
+/// possible. These are the first ones of `missing`, which is sorted for it: first those whose copies take longest,
+/// compared with their time on the CPU.
+size_t experts_for_cpu(std::span<MissingExpert> missing);
 
 class HostExperts {
  public:
@@ -59,6 +67,7 @@ class HostExperts {
  private:
   static constexpr int64_t kRowsMax =
       64;  ///< rows of a step; prompts have many tokens per expert, which the GPU computes faster
+  void lease(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows);
   bool copy_input(const float* h, int64_t rows);
   size_t compute_one(int32_t expert, const store::Lease& lease, float* expert_rows);
 
@@ -78,7 +87,7 @@ class HostExperts {
   std::vector<lanes::RoutedExpert> chosen_;
   std::vector<store::Lease> leases_;      ///< of those
   std::vector<Spoiled> spoiled_;
-  std::vector<Nanos> on_cpu_;
+  std::vector<MissingExpert> missing_;
   MoestroCudaStream out_ = nullptr;
   MoestroCudaEvent computed_ = nullptr, arrived_ = nullptr;
 };

@@ -9,9 +9,8 @@
 namespace moestro::device {
 namespace {
 
-constexpr Nanos kYield =
-    std::chrono::microseconds(100);  ///< in which a chunk usually arrives; beyond it the thread sleeps between looks
-constexpr Nanos kLook = std::chrono::microseconds(50);
+/// Between two looks at a chunk that is in flight alone.
+constexpr Nanos kLook = std::chrono::microseconds(20);
 
 }  // namespace
 
@@ -42,11 +41,13 @@ Status CudaLink::make() {
   for (MoestroCudaEvent& event : launch_events_)
     MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(0, &event)));
   for (Flight& flight : flights_) {
-    MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(1, &flight.begin)));
-    MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(1, &flight.end)));
-    MOESTRO_RETURN_IF_ERROR(made(
-        "allocate_pinned", cuda_.allocate_pinned(std::min(device_.chunk_bytes, slots_.slot_bytes()), &flight.staging)));
+    MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(MOESTRO_CUDA_EVENT_TIMED, &flight.begin)));
+    MOESTRO_RETURN_IF_ERROR(
+        made("make_event", cuda_.make_event(MOESTRO_CUDA_EVENT_TIMED | MOESTRO_CUDA_EVENT_SLEEPING, &flight.end)));
   }
+  const uint64_t bytes = std::min(device_.chunk(slots_.slot_bytes()), slots_.slot_bytes());
+  for (void*& staging : staging_)
+    MOESTRO_RETURN_IF_ERROR(made("allocate_pinned", cuda_.allocate_pinned(bytes, &staging)));
   return Status::ok();
 }
 
@@ -60,8 +61,9 @@ CudaLink::~CudaLink() {
   for (const Flight& flight : flights_) {
     if (flight.begin != nullptr) (void)cuda_.end_event(flight.begin);
     if (flight.end != nullptr) (void)cuda_.end_event(flight.end);
-    if (flight.staging != nullptr) (void)cuda_.release_pinned(flight.staging);
   }
+  for (void* staging : staging_)
+    if (staging != nullptr) (void)cuda_.release_pinned(staging);
   for (const MoestroCudaEvent event : launch_events_)
     if (event != nullptr) (void)cuda_.end_event(event);
   if (stream_ != nullptr) (void)cuda_.end_stream(stream_);
@@ -69,7 +71,7 @@ CudaLink::~CudaLink() {
 
 bool CudaLink::is_copying(tier::Key key) const {
   for (size_t i = 0; i < under_way_; ++i)
-    if (flights_[(oldest_ + i) % kUnderWay].chunk.key == key) return true;
+    if (flights_[(oldest_ + i) % kFlights].chunk.key == key) return true;
   return false;
 }
 
@@ -116,11 +118,15 @@ void CudaLink::run() {
 }
 
 void CudaLink::send(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk) {
-  Flight& flight = flights_[(oldest_ + under_way_) % kUnderWay];
+  Flight& flight = flights_[(oldest_ + under_way_) % kFlights];
   flight.chunk = chunk;
-  ++under_way_;
+  flight.staging = staging_[sent_++ % kUnderWay];
   const std::byte* source = sources_[chunk.key].data + chunk.offset;
   const MoestroCudaEvent readers = chunk.offset == 0 ? readers_of(chunk.slot) : nullptr;
+  // Each event costs the copy engine some microseconds: there is none where copies follow one another at once.
+  const bool follows = under_way_ > 0 && readers == nullptr && !(options_.poison_slots && chunk.offset == 0);
+  flight.since = follows ? flights_[(oldest_ + under_way_ - 1) % kFlights].end : flight.begin;
+  ++under_way_;
   lock.unlock();
   const Status queued = queue(flight, source, readers);
   lock.lock();
@@ -132,7 +138,8 @@ Status CudaLink::queue(const Flight& flight, const std::byte* source, MoestroCud
   if (readers != nullptr) MOESTRO_RETURN_IF_ERROR(call("stream_waits", cuda_.stream_waits(stream_, readers)));
   if (options_.poison_slots && chunk.offset == 0)
     MOESTRO_RETURN_IF_ERROR(call("fill", cuda_.fill(slots_.slot(chunk.slot), 0xff, slots_.slot_bytes(), stream_)));
-  MOESTRO_RETURN_IF_ERROR(call("record_event", cuda_.record_event(flight.begin, stream_)));
+  if (flight.since == flight.begin)
+    MOESTRO_RETURN_IF_ERROR(call("record_event", cuda_.record_event(flight.begin, stream_)));
   MOESTRO_RETURN_IF_ERROR(queue_copies(flight, source));
   return call("record_event", cuda_.record_event(flight.end, stream_));
 }
@@ -157,26 +164,25 @@ void CudaLink::look_at_oldest(std::unique_lock<std::mutex>& lock) {
   const Flight& flight = flights_[oldest_];
   const bool room = under_way_ < kUnderWay;
   lock.unlock();
-  const Nanos until = clock_.now() + kYield;
+  const char* name = "query_event";
   MoestroCudaResult result = cuda_.query_event(flight.end);
-  while (result == MOESTRO_CUDA_NOT_READY && !(room && woken_) && clock_.now() < until) {
-    std::this_thread::yield();
-    result = cuda_.query_event(flight.end);
-  }
+  // Without room there is nothing else to do, and the chunk behind it keeps the copy engine busy until this thread has
+  // been woken. With room, something may have to be queued behind the one in flight before that has arrived.
+  if (result == MOESTRO_CUDA_NOT_READY && !room) name = "wait_event", result = cuda_.wait_event(flight.end);
   float ms = 0;
   Status status;
-  if (result == 0) status = call("elapsed", cuda_.elapsed(&ms, flight.begin, flight.end));
-  else if (result != MOESTRO_CUDA_NOT_READY) status = call("query_event", result);
+  if (result == 0) status = call("elapsed", cuda_.elapsed(&ms, flight.since, flight.end));
+  else if (result != MOESTRO_CUDA_NOT_READY || !room) status = call(name, result);
   lock.lock();
   if (!status.is_ok()) return fail(status);
   if (result == 0) return arrived(flight, ms);
-  if (!stop_ && !(room && woken_)) work_.wait_for(lock, kLook);
+  if (!stop_ && !woken_) work_.wait_for(lock, kLook);
 }
 
 void CudaLink::arrived(const Flight& flight, float ms) {
   const tier::Chunk chunk = flight.chunk;
   const Nanos now = clock_.now(), took(static_cast<int64_t>(static_cast<double>(ms) * 1e6));
-  oldest_ = (oldest_ + 1) % kUnderWay;
+  oldest_ = (oldest_ + 1) % kFlights;
   --under_way_;
   tier_.chunk_done(now, chunk, took);
   // Chunks follow one another on the stream; they are only noticed a little late.

@@ -49,10 +49,13 @@ class CudaLink final : public ExpertLink {
  private:
   /// Events of the last launches. A slot that was released earlier waits for the oldest of them, which is later.
   static constexpr uint64_t kLaunches = 64;
+  /// One more than can be in flight: the end of the chunk before is known until a chunk has arrived.
+  static constexpr size_t kFlights = kUnderWay + 1;
   struct Flight {
     tier::Chunk chunk;
-    MoestroCudaEvent begin = nullptr, end = nullptr;  ///< timed
-    void* staging = nullptr;                          ///< pinned; free again when `end` has been reached
+    MoestroCudaEvent begin = nullptr, end = nullptr;  ///< timed; their own
+    MoestroCudaEvent since = nullptr;                 ///< when the copy begins: `begin`, or the end of the one before
+    void* staging = nullptr;                          ///< pinned, of staging_; free again when `end` has been reached
   };
 
   CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device,
@@ -75,12 +78,14 @@ class CudaLink final : public ExpertLink {
   const CudaSlots device_;
   const Options options_;
   MoestroCudaStream stream_ = nullptr;
-  std::array<Flight, kUnderWay> flights_{};   ///< a ring, guarded but for what the thread queues
+  std::array<Flight, kFlights> flights_{};  ///< a ring, guarded but for what the thread queues
+  std::array<void*, kUnderWay> staging_{};  ///< used in turn
   size_t oldest_ = 0, under_way_ = 0;
+  uint64_t sent_ = 0;
   Nanos last_arrival_{0};
   std::array<MoestroCudaEvent, kLaunches> launch_events_{};  ///< launch n has n % kLaunches; the first is 1
   uint64_t launches_ = 0;
-  std::vector<uint64_t> launch_of_;           ///< by slot: the last launch before it was released; 0: none
+  std::vector<uint64_t> launch_of_;  ///< by slot: the last launch before it was released; 0: none
   std::atomic<bool> woken_{false};
   bool stop_ = false;
   std::thread thread_;

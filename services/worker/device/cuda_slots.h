@@ -1,6 +1,7 @@
 #pragma once
 // The slots of experts on a CUDA device, and error texts of its calls.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -14,11 +15,18 @@ struct CudaSlots {
   uint32_t index = 0;                               ///< of the device
   /// The stream with kernels that read slots; outlives the experts. Only launched() uses it, from the engine's thread.
   MoestroCudaStream compute = nullptr;
-  uint64_t bytes = 0;  ///< of device memory for slots, in one piece; whole experts of it are used
-  /// The size of a chunk. Between two copies a device is idle for a microsecond or two: for 4 MiB, at 25 to 55 GB/s,
-  /// that is 1 to 3 %. A demand waits for at most two chunks, 0.15 to 0.3 ms.
-  uint64_t chunk_bytes = uint64_t{4} << 20;
+  uint64_t bytes = 0;        ///< of device memory for slots, in one piece; whole experts of it are used
+  uint64_t chunk_bytes = 0;  ///< what is copied at once; 0: chunk_of()
 
+  /// A chunk of an expert of this size: equal parts of about an eighth, of 8 to 16 MiB. Besides its bytes, each chunk
+  /// costs an H100 about 5 us: 7 % of 4 MiB at 55 GB/s, 2 % of 16 MiB (docs/perf/gpu.md). A demand waits for at most
+  /// two chunks: a quarter of the time that its own expert takes or, if experts are small, as long as for two of them.
+  static constexpr uint64_t chunk_of(uint64_t expert_bytes) {
+    constexpr uint64_t kMiB = uint64_t{1} << 20, kStep = uint64_t{64} << 10;
+    const uint64_t parts = std::max<uint64_t>(1, expert_bytes / std::clamp(expert_bytes / 8, 8 * kMiB, 16 * kMiB));
+    return std::max(kStep, (expert_bytes / parts + kStep - 1) / kStep * kStep);
+  }
+  uint64_t chunk(uint64_t expert_bytes) const { return chunk_bytes > 0 ? chunk_bytes : chunk_of(expert_bytes); }
   /// Bytes of one expert's slot.
   static constexpr uint64_t slot_bytes(uint64_t expert_bytes) {
     return (expert_bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -53,7 +53,7 @@ tier::TierOptions tier_options_of(const DeviceExpertsOptions& options, const Exp
                          .expert_bytes = blobs.bytes,
                          .prefetch = options.prefetch};
   if (options.cuda) {  // what its link carries in a second is measured
-    tier.chunk_bytes = options.cuda->chunk_bytes;
+    tier.chunk_bytes = options.cuda->chunk(tier.expert_bytes);
     tier.chunks_given = CudaLink::kUnderWay;
     // A model that fits is soon there as a whole, so that its layers can be queued ahead of the host.
     tier.fill = options.prefetch && static_cast<size_t>(slots) == blobs.blob_of.size();
@@ -169,6 +169,7 @@ void DeviceExperts::need(const store::LayerNeeds& needs) {
       Expert& e = experts_[w.key];
       e.needed = true, e.from_drive = e.host_asked;
     }
+    tier_.hold_demands(lends_);
     tier_.routed(clock_.now(), static_cast<int32_t>(needs.moe_layer.value), needed_, how_found_, needs.complete);
     (void)find_sources();  // a source that refuses says so again to who waits, in next_arrival()
     wake = link_awake();
@@ -275,7 +276,7 @@ void DeviceExperts::let_ended_go() {
   for (Copied& copy : ended_) {
     if (!copy.whole) continue;
     copy.copy = ++experts_[copy.key].copies;
-    experts_[copy.key].host.release();
+    if (!experts_[copy.key].lent) experts_[copy.key].host.release();
     std::erase(with_source_, copy.key);
   }
   copied_.insert(copied_.end(), ended_.begin(), ended_.end());
@@ -284,7 +285,7 @@ void DeviceExperts::let_ended_go() {
 /// Nobody who waits for host memory may hold some that he is not using (the store's rule against deadlock).
 void DeviceExperts::drop_sources_nobody_needs() {
   std::erase_if(with_source_, [this](tier::Key key) {
-    if (experts_[key].needed || link_->is_copying(key)) return false;
+    if (experts_[key].needed || experts_[key].lent || link_->is_copying(key)) return false;
     link_->set_source(key, nullptr, 0);
     experts_[key].host.release();
     return true;
@@ -371,35 +372,6 @@ bool DeviceExperts::holds_all() const {
   return tier_.resident() == layers() * experts();
 }
 
-Nanos DeviceExperts::copy_time() const {
-  const tier::TierCounters c = tier_counters();
-  if (c.moved_bytes == 0) return Nanos(0);
-  return Nanos(
-      static_cast<int64_t>(static_cast<double>(c.link_busy.count()) * static_cast<double>(tier_options_.expert_bytes) /
-                           static_cast<double>(c.moved_bytes)));
-}
-
-std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {
-  const tier::Key key = key_of_[blob];
-  const std::lock_guard lock(link_->mutex());
-  let_ended_go();
-  Expert& e = experts_[key];
-  if (!e.needed || tier_.slot_of(key) || link_->is_copying(key) || e.host_asked || !e.failure.is_ok())
-    return std::nullopt;
-  std::optional<store::Lease> lease;
-  if (e.host) {
-    link_->set_source(key, nullptr, 0);
-    std::erase(with_source_, key);
-    lease = std::exchange(e.host, store::Lease());
-  } else {
-    lease = host_.try_pin(blob);
-  }
-  if (!lease) return std::nullopt;
-  e.needed = false;
-  tier_.released(clock_.now(), key);
-  return lease;
-}
-
 std::optional<store::Lease> DeviceExperts::try_pin(uint32_t blob, store::UseWeight weight) {
   const tier::Key key = key_of_[blob];
   if (key == kDense) return host_.try_pin(blob, weight);
@@ -414,6 +386,7 @@ void DeviceExperts::unpin(uint32_t blob) {
   bool wake = false;
   {
     const std::lock_guard lock(link_->mutex());
+    if (experts_[key].lent) return take_back(key);
     experts_[key].needed = false;
     if (const auto slot = tier_.slot_of(key)) link_->released(*slot);
     tier_.released(clock_.now(), key);
@@ -452,6 +425,7 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
   if (wanted_.empty()) return host_.next_arrival(timeout);  // dense weights
   const Nanos until = clock_.now() + timeout;
   std::unique_lock lock(link_->mutex());
+  tier_.hold_demands(false);
   uint64_t seen = link_->ends();
   while (true) {
     // Not kUnavailable, which asks to be asked again.

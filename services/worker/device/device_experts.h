@@ -93,8 +93,10 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
 
   void addresses(MoeLayerId layer, std::span<uint64_t> out) override;
   bool holds_all() const override;
-  Nanos copy_time() const override;
+  Nanos copy_time(uint32_t blob) const override;
+  void lend() override { lends_ = true; }
   std::optional<store::Lease> lease_host(uint32_t blob) override;
+  void decided() override;
   /// Does nothing on an emulated device, which computes before it releases leases.
   Status launched() override { return link_->launched(); }
   /// kUnavailable: the device has failed, and the worker must end.
@@ -135,7 +137,8 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
     bool served_low = false;    ///< of a full copy: need() last named the low one of its expert
     uint32_t copies = 0;        ///< that have ended
     uint32_t finds = 0;         ///< of the host's bytes, when they were last leased for a copy
-    store::Lease host;          ///< of host memory, until its copy has ended
+    store::Lease host;          ///< of host memory, until its copy has ended, and the CPU has computed with it
+    bool lent = false;          ///< lease_host() has lent `host`
     Status failure;             ///< why it cannot be loaded, until the engine has been told
   };
 
@@ -152,6 +155,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   bool link_awake() const;
   void take_source(tier::Key key, store::Lease lease);
   void drop_sources_nobody_needs();
+  void take_back(tier::Key key);
   void count_recent();
   tier::Key served(tier::Key full) const { return experts_[full].served_low ? tier_options_.low_of(full) : full; }
   Status take_host_arrival();
@@ -164,6 +168,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   std::vector<Expert> experts_;          ///< by key
   std::vector<tier::Key> with_source_;   ///< keys that lease host memory
   std::vector<tier::Key> wanted_;        ///< requested by fetch() and not arrived
+  bool lends_ = false;                   ///< lend()
   bool all_there_ = true;                ///< what need() has named since routed()
   std::vector<tier::DeviceTier::Wanted> needed_;  ///< scratch
   std::vector<tier::Key> found_;         ///< scratch

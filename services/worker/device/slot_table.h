@@ -28,11 +28,15 @@ class SlotTable {
 
   // Missing experts can be computed in host memory instead:
 
-  /// How long the link takes for an expert, by its copies so far; 0: unknown.
-  virtual Nanos copy_time() const = 0;
-  /// Leases an expert that the layer needs in host memory, if its copy has not begun; the device then no longer needs
-  /// it. nullopt: it is present or being copied, or host memory does not have it; it is still needed on the device.
+  /// How long the link takes for what is missing of an expert, by its copies so far; 0: unknown.
+  virtual Nanos copy_time(uint32_t blob) const = 0;
+  /// From now on no copy of an expert that a layer needs begins before decided() or a wait for an arrival.
+  virtual void lend() = 0;
+  /// Leases an expert that the layer needs in host memory; the device then no longer needs it, and what has been copied
+  /// of it stays. nullopt: it is present, or host memory does not have it; it is still needed on the device.
   virtual std::optional<store::Lease> lease_host(uint32_t blob) = 0;
+  /// What the host computes has been leased; the link brings the other missing experts.
+  virtual void decided() = 0;
 };
 
 }  // namespace moestro::device

@@ -6,6 +6,7 @@
 
 #include "common/expert_layout.h"
 #include "common/shm/mapped_file.h"
+#include "services/worker/device/cuda_slots.h"
 #include "tests/bench/gpu/gpu_bench.h"
 
 namespace moestro::bench {
@@ -49,7 +50,8 @@ class Chunks {
  public:
   explicit Chunks(DeviceClock& clock) : clock_(clock) {
     for (MoestroCudaEvent& event : events_)
-      if (clock_.status().is_ok()) clock_.note("make_event", clock_.functions().make_event(0, &event));
+      if (clock_.status().is_ok())
+        clock_.note("make_event", clock_.functions().make_event(MOESTRO_CUDA_EVENT_SLEEPING, &event));
   }
   ~Chunks() {
     for (const MoestroCudaEvent event : events_)
@@ -102,9 +104,10 @@ std::vector<GpuRow> copy_rows(const GpuBench& bench) {
   const ExpertLayout layout(bench.sizes.hidden, bench.sizes.ffn, DType::kBF16);
   std::vector<GpuRow> rows;
   for (const uint64_t asked : bench.sizes.copies) {
-    const uint64_t bytes = asked == 0 ? static_cast<uint64_t>(layout.bytes()) : asked;
+    const uint64_t bytes = asked == 0 ? static_cast<uint64_t>(layout.bytes()) : asked,
+                   chunk = device::CudaSlots{.chunk_bytes = bench.sizes.chunk_bytes}.chunk(bytes);
     GpuRow row{.what = "copy of " + size_text(bytes) + (asked == 0 ? ", an expert of bf16," : "") +
-                       " from shared memory, chunks of " + size_text(bench.sizes.chunk_bytes),
+                       " from shared memory, chunks of " + size_text(chunk),
                .value = 0,
                .unit = "GB/s",
                .ceiling = 0,
@@ -118,7 +121,7 @@ std::vector<GpuRow> copy_rows(const GpuBench& bench) {
     void* pinned = clock.pinned(bytes);
     if (pinned != nullptr) std::memset(pinned, 0x3c, bytes);
     Chunks chunks(clock);
-    const auto chunked = [&] { chunks.copy(to, arena.data(), bytes, bench.sizes.chunk_bytes); };
+    const auto chunked = [&] { chunks.copy(to, arena.data(), bytes, chunk); };
     const auto whole = [&] { clock.note("copy_in", bench.functions.copy_in(to, pinned, bytes, clock.stream())); };
     std::vector<double> ours, best;
     for (int i = 0; i <= bench.sizes.repeats && opened.is_ok() && clock.status().is_ok(); ++i) {

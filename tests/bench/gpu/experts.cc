@@ -86,6 +86,7 @@ class Dense {
     x_ = own ? clock.allocate(2 * x_bytes) : clock.random_bf16(x_bytes, 1.0f);
     if (own && x_ != nullptr) clock.note("fill", bench.functions.fill(x_, 0x3c, 2 * x_bytes, clock.stream()));
     y_ = clock.allocate(static_cast<uint64_t>(n_ * rows_) * (own ? sizeof(float) : 2));
+    if (own) rounded_x_ = clock.allocate(static_cast<uint64_t>(kernels::cuda::CudaOps::rounded_bytes(n_, cols_)));
   }
   void run() {
     if (bench_.dense) {
@@ -94,9 +95,14 @@ class Dense {
         failed_ = status;
       return;
     }
-    const MoestroCudaMatmul a{
-        static_cast<const float*>(x_), n_, rows_, cols_, weight_, nullptr, MOESTRO_CUDA_BF16, nullptr,
-        static_cast<float*>(y_),       1};
+    MoestroCudaMatmul a{};
+    a.x = static_cast<const float*>(x_);
+    a.n = n_, a.rows = rows_, a.cols = cols_;
+    a.weight = weight_;
+    a.dtype = MOESTRO_CUDA_BF16;
+    a.y = static_cast<float*>(y_);
+    a.rounded = 1;
+    a.rounded_x = static_cast<uint16_t*>(rounded_x_);
     clock_.note("matmul", bench_.functions.ops.matmul(&a, clock_.stream()));
   }
   double flops() const {
@@ -108,7 +114,7 @@ class Dense {
   const GpuBench& bench_;
   DeviceClock& clock_;
   int64_t n_, rows_, cols_;
-  void *weight_ = nullptr, *x_ = nullptr, *y_ = nullptr;
+  void *weight_ = nullptr, *x_ = nullptr, *y_ = nullptr, *rounded_x_ = nullptr;
   Status failed_;
 };
 

@@ -27,8 +27,7 @@ struct GpuSizes {
   int64_t sequences = 32, context = 2048, heads = 32, kv_heads = 8, head_dim = 128;
   std::vector<DType> kv_dtypes = {DType::kBF16, DType::kInt8};
   std::vector<uint64_t> copies = {1 << 20, 4 << 20, 16 << 20, 64 << 20, 0};  ///< bytes; 0: an expert of bf16
-  uint64_t chunk_bytes =
-      4 << 20;  ///< of a copy, as experts are carried (services/worker/device/cuda_slots.h), two of which are under way
+  uint64_t chunk_bytes = 0;  ///< of a copy, two of which are in flight; 0: as experts are carried (CudaSlots::chunk_of)
   uint64_t stream_bytes = uint64_t{2} << 30;  ///< size for measuring device memory
   int repeats = 15;
   double seconds_least = 5e-3;  ///< short kernels are launched repeatedly until they take this long together

@@ -61,6 +61,7 @@ class Bundle(unittest.TestCase):
         self.assertEqual(sorted(f.name for f in BUNDLE.iterdir()), ["MANIFEST.json", "payload.tar.gz", "run_gpu_tests"])
         manifest = json.loads((BUNDLE / "MANIFEST.json").read_text())
         self.assertRegex(manifest["glibc"], r"^2\.\d+$")
+        self.assertIn(manifest["driver"], ("525", "580"))
         self.assertEqual(sorted(manifest["files"]),
                          sorted(str(f.relative_to(self.tree)) for f in self.tree.rglob("*") if f.is_file()))
         self.assertIn("models/demo/model.safetensors", manifest["files"])
@@ -95,17 +96,35 @@ class Bundle(unittest.TestCase):
 
     @unittest.skipUnless(EMULATED, "no emulated plugin was named")
     def test_over_the_emulated_plugin_steps_pass_and_are_reported(self):
-        ran, report, _ = self.run_gpu_tests("--plugin", EMULATED, "--only", "bench,engine", "--check")
+        suites = ["SortRoutes", "LayerExperts", "Guard", "Sample", "Mirrors", "Workspaces", "CudaOpsErrors"]
+        ran, report, folder = self.run_gpu_tests("--plugin", EMULATED, "--check", "--suites",
+                                                 "^(" + "|".join(suites) + ")[.]")
         self.assertEqual(ran.returncode, 0, json.dumps(report, indent=1))
-        self.assertEqual(report["counts"]["passed"], 9,
-                         "benchmarks, a pack made, five measurements of the engine, two of them without graphs again")
-        self.assertEqual([row["unit"] for row in report["figures"]], ["tokens/s"] * 4 + ["ms"] * 2)
-        tests = self.run_here(
-            self.tree / "bin" / "gpu_test",
-            "--gtest_filter=SortRoutes*:Guard*:Sample*:Mirrors*:Workspaces*:CudaOpsErrors*:LayerExperts*",
-            MOESTRO_CUDA_PLUGIN=str(EMULATED))
-        self.assertEqual(tests.returncode, 0, tests.stdout[-3000:])
-        self.assertNotIn("SKIPPED", tests.stdout)
+        steps = {s["name"]: s for s in report["steps"]}
+        self.assertEqual({s["status"] for s in report["steps"]}, {"passed"}, json.dumps(report["steps"], indent=1))
+        self.assertEqual(sum(s["group"] == "engine" for s in report["steps"]), 8,
+                         "a pack made, five measurements of the engine, two of them without graphs again")
+        for suite in suites:
+            self.assertGreater(steps[suite]["figures"]["passed"], 0)
+            self.assertEqual(steps[suite]["figures"]["skipped"], 0)
+        self.assertEqual([s["warning"] for s in report["steps"]], [None] * len(steps))
+        self.assertEqual([row["unit"] for row in report["figures"]][-6:], ["tokens/s"] * 2 + ["ms"] * 2 +
+                         ["tokens/s"] * 2)
+        for row in report["figures"]:
+            self.assertIn(row["verdict"], ("met", "missed", "no aim"), row)
+            self.assertIsNotNone(row["ceiling"], row)
+        self.assertEqual(len(report["furthest"]), 3)
+        self.assertTrue((folder / "report.md").read_text().endswith("- " + report["furthest"][-1] + "\n"))
+
+    @unittest.skipUnless(EMULATED, "no emulated plugin was named")
+    def test_over_a_driver_that_registers_nothing_copies_fail(self):
+        ran, report, folder = self.run_gpu_tests("--plugin", EMULATED, "--check", "--only", "bench,engine",
+                                                 MOESTRO_EMULATED_CUDA_FAULTS="refuse-register")
+        self.assertEqual(ran.returncode, 1)
+        failed = [r["what"] for r in report["figures"] if r["failed"]]
+        self.assertEqual({what.split(" ")[0] for what in failed if not what.startswith("mixtral")}, {"copy"})
+        self.assertEqual(sum("memory for a quarter" in what for what in failed), 2)
+        self.assertIn("## Warnings", (folder / "report.md").read_text())
 
     def test_a_damaged_copy_is_named(self):
         damaged = pathlib.Path(self.dir.name, "damaged")

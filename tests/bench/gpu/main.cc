@@ -1,6 +1,6 @@
 // Copies, experts and attention on a CUDA device, each beside its ceiling.
 //
-//   moestro_gpu_bench [--device 0] [--plugin FILE] [--cublas FILE] [--chunk 1048576] [--repeats 15] [--check] [--json]
+//   moestro_gpu_bench [--device 0] [--plugin FILE] [--cublas FILE] [--chunk BYTES] [--repeats 15] [--check] [--json]
 //
 // Exits with 0; 1 where a figure could not be measured, which its line says; 77 where there is no device.
 
@@ -73,9 +73,8 @@ int main(int argc, char** argv) {
   app.add_option("--device", o.device, "Which")->check(moestro::command_line::Range(0, 63))->capture_default_str();
   app.add_option("--plugin", o.plugin, "The CUDA plugin")->capture_default_str();
   app.add_option("--cublas", o.cublas, "libcublas.so to compare with; default: what the loader finds");
-  app.add_option("--chunk", o.chunk, "Bytes of a chunk of a copy")
-      ->check(moestro::command_line::Range(uint64_t{4096}, uint64_t{1} << 30))
-      ->capture_default_str();
+  app.add_option("--chunk", o.chunk, "Bytes of a chunk of a copy; default: as experts are carried")
+      ->check(moestro::command_line::Range(uint64_t{4096}, uint64_t{1} << 30));
   app.add_option("--repeats", o.repeats, "Of each measurement")
       ->check(moestro::command_line::Range(1, 1000))
       ->capture_default_str();

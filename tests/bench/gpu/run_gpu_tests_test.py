@@ -52,6 +52,15 @@ class Steps(unittest.TestCase):
         self.assertEqual(step.status, "timeout")
         self.assertLess(step.seconds, 30)
 
+    def test_a_step_may_run_beside_others_until_it_is_waited_for(self):
+        step = runner.Step("bench", "a step", [sys.executable, "-c", "print(1)"], 60, runner.read_json)
+        with tempfile.TemporaryDirectory() as work:
+            step.begin(dict(os.environ), pathlib.Path(work))
+            self.assertEqual(ran("pass").status, "passed")
+            for _ in range(2):
+                step.run(dict(os.environ), pathlib.Path(work))
+                self.assertEqual((step.status, step.figures), ("passed", 1))
+
     def test_a_suite_of_which_nothing_ran_is_skipped(self):
         whole = "[==========] 3 tests\n[  PASSED  ] 2 tests.\n[  SKIPPED ] 1 test, listed below:\n[  SKIPPED ] A.B\n"
         step = ran(f"print({whole!r})", read=runner.read_suite)
@@ -69,6 +78,17 @@ class Steps(unittest.TestCase):
     def test_output_that_cannot_be_read_is_a_failure(self):
         self.assertIn("cannot be read", ran("print('{')", read=runner.read_json).why)
 
+    def test_a_driver_that_is_too_old_is_named_before_anything_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "version"
+            file.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build\n"
+                            "GCC version:  gcc version 12.2.0\n")
+            self.assertEqual(runner.driver(file), "535.183.01")
+            self.assertEqual(runner.driver(pathlib.Path(folder) / "none"), "")
+        for found, needed in (("", "580"), ("535.183.01", "525"), ("580.65.06", "580"), ("600.1", "580")):
+            runner.check_driver(found, needed)
+        with self.assertRaisesRegex(SystemExit, "driver here is 535.183.01, the bundle needs 580 or later"):
+            runner.check_driver("535.183.01", "580")
 
     def test_what_cannot_be_started_fails_alone(self):
         missing = runner.Step("bench", "b", ["/nowhere/program"], 1)
@@ -77,6 +97,80 @@ class Steps(unittest.TestCase):
         self.assertEqual(missing.status, "failed")
         self.assertIn("/nowhere/program", missing.why)
         self.assertEqual([s.name for s in runner.test_steps(pathlib.Path("/nowhere"), {})], ["the suites of gpu_test"])
+
+
+class Order(unittest.TestCase):
+    """A run of steps that are lines of Python."""
+
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.addCleanup(self.dir.cleanup)
+        self.log = pathlib.Path(self.dir.name, "log")
+
+    def step(self, group, name, more="", limit_s=60):
+        code = f"open({str(self.log)!r}, 'a').write({name!r} + ' '); {more}"
+        return runner.Step(group, name, [sys.executable, "-c", code], limit_s)
+
+    def run_steps(self, steps, budget=None):
+        told = []
+        no_gpu = runner.run_steps(steps, argparse.Namespace(budget=budget), dict(os.environ),
+                                  pathlib.Path(self.dir.name), told.append)
+        self.assertEqual(told, steps)
+        return no_gpu
+
+    def test_steps_are_sorted_by_their_worth(self):
+        args = argparse.Namespace(device=0, check=False, shape="mixtral-12gb", suites="")
+        steps = runner.steps_of(args, runner.GROUPS, pathlib.Path("/tree"), {"MOESTRO_CUDA_PLUGIN": "p"},
+                                pathlib.Path("/work"))
+        self.assertEqual([s.group for s in steps],
+                         ["bench", "tests", "bench", *["engine"] * 5, "serving", *["engine"] * 3])
+        self.assertEqual(steps[2].command[-1], "--json")
+        self.assertEqual(runner.needed_first(steps).name, "a pack of mixtral-12gb")
+        args.check = True
+        steps = runner.steps_of(args, ["bench"], pathlib.Path("/tree"), {"MOESTRO_CUDA_PLUGIN": "p"},
+                                pathlib.Path("/work"))
+        self.assertEqual([s.command[-1] for s in steps], ["--check", "--check"])
+
+    def test_a_pack_is_made_beside_tests_and_not_beside_benchmarks(self):
+        there = pathlib.Path(self.dir.name, "there")
+        wait = f"import os, time\nwhile not os.path.exists({str(there)!r}): time.sleep(0.01)\n"
+        pack = self.step("engine", "pack", f"exec({wait!r})")
+        test = self.step("tests", "test", f"open({str(there)!r}, 'w')")
+        decode = self.step("engine", "decode")
+        decode.needs = pack
+        bench = self.step("bench", "bench", f"open({str(self.log)!r} + '2', 'w').write('')")
+        steps = [self.step("bench", "look"), test, bench, pack, decode]
+        self.assertIsNone(self.run_steps(steps))
+        self.assertEqual([s.status for s in steps], ["passed"] * 5)
+        self.assertEqual(sorted(self.log.read_text().split()[:3]), ["look", "pack", "test"])
+        self.assertEqual(self.log.read_text().split()[3:], ["bench", "decode"])
+
+    def test_a_pack_that_cannot_be_made_fails_once(self):
+        for pack in (self.step("engine", "pack", "raise SystemExit('no room')"),
+                     runner.Step("engine", "pack", ["/nowhere/program"], 1)):
+            decode = self.step("engine", "decode")
+            decode.needs = pack
+            steps = [self.step("bench", "look"), self.step("bench", "bench"), pack, decode]
+            self.run_steps(steps)
+            self.assertEqual([s.status for s in steps], ["passed", "passed", "failed", "skipped"])
+
+    def test_a_budget_ends_what_runs_and_starts_nothing_more(self):
+        steps = [self.step("bench", "look"), self.step("tests", "long", "import time; time.sleep(100)"),
+                 self.step("tests", "later")]
+        self.run_steps(steps, budget=3)
+        self.assertEqual([s.status for s in steps], ["passed", "skipped", "skipped"])
+        self.assertLess(steps[1].seconds, 30)
+        self.assertIn("used up while it ran", steps[1].why)
+        self.assertEqual(steps[2].why, "the budget of 3 s was used up")
+        self.assertEqual(self.log.read_text(), "look long ")
+
+    def test_where_there_is_no_gpu_nothing_else_runs(self):
+        pack = self.step("engine", "pack")
+        decode = self.step("engine", "decode")
+        decode.needs = pack
+        look = self.step("bench", "look", "import sys; print('none', file=sys.stderr); sys.exit(77)")
+        self.assertIn("none", self.run_steps([look, pack, decode]))
+        self.assertEqual(self.log.read_text(), "look ")
 
 
 class Report(unittest.TestCase):
@@ -104,6 +198,8 @@ class Report(unittest.TestCase):
         self.assertEqual((row["value"], row["ceiling"], row["ratio"]), (800.0, 1000.0, 0.8))
         row = quarter.read(self.said(20.0, moved_bytes_per_token=2e9), quarter)["rows"][0]
         self.assertEqual((row["value"], row["ceiling"], row["ratio"]), (50.0, 40.0, 1.25))
+        row = quarter.read(self.said(400.0, moved_bytes_per_token=0), quarter)["rows"][0]
+        self.assertEqual((row["ceiling"], row["ratio"]), (1.25, 2.0), "all that was missing was computed on the CPU")
         row = quarter.read(self.said(400.0, moved_bytes_per_token=1e6), quarter)["rows"][0]
         self.assertEqual((row["ceiling"], row["ratio"]), (1.25, 2.0))
 
@@ -126,20 +222,56 @@ class Report(unittest.TestCase):
             row = step.read(self.said(20.0), step)["rows"][0]
             self.assertEqual((row["ceiling"], row["ratio"]), (None, None))
 
+    def test_figures_have_verdicts_and_those_furthest_from_their_aims_come_last(self):
+        def row(what, ratio, aim, **more):
+            return dict(what=what, value=1.0, unit="GB/s", ceiling=2.0, ceiling_is="c", ratio=ratio, aim=aim,
+                        failed=None, **more)
+
+        rows = [row("good", 0.9, 0.8), row("bad", 0.2, 0.8), row("slow", 2.1, 1.05, at_most=True),
+                row("quick", 1.0, 1.05, at_most=True), row("free", 0.1, None), row("blind", None, 0.7),
+                {**row("broken", None, 0.97), "failed": "refused"}]
+        self.assertEqual([runner.verdict(r) for r in rows],
+                         ["met", "missed", "missed", "met", "no aim", "no ceiling", "not measured"])
+        step = runner.Step("bench", "b", ["x"], 1)
+        step.figures, step.errors = {"rows": rows}, "2026 warning moestro: copies to cuda:0 are staged: why\n"
+        with tempfile.TemporaryDirectory() as out:
+            report = runner.write(pathlib.Path(out), {"commit": "abc"}, runner.machine(0), [step])
+            text = pathlib.Path(out, "report.md").read_text()
+        self.assertEqual([line.split(":")[0] for line in report["furthest"]], ["blind", "broken", "bad"])
+        self.assertTrue(text.endswith("- bad: 0.200, aim 0.800: 0.25 of it\n"), text[-300:])
+        self.assertIn("| slow | 1.000 | GB/s | 2.000 | 2.100 | 1.050 | missed | c |", text)
+        self.assertIn("- b: copies to cuda:0 are staged: why", text)
+        self.assertEqual(list(runner.furthest_lines([rows[2]])), ["slow: 2.100, aim at most 1.050: 0.50 of it"])
+
+    def test_copies_that_are_staged_fail_the_row_that_needs_them(self):
+        measured = runner.Step("bench", "b", ["x"], 1)
+        resident, quarter = self.engine(measured)
+        for step in (resident, quarter):
+            step.judge(0, self.said(20.0), "")
+            self.assertEqual((step.status, step.staged()), ("passed", None))
+            step.errors = (
+                "2026-11-26T17:18:12.970 warning moestro: 0 B of the store's memory (9 GiB) registered with cuda:0, "
+                "copies from the rest are staged, which is slow: operation not supported"
+            )
+            step.judge(0, self.said(20.0), step.errors)
+        self.assertEqual((resident.status, quarter.status), ("passed", "failed"))
+        self.assertIn("copies from the rest are staged", quarter.figures["rows"][0]["failed"])
+
     def test_it_has_every_step_and_figure(self):
         step = ran(f"print({json.dumps(ROWS)!r}); raise SystemExit(1)", read=runner.read_rows)
         other = runner.Step("engine", "a pack", ["x"], 1)
         other.skip("needs: memory")
         with tempfile.TemporaryDirectory() as out:
-            counts = runner.write(pathlib.Path(out), {"commit": "abc"}, runner.machine(0), [step, other])
+            counts = runner.write(pathlib.Path(out), {"commit": "abc"}, runner.machine(0), [step, other])["counts"]
             report, text = json.loads(pathlib.Path(out,
                                                    "report.json").read_text()), pathlib.Path(out,
                                                                                              "report.md").read_text()
         self.assertEqual({k: v for k, v in counts.items() if v}, {"failed": 1, "skipped": 1})
         self.assertEqual(report["counts"], counts)
         self.assertEqual([s["name"] for s in report["steps"]], ["a step", "a pack"])
-        self.assertIn("| a/copy | not measured: register_host: out of memory | GB/s |  |  | 0.970 | pinned |", text)
-        self.assertIn("| device memory | 4,000.0 | GB/s | 4,000.0 | 1.000 |  | a copy |", text)
+        self.assertIn("| a/copy | not measured: register_host: out of memory | GB/s |  |  | 0.970 | not measured | pi",
+                      text)
+        self.assertIn("| device memory | 4,000.0 | GB/s | 4,000.0 | 1.000 |  | no aim | a copy |", text)
         self.assertIn("needs: memory", text)
 
     def test_versions_are_numbers(self):

@@ -1,0 +1,9 @@
+// The experts of a layer on many tokens, weights of bf16.
+
+#include "kernels/cuda/experts_tiles.h"
+
+namespace moestro::kernels::cuda {
+
+template MoestroCudaResult experts_on_tiles<Bf16Tiles>(const MoestroCudaExperts&, MoestroCudaStream);
+
+}  // namespace moestro::kernels::cuda

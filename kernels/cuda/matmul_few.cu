@@ -1,0 +1,89 @@
+// y = x w^T + bias in f32, for rows of whole slots: a block for some rows of w and up to 8 tokens.
+
+#include "kernels/cuda/few_products.h"
+#include "kernels/cuda/few_tokens.h"
+
+namespace moestro::kernels::cuda {
+namespace {
+
+template <typename S, int kRows, int kTokens>
+using DenseProducts = FewProducts<S, S::kLanes, kRows, kTokens>;
+
+template <typename S, int kRows, int kTokens>
+__global__ void __launch_bounds__(kFewThreadsMax, 2) matmul_few_kernel(MoestroCudaMatmul a, FewRoom room) {
+  using Products = DenseProducts<S, kRows, kTokens>;
+  constexpr int kOut = Products::kRowsOfWarp;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kOut, first = static_cast<int64_t>(blockIdx.y) * kTokens;
+  Products products{};
+  products.m = tiled_rows<S>(0, a.cols);
+  products.count = static_cast<int>(at_most<int64_t>(kTokens, a.n - first));
+  products.columns = a.cols;
+  products.staged = room.of_warp();
+  products.set_x(a.x + first * a.cols, a.cols);
+  MOESTRO_UNROLL
+  for (int r = 0; r < kRows; ++r)
+    products.set_row(r, static_cast<const char*>(a.weight), reinterpret_cast<const char*>(a.parameters),
+                     at_most(first_row + r * Products::kRowsApart + Products::Loads::row_of_lane(), a.rows - 1));
+  const Run run = run_of_warp(segments_of<S::kLanes>(products.m));
+  products.add(run.first, run.end);
+
+  products.store(room.of_warp());
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kOut * products.count; i += static_cast<int>(blockDim.x)) {
+    const int64_t row = first_row + i % kOut;
+    const int t = i / kOut;
+    if (row >= a.rows) continue;
+    a.y[(first + t) * a.rows + row] = room.sum(i % kOut * kTokens + t) + (a.bias ? a.bias[row] : 0.0f);
+  }
+}
+
+template <typename S, int kRows, int kTokens>
+MoestroCudaResult launch_with(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
+  constexpr int64_t kOut = DenseProducts<S, kRows, kTokens>::kRowsOfWarp;
+  const int64_t passes = divided_up(a.n, kTokens);
+  if (passes > 65535) return MOESTRO_CUDA_REFUSED;
+  const int64_t segments = segments_of<S::kLanes>(tiled_rows<S>(0, a.cols));
+  const unsigned threads = few_threads(static_cast<int32_t>(segments));
+  const FewRoom room = few_room(segments, S::kLanes * S::kColumns, kOut * kTokens);
+  const dim3 grid(static_cast<unsigned>(divided_up(a.rows, kOut)), static_cast<unsigned>(passes));
+  return launch(matmul_few_kernel<S, kRows, kTokens>, grid, dim3(threads), room.bytes(threads), stream, a, room);
+}
+
+/// Matrices of fewer rows are cut finer, so that all of a device reads them.
+constexpr int64_t kBlocksWanted = 256;
+
+template <typename S, int kTokens>
+MoestroCudaResult launch_for(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
+  if (a.rows >= kBlocksWanted * DenseProducts<S, 4, kTokens>::kRowsOfWarp) return launch_with<S, 4, kTokens>(a, stream);
+  return launch_with<S, 2, kTokens>(a, stream);
+}
+
+template <typename S>
+bool stages_one(int64_t cols) {
+  return few_room(segments_of<S::kLanes>(tiled_rows<S>(0, cols)), S::kLanes * S::kColumns, 1).stages != 0;
+}
+
+template <typename S>
+MoestroCudaResult launch_few(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
+  if (!has_whole_slots<S>(a.cols) || !is_aligned16(a.x) || !is_aligned16(a.weight)) return MOESTRO_CUDA_REFUSED;
+  if (a.n == 1 && stages_one<S>(a.cols)) return launch_for<S, 1>(a, stream);
+  if constexpr (S::kTokensMax > 4) {
+    if (a.n > 4) return launch_for<S, S::kTokensMax>(a, stream);
+  }
+  return launch_for<S, 4>(a, stream);
+}
+
+}  // namespace
+
+MoestroCudaResult matmul_few(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
+  switch (a.dtype) {
+    case MOESTRO_CUDA_F32: return launch_few<PlainSlot<F32>>(a, stream);
+    case MOESTRO_CUDA_BF16: return launch_few<PlainSlot<BF16>>(a, stream);
+    case MOESTRO_CUDA_F16: return launch_few<PlainSlot<F16>>(a, stream);
+    case MOESTRO_CUDA_INT8: return launch_few<Int8Slot>(a, stream);
+    case MOESTRO_CUDA_INT4: return launch_few<Int4Slot>(a, stream);
+    default: return MOESTRO_CUDA_REFUSED;
+  }
+}
+
+}  // namespace moestro::kernels::cuda
