@@ -25,7 +25,7 @@ inline constexpr bool kSame<A, A> = true;
 
 /// kDims: head_dim, filled up with zeros. In shared memory the 16-byte chunks of a row change places with the row's
 /// number, so that lanes that read the same chunk of different rows read from different banks.
-template <typename N, int kDims, int kPairs, int kKeys>
+template <typename N, int kDims, int kPairs, int kKeys, int kStages>
 struct PrefillBlock {
   static constexpr int kTiles = kPairs / (kPrefillThreads / kWarp * 16);  ///< of 16 pairs, of a warp
   static constexpr int kRows = 2 * kTiles;  ///< of scores that a lane has a part of: 8 pairs apart
@@ -35,8 +35,8 @@ struct PrefillBlock {
 
   struct alignas(16) Room {
     uint16_t q[kPairs][kDims];
-    uint16_t k[2][kKeys][kDims];
-    uint16_t v[2][kKeys][kDims];
+    uint16_t k[kStages][kKeys][kDims];
+    uint16_t v[kStages][kKeys][kDims];
     int position[kPairs], begin[kPairs];
   };
 
@@ -95,8 +95,9 @@ struct PrefillBlock {
     store_as(to, words);
   }
 
-  /// Brings keys and values of the positions from `first` on, zeros where no pair sees them; bf16 arrive later, as one
-  /// group of copies.
+  /// Brings keys, values or both of the positions from `first` on, zeros where no pair sees them; bf16 arrive later, as
+  /// one group of copies.
+  template <bool kBringKeys, bool kBringValues>
   __device__ void fill(int stage, int first) const {
     const int dims = static_cast<int>(a.kv.head_dim), thread = not_hoisted(static_cast<int>(threadIdx.x)),
               rows = static_cast<int>(a.kv.kv_heads) * kTokensOfBlock;  // of a block: keys, then as many values
@@ -107,21 +108,27 @@ struct PrefillBlock {
       const bool seen = p >= begin && p <= furthest && d < dims;
       const char* block = static_cast<const char*>(a.kv.data);
       if (seen) block += a.kv.block_bytes * blocks[p / kTokensOfBlock];
-      const auto* from = reinterpret_cast<const typename N::Stored*>(block) + (seen ? row * dims + d : 0);
-      if constexpr (kCopied) {
-        copy_async16(&room.k[stage][key][to], from, seen ? 16 : 0);
-        copy_async16(&room.v[stage][key][to], from + rows * dims, seen ? 16 : 0);
-      } else {
-        float k[8] = {}, v[8] = {};
-        if (seen) {
-          load_scaled(from, block, row, k);
-          load_scaled(from + rows * dims, block, rows + row, v);
-        }
-        store_eight(&room.k[stage][key][to], k);
-        store_eight(&room.v[stage][key][to], v);
-      }
+      const Row from{reinterpret_cast<const typename N::Stored*>(block) + (seen ? row * dims + d : 0), block, seen};
+      if constexpr (kBringKeys) bring(from, row, &room.k[stage][key][to]);
+      if constexpr (kBringValues) bring({from.eight + rows * dims, block, seen}, rows + row, &room.v[stage][key][to]);
     }
     if constexpr (kCopied) commit_copies();
+  }
+
+  /// Eight elements of a row of a block.
+  struct Row {
+    const typename N::Stored* eight;
+    const char* block;
+    bool seen;
+  };
+  __device__ void bring(const Row& from, int row, uint16_t* to) const {
+    if constexpr (kCopied) {
+      copy_async16(to, from.eight, from.seen ? 16 : 0);
+    } else {
+      float eight[8] = {};
+      if (from.seen) load_scaled(from.eight, from.block, row, eight);
+      store_eight(to, eight);
+    }
   }
 
   __device__ void load_scaled(const typename N::Stored* from, const char* block, int row, float (&to)[8]) const {
@@ -139,8 +146,6 @@ struct PrefillBlock {
     const int q_row = lane_id() % 16, k_row = lane_id() / 16 * 8 + lane_id() % 8,
               q_place = not_hoisted(place(q_row, lane_id() / 16 * 8)),
               k_place = not_hoisted(place(k_row, lane_id() / 8 % 2 * 8));
-    uint32_t k[2][4];  // those of the next products are read before these are multiplied
-    load_matrices(k[0], &keys[k_row][k_place]);
     MOESTRO_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       uint32_t q[kTiles][4];
@@ -149,11 +154,9 @@ struct PrefillBlock {
         load_matrices(q[tile], &room.q[first_pair() + tile * 16 + q_row][q_place ^ (s * 16)]);
       MOESTRO_UNROLL
       for (int n = 0; n < kScores; n += 2) {
-        const int next = s * kScores + n + 2;
-        const uint32_t(&now)[4] = k[(next / 2 - 1) % 2];
-        if (next < kSteps * kScores)
-          load_matrices(k[next / 2 % 2], &keys[next % kScores * 8 + k_row][k_place ^ (next / kScores * 16)]);
-        const uint32_t left[2] = {now[0], now[1]}, right[2] = {now[2], now[3]};
+        uint32_t k[4];
+        load_matrices(k, &keys[n * 8 + k_row][k_place ^ (s * 16)]);
+        const uint32_t left[2] = {k[0], k[1]}, right[2] = {k[2], k[3]};
         MOESTRO_UNROLL
         for (int tile = 0; tile < kTiles; ++tile) {
           multiply_tiles(scores[tile][n], q[tile], left);
@@ -211,60 +214,81 @@ struct PrefillBlock {
   }
 
   /// The weights of 16 keys, as they lie in scores, are what the next product takes on its left.
-  __device__ static void pack(const float (&weights)[kTiles][kScores][4], uint32_t (&to)[kKeys / 16][kTiles][4]) {
+  __device__ void add_values(const uint16_t (&from_values)[kKeys][kDims],
+                             const float (&weights)[kTiles][kScores][4]) {
+    const int v_row = lane_id() % 16, v_place = not_hoisted(place(v_row, lane_id() / 16 * 8));
     MOESTRO_UNROLL
     for (int s = 0; s < kKeys / 16; ++s) {
+      uint32_t w[kTiles][4];
       MOESTRO_UNROLL
       for (int tile = 0; tile < kTiles; ++tile) {
         MOESTRO_UNROLL
         for (int i = 0; i < 4; ++i) {
           const float(&from)[4] = weights[tile][2 * s + i / 2];
-          to[s][tile][i] = packed_bf16(from[i % 2 * 2], from[i % 2 * 2 + 1]);
+          w[tile][i] = packed_bf16(from[i % 2 * 2], from[i % 2 * 2 + 1]);
+        }
+      }
+      MOESTRO_UNROLL
+      for (int n = 0; n < kOutputs; n += 2) {
+        uint32_t v[4];
+        load_matrices_turned(v, &from_values[s * 16 + v_row][v_place ^ (n * 8)]);
+        const uint32_t left[2] = {v[0], v[1]}, right[2] = {v[2], v[3]};
+        MOESTRO_UNROLL
+        for (int tile = 0; tile < kTiles; ++tile) {
+          multiply_tiles(values[tile][n], w[tile], left);
+          multiply_tiles(values[tile][n + 1], w[tile], right);
         }
       }
     }
   }
 
-  __device__ void add_values(const uint16_t (&from_values)[kKeys][kDims],
-                             const uint32_t (&weights)[kKeys / 16][kTiles][4]) {
-    const int v_row = lane_id() % 16, v_place = not_hoisted(place(v_row, lane_id() / 16 * 8));
-    uint32_t v[2][4];  // as k in score()
-    load_matrices_turned(v[0], &from_values[v_row][v_place]);
-    MOESTRO_UNROLL
-    for (int s = 0; s < kKeys / 16; ++s) {
-      MOESTRO_UNROLL
-      for (int n = 0; n < kOutputs; n += 2) {
-        const int next = s * kOutputs + n + 2;
-        const uint32_t(&now)[4] = v[(s * kOutputs + n) / 2 % 2];
-        if (next < kKeys / 16 * kOutputs)
-          load_matrices_turned(v[next / 2 % 2],
-                               &from_values[next / kOutputs * 16 + v_row][v_place ^ (next % kOutputs * 8)]);
-        const uint32_t left[2] = {now[0], now[1]}, right[2] = {now[2], now[3]};
-        MOESTRO_UNROLL
-        for (int tile = 0; tile < kTiles; ++tile) {
-          multiply_tiles(values[tile][n], weights[s][tile], left);
-          multiply_tiles(values[tile][n + 1], weights[s][tile], right);
-        }
-      }
+  __device__ bool sees(int first) const {
+    return first_pair() < unit.pairs && first <= warp_last.position && first + kKeys > warp_first.begin;
+  }
+
+  /// The next keys and values come into the other half of the room.
+  __device__ void run_in_two_stages() {
+    int first = begin / kKeys * kKeys, stage = 0;
+    fill<true, true>(stage, first);
+    for (; first <= furthest; first += kKeys, stage = 1 - stage) {
+      if constexpr (kCopied) wait_copies<0>();
+      __syncthreads();  // the tile is there, and all warps are done with the one before it
+      if (first + kKeys <= furthest) fill<true, true>(1 - stage, first + kKeys);
+      if (!sees(first)) continue;
+      float scores[kTiles][kScores][4] = {};
+      score(room.k[stage], first, scores);
+      weigh(scores);
+      add_values(room.v[stage], scores);
     }
+  }
+
+  /// Values come while keys are used, and the next keys while values are.
+  __device__ void run_in_one_stage() {
+    int first = begin / kKeys * kKeys;
+    fill<true, false>(0, first);
+    for (; first <= furthest; first += kKeys) {
+      fill<false, true>(0, first);
+      if constexpr (kCopied) wait_copies<1>();
+      __syncthreads();  // keys are there
+      const bool seen = sees(first);
+      float scores[kTiles][kScores][4] = {};
+      if (seen) score(room.k[0], first, scores);
+      __syncthreads();  // keys have been read
+      if (first + kKeys <= furthest) fill<true, false>(0, first + kKeys);
+      else if constexpr (kCopied) commit_copies();
+      if (seen) weigh(scores);
+      if constexpr (kCopied) wait_copies<1>();
+      __syncthreads();  // values are there
+      if (seen) add_values(room.v[0], scores);
+      __syncthreads();  // values have been read
+    }
+    if constexpr (kCopied) wait_copies<0>();
   }
 
   __device__ void run() {
     load_queries();
-    int first = begin / kKeys * kKeys, stage = 0;
-    fill(stage, first);
-    for (; first <= furthest; first += kKeys, stage = 1 - stage) {
-      if constexpr (kCopied) wait_copies<0>();
-      __syncthreads();  // the tile is there, and all warps are done with the one before it
-      if (first + kKeys <= furthest) fill(1 - stage, first + kKeys);
-      if (first_pair() >= unit.pairs || first > warp_last.position || first + kKeys <= warp_first.begin) continue;
-      float scores[kTiles][kScores][4] = {};
-      score(room.k[stage], first, scores);
-      weigh(scores);
-      uint32_t weights[kKeys / 16][kTiles][4];
-      pack(scores, weights);
-      add_values(room.v[stage], weights);
-    }
+    if constexpr (kStages == 2) run_in_two_stages();
+    else run_in_one_stage();
     write();
   }
 
@@ -290,9 +314,9 @@ struct PrefillBlock {
 };
 
 /// The longest units first, and their KV heads side by side.
-template <typename N, int kDims, int kPairs, int kKeys>
+template <typename N, int kDims, int kPairs, int kKeys, int kStages>
 __global__ void __launch_bounds__(kPrefillThreads, 2) prefill_kernel(MoestroCudaAttention a) {
-  using Block = PrefillBlock<N, kDims, kPairs, kKeys>;
+  using Block = PrefillBlock<N, kDims, kPairs, kKeys, kStages>;
   const auto heads = static_cast<unsigned>(a.kv.kv_heads);
   const MoestroCudaAttentionUnit unit = a.units[a.unit_count - 1 - blockIdx.x / heads];
   Block block{a, *reinterpret_cast<typename Block::Room*>(shared_memory()), unit,
@@ -300,13 +324,18 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) prefill_kernel(MoestroCuda
   block.run();
 }
 
+/// Two where registers and shared memory suffice for them, and copies do not wait for the threads.
+template <typename N, int kDims>
+inline constexpr int kPrefillStages = kSame<N, BF16> && kDims <= 64 ? 2 : 1;
+
 template <typename N, int kDims>
 MoestroCudaResult launch_prefill(const MoestroCudaAttention& a, MoestroCudaStream stream) {
   constexpr int kPairs =
       kDims <= MOESTRO_CUDA_PREFILL_NARROW ? MOESTRO_CUDA_PREFILL_PAIRS : MOESTRO_CUDA_PREFILL_PAIRS_WIDE;
-  constexpr int kKeys = kDims <= MOESTRO_CUDA_PREFILL_NARROW ? 64 : 32;
-  return launch(prefill_kernel<N, kDims, kPairs, kKeys>, dim3(static_cast<unsigned>(a.unit_count * a.kv.kv_heads)),
-                dim3(kPrefillThreads), sizeof(typename PrefillBlock<N, kDims, kPairs, kKeys>::Room), stream, a);
+  constexpr int kKeys = 64, kStages = kPrefillStages<N, kDims>;
+  return launch(prefill_kernel<N, kDims, kPairs, kKeys, kStages>,
+                dim3(static_cast<unsigned>(a.unit_count * a.kv.kv_heads)), dim3(kPrefillThreads),
+                sizeof(typename PrefillBlock<N, kDims, kPairs, kKeys, kStages>::Room), stream, a);
 }
 
 template <typename N>
