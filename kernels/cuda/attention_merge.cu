@@ -97,9 +97,10 @@ __global__ void __launch_bounds__(kThreads) merge_few_kernel(MoestroCudaAttentio
   }
 }
 
-/// A block for each pair; a thread has an element of every 128. Parts come through shared memory, 32 at a time, with
-/// two such chunks on their way. head_dim is a multiple of 4.
+/// A block for each pair; a thread has an element of every 128, at most two. Parts come through shared memory, 32 at a
+/// time, with two such chunks on their way. head_dim is a multiple of 4.
 constexpr int kStages = 3;
+static_assert(MOESTRO_CUDA_HEAD_DIM_MAX <= 2 * kThreads);
 __global__ void __launch_bounds__(kThreads) merge_many_kernel(MoestroCudaAttention a) {
   const auto [row, parts] = pair_of(a, static_cast<int>(blockIdx.z));
   if (row < 0) return;
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) merge_many_kernel(MoestroCudaAttenti
     commit_copies();
   };
   Softmax seen;
-  float low[1] = {}, high[1] = {};  // of heads wider than 128 a thread has two
+  float values[2] = {};  // the second of heads that are wider than 128
   for (int i = 0; i < kStages - 1; ++i) bring(i * kWarp, i);
   int stage = 0;
   for (int base = 0; base < count; base += kWarp) {
@@ -130,20 +131,19 @@ __global__ void __launch_bounds__(kThreads) merge_many_kernel(MoestroCudaAttenti
     MOESTRO_UNROLL_BY(8)
     for (int i = 0; i < here; ++i) {
       const float* of_part = from + i * stride + kHead;
-      const float one[1] = {thread < dims ? of_part[thread] : 0.0f},
-                  two[1] = {thread + kThreads < dims ? of_part[thread + kThreads] : 0.0f};
-      Softmax again = seen;
-      chunk.add(i, seen, low, one);
-      if (dims > kThreads) chunk.add(i, again, high, two);
+      const float read[2] = {thread < dims ? of_part[thread] : 0.0f,
+                             thread + kThreads < dims ? of_part[thread + kThreads] : 0.0f};
+      chunk.add(i, seen, values, read);
     }
     stage = (stage + 1) % kStages;
   }
   wait_copies<0>();
-  Softmax again = seen;
-  fold_logit(a, row, seen, low);
-  fold_logit(a, row, again, high);
-  if (thread < dims) a.out[row * dims + thread] = low[0] / seen.sum;
-  if (thread + kThreads < dims) a.out[row * dims + thread + kThreads] = high[0] / seen.sum;
+  fold_logit(a, row, seen, values);
+  MOESTRO_UNROLL
+  for (int e = 0; e < 2; ++e) {
+    const int d = thread + e * kThreads;
+    if (d < dims) a.out[row * dims + d] = values[e] / seen.sum;
+  }
 }
 
 }  // namespace
