@@ -34,6 +34,15 @@ int64_t delta_state_floats(const DeltaShape& shape) {
   return shape.tail_floats() + shape.values() * shape.key_dim;
 }
 
+void Ops::matmul_group(const float* x, int64_t n, std::span<const GroupProduct> products, Activations activations) {
+  for (const GroupProduct& p : products) matmul(x, n, *p.weight, p.bias, p.y, activations);
+}
+
+void Ops::matmul_onto(const float* x, int64_t n, const Weight& w, const float* bias, float* product, float* y) {
+  matmul(x, n, w, bias, product);
+  add_scaled(product, nullptr, n, w.rows, y);
+}
+
 // A backend that has them says so, and the engine asks before it loads such a model.
 void Ops::latent_write(const LatentShape&, std::span<const AttentionSequence>, const float*, const float*, float,
                        const float*, const float*, const KvView&) {
@@ -43,6 +52,14 @@ void Ops::latent_write(const LatentShape&, std::span<const AttentionSequence>, c
 void Ops::latent_attention(const LatentShape&, std::span<const AttentionSequence>, const float*, const float*,
                            const float*, const Weight&, const KvView&, float*) {
   MOESTRO_CHECK(supports_latent(), "this backend has no latent attention");
+}
+
+void Ops::place_heads(const AttentionShape&, std::span<const AttentionSequence>, const HeadsToPlace&, const KvView&) {
+  MOESTRO_CHECK(false, "this backend has the separate operations only");
+}
+
+void Ops::norm_route(const RouteInput&, const RouterSpec&, int32_t*, float*) {
+  MOESTRO_CHECK(false, "this backend has the separate operations only");
 }
 
 void Ops::gated_delta(const DeltaShape&, std::span<const AttentionSequence>, const DeltaInput&, float*, float*) {

@@ -184,6 +184,37 @@ enum class Activations : uint8_t {
   kExact,    ///< do not round, because a small difference decides (routing)
 };
 
+/// One of several products of the same rows.
+struct GroupProduct {
+  const Weight* weight;
+  const float* bias;  ///< may be null
+  float* y;
+};
+
+/// Heads of a step between their products and attention; by row of the step.
+struct HeadsToPlace {
+  float* q;
+  const float *k, *v;
+  int64_t rotary_dim;
+  const float *cos, *sin;
+  const float *q_norm = nullptr, *k_norm = nullptr;  ///< weights of a norm of each head; null: none
+  float eps = 0;
+  float* sink_q = nullptr;  ///< not null: the queries, rotated by these instead
+  const float *sink_cos = nullptr, *sink_sin = nullptr;
+};
+
+/// What comes before a router's choice.
+struct RouteInput {
+  const float* x;  ///< [n, hidden]
+  int64_t n, hidden;
+  const float* norm;  ///< of x
+  float eps;
+  float* normed;
+  const Weight& router;
+  const float* bias;  ///< of the logits; may be null
+  float* logits;
+};
+
 struct OpsOptions {
   int threads = 0;             ///< 0: one per physical core
   bool deterministic =
@@ -211,6 +242,18 @@ class Ops {
   /// y[n, rows] = x[n, cols] * w^T + bias (may be null).
   virtual void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
                       Activations activations = Activations::kRounded) = 0;
+  /// matmul() of each; a device may compute them together.
+  virtual void matmul_group(const float* x, int64_t n, std::span<const GroupProduct> products,
+                            Activations activations = Activations::kRounded);
+  /// y += x w^T + bias. `product`: room for it, [n, rows]; then not specified.
+  virtual void matmul_onto(const float* x, int64_t n, const Weight& w, const float* bias, float* product, float* y);
+  /// Whether place_heads() and norm_route() are there for such a router. They do what several operations do.
+  virtual bool fuses(const Weight& /*router*/) const { return false; }
+  /// rms_norm of each head of q and k, rope, kv_write.
+  virtual void place_heads(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+                           const HeadsToPlace& heads, const KvView& cache);
+  /// rms_norm, matmul (exact), router_top_k.
+  virtual void norm_route(const RouteInput& in, const RouterSpec& spec, int32_t* ids, float* weights);
   /// y[i] = row `ids[i]` of table, as f32. The table has no parameters.
   virtual void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) = 0;
   /// y = x / sqrt(mean(x^2) + eps) * weight over each row of `dim`; y may be x.

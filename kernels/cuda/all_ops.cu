@@ -5,9 +5,11 @@ namespace moestro::kernels::cuda {
 MoestroCudaOps all_ops() {
   MoestroCudaOps ops{};
   ops.matmul = matmul;
+  ops.matmul_group = matmul_group;
   ops.gather = gather;
   ops.norm = norm;
   ops.sum_squares = sum_squares;
+  ops.residual = residual;
   ops.rope = rope;
   ops.silu_mul = silu_mul;
   ops.exponentials = exponentials;
@@ -15,9 +17,11 @@ MoestroCudaOps all_ops() {
   ops.clamp = clamp;
   ops.combine = combine;
   ops.kv_write = kv_write;
+  ops.place_heads = place_heads;
   ops.attention = attention;
   ops.router = router;
   ops.sort_routes = sort_routes;
+  ops.route = route;
   ops.experts = experts;
   ops.sample = sample;
   return ops;

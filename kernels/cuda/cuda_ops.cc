@@ -40,9 +40,6 @@ constexpr int64_t kFewTokens = 1;
 /// A product with few blocks is cut into at most as many parts of its columns, within this memory.
 constexpr int64_t kColumnPartsMax = 16, kSumsBytesMax = int64_t{16} << 20;
 
-/// The most tiles of tokens of `rows` routed rows of so many experts.
-int64_t token_tiles(int64_t rows, int64_t experts) { return rows / MOESTRO_CUDA_TILE_TOKENS_MIN + experts; }
-
 bool rounds(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16 || is_quantised(dtype); }
 
 /// One expert's call: what the kernels read of it, in one array.
@@ -68,6 +65,9 @@ Result<std::unique_ptr<CudaOps>> CudaOps::create(const MoestroCudaFunctions& fun
   options.threads = 1;
   std::unique_ptr<CudaOps> ops(new CudaOps(functions, std::move(options)));
   ops->queue_.note("make_stream", functions.make_stream(1, &ops->queue_.stream));
+  constexpr uint64_t kCounterBytes = MOESTRO_CUDA_ROUTE_ROWS * sizeof(uint32_t);
+  if (void* counters = ops->counters_.at_least(kCounterBytes))
+    ops->queue_.note("fill", functions.fill(counters, 0, kCounterBytes, ops->queue_.stream));
   MOESTRO_RETURN_IF_ERROR(ops->status());
   return ops;
 }
@@ -153,17 +153,6 @@ void CudaOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t
   if (fine()) queue_.note("rope", ops().rope(&a, queue_.stream));
 }
 
-void CudaOps::router_top_k(const float* logits, int64_t n, const RouterSpec& s, int32_t* ids, float* weights) {
-  MOESTRO_CHECK(s.top_k >= 1 && s.top_k <= s.experts && s.groups >= 1 && s.experts % s.groups == 0 && s.group_best >= 1,
-                "a router's shape");
-  MOESTRO_CHECK(s.groups_kept >= 1 && s.groups_kept <= s.groups && s.groups_kept * (s.experts / s.groups) >= s.top_k,
-                "the kept groups hold top-k experts");
-  const MoestroCudaRouter a{logits,       n,       s.experts, s.top_k,  s.scores == RouterSpec::Scores::kSigmoid,
-                            s.normalise,  s.scale, s.bias,    s.groups, s.groups_kept,
-                            s.group_best, ids,     weights};
-  if (fine()) queue_.note("router_top_k", ops().router(&a, queue_.stream));
-}
-
 void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
                          std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& unit) {
   MOESTRO_CHECK(unit.kind == GatedUnit::Kind::kSilu && !layout.has_bias(), "a worker refuses such experts on a GPU");
@@ -199,13 +188,6 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
   queue_.note("expert_ffn", ops().experts(&a, queue_.stream));
 }
 
-int64_t CudaOps::routes_bytes(int64_t n, int64_t top_k, int64_t experts) {
-  const int64_t pairs = n * top_k, active_max = std::min(experts, pairs);
-  return token_tiles(pairs, active_max) * static_cast<int64_t>(sizeof(MoestroCudaTokenTile)) +
-         pairs * static_cast<int64_t>(sizeof(RoutedRow)) +
-         (experts + 1 + active_max) * static_cast<int64_t>(sizeof(int32_t));
-}
-
 int64_t CudaOps::activated_bytes(int64_t n, int64_t ffn) {
   return std::max(n * ffn * static_cast<int64_t>(sizeof(float)), rounded_bytes(n, ffn));
 }
@@ -232,17 +214,16 @@ void CudaOps::reserve(const Room& room) {
 }
 
 void CudaOps::experts(const LayerExperts& w) {
-  const int64_t pairs = w.n * w.top_k, active_max = std::min(w.experts, pairs);
+  const int64_t pairs = w.n * w.top_k;
   if (pairs == 0) return;
-  auto* routes =
-      static_cast<std::byte*>(routes_.at_least(static_cast<uint64_t>(routes_bytes(w.n, w.top_k, w.experts))));
+  RoutesRoom routes = routes_room(w.ids, w.n, w.top_k, w.experts);
+  routes.sort.left_out = w.left_out;
   MoestroCudaExperts a{};
   a.activated =
       static_cast<float*>(activated_.at_least(static_cast<uint64_t>(activated_bytes(pairs, w.layout.ffn()))));
-  const int64_t tiles = token_tiles(pairs, active_max);
   a.layout = layout_of(w.layout);
   a.slots = w.slots;
-  a.active_max = active_max;
+  a.active_max = std::min(w.experts, pairs);
   a.top_k = w.top_k;
   a.x = w.x;
   a.out = w.out;
@@ -253,15 +234,11 @@ void CudaOps::experts(const LayerExperts& w) {
     a.rounded_activated = reinterpret_cast<uint16_t*>(a.activated);
   }
   if (!fine()) return;
-  a.token_tiles = reinterpret_cast<MoestroCudaTokenTile*>(routes);
-  auto* sorted = reinterpret_cast<MoestroCudaRoutedRow*>(a.token_tiles + tiles);
-  auto* offsets = reinterpret_cast<int32_t*>(sorted + pairs);
-  int32_t* active = offsets + w.experts + 1;
-  const MoestroCudaSortRoutes sort{w.ids, w.left_out, w.n, w.top_k, w.experts, offsets, active, sorted};
-  if (!queue_.note("sort_routes", ops().sort_routes(&sort, queue_.stream))) return;
-  a.sorted = sorted;
-  a.offsets = offsets;
-  a.active = active;
+  if (!w.sorted && !queue_.note("sort_routes", ops().sort_routes(&routes.sort, queue_.stream))) return;
+  a.token_tiles = routes.tiles;
+  a.sorted = routes.sort.sorted;
+  a.offsets = routes.sort.offsets;
+  a.active = routes.sort.active;
   queue_.note("experts", ops().experts(&a, queue_.stream));
 }
 

@@ -22,6 +22,7 @@ struct LayerExperts {
   int64_t n = 0, experts = 0, top_k = 0;
   const float* x = nullptr;
   float* out = nullptr;                ///< [n, top_k, hidden]
+  bool sorted = false;  ///< norm_route() of these rows came before, and sorts_routes(n)
 };
 
 class CudaOps final : public Ops {
@@ -65,7 +66,12 @@ class CudaOps final : public Ops {
   /// the number of parts that it is launched for. The launches depend only on this and on the number of sequences.
   int64_t send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
 
-  /// Computes the experts of a layer in three launches, or four on tensor cores, without the host.
+  /// Whether norm_route() of n rows also sorts the routes for experts(), if nothing else is sorted in between.
+  static bool sorts_routes(int64_t n) { return n <= MOESTRO_CUDA_ROUTE_ROWS; }
+  /// What becomes of the residual stream where a block of a layer ends.
+  void residual(const MoestroCudaResidual& work);
+  /// Computes the experts of a layer in two launches, or three on tensor cores, and sorts their routes before if need
+  /// be, without the host.
   void experts(const LayerExperts& work);
   /// Like combine, but y = base + the sums.
   void combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k,
@@ -87,6 +93,16 @@ class CudaOps final : public Ops {
   bool supports(DType weight) const override { return computes_with(weight); }
   void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
               Activations activations) override;
+  void matmul_group(const float* x, int64_t n, std::span<const GroupProduct> products,
+                    Activations activations) override;
+  void matmul_onto(const float* x, int64_t n, const Weight& w, const float* bias, float* product, float* y) override;
+  bool fuses(const Weight& router) const override {
+    return router.dtype == DType::kF32 && router.cols <= MOESTRO_CUDA_ROUTE_WIDTH &&
+           router.rows <= MOESTRO_CUDA_EXPERTS_MAX;
+  }
+  void place_heads(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const HeadsToPlace& heads,
+                   const KvView& cache) override;
+  void norm_route(const RouteInput& in, const RouterSpec& spec, int32_t* ids, float* weights) override;
   void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
   void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
   void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
@@ -114,6 +130,14 @@ class CudaOps final : public Ops {
   bool fine() const { return queue_.error == 0; }
   /// Whether a product may round its activations, and is faster if it does.
   bool on_tensor_cores(int64_t tokens, DType weights) const;
+  /// The most tiles of tokens of `rows` routed rows of so many experts.
+  static int64_t token_tiles(int64_t rows, int64_t experts) { return rows / MOESTRO_CUDA_TILE_TOKENS_MIN + experts; }
+  /// Room for the routes of n tokens; null pointers after an error.
+  struct RoutesRoom {
+    MoestroCudaSortRoutes sort;
+    MoestroCudaTokenTile* tiles;
+  };
+  RoutesRoom routes_room(const int32_t* ids, int64_t n, int64_t top_k, int64_t experts);
   /// Room for rows as bf16.
   uint16_t* rounded_room(int64_t n, int64_t cols);
   /// What attention reads of the step's sequences, flattened.
@@ -138,7 +162,8 @@ class CudaOps final : public Ops {
   // Last: they use the queue.
   Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, prefill_units_{queue_}, ids_{queue_}, sampling_{queue_},
       expert_calls_{queue_};
-  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, rounded_{queue_}, sums_{queue_}, drawn_{queue_};
+  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
+      drawn_{queue_};
 };
 
 }  // namespace moestro::kernels::cuda

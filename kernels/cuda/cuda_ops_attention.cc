@@ -114,6 +114,24 @@ void CudaOps::kv_write(const AttentionShape& shape, std::span<const AttentionSeq
   if (fine()) queue_.note("kv_write", ops().kv_write(&a, queue_.stream));
 }
 
+void CudaOps::place_heads(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+                          const HeadsToPlace& h, const KvView& cache) {
+  MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
+  flatten(sequences);
+  if (query_list_.empty()) return;
+  MoestroCudaPlaceHeads a{};
+  a.kv = kv_of(shape, cache);
+  a.queries = queries_.of(std::span<const MoestroCudaQuery>(query_list_));
+  a.blocks = blocks_.of(std::span<const uint32_t>(block_list_));
+  a.count = static_cast<int64_t>(query_list_.size());
+  a.q = h.q, a.k = h.k, a.v = h.v;
+  a.rotary_dim = h.rotary_dim;
+  a.cos = h.cos, a.sin = h.sin;
+  a.q_norm = h.q_norm, a.k_norm = h.k_norm, a.eps = h.eps;
+  a.sink_q = h.sink_q, a.sink_cos = h.sink_cos, a.sink_sin = h.sink_sin;
+  if (fine()) queue_.note("place_heads", ops().place_heads(&a, queue_.stream));
+}
+
 void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                         const float* sink_q, const KvView& cache, float* out) {
   MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");

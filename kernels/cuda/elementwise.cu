@@ -9,7 +9,11 @@ namespace {
 constexpr unsigned kThreads = 256;
 
 dim3 grid_for(int64_t count) { return dim3(static_cast<unsigned>(divided_up(count, kThreads))); }
-__device__ int64_t element() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ int64_t element() {
+  after_predecessors();
+  let_next_begin();
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
 
 __global__ void rope_kernel(MoestroCudaRope a) {
   const int64_t half = a.rotary_dim / 2, i = element();
@@ -17,8 +21,8 @@ __global__ void rope_kernel(MoestroCudaRope a) {
   const int64_t j = i % half, head = i / half, t = head / a.heads;
   float* x = a.x + head * a.head_dim + j;
   const float c = a.cos[t * half + j], s = a.sin[t * half + j], first = x[0], second = x[half];
-  x[0] = multiply_add(first, c, -(second * s));
-  x[half] = multiply_add(second, c, first * s);
+  x[0] = rotated_first(first, second, c, s);
+  x[half] = rotated_second(first, second, c, s);
 }
 
 __global__ void silu_mul_kernel(MoestroCudaSiluMul a) {
@@ -70,29 +74,29 @@ __global__ void gather_kernel(MoestroCudaGather a) {
 }  // namespace
 
 MoestroCudaResult rope(const MoestroCudaRope* a, MoestroCudaStream stream) {
-  return launch(rope_kernel, grid_for(a->n * a->heads * (a->rotary_dim / 2)), kThreads, 0, stream, *a);
+  return launch_early(rope_kernel, grid_for(a->n * a->heads * (a->rotary_dim / 2)), dim3(kThreads), 0, stream, *a);
 }
 MoestroCudaResult silu_mul(const MoestroCudaSiluMul* a, MoestroCudaStream stream) {
-  return launch(silu_mul_kernel, grid_for(a->count), kThreads, 0, stream, *a);
+  return launch_early(silu_mul_kernel, grid_for(a->count), dim3(kThreads), 0, stream, *a);
 }
 MoestroCudaResult exponentials(const MoestroCudaExponentials* a, MoestroCudaStream stream) {
-  return launch(exponentials_kernel, grid_for(a->count), kThreads, 0, stream, *a);
+  return launch_early(exponentials_kernel, grid_for(a->count), dim3(kThreads), 0, stream, *a);
 }
 MoestroCudaResult add_scaled(const MoestroCudaAddScaled* a, MoestroCudaStream stream) {
-  return launch(add_scaled_kernel, grid_for(a->n * a->dim), kThreads, 0, stream, *a);
+  return launch_early(add_scaled_kernel, grid_for(a->n * a->dim), dim3(kThreads), 0, stream, *a);
 }
 MoestroCudaResult clamp(const MoestroCudaClamp* a, MoestroCudaStream stream) {
-  return launch(clamp_kernel, grid_for(a->count), kThreads, 0, stream, *a);
+  return launch_early(clamp_kernel, grid_for(a->count), dim3(kThreads), 0, stream, *a);
 }
 MoestroCudaResult combine(const MoestroCudaCombine* a, MoestroCudaStream stream) {
-  return launch(combine_kernel, grid_for(a->n * a->hidden), kThreads, 0, stream, *a);
+  return launch_early(combine_kernel, grid_for(a->n * a->hidden), dim3(kThreads), 0, stream, *a);
 }
 MoestroCudaResult gather(const MoestroCudaGather* a, MoestroCudaStream stream) {
   const dim3 grid = grid_for(a->count * a->cols);
   switch (a->dtype) {
-    case MOESTRO_CUDA_F32: return launch(gather_kernel<F32>, grid, kThreads, 0, stream, *a);
-    case MOESTRO_CUDA_BF16: return launch(gather_kernel<BF16>, grid, kThreads, 0, stream, *a);
-    case MOESTRO_CUDA_F16: return launch(gather_kernel<F16>, grid, kThreads, 0, stream, *a);
+    case MOESTRO_CUDA_F32: return launch_early(gather_kernel<F32>, grid, dim3(kThreads), 0, stream, *a);
+    case MOESTRO_CUDA_BF16: return launch_early(gather_kernel<BF16>, grid, dim3(kThreads), 0, stream, *a);
+    case MOESTRO_CUDA_F16: return launch_early(gather_kernel<F16>, grid, dim3(kThreads), 0, stream, *a);
     default: return MOESTRO_CUDA_REFUSED;
   }
 }

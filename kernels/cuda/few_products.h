@@ -132,6 +132,13 @@ struct SegmentLoads {
       parameters[r] += 2 * (index * m.row_parameters + slot_of_lane() / S::kGroupSlots * S::kParameters);
   }
 
+  /// Brings what run() loads first of one tile's rows nearer. Reads no other memory.
+  __device__ void prefetch_from(int32_t first) const {
+    MOESTRO_UNROLL
+    for (int r = 0; r < kRows; ++r)
+      if (first * kLanes + slot_of_lane() < m.row_slots) prefetch(values[r] + first * (kLanes * 16));
+  }
+
   /// Calls visit(Checked, which, column, valid) for the segments [first, end), in their order: slots[which] and
   /// scales[which] are loaded, `column` is the segment's first one of the row. If Checked::value, lanes for which not
   /// `valid` have zeros, because their slot is not there. Calls requested() whenever loads have been begun.
@@ -221,6 +228,14 @@ struct FewProducts {
   __device__ void set_x(const float* first, int64_t apart) {
     MOESTRO_UNROLL
     for (int t = 0; t < kTokens; ++t) x[t] = first + at_most(t, count - 1) * apart;
+  }
+
+  /// Brings what add() loads first of one tile's rows nearer. Reads no other memory.
+  __device__ void prefetch_from(int32_t first) const {
+    const int32_t slot = first * kLanes + Loads::slot_of_lane();
+    MOESTRO_UNROLL
+    for (int r = 0; r < kRows; ++r)
+      if (slot < m.row_slots) prefetch(values[r] + indices[r] * m.row_bytes + slot * 16);
   }
 
   __device__ void add(int32_t first, int32_t end) {

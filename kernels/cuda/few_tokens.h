@@ -6,11 +6,11 @@ namespace moestro::kernels::cuda {
 
 /// `experts` and `matmul` in f32, for rows of whole slots (few_products.h). Other shapes are refused.
 MoestroCudaResult experts_few(const MoestroCudaExperts& arguments, MoestroCudaStream stream);
-MoestroCudaResult matmul_few(const MoestroCudaMatmul& arguments, MoestroCudaStream stream);
+MoestroCudaResult matmul_few(const MoestroCudaMatmulGroup& arguments, MoestroCudaStream stream);
 
 /// The same on tensor cores, activations and weights rounded as in MoestroCudaExperts::rounded_tokens. Refused for f32.
 MoestroCudaResult experts_few_rounded(const MoestroCudaExperts& arguments, MoestroCudaStream stream);
-MoestroCudaResult matmul_few_rounded(const MoestroCudaMatmul& arguments, MoestroCudaStream stream);
+MoestroCudaResult matmul_few_rounded(const MoestroCudaMatmulGroup& arguments, MoestroCudaStream stream);
 
 /// Up to as many tokens of a matrix, for experts on average, the kernels for few tokens are faster than those for many
 /// (many_tokens.h): they read weights from memory straight into registers, and up to 32 tokens share them. An expert

@@ -21,6 +21,14 @@ __device__ inline float exponential(float x, float shift, float factor) {
   return e < 2e-38f ? 0.0f : e;
 }
 
+/// A pair of numbers rotated by an angle of cosine c and sine s.
+__device__ inline float rotated_first(float first, float second, float c, float s) {
+  return multiply_add(first, c, -(second * s));
+}
+__device__ inline float rotated_second(float first, float second, float c, float s) {
+  return multiply_add(second, c, first * s);
+}
+
 /// How one number of a format is stored and read.
 struct F32 {
   using Stored = float;

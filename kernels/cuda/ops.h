@@ -6,9 +6,11 @@
 namespace moestro::kernels::cuda {
 
 MoestroCudaResult matmul(const MoestroCudaMatmul* arguments, MoestroCudaStream stream);
+MoestroCudaResult matmul_group(const MoestroCudaMatmulGroup* arguments, MoestroCudaStream stream);
 MoestroCudaResult gather(const MoestroCudaGather* arguments, MoestroCudaStream stream);
 MoestroCudaResult norm(const MoestroCudaNorm* arguments, MoestroCudaStream stream);
 MoestroCudaResult sum_squares(const MoestroCudaSumSquares* arguments, MoestroCudaStream stream);
+MoestroCudaResult residual(const MoestroCudaResidual* arguments, MoestroCudaStream stream);
 MoestroCudaResult rope(const MoestroCudaRope* arguments, MoestroCudaStream stream);
 MoestroCudaResult silu_mul(const MoestroCudaSiluMul* arguments, MoestroCudaStream stream);
 MoestroCudaResult exponentials(const MoestroCudaExponentials* arguments, MoestroCudaStream stream);
@@ -16,9 +18,11 @@ MoestroCudaResult add_scaled(const MoestroCudaAddScaled* arguments, MoestroCudaS
 MoestroCudaResult clamp(const MoestroCudaClamp* arguments, MoestroCudaStream stream);
 MoestroCudaResult combine(const MoestroCudaCombine* arguments, MoestroCudaStream stream);
 MoestroCudaResult kv_write(const MoestroCudaKvWrite* arguments, MoestroCudaStream stream);
+MoestroCudaResult place_heads(const MoestroCudaPlaceHeads* arguments, MoestroCudaStream stream);
 MoestroCudaResult attention(const MoestroCudaAttention* arguments, MoestroCudaStream stream);
 MoestroCudaResult router(const MoestroCudaRouter* arguments, MoestroCudaStream stream);
 MoestroCudaResult sort_routes(const MoestroCudaSortRoutes* arguments, MoestroCudaStream stream);
+MoestroCudaResult route(const MoestroCudaRoute* arguments, MoestroCudaStream stream);
 MoestroCudaResult experts(const MoestroCudaExperts* arguments, MoestroCudaStream stream);
 MoestroCudaResult sample(const MoestroCudaSample* arguments, MoestroCudaStream stream);
 

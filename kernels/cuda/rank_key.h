@@ -23,12 +23,8 @@ __device__ inline float value_of(RankKey key) {
 
 /// The highest key of a warp, in every lane.
 __device__ inline RankKey warp_best(RankKey key) {
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const auto high = __shfl_xor_sync(kWholeWarp, static_cast<uint32_t>(key >> 32), step);
-    const auto low = __shfl_xor_sync(kWholeWarp, static_cast<uint32_t>(key), step);
-    key = at_least(key, static_cast<RankKey>(high) << 32 | low);
-  }
-  return key;
+  const auto own = static_cast<uint32_t>(key >> 32), high = warp_most(own);
+  return static_cast<RankKey>(high) << 32 | warp_most(own == high ? static_cast<uint32_t>(key) : 0u);
 }
 
 }  // namespace moestro::kernels::cuda

@@ -35,18 +35,32 @@ __device__ inline void halve_sums(float (&values)[kSize], int step) {
 
 __device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }
 
-/// The sum over a block of one dimension, in every thread. `room`: a float of shared memory for each warp; free again
-/// afterwards.
-__device__ inline float block_sum(float value, float* room) {
-  value = warp_sum(value);
+/// The sums over a block of one dimension of several values, each in every thread. `room`: kCount floats of shared
+/// memory for each warp; free again afterwards.
+template <int kCount>
+__device__ inline void block_sums(float (&values)[kCount], float* room) {
+  MOESTRO_UNROLL
+  for (int i = 0; i < kCount; ++i) values[i] = warp_sum(values[i]);
   const int warps = static_cast<int>(blockDim.x) / kWarp;
-  if (warps == 1) return value;
-  if (lane_id() == 0) room[warp_id()] = value;
+  if (warps == 1) return;
+  MOESTRO_UNROLL
+  for (int i = 0; i < kCount; ++i)
+    if (lane_id() == 0) room[warp_id() * kCount + i] = values[i];
   __syncthreads();
-  float sum = 0.0f;
-  for (int w = 0; w < warps; ++w) sum += room[w];
+  MOESTRO_UNROLL
+  for (int i = 0; i < kCount; ++i) values[i] = 0.0f;
+  for (int w = 0; w < warps; ++w) {
+    MOESTRO_UNROLL
+    for (int i = 0; i < kCount; ++i) values[i] += room[w * kCount + i];
+  }
   __syncthreads();
-  return sum;
+}
+
+/// Of one value; `room`: a float for each warp.
+__device__ inline float block_sum(float value, float* room) {
+  float values[1] = {value};
+  block_sums(values, room);
+  return values[0];
 }
 
 }  // namespace moestro::kernels::cuda

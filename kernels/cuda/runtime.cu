@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/dense_library.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/simt.h"
 #include "kernels/plugin/plugin_abi.h"
 
 namespace moestro::kernels::cuda {
@@ -27,6 +28,13 @@ const char* error_text(MoestroCudaResult result) {
   return cudaGetErrorString(static_cast<cudaError_t>(result));
 }
 MoestroCudaResult use_device(int32_t index) { return cudaSetDevice(index); }
+MoestroCudaResult start_early(int32_t on) {
+  int device = 0, major = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  early_starts = on != 0 && error == cudaSuccess && major >= 9;
+  return error;
+}
 
 MoestroCudaResult memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
   size_t free_now = 0, total = 0;
@@ -148,7 +156,7 @@ MoestroCudaResult use_dense_library(int32_t wanted, char* text, int32_t text_byt
 
 const MoestroCudaFunctions* functions() {
   static const MoestroCudaFunctions table = {
-      error_text,     use_device,    memory_info,     allocate,    release,    allocate_pinned,
+      error_text,     use_device,    start_early,  memory_info,     allocate,    release,    allocate_pinned,
       release_pinned, register_host, unregister_host, make_stream, end_stream, wait_stream,
       make_event,     end_event,     record_event,    query_event, wait_event, elapsed,
       stream_waits,   copy_in,       copy_out,        copy_within, fill,       begin_capture,

@@ -8,7 +8,10 @@
 // - shared memory only through shared_memory(), with the size given at launch: the emulation poisons and guards it.
 // - explicit multiply-adds (multiply_add): nvcc contracts nothing (--fmad=false), so that a function rounds in the same
 //   way wherever it is used.
-// - launch() in place of <<< >>>.
+// - launch() in place of <<< >>>. launch_early() for a kernel whose every thread calls after_predecessors() before it
+//   reads or writes anything but weights: it may then begin while the kernel before it ends (early_starts).
+// - last_block() (last_block.h) for what remains to be done when all blocks of a kernel have written their results; it
+//   alone uses __threadfence().
 
 #if defined(__CUDACC__)
 
@@ -18,6 +21,7 @@
 #include <cstdint>
 
 #define MOESTRO_UNROLL _Pragma("unroll")
+#define MOESTRO_UNROLL_4 _Pragma("unroll 4")
 
 namespace moestro::kernels::cuda {
 
@@ -32,20 +36,68 @@ __device__ inline uint32_t float_to_bits(float f) { return __float_as_uint(f); }
 __device__ inline float f16_value(uint16_t half) { return __half2float(__ushort_as_half(half)); }
 __device__ inline uint16_t f16_bits(float f) { return __half_as_ushort(__float2half_rn(f)); }
 
+/// Past the caches that other blocks' writes do not reach.
+__device__ inline float load_fresh(const float* at) { return __ldcg(at); }
+__device__ inline int32_t load_fresh(const int32_t* at) { return __ldcg(at); }
+/// Brings the 128 bytes around `at` into the cache that all blocks share.
+__device__ inline void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+/// The largest value of a warp, in every lane.
+__device__ inline uint32_t warp_most(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
+
+/// Waits until everything that was queued before this kernel has ended and its writes are visible.
+__device__ inline void after_predecessors() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// The next kernel may begin, up to its after_predecessors(), when all blocks have called this or ended.
+__device__ inline void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 inline constexpr uint64_t kSharedWithoutAsking = 48 * 1024;
+
+/// Whether launch_early() differs from launch(). Set once, before the first launch, for devices that can (9.0 on).
+inline bool early_starts = false;
+
+template <typename... P>
+cudaError_t allow_shared(void (*kernel)(P...), uint64_t shared_bytes) {
+  if (shared_bytes <= kSharedWithoutAsking) return cudaSuccess;
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(shared_bytes));
+}
 
 template <typename... P, typename... A>
 int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void* stream,
                const A&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return 0;
-  if (shared_bytes > kSharedWithoutAsking) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared_bytes));
-    if (error != cudaSuccess) return error;
-  }
+  if (const cudaError_t error = allow_shared(kernel, shared_bytes); error != cudaSuccess) return error;
   kernel<<<grid, block, shared_bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
   return cudaGetLastError();
+}
+
+template <typename... P, typename... A>
+int32_t launch_early(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void* stream,
+                     const A&... arguments) {
+  if (!early_starts) return launch(kernel, grid, block, shared_bytes, stream, arguments...);
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return 0;
+  if (const cudaError_t error = allow_shared(kernel, shared_bytes); error != cudaSuccess) return error;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early;
+  config.numAttrs = 1;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, P(arguments)...);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return error;
 }
 
 }  // namespace moestro::kernels::cuda

@@ -166,6 +166,8 @@ Result<OpenCuda> open_cuda(const config::CudaDeviceSpec& spec, const fs::path& p
   const MoestroCudaFunctions& f = *opened.functions;
   g_in_use.store(true);
   MOESTRO_RETURN_IF_ERROR(cuda_error(f, "use_device", f.use_device(static_cast<int32_t>(opened.index))));
+  if (const char* early = std::getenv("MOESTRO_CUDA_EARLY"); early != nullptr && std::string_view(early) == "1")
+    MOESTRO_RETURN_IF_ERROR(cuda_error(f, "start_early", f.start_early(1)));
   MOESTRO_RETURN_IF_ERROR(
       cuda_error(f, "memory_info", f.memory_info(&opened.device.free_bytes, &opened.device.total_bytes)));
   return opened;

@@ -44,6 +44,26 @@ struct MoestroCudaMatmul {
   int64_t partial_bytes;  ///< room at `partial`; the more, the more parts there may be
 };
 
+/// Products of `count` matrices of one format with the same x, as MoestroCudaMatmul each.
+struct MoestroCudaGroupMatrix {
+  const void* weight;
+  const uint16_t* parameters;
+  int64_t rows;
+  const float* bias;
+  float* y;
+};
+#define MOESTRO_CUDA_GROUP_MOST 4
+#define MOESTRO_CUDA_GROUP_ROUNDED 16
+struct MoestroCudaMatmulGroup {
+  const float* x;
+  int64_t n, cols;
+  int32_t dtype;
+  int32_t rounded;  ///< as in MoestroCudaMatmul, for at most MOESTRO_CUDA_GROUP_ROUNDED rows
+  int32_t onto;     ///< products are added to what y has
+  int32_t count;
+  struct MoestroCudaGroupMatrix matrices[MOESTRO_CUDA_GROUP_MOST];
+};
+
 struct MoestroCudaGather {
   const void* table;  ///< [rows, cols]; f32, bf16 or f16
   int32_t dtype;
@@ -52,7 +72,8 @@ struct MoestroCudaGather {
   float* y;
 };
 
-/// RMSNorm if `bias` and `centred` are 0; LayerNorm if `centred` is not.
+/// RMSNorm if `bias` and `centred` are 0; LayerNorm if `centred` is not. At most MOESTRO_CUDA_NORM_MAX wide.
+#define MOESTRO_CUDA_NORM_MAX 16384
 struct MoestroCudaNorm {
   const float* x;
   int64_t n, dim;
@@ -70,6 +91,22 @@ struct MoestroCudaSumSquares {
   float* sums;         ///< may be null
   int32_t* bad_layer;  ///< may be null: then x is only read
   int32_t layer;
+};
+
+/// What becomes of the residual stream where a block of a layer ends: y = base + weighted rows (as MoestroCudaCombine)
+/// + added (as MoestroCudaAddScaled); the guard (as MoestroCudaSumSquares); then its RMSNorm for the next block.
+struct MoestroCudaResidual {
+  int64_t n, hidden;
+  const float* base;
+  const float *rows, *weights;  ///< may be null
+  int64_t top_k;
+  const float *added, *added_logit;  ///< may be null
+  float* y;  ///< may be base
+  int32_t* bad_layer;  ///< may be null
+  int32_t layer;
+  const float* norm;
+  float eps;
+  float* normed;  ///< null: no norm
 };
 
 struct MoestroCudaRope {
@@ -136,6 +173,23 @@ struct MoestroCudaKvWrite {
   const float *k, *v;
 };
 
+/// Heads of q, k and v before attention: an RMSNorm of each head of q and k, their rotation, then MoestroCudaKvWrite. k
+/// and v are only read.
+struct MoestroCudaPlaceHeads {
+  struct MoestroCudaKv kv;
+  const struct MoestroCudaQuery* queries;
+  const uint32_t* blocks;
+  int64_t count;
+  float* q;
+  const float *k, *v;
+  int64_t rotary_dim;
+  const float *cos, *sin;
+  const float *q_norm, *k_norm;  ///< may be null
+  float eps;
+  float* sink_q;  ///< not null: q, rotated by these instead
+  const float *sink_cos, *sink_sin;
+};
+
 /// Up to MOESTRO_CUDA_ATTENTION_PAIRS (on tensor cores: MOESTRO_CUDA_PREFILL_PAIRS) (query, head) pairs of one sequence
 /// that read the same KV heads: pairs [first_pair, first_pair + pairs), pair p being head p % group of query
 /// first_query + p / group, group = heads / kv_heads.
@@ -199,7 +253,26 @@ struct MoestroCudaSortRoutes {
   int32_t* offsets;  ///< [experts + 1]
   int32_t* active;   ///< [min(experts, n * top_k)]
   struct MoestroCudaRoutedRow* sorted;  ///< [n * top_k]
+  uint32_t* counts;  ///< workspace [MOESTRO_CUDA_ROUTE_RUNS, experts]; null: one block sorts all
 };
+#define MOESTRO_CUDA_ROUTE_RUNS 64
+
+/// From the residual stream to a layer's routes: normed = RMSNorm of x; logits = normed * weight^T + bias; the choice;
+/// and, for up to MOESTRO_CUDA_ROUTE_ROWS rows, the routes by expert. A row's logits do not depend on n.
+struct MoestroCudaRoute {
+  const float* x;
+  int64_t n, hidden;  ///< hidden: at most MOESTRO_CUDA_ROUTE_WIDTH
+  const float* norm;
+  float eps;
+  float* normed;
+  const float *weight, *bias;  ///< bias may be null
+  float* logits;
+  struct MoestroCudaRouter choice;  ///< of logits
+  struct MoestroCudaSortRoutes sort;  ///< of choice.ids; without left_out
+  uint32_t* counters;  ///< [MOESTRO_CUDA_ROUTE_ROWS], 0 before and afterwards
+};
+#define MOESTRO_CUDA_ROUTE_ROWS 64
+#define MOESTRO_CUDA_ROUTE_WIDTH 6144
 
 /// Byte offsets of the parts of a tile (common/expert_layout.h).
 struct MoestroCudaTile {
@@ -271,9 +344,11 @@ struct MoestroCudaSample {
 
 struct MoestroCudaOps {
   MoestroCudaResult (*matmul)(const struct MoestroCudaMatmul*, MoestroCudaStream);
+  MoestroCudaResult (*matmul_group)(const struct MoestroCudaMatmulGroup*, MoestroCudaStream);
   MoestroCudaResult (*gather)(const struct MoestroCudaGather*, MoestroCudaStream);
   MoestroCudaResult (*norm)(const struct MoestroCudaNorm*, MoestroCudaStream);
   MoestroCudaResult (*sum_squares)(const struct MoestroCudaSumSquares*, MoestroCudaStream);
+  MoestroCudaResult (*residual)(const struct MoestroCudaResidual*, MoestroCudaStream);
   MoestroCudaResult (*rope)(const struct MoestroCudaRope*, MoestroCudaStream);
   MoestroCudaResult (*silu_mul)(const struct MoestroCudaSiluMul*, MoestroCudaStream);
   MoestroCudaResult (*exponentials)(const struct MoestroCudaExponentials*, MoestroCudaStream);
@@ -281,9 +356,11 @@ struct MoestroCudaOps {
   MoestroCudaResult (*clamp)(const struct MoestroCudaClamp*, MoestroCudaStream);
   MoestroCudaResult (*combine)(const struct MoestroCudaCombine*, MoestroCudaStream);
   MoestroCudaResult (*kv_write)(const struct MoestroCudaKvWrite*, MoestroCudaStream);
+  MoestroCudaResult (*place_heads)(const struct MoestroCudaPlaceHeads*, MoestroCudaStream);
   MoestroCudaResult (*attention)(const struct MoestroCudaAttention*, MoestroCudaStream);
   MoestroCudaResult (*router)(const struct MoestroCudaRouter*, MoestroCudaStream);
   MoestroCudaResult (*sort_routes)(const struct MoestroCudaSortRoutes*, MoestroCudaStream);
+  MoestroCudaResult (*route)(const struct MoestroCudaRoute*, MoestroCudaStream);
   MoestroCudaResult (*experts)(const struct MoestroCudaExperts*, MoestroCudaStream);
   MoestroCudaResult (*sample)(const struct MoestroCudaSample*, MoestroCudaStream);
 };

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /// Raised when anything below or in op_abi.h changes; a program refuses a plugin of another version.
-#define MOESTRO_CUDA_PLUGIN_VERSION 6
+#define MOESTRO_CUDA_PLUGIN_VERSION 7
 
 /// The names under which the three functions are looked up.
 #define MOESTRO_CUDA_PLUGIN_VERSION_SYMBOL "moestro_cuda_plugin_version"
@@ -53,6 +53,9 @@ struct MoestroCudaFunctions {
   const char* (*error_text)(MoestroCudaResult result);
   /// Selects the device for this thread's later calls.
   MoestroCudaResult (*use_device)(int32_t index);
+  /// Whether a kernel may begin while the one before it ends (programmatic dependent launches; initially 0). Results
+  /// are the same. Without effect on devices before compute capability 9.0. Before any operation.
+  MoestroCudaResult (*start_early)(int32_t on);
 
   MoestroCudaResult (*memory_info)(uint64_t* free_bytes, uint64_t* total_bytes);
   MoestroCudaResult (*allocate)(uint64_t bytes, void** device);

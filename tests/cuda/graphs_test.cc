@@ -7,7 +7,7 @@
 #include <optional>
 
 #ifndef MOESTRO_CUDA_PLUGIN
-#include "kernels/cuda/emulator/streams.h"
+#include "kernels/cuda/emulator/emulator.h"
 #endif
 #include "services/worker/cuda/cuda_graphs.h"
 #include "tests/cuda/spied_functions.h"
@@ -180,6 +180,34 @@ TEST_F(ResidentTest, AStepIsALaunchALayerAndAFewMore) {
   EXPECT_EQ(spied.allocations, before.allocations);
   EXPECT_LE(spied.copies_in - before.copies_in, 5u) << "tokens, angles, queries; no table of experts";
 }
+
+#ifndef MOESTRO_CUDA_PLUGIN
+/// Of a step in which four sequences decode, drawn on the device, one of them with a prompt of so many tokens; and the
+/// model's layers.
+std::pair<uint64_t, uint64_t> kernels_and_layers(const char* fixture, size_t longest) {
+  DeviceBench device(fixture_named(fixture), on_cuda(kAll, true));
+  Decoding decoding(device.bench());
+  for (uint64_t id = 1; id <= 4; ++id) decoding.join(2 * id, id == 4 ? longest : 5);
+  decoding.step();
+  for (int i = 0; i < 100 && !device.device().holds_all(); ++i) decoding.step();
+  decoding.steps(3);
+  const uint64_t before = kernels::cuda::emulated::counters().launches;
+  decoding.step();
+  return {kernels::cuda::emulated::counters().launches - before, device.bench().engine().spec().layers.size()};
+}
+
+/// What a card spends between kernels that wait for one another is most of what a layer costs beside its weights.
+TEST_F(CudaGraphsTest, ALayerThatDecodesIsEightKernelsAndNineOfLongSequences) {
+  // The table of tokens, the first norm, the head's product, and its choice in two.
+  constexpr uint64_t kEnds = 5;
+  for (const char* name : {"mixtral_window", "qwen3_moe_dynamic"}) {
+    const auto [kernels, layers] = kernels_and_layers(name, 5);
+    EXPECT_LE(kernels, 8 * layers + kEnds) << name;
+  }
+  const auto [kernels, layers] = kernels_and_layers("mixtral_window", 130);
+  EXPECT_LE(kernels, 9 * layers + kEnds);
+}
+#endif
 
 TEST_F(ResidentTest, NothingOfAStepIsQueuedByAHostThatHasWaitedForIt) {
   for (int i = 0; i < 5; ++i) {

@@ -62,6 +62,67 @@ void HostFacingOps::matmul(const float* x, int64_t n, const Weight& w, const flo
   finish();
 }
 
+void HostFacingOps::matmul_group(const float* x, int64_t n, std::span<const GroupProduct> products,
+                                 Activations activations) {
+  std::vector<Weight> weights;
+  for (const GroupProduct& p : products) weights.push_back(weight(*p.weight));
+  std::vector<GroupProduct> on_device;
+  for (size_t i = 0; i < products.size(); ++i)
+    on_device.push_back({&weights[i], in(products[i].bias, weights[i].rows), back(products[i].y, n * weights[i].rows)});
+  ops_->matmul_group(in(x, n * weights.front().cols), n, on_device, activations);
+  finish();
+}
+
+void HostFacingOps::matmul_onto(const float* x, int64_t n, const Weight& w, const float* bias, float* product,
+                                float* y) {
+  ops_->matmul_onto(in(x, n * w.cols), n, weight(w), in(bias, w.rows), back(product, n * w.rows), back(y, n * w.rows));
+  finish();
+}
+
+void HostFacingOps::place_heads(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+                                const HeadsToPlace& h, const KvView& view) {
+  const int64_t rows = rows_of(sequences), numbers = rows * shape.heads * shape.head_dim,
+                kv_numbers = rows * shape.kv_heads * shape.head_dim, angles = rows * h.rotary_dim / 2;
+  ops_->place_heads(shape, sequences,
+                    {.q = back(h.q, numbers),
+                     .k = in(h.k, kv_numbers),
+                     .v = in(h.v, kv_numbers),
+                     .rotary_dim = h.rotary_dim,
+                     .cos = in(h.cos, angles),
+                     .sin = in(h.sin, angles),
+                     .q_norm = in(h.q_norm, shape.head_dim),
+                     .k_norm = in(h.k_norm, shape.head_dim),
+                     .eps = h.eps,
+                     .sink_q = back(h.sink_q, numbers),
+                     .sink_cos = in(h.sink_cos, angles),
+                     .sink_sin = in(h.sink_sin, angles)},
+                    cache(shape, view));
+  finish();
+}
+
+HostFacingOps::OnDevice HostFacingOps::queue_route(const RouteInput& r, const RouterSpec& spec, int32_t* ids,
+                                                   float* weights) {
+  OnDevice d{weight(r.router), spec, back(ids, r.n * spec.top_k), back(weights, r.n * spec.top_k),
+             back(r.normed, r.n * r.hidden)};
+  d.spec.bias = in(spec.bias, spec.experts);
+  ops_->norm_route({.x = in(r.x, r.n * r.hidden),
+                    .n = r.n,
+                    .hidden = r.hidden,
+                    .norm = in(r.norm, r.hidden),
+                    .eps = r.eps,
+                    .normed = d.normed,
+                    .router = d.router,
+                    .bias = in(r.bias, spec.experts),
+                    .logits = back(r.logits, r.n * spec.experts)},
+                   d.spec, d.ids, d.weights);
+  return d;
+}
+
+void HostFacingOps::norm_route(const RouteInput& r, const RouterSpec& spec, int32_t* ids, float* weights) {
+  queue_route(r, spec, ids, weights);
+  finish();
+}
+
 void HostFacingOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
   ops_->gather_rows(weight(table), ids, back(y, static_cast<int64_t>(ids.size()) * table.cols));
   finish();
@@ -157,13 +218,40 @@ void HostFacingOps::clamp(float* x, int64_t count, float limit) {
   finish();
 }
 
-void HostFacingOps::experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs) {
+/// Ids and x are on the device already.
+void HostFacingOps::queue_experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs) {
   std::vector<uint64_t> slots;
   for (const auto& blob : blobs)
     slots.push_back(reinterpret_cast<uint64_t>(in(blob.data(), static_cast<int64_t>(blob.size()))));
-  ops_->experts({work.layout, in(slots.data(), work.experts), in(work.ids, work.n * work.top_k),
-                 in(work.left_out, work.n), work.n, work.experts, work.top_k, in(work.x, work.n * work.layout.hidden()),
-                 back(work.out, work.n * work.top_k * work.layout.hidden())});
+  ops_->experts({work.layout, in(slots.data(), work.experts), work.ids, in(work.left_out, work.n), work.n, work.experts,
+                 work.top_k, work.x, back(work.out, work.n * work.top_k * work.layout.hidden()), work.sorted});
+}
+
+void HostFacingOps::experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs) {
+  queue_experts({work.layout, nullptr, in(work.ids, work.n * work.top_k), work.left_out, work.n, work.experts,
+                 work.top_k, in(work.x, work.n * work.layout.hidden()), work.out},
+                blobs);
+  finish();
+}
+
+void HostFacingOps::route_and_compute(const RouteInput& r, const RouterSpec& spec, int32_t* ids, float* weights,
+                                      cuda::LayerExperts work, std::span<const std::vector<std::byte>> blobs) {
+  const OnDevice d = queue_route(r, spec, ids, weights);
+  work.ids = d.ids, work.x = d.normed, work.sorted = cuda::CudaOps::sorts_routes(work.n);
+  queue_experts(work, blobs);
+  finish();
+}
+
+void HostFacingOps::residual(const MoestroCudaResidual& r) {
+  const int64_t numbers = r.n * r.hidden;
+  MoestroCudaResidual d = r;
+  d.y = back(r.y, numbers);
+  d.base = r.base == r.y ? d.y : in(r.base, numbers);
+  d.rows = in(r.rows, numbers * r.top_k), d.weights = in(r.weights, r.n * r.top_k);
+  d.added = in(r.added, numbers), d.added_logit = in(r.added_logit, r.n);
+  d.bad_layer = back(r.bad_layer, r.n);
+  d.norm = in(r.norm, r.hidden), d.normed = back(r.normed, numbers);
+  ops_->residual(d);
   finish();
 }
 
@@ -187,7 +275,8 @@ void HostFacingOps::sort_routes(const MoestroCudaSortRoutes& work) {
                                         work.experts,
                                         back(work.offsets, work.experts + 1),
                                         back(work.active, std::min(work.experts, pairs)),
-                                        back(work.sorted, pairs)};
+                                        back(work.sorted, pairs),
+                                        back(work.counts, MOESTRO_CUDA_ROUTE_RUNS * work.experts)};
   check(functions_.ops.sort_routes(&on_device, ops_->stream()));
   finish();
 }

@@ -18,6 +18,13 @@ class HostFacingOps final : public Ops {
   bool supports(DType weight) const override { return ops_->supports(weight); }
   void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
               Activations activations) override;
+  void matmul_group(const float* x, int64_t n, std::span<const GroupProduct> products,
+                    Activations activations) override;
+  void matmul_onto(const float* x, int64_t n, const Weight& w, const float* bias, float* product, float* y) override;
+  bool fuses(const Weight& router) const override { return ops_->fuses(router); }
+  void place_heads(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const HeadsToPlace& heads,
+                   const KvView& cache) override;
+  void norm_route(const RouteInput& in, const RouterSpec& spec, int32_t* ids, float* weights) override;
   void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
   void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
   void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
@@ -42,6 +49,10 @@ class HostFacingOps final : public Ops {
   // Those that an Ops does not have, as CudaOps; pointers to the host's memory.
   /// blobs[e]: of expert e; empty: it is missing. `work.slots` is not read.
   void experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs);
+  /// norm_route(), then experts(), which does not sort where that has sorted.
+  void route_and_compute(const RouteInput& in, const RouterSpec& spec, int32_t* ids, float* weights,
+                         cuda::LayerExperts work, std::span<const std::vector<std::byte>> blobs);
+  void residual(const MoestroCudaResidual& work);
   void guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer);
   void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
               int32_t* ids);
@@ -64,6 +75,15 @@ class HostFacingOps final : public Ops {
     return static_cast<T*>(copy(host, host, static_cast<uint64_t>(count) * sizeof(T)));
   }
   Weight weight(const Weight& w);
+  /// The operands of norm_route() on the device.
+  struct OnDevice {
+    Weight router;
+    RouterSpec spec;
+    int32_t* ids;
+    float *weights, *normed;
+  };
+  OnDevice queue_route(const RouteInput& in, const RouterSpec& spec, int32_t* ids, float* weights);
+  void queue_experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs);
   KvView cache(const AttentionShape& shape, const KvView& view);
   /// Waits, and copies the output back.
   void finish();

@@ -60,8 +60,10 @@ TEST_F(SortRoutes, RowsOfAnExpertStandTogetherInTheOrderOfTokens) {
   Random random;
   const auto ops = cuda_ops();
   for (const auto& [n, top_k, experts] : {RoutesCase{1, 1, 1}, RoutesCase{1, 8, 128}, RoutesCase{70, 2, 8},
-                                          RoutesCase{300, 4, 60}, RoutesCase{9, 3, 1000}}) {
-    for (const bool some_left_out : {false, true}) {
+                                          RoutesCase{300, 4, 60}, RoutesCase{9, 3, 1000},
+                                          RoutesCase{1500, 5, 33}, RoutesCase{70000, 1, 3}}) {
+    std::vector<uint32_t> counts(static_cast<size_t>(MOESTRO_CUDA_ROUTE_RUNS * experts));
+    for (const auto& [some_left_out, one_block] : {std::pair(false, false), {true, false}, {true, true}}) {
       const auto ids = random_routes(n, top_k, experts, random);
       std::vector<uint8_t> left_out(static_cast<size_t>(n));
       for (uint8_t& l : left_out) l = some_left_out && random.below(3) == 0;
@@ -70,7 +72,7 @@ TEST_F(SortRoutes, RowsOfAnExpertStandTogetherInTheOrderOfTokens) {
       std::vector<MoestroCudaRoutedRow> sorted(pairs, {-7, -7});
       const MoestroCudaSortRoutes a{
           ids.data(),   some_left_out ? left_out.data() : nullptr, n, top_k, experts, offsets.data(), active.data(),
-          sorted.data()};
+          sorted.data(), one_block ? nullptr : counts.data()};
       ops->sort_routes(a);
       size_t at = 0, active_at = 0;
       for (int32_t e = 0; e < experts; ++e) {

@@ -94,7 +94,8 @@ inline const MoestroCudaFunctions& spied_functions() {
         MOESTRO_SPY(silu_mul), MOESTRO_SPY(exponentials);
     MOESTRO_SPY(add_scaled), MOESTRO_SPY(clamp), MOESTRO_SPY(combine), MOESTRO_SPY(kv_write), MOESTRO_SPY(attention),
         MOESTRO_SPY(router), MOESTRO_SPY(sort_routes);
-    MOESTRO_SPY(experts), MOESTRO_SPY(sample);
+    MOESTRO_SPY(experts), MOESTRO_SPY(sample), MOESTRO_SPY(matmul_group), MOESTRO_SPY(residual);
+    MOESTRO_SPY(place_heads), MOESTRO_SPY(route);
 #undef MOESTRO_SPY
     return f;
   }();

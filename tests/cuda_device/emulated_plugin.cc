@@ -149,8 +149,8 @@ MoestroCudaFunctions gated_functions() {
   f.use_device = use_device, f.memory_info = memory_info, f.allocate = allocate, f.release = release,
   f.register_host = register_host, f.elapsed = elapsed;
 #define GATE(name) f.name = Gated<#name, &MoestroCudaFunctions::name>::call
-  GATE(allocate_pinned), GATE(release_pinned), GATE(unregister_host), GATE(make_stream), GATE(end_stream),
-      GATE(wait_stream), GATE(make_event), GATE(end_event);
+  GATE(start_early), GATE(allocate_pinned), GATE(release_pinned), GATE(unregister_host), GATE(make_stream),
+      GATE(end_stream), GATE(wait_stream), GATE(make_event), GATE(end_event);
   GATE(record_event), GATE(query_event), GATE(wait_event), GATE(stream_waits), GATE(copy_in), GATE(copy_out),
       GATE(copy_within), GATE(fill);
   GATE(begin_capture), GATE(end_capture), GATE(launch_graph), GATE(end_graph), GATE(use_dense_library);
@@ -159,6 +159,7 @@ MoestroCudaFunctions gated_functions() {
   GATE(matmul), GATE(gather), GATE(norm), GATE(sum_squares), GATE(rope), GATE(silu_mul), GATE(exponentials),
       GATE(add_scaled), GATE(clamp), GATE(combine);
   GATE(kv_write), GATE(attention), GATE(router), GATE(sort_routes), GATE(experts), GATE(sample);
+  GATE(matmul_group), GATE(residual), GATE(place_heads), GATE(route);
 #undef GATE
   check_all_gated(f);
   return f;

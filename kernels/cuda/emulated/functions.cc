@@ -41,6 +41,7 @@ MoestroCudaResult use_device(int32_t index) {
   emulated::use_device(index);
   return 0;
 }
+MoestroCudaResult start_early(int32_t) { return 0; }
 MoestroCudaResult memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
   *free_bytes = *total_bytes = kMemoryBytes;
   return 0;
@@ -167,7 +168,7 @@ MoestroCudaResult use_dense_library(int32_t wanted, char* text, int32_t text_byt
 
 const MoestroCudaFunctions& functions() {
   static const MoestroCudaFunctions table = {
-      error_text,     use_device,    memory_info,     allocate,    release,    allocate_pinned,
+      error_text,     use_device,    start_early,  memory_info,     allocate,    release,    allocate_pinned,
       release_pinned, register_host, unregister_host, make_stream, end_stream, wait_stream,
       make_event,     end_event,     record_event,    query_event, wait_event, elapsed,
       stream_waits,   copy_in,       copy_out,        copy_within, fill,       begin_capture,

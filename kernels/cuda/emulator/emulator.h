@@ -21,6 +21,7 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define MOESTRO_UNROLL
+#define MOESTRO_UNROLL_4
 
 namespace moestro::kernels::cuda {
 
@@ -123,6 +124,23 @@ inline uint32_t atomicOr(uint32_t* at, uint32_t value) {
   return before;
 }
 
+/// Blocks run one after another: what one has written, the next one sees.
+inline void __threadfence() {}
+template <typename T>
+T load_fresh(const T* at) {
+  return *at;
+}
+inline uint32_t warp_most(uint32_t value) {
+  for (int step = 16; step > 0; step /= 2) {
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, value, step);
+    value = value < other ? other : value;
+  }
+  return value;
+}
+inline void prefetch(const void*) {}
+inline void after_predecessors() {}
+inline void let_next_begin() {}
+
 inline char* shared_memory() { return emulated::shared(); }
 inline float multiply_add(float a, float b, float c) { return a * b + c; }
 inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -146,6 +164,12 @@ int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_byte
   if (emulated::keeps(stream)) emulated::keep(stream, work);
   else work();
   return 0;
+}
+
+template <typename... P, typename... A>
+int32_t launch_early(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void* stream,
+                     const A&... arguments) {
+  return launch(kernel, grid, block, shared_bytes, stream, arguments...);
 }
 
 }  // namespace moestro::kernels::cuda

@@ -42,24 +42,30 @@ CudaHead::CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& wei
 
 int64_t CudaHead::tile_rows(int64_t step_tokens_max) { return std::min(kTileRows, step_tokens_max); }
 
-void CudaHead::launch(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden) {
+void CudaHead::launch(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* normed) {
   const auto total = static_cast<int64_t>(batch.logit_rows.size());
   read_.resize(static_cast<size_t>(total));
   for (int64_t first = 0; first < total; first += tile_)
-    launch_tile(plan, batch, hidden, first, std::min(tile_, total - first));
+    launch_tile(plan, batch, normed, first, std::min(tile_, total - first));
   auto& queue = ops_.queue();
   if (total > 0 && queue.error == 0)
     queue.note("copy_out", queue.functions.copy_out(ids_.data(), device_ids_,
                                                     static_cast<uint64_t>(total) * sizeof(int32_t), queue.stream));
   sums_.add(batch, tile_, [&](int64_t first, int64_t n) -> const float* {
-    ops_.rms_norm(hidden + first * spec_.hidden, n, spec_.hidden, weights_.norm(), static_cast<float>(spec_.norm_eps),
-                  rows_);
-    memory_.copy_out(states_.data(), rows_, n * spec_.hidden * kFloatBytes);
+    memory_.copy_out(states_.data(), normed + first * spec_.hidden, n * spec_.hidden * kFloatBytes);
     return states_.data();
   });
 }
 
-void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden,
+const float* CudaHead::rows_of(const engine::StepBatch& batch, const float* normed) {
+  const bool neighbours = std::ranges::adjacent_find(row_list_, [](int32_t a, int32_t b) { return b != a + 1; }) ==
+                          row_list_.end();
+  if (neighbours) return normed + row_list_.front() * spec_.hidden;
+  ops_.gather_rows({normed, DType::kF32, batch.rows(), spec_.hidden, nullptr}, row_list_, rows_);
+  return rows_;
+}
+
+void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* normed,
                            int64_t first, int64_t n) {
   row_list_.clear();
   how_.clear();
@@ -72,9 +78,7 @@ void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch
     all_likeliest = all_likeliest && sampling.temperature <= 0;
   }
   if (all_likeliest) how_.clear();
-  ops_.gather_rows({hidden, DType::kF32, batch.rows(), spec_.hidden, nullptr}, row_list_, rows_);
-  ops_.rms_norm(rows_, n, spec_.hidden, weights_.norm(), static_cast<float>(spec_.norm_eps), rows_);
-  ops_.matmul(rows_, n, weights_.head(), nullptr, logits_, kernels::Activations::kRounded);
+  ops_.matmul(rows_of(batch, normed), n, weights_.head(), nullptr, logits_, kernels::Activations::kRounded);
   ops_.sample(logits_, n, spec_.vocab, how_, device_ids_ + first);
   for (int64_t i = 0; i < n; ++i) {
     const LogitRow& row = batch.logit_rows[static_cast<size_t>(first + i)];

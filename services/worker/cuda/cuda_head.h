@@ -23,16 +23,18 @@ class CudaHead {
 
   /// Queues everything for the rows that need logits or whose states are summed up, and reads those that the host has
   /// to see: it waits only for them.
-  /// `hidden`: [rows, hidden], not yet normed.
-  void launch(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden);
+  /// `normed`: [rows, hidden].
+  void launch(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* normed);
   /// After the stream has been waited for: fills `outcomes` and `failed`. Returns how many sequences have failed by
   /// logits or states that are not finite.
   uint32_t finish(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed,
                   std::vector<engine::SequenceOutcome>& outcomes);
 
  private:
-  void launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden, int64_t first,
+  void launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* normed, int64_t first,
                    int64_t n);
+  /// Those of row_list_.
+  const float* rows_of(const engine::StepBatch& batch, const float* normed);
 
   const model::ModelSpec& spec_;
   const engine::DenseWeights& weights_;

@@ -93,7 +93,6 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
     queue_.note("make_event", f.make_event(0, &l.routed));
     stream = 1 - stream;  // its back leaves the rows that entered it as they were
   }
-  last_stream_ = stream;
 }
 
 CudaPass::~CudaPass() {

@@ -104,9 +104,12 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   /// Sends the address table for the layer's experts, and keeps it in table_.
   void send_table(size_t layer);
   Status layer_experts(const lanes::Task& task);
-  void launch_experts(size_t layer);
+  /// `after_router`: nothing else was queued since the layer's router.
+  void launch_experts(size_t layer, bool after_router);
   void combine(size_t layer);
-  void look_at(size_t layer, float* x);
+  /// y = the stream after a layer, to which `work` adds something; the guard; and the norm for what follows: the next
+  /// layer's attention, or the head.
+  void end_layer(size_t layer, float* y, MoestroCudaResidual work);
   Status compute_arrived(int32_t expert);
   void compute_one(int32_t expert);
   void head();
@@ -151,7 +154,6 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   const int32_t calm_visits_;
   int64_t hidden_, experts_, top_k_, moe_layers_, step_tokens_max_, rows_ = 0;
   std::vector<Layer> layers_;
-  int32_t last_stream_ = 0;                   ///< which of streams_ has the last layer's output
   kernels::Buffers buffers_;
   float* streams_[2];                         ///< the residual stream, before and after a sparse layer's back
   float *expert_rows_, *device_weights_;

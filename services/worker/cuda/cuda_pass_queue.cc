@@ -67,13 +67,15 @@ Status CudaPass::queue_one(const lanes::Task& task) {
   if (task.kind != TaskKind::kHead) marks_.begin(task.kind, task.layer, task.expert);
   switch (task.kind) {
     case TaskKind::kEmbed: math_.embed(stream(0)); break;
-    case TaskKind::kAttention: math_.attention(layer, batch_->micro_batches.front(), stream(layer)); break;
+    case TaskKind::kAttention:
+      math_.attention(layer, batch_->micro_batches.front(), stream(layer), layer > 0);
+      break;
     case TaskKind::kDenseMlp:
       math_.dense_mlp(layer, stream(layer));
-      look_at(layer, stream(layer));
+      end_layer(layer, stream(layer), {});
       break;
     case TaskKind::kRouter:
-      math_.router(layer, batch_->micro_batches.front().rows, device_ids_ + first_choice(layer),
+      math_.router(layer, batch_->micro_batches.front().rows, stream(layer), device_ids_ + first_choice(layer),
                    device_weights_ + first_choice(layer));
       if (asked_ahead_ > 0) guess(layer);
       send_routes(layer);
@@ -131,7 +133,7 @@ void CudaPass::send_table(size_t layer) {
 }
 
 /// Rows of sequences that have failed are left out; layers are not launched ahead then.
-void CudaPass::launch_experts(size_t layer) {
+void CudaPass::launch_experts(size_t layer, bool after_router) {
   const auto left_out = guard_.left_out();
   if (!left_out.empty()) memory_.copy_in(device_left_out_, left_out.data(), static_cast<int64_t>(left_out.size()));
   ops_.experts({.layout = p_.layouts.full.front(),
@@ -142,14 +144,15 @@ void CudaPass::launch_experts(size_t layer) {
                 .experts = experts_,
                 .top_k = top_k_,
                 .x = math_.h(),
-                .out = expert_rows_});
+                .out = expert_rows_,
+                .sorted = after_router && left_out.empty() && math_.router_norms(layer) && ops_.sorts_routes(rows_)});
 }
 
 /// Nothing is held while the host waits for an expert: what is there is queued and let go of first.
 Status CudaPass::layer_experts(const lanes::Task& task) {
   const auto layer = static_cast<size_t>(task.layer);
   if (task.assumed) {
-    launch_experts(layer);
+    launch_experts(layer, true);
     return Status::ok();
   }
   if (p_.options.capacity_factor) {
@@ -157,7 +160,7 @@ Status CudaPass::layer_experts(const lanes::Task& task) {
   } else {
     for (int32_t e = 0; e < experts_; ++e) table_[static_cast<size_t>(e)] = address(e);
     send_table(layer);
-    launch_experts(layer);
+    launch_experts(layer, false);
   }
   return let_go();
 }
@@ -181,7 +184,7 @@ Status CudaPass::compute_arrived(int32_t expert) {
 void CudaPass::head() {
   head_queued_ = true;
   marks_.begin(TaskKind::kHead, -1);
-  head_.launch(*plan_, *batch_, streams_[last_stream_]);
+  head_.launch(*plan_, *batch_, math_.h());
   marks_.end();
   const auto weights = static_cast<uint64_t>(moe_layers_ * rows_ * top_k_) * sizeof(float);
   if (queue_.error == 0)
@@ -191,14 +194,24 @@ void CudaPass::head() {
 }
 
 void CudaPass::combine(size_t layer) {
-  float* y = streams_[1 - layers_[layer].stream];
-  ops_.combine_onto(stream(layer), expert_rows_, device_weights_ + first_choice(layer), rows_, top_k_, hidden_, y);
-  if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, y);
-  look_at(layer, y);
+  MoestroCudaResidual work{};
+  work.rows = expert_rows_, work.weights = device_weights_ + first_choice(layer), work.top_k = top_k_;
+  if (spec().layers[layer].moe.shared_ffn > 0) {
+    const engine::LayerMath::SharedRows shared = math_.shared_rows(layer);
+    work.added = shared.rows, work.added_logit = shared.logit;
+  }
+  end_layer(layer, streams_[1 - layers_[layer].stream], work);
 }
 
-void CudaPass::look_at(size_t layer, float* x) {
-  ops_.guard(x, rows_, hidden_, static_cast<int32_t>(layer), device_notes_ + static_cast<int64_t>(layer) * rows_);
+void CudaPass::end_layer(size_t layer, float* y, MoestroCudaResidual work) {
+  const engine::DenseWeights& weights = p_.math.weights;
+  work.n = rows_, work.hidden = hidden_;
+  work.base = stream(layer), work.y = y;
+  work.bad_layer = device_notes_ + static_cast<int64_t>(layer) * rows_, work.layer = static_cast<int32_t>(layer);
+  work.norm = layer + 1 < layers_.size() ? weights.layer(layer + 1).input_norm : weights.norm();
+  work.eps = static_cast<float>(spec().norm_eps);
+  work.normed = math_.h();
+  ops_.residual(work);
 }
 
 }  // namespace moestro::cuda

@@ -102,7 +102,7 @@ void Forward::route(const lanes::Task& task) {
   const TokenRange rows = micro_batch(task).rows;
   const int64_t first = rows.first * top_k_, count = rows.count * top_k_;
   int32_t* const ids = routes_of(part.layer) + first;
-  math_.router(static_cast<size_t>(task.layer), rows, ids, weights_of(part.layer) + first);
+  math_.router(static_cast<size_t>(task.layer), rows, x_.data(), ids, weights_of(part.layer) + first);
   if (!expert_inputs_.empty()) weight_inputs(rows, weights_of(part.layer) + first);
   if (poison_)
     std::fill_n(expert_rows_.begin() + first * hidden_, count * hidden_, std::numeric_limits<float>::quiet_NaN());

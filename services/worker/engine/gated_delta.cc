@@ -36,7 +36,7 @@ class GatedDelta final : public SequenceMixer {
   void begin(const StepBatch& /*batch*/) override {}
 
   void compute(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
-               const float* h, float* out) override {
+               const float* h, const MixerOutput& out) override {
     const DeltaSpec& spec = *p_.spec.layers[layer].delta;
     const LayerWeights& w = p_.weights.layer(layer);
     const auto [first, n] = of.rows;
@@ -56,7 +56,7 @@ class GatedDelta final : public SequenceMixer {
     p_.ops.rms_norm(out_ + at_values, n * spec.value_heads, spec.value_dim, w.delta.norm,
                     static_cast<float>(spec.norm_eps), out_ + at_values);
     p_.ops.silu_mul(z_ + at_values, out_ + at_values, n * spec.values());
-    p_.ops.matmul(z_ + at_values, n, w.o, nullptr, out + first * p_.spec.hidden);
+    out.project(p_.ops, z_ + at_values, first, n, w.o, nullptr);
   }
 
  private:

@@ -40,13 +40,16 @@ class GroupedAttention final : public SequenceMixer {
   Status status() const override { return buffers_.status(); }
   void begin(const StepBatch& batch) override;
   void compute(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
-               const float* h, float* out) override;
+               const float* h, const MixerOutput& out) override;
 
  private:
   /// Sends the rotation of queries for the sinks' keys in layers with this window, once for all layers with the same
   /// window.
   void send_sink_rotation(const kernels::AttentionShape& shape);
   void project_qkv(const AttentionSpec& spec, const LayerWeights& w, TokenRange rows, const float* h);
+  /// Whether heads are normed, if they are, rotated and cached by one operation.
+  bool places_heads(const AttentionSpec& spec, const LayerWeights& w) const;
+  void place_together(size_t layer, std::span<const kernels::AttentionSequence> sequences);
   /// The queries rotated for the sinks' keys, from q_ before it is rotated; null if no row of the step has a gap.
   const float* rotate_for_sinks(size_t layer, TokenRange rows);
   /// Of q_ and k_: rotation, and what follows it.
@@ -114,10 +117,10 @@ void GroupedAttention::project_qkv(const AttentionSpec& a, const LayerWeights& w
   const float* const h = of + rows.first * p_.spec.hidden;
   float *const q = q_ + rows.first * q_width, *const k = k_ + rows.first * kv_width,
                *const v = v_ + rows.first * kv_width;
-  p_.ops.matmul(h, n, w.q, w.q_bias, q);
-  p_.ops.matmul(h, n, w.k, w.k_bias, k);
-  p_.ops.matmul(h, n, w.v, w.v_bias, v);
+  const kernels::GroupProduct products[] = {{&w.q, w.q_bias, q}, {&w.k, w.k_bias, k}, {&w.v, w.v_bias, v}};
+  p_.ops.matmul_group(h, n, products);
   if (a.qk_norm == AttentionSpec::QkNorm::kPerHead) {
+    if (places_heads(a, w)) return;
     p_.ops.rms_norm(q, n * a.heads, a.head_dim, w.q_norm, eps, q);
     p_.ops.rms_norm(k, n * a.kv_heads, a.head_dim, w.k_norm, eps, k);
   } else if (a.qk_norm == AttentionSpec::QkNorm::kFullWidth) {
@@ -141,6 +144,29 @@ const float* GroupedAttention::rotate_for_sinks(size_t layer, TokenRange rows) {
   p_.memory.copy(sink_q_ + at, q_ + at, rows.count * width * static_cast<int64_t>(sizeof(float)));
   p_.ops.rope(sink_q_ + at, rows.count, shape.heads, shape.head_dim, rotary, sink_cos_ + angles, sink_sin_ + angles);
   return sink_q_;
+}
+
+/// Not what comes between these steps, or behind them, in some models.
+bool GroupedAttention::places_heads(const AttentionSpec& a, const LayerWeights& w) const {
+  using QkNorm = AttentionSpec::QkNorm;
+  return p_.ops.fuses(w.router) && a.rope && a.qk_norm != QkNorm::kRotatedHeads && !a.temperature &&
+         !(a.qk_norm == QkNorm::kPerHead && a.clip_qkv);
+}
+
+void GroupedAttention::place_together(size_t layer, std::span<const kernels::AttentionSequence> sequences) {
+  const LayerWeights& w = p_.weights.layer(layer);
+  const kernels::AttentionShape& shape = p_.cache.shape(layer);
+  kernels::HeadsToPlace heads{
+      .q = q_, .k = k_, .v = v_, .rotary_dim = p_.spec.rope.rotary_dim, .cos = cos_, .sin = sin_};
+  if (p_.spec.layers[layer].attention.qk_norm == AttentionSpec::QkNorm::kPerHead) {
+    heads.q_norm = w.q_norm, heads.k_norm = w.k_norm;
+    heads.eps = static_cast<float>(p_.spec.norm_eps);
+  }
+  if (shape.sinks > 0 && shape.has_gap(batch_->furthest)) {
+    send_sink_rotation(shape);
+    heads.sink_q = sink_q_, heads.sink_cos = sink_cos_, heads.sink_sin = sink_sin_;
+  }
+  p_.ops.place_heads(shape, sequences, heads, p_.cache.layer(layer));
 }
 
 void GroupedAttention::place(const AttentionSpec& a, TokenRange rows) {
@@ -184,16 +210,23 @@ std::span<const kernels::AttentionSequence> GroupedAttention::in_chunks(
 }
 
 void GroupedAttention::compute(size_t layer, const MicroBatch& of,
-                               std::span<const kernels::AttentionSequence> sequences, const float* h, float* out) {
+                               std::span<const kernels::AttentionSequence> sequences, const float* h,
+                               const MixerOutput& out) {
   const AttentionSpec& a = p_.spec.layers[layer].attention;
   const LayerWeights& w = p_.weights.layer(layer);
   kernels::AttentionShape shape = p_.cache.shape(layer);
   shape.sink_logits = w.sink_logits;
   const auto [first, n] = of.rows;
   project_qkv(a, w, of.rows, h);
-  const float* sink_q = rotate_for_sinks(layer, of.rows);
-  place(a, of.rows);
-  p_.ops.kv_write(shape, sequences, k_, v_, p_.cache.layer(layer));
+  const float* sink_q = nullptr;
+  if (places_heads(a, w)) {
+    place_together(layer, sequences);
+    sink_q = shape.sinks > 0 && shape.has_gap(batch_->furthest) ? sink_q_ : nullptr;
+  } else {
+    sink_q = rotate_for_sinks(layer, of.rows);
+    place(a, of.rows);
+    p_.ops.kv_write(shape, sequences, k_, v_, p_.cache.layer(layer));
+  }
   p_.ops.attention(shape, a.chunk > 0 ? in_chunks(sequences, a.chunk) : sequences, q_, sink_q, p_.cache.layer(layer),
                    attended_);
   const int64_t q_width = a.heads * a.head_dim;
@@ -201,7 +234,7 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
     p_.ops.matmul(h + first * p_.spec.hidden, n, w.gate, w.gate_bias, gate_ + first * q_width);
     p_.ops.sigmoid_mul(attended_ + first * q_width, gate_ + first * q_width, n * q_width);
   }
-  p_.ops.matmul(attended_ + first * q_width, n, w.o, w.o_bias, out + first * p_.spec.hidden);
+  out.project(p_.ops, attended_ + first * q_width, first, n, w.o, w.o_bias);
 }
 
 }  // namespace

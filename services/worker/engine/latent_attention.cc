@@ -45,7 +45,7 @@ class LatentAttention final : public SequenceMixer {
   }
 
   void compute(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
-               const float* h, float* out) override {
+               const float* h, const MixerOutput& out) override {
     const LatentSpec& a = *p_.spec.layers[layer].latent;
     const LayerWeights& w = p_.weights.layer(layer);
     const kernels::LatentShape& shape = p_.cache.latent_shape(layer);
@@ -64,7 +64,7 @@ class LatentAttention final : public SequenceMixer {
     p_.ops.matmul(x, n, w.latent.kv_a, w.latent.kv_a_bias, kv_ + first * w.latent.kv_a.rows);
     p_.ops.latent_write(shape, sequences, kv_, w.latent.kv_a_norm, eps, cos_, sin_, p_.cache.layer(layer));
     p_.ops.latent_attention(shape, sequences, q_, cos_, sin_, w.latent.kv_b, p_.cache.layer(layer), attended_);
-    p_.ops.matmul(attended_ + first * w.o.cols, n, w.o, w.o_bias, out + first * p_.spec.hidden);
+    out.project(p_.ops, attended_ + first * w.o.cols, first, n, w.o, w.o_bias);
   }
 
  private:

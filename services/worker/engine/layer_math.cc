@@ -92,12 +92,17 @@ void LayerMath::norm_after_attention(size_t layer, const float* x) {
 }
 
 void LayerMath::attention(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
-                          float* x) {
+                          float* x, bool is_normed) {
   const LayerWeights& w = p_.weights.layer(layer);
   const int64_t at = of.rows.first * hidden_;
-  norm(x, w.input_norm, w.input_norm_bias, of.rows);
-  mixers_.of_layer(layer).compute(layer, of, sequences, h_, out_);
+  if (!is_normed) norm(x, w.input_norm, w.input_norm_bias, of.rows);
   const bool experts_first = p_.spec.layers[layer].moe_index && p_.spec.layers[layer].moe.before_attention;
+  if (!experts_first && p_.spec.residual_scale == 1.0) {
+    mixers_.of_layer(layer).compute(layer, of, sequences, h_, {out_, x});
+    if (!router_norms(layer)) norm(x, w.post_norm, w.post_norm_bias, of.rows);
+    return;
+  }
+  mixers_.of_layer(layer).compute(layer, of, sequences, h_, {out_});
   if (experts_first) norm(x, w.post_norm, w.post_norm_bias, of.rows);
   scale(out_ + at, of.rows.count * hidden_, p_.spec.residual_scale);
   p_.ops.add_scaled(out_ + at, nullptr, of.rows.count, hidden_, x + at);
@@ -105,23 +110,51 @@ void LayerMath::attention(size_t layer, const MicroBatch& of, std::span<const ke
   norm_rows(p_.ops, p_.spec, x + at, of.rows.count, w.shared_norm, nullptr, shared_h_ + at);
 }
 
-void LayerMath::router(size_t layer, TokenRange rows, int32_t* ids, float* weights) {
+bool LayerMath::router_norms(size_t layer) const {
+  const model::LayerSpec& spec = p_.spec.layers[layer];
+  return spec.moe_index && !spec.moe.before_attention && p_.spec.norm == model::ModelSpec::Norm::kRms &&
+         p_.spec.residual_scale == 1.0 && p_.ops.fuses(p_.weights.layer(layer).router);
+}
+
+void LayerMath::router(size_t layer, TokenRange rows, const float* x, int32_t* ids, float* weights) {
   const model::MoeSpec& moe = p_.spec.layers[layer].moe;
   const LayerWeights& w = p_.weights.layer(layer);
+  if (router_norms(layer)) {
+    const int64_t at = rows.first * hidden_;
+    return p_.ops.norm_route({.x = x + at,
+                         .n = rows.count,
+                         .hidden = hidden_,
+                         .norm = w.post_norm,
+                         .eps = static_cast<float>(p_.spec.norm_eps),
+                         .normed = h_ + at,
+                         .router = w.router,
+                         .bias = w.router_logit_bias,
+                         .logits = router_logits_},
+                        router_spec(moe, w.router_bias), ids, weights);
+  }
   p_.ops.matmul(h_ + rows.first * hidden_, rows.count, w.router, w.router_logit_bias, router_logits_,
                 kernels::Activations::kExact);
   p_.ops.router_top_k(router_logits_, rows.count, router_spec(moe, w.router_bias), ids, weights);
 }
 
-void LayerMath::run_mlp(const MlpWeights& w, const float* h, float* out) {
-  p_.ops.matmul(h, rows_, w.gate, nullptr, gate_);
-  p_.ops.matmul(h, rows_, w.up, nullptr, up_);
+void LayerMath::activate(const MlpWeights& w, const float* h) {
+  const kernels::GroupProduct products[] = {{&w.gate, nullptr, gate_}, {&w.up, nullptr, up_}};
+  p_.ops.matmul_group(h, rows_, products);
   p_.ops.silu_mul(gate_, up_, rows_ * w.gate.rows);
+}
+
+void LayerMath::run_mlp(const MlpWeights& w, const float* h, float* out) {
+  activate(w, h);
   p_.ops.matmul(gate_, rows_, w.down, nullptr, out);
 }
 
 void LayerMath::dense_mlp(size_t layer, float* x) {
-  run_mlp(p_.weights.layer(layer).mlp, h_, out_);
+  const MlpWeights& w = p_.weights.layer(layer).mlp;
+  if (p_.spec.residual_scale == 1.0) {
+    activate(w, h_);
+    return p_.ops.matmul_onto(gate_, rows_, w.down, nullptr, out_, x);
+  }
+  run_mlp(w, h_, out_);
   scale(out_, rows_ * hidden_, p_.spec.residual_scale);
   p_.ops.add_scaled(out_, nullptr, rows_, hidden_, x);
 }

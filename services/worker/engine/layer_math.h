@@ -28,24 +28,40 @@ class LayerMath {
 
   void embed(float* x);
   /// x += attention(norm(x)) for the rows of a micro-batch. Their rows of h() are then the input of the layer's experts
-  /// or MLP. (Of experts before attention: the normed x as it was.)
-  void attention(size_t layer, const MicroBatch& of, float* x) { attention(layer, of, sequences_of(of), x); }
+  /// or MLP, unless router() makes it. (Of experts before attention: the normed x as it was.)
+  /// is_normed: h() already is norm(x).
+  void attention(size_t layer, const MicroBatch& of, float* x, bool is_normed = false) {
+    attention(layer, of, sequences_of(of), x, is_normed);
+  }
   /// The same with other block tables: `sequences` are those of the micro-batch, in their order.
-  void attention(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences, float* x);
+  void attention(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences, float* x,
+                 bool is_normed = false);
   /// Computes h() again from the stream after attention().
   void norm_after_attention(size_t layer, const float* x);
   const float* h() const { return h_; }
+  float* h() { return h_; }
+  /// Whether router() makes h() of the stream itself, as Ops::norm_route.
+  bool router_norms(size_t layer) const;
   /// The choices of a sparse layer for these rows: [rows.count, top_k].
-  void router(size_t layer, TokenRange rows, int32_t* ids, float* weights);
+  void router(size_t layer, TokenRange rows, const float* x, int32_t* ids, float* weights);
   void dense_mlp(size_t layer, float* x);
   /// Computed from h() or, with a norm of its own, from the stream after attention(), and kept until it is added.
   void shared_expert(size_t layer);
   void add_shared_expert(size_t layer, float* x);
+  /// What add_shared_expert() adds, as Ops::add_scaled.
+  struct SharedRows {
+    const float *rows, *logit;
+  };
+  SharedRows shared_rows(size_t layer) const {
+    return {shared_out_, p_.spec.layers[layer].moe.shared_gate ? shared_logit_ : nullptr};
+  }
 
  private:
   std::span<const kernels::AttentionSequence> sequences_of(const MicroBatch& of) const {
     return std::span(batch_->attention).subspan(of.sequences.first, of.sequences.count);
   }
+  /// gate_ = silu(gate h) * up h
+  void activate(const MlpWeights& w, const float* h);
   void run_mlp(const MlpWeights& w, const float* h, float* out);
   void norm(const float* x, const float* weight, const float* bias, TokenRange rows);
   void scale(float* x, int64_t count, double factor);  ///< nothing where it is 1

@@ -30,6 +30,20 @@ struct MathParts {
   const RopeTables& rope;
 };
 
+/// Where a mixer's rows go.
+struct MixerOutput {
+  float* product;
+  float* onto = nullptr;  ///< not null: they are added to these, and `product` is scratch
+
+  /// The last product of a mixer, from row `first` on.
+  void project(kernels::Ops& ops, const float* x, int64_t first, int64_t n, const kernels::Weight& w,
+               const float* bias) const {
+    const int64_t at = first * w.rows;
+    if (onto != nullptr) ops.matmul_onto(x, n, w, bias, product + at, onto + at);
+    else ops.matmul(x, n, w, bias, product + at);
+  }
+};
+
 class SequenceMixer {
  public:
   virtual ~SequenceMixer() = default;
@@ -37,11 +51,11 @@ class SequenceMixer {
   virtual Status status() const = 0;
   /// Begins a step; `batch` must live until it has ended.
   virtual void begin(const StepBatch& batch) = 0;
-  /// For the rows of a micro-batch, prompts and decodes alike: writes their state, and out = mixed(h), projected back
-  /// to the hidden width. h and out are of the step's first row, in the backend's memory. `sequences`: of the
-  /// micro-batch, with the block tables to use.
+  /// For the rows of a micro-batch, prompts and decodes alike: writes their state, and out.product = mixed(h),
+  /// projected back to the hidden width, or adds that to out.onto. h and out are of the step's first row, in the
+  /// backend's memory. `sequences`: of the micro-batch, with the block tables to use.
   virtual void compute(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
-                       const float* h, float* out) = 0;
+                       const float* h, const MixerOutput& out) = 0;
 };
 
 /// Grouped-query attention (model::AttentionSpec). Buffers are for steps of at most `step_tokens_max` rows.
