@@ -25,7 +25,7 @@ inline constexpr bool kSame<A, A> = true;
 
 /// kDims: head_dim, filled up with zeros. In shared memory the 16-byte chunks of a row change places with the row's
 /// number, so that lanes that read the same chunk of different rows read from different banks.
-template <typename N, int kDims, int kPairs, int kKeys>
+template <typename N, int kDims, int kPairs, int kKeys, int kStages>
 struct PrefillBlock {
   static constexpr int kTiles = kPairs / (kPrefillThreads / kWarp * 16);  ///< of 16 pairs, of a warp
   static constexpr int kRows = 2 * kTiles;  ///< of scores that a lane has a part of: 8 pairs apart
@@ -35,8 +35,8 @@ struct PrefillBlock {
 
   struct alignas(16) Room {
     uint16_t q[kPairs][kDims];
-    uint16_t k[2][kKeys][kDims];
-    uint16_t v[2][kKeys][kDims];
+    uint16_t k[kStages][kKeys][kDims];
+    uint16_t v[kStages][kKeys][kDims];
     int position[kPairs], begin[kPairs];
   };
 
@@ -95,26 +95,39 @@ struct PrefillBlock {
     store_as(to, words);
   }
 
-  /// Brings keys or values of the positions from `first` on, zeros where no pair sees them; bf16 arrive later.
-  __device__ void fill(uint16_t (&to)[kKeys][kDims], int first, bool value) const {
-    const int head = (value ? static_cast<int>(a.kv.kv_heads) : 0) + kv_head, dims = static_cast<int>(a.kv.head_dim);
-    const int thread = not_hoisted(static_cast<int>(threadIdx.x));
+  /// Brings keys, values or both of the positions from `first` on, zeros where no pair sees them; bf16 arrive later, as
+  /// one group of copies.
+  template <bool kBringKeys, bool kBringValues>
+  __device__ void fill(int stage, int first) const {
+    const int dims = static_cast<int>(a.kv.head_dim), thread = not_hoisted(static_cast<int>(threadIdx.x)),
+              rows = static_cast<int>(a.kv.kv_heads) * kTokensOfBlock;  // of a block: keys, then as many values
     MOESTRO_UNROLL_BY(2)
     for (int n = 0; n < kKeys * kChunks / kPrefillThreads; ++n) {
-      const int i = n * kPrefillThreads + thread, key = i / kChunks, d = i % kChunks * 8,
-                p = first + key;
+      const int i = n * kPrefillThreads + thread, key = i / kChunks, d = i % kChunks * 8, p = first + key,
+                to = place(key, d), row = kv_head * kTokensOfBlock + p % kTokensOfBlock;
       const bool seen = p >= begin && p <= furthest && d < dims;
       const char* block = static_cast<const char*>(a.kv.data);
       if (seen) block += a.kv.block_bytes * blocks[p / kTokensOfBlock];
-      const int row = head * kTokensOfBlock + p % kTokensOfBlock;
-      const auto* from = reinterpret_cast<const typename N::Stored*>(block) + (seen ? int64_t{row} * dims + d : 0);
-      if constexpr (kCopied) {
-        copy_async16(&to[key][place(key, d)], from, seen ? 16 : 0);
-      } else {
-        float eight[8] = {};
-        if (seen) load_scaled(from, block, row, eight);
-        store_eight(&to[key][place(key, d)], eight);
-      }
+      const Row from{reinterpret_cast<const typename N::Stored*>(block) + (seen ? row * dims + d : 0), block, seen};
+      if constexpr (kBringKeys) bring(from, row, &room.k[stage][key][to]);
+      if constexpr (kBringValues) bring({from.eight + rows * dims, block, seen}, rows + row, &room.v[stage][key][to]);
+    }
+    if constexpr (kCopied) commit_copies();
+  }
+
+  /// Eight elements of a row of a block.
+  struct Row {
+    const typename N::Stored* eight;
+    const char* block;
+    bool seen;
+  };
+  __device__ void bring(const Row& from, int row, uint16_t* to) const {
+    if constexpr (kCopied) {
+      copy_async16(to, from.eight, from.seen ? 16 : 0);
+    } else {
+      float eight[8] = {};
+      if (from.seen) load_scaled(from.eight, from.block, row, eight);
+      store_eight(to, eight);
     }
   }
 
@@ -229,26 +242,53 @@ struct PrefillBlock {
     }
   }
 
-  __device__ void fill_both(int stage, int first) const {
-    fill(room.k[stage], first, false);
-    fill(room.v[stage], first, true);
-    if constexpr (kCopied) commit_copies();
+  __device__ bool sees(int first) const {
+    return first_pair() < unit.pairs && first <= warp_last.position && first + kKeys > warp_first.begin;
   }
 
-  __device__ void run() {
-    load_queries();
+  /// The next keys and values come into the other half of the room.
+  __device__ void run_in_two_stages() {
     int first = begin / kKeys * kKeys, stage = 0;
-    fill_both(stage, first);
+    fill<true, true>(stage, first);
     for (; first <= furthest; first += kKeys, stage = 1 - stage) {
       if constexpr (kCopied) wait_copies<0>();
       __syncthreads();  // the tile is there, and all warps are done with the one before it
-      if (first + kKeys <= furthest) fill_both(1 - stage, first + kKeys);
-      if (first_pair() >= unit.pairs || first > warp_last.position || first + kKeys <= warp_first.begin) continue;
+      if (first + kKeys <= furthest) fill<true, true>(1 - stage, first + kKeys);
+      if (!sees(first)) continue;
       float scores[kTiles][kScores][4] = {};
       score(room.k[stage], first, scores);
       weigh(scores);
       add_values(room.v[stage], scores);
     }
+  }
+
+  /// Values come while keys are used, and the next keys while values are.
+  __device__ void run_in_one_stage() {
+    int first = begin / kKeys * kKeys;
+    fill<true, false>(0, first);
+    for (; first <= furthest; first += kKeys) {
+      fill<false, true>(0, first);
+      if constexpr (kCopied) wait_copies<1>();
+      __syncthreads();  // keys are there
+      const bool seen = sees(first);
+      float scores[kTiles][kScores][4] = {};
+      if (seen) score(room.k[0], first, scores);
+      __syncthreads();  // keys have been read
+      if (first + kKeys <= furthest) fill<true, false>(0, first + kKeys);
+      else if constexpr (kCopied) commit_copies();
+      if (seen) weigh(scores);
+      if constexpr (kCopied) wait_copies<1>();
+      __syncthreads();  // values are there
+      if (seen) add_values(room.v[0], scores);
+      __syncthreads();  // values have been read
+    }
+    if constexpr (kCopied) wait_copies<0>();
+  }
+
+  __device__ void run() {
+    load_queries();
+    if constexpr (kStages == 2) run_in_two_stages();
+    else run_in_one_stage();
     write();
   }
 
@@ -274,9 +314,9 @@ struct PrefillBlock {
 };
 
 /// The longest units first, and their KV heads side by side.
-template <typename N, int kDims, int kPairs, int kKeys>
+template <typename N, int kDims, int kPairs, int kKeys, int kStages>
 __global__ void __launch_bounds__(kPrefillThreads, 2) prefill_kernel(MoestroCudaAttention a) {
-  using Block = PrefillBlock<N, kDims, kPairs, kKeys>;
+  using Block = PrefillBlock<N, kDims, kPairs, kKeys, kStages>;
   const auto heads = static_cast<unsigned>(a.kv.kv_heads);
   const MoestroCudaAttentionUnit unit = a.units[a.unit_count - 1 - blockIdx.x / heads];
   Block block{a, *reinterpret_cast<typename Block::Room*>(shared_memory()), unit,
@@ -284,13 +324,18 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) prefill_kernel(MoestroCuda
   block.run();
 }
 
+/// Two where registers and shared memory suffice for them, and copies do not wait for the threads.
+template <typename N, int kDims>
+inline constexpr int kPrefillStages = kSame<N, BF16> && kDims <= 64 ? 2 : 1;
+
 template <typename N, int kDims>
 MoestroCudaResult launch_prefill(const MoestroCudaAttention& a, MoestroCudaStream stream) {
   constexpr int kPairs =
       kDims <= MOESTRO_CUDA_PREFILL_NARROW ? MOESTRO_CUDA_PREFILL_PAIRS : MOESTRO_CUDA_PREFILL_PAIRS_WIDE;
-  constexpr int kKeys = kDims <= MOESTRO_CUDA_PREFILL_NARROW ? 64 : 32;
-  return launch(prefill_kernel<N, kDims, kPairs, kKeys>, dim3(static_cast<unsigned>(a.unit_count * a.kv.kv_heads)),
-                dim3(kPrefillThreads), sizeof(typename PrefillBlock<N, kDims, kPairs, kKeys>::Room), stream, a);
+  constexpr int kKeys = 64, kStages = kPrefillStages<N, kDims>;
+  return launch(prefill_kernel<N, kDims, kPairs, kKeys, kStages>,
+                dim3(static_cast<unsigned>(a.unit_count * a.kv.kv_heads)), dim3(kPrefillThreads),
+                sizeof(typename PrefillBlock<N, kDims, kPairs, kKeys, kStages>::Room), stream, a);
 }
 
 template <typename N>

@@ -179,6 +179,16 @@ class LongSequence {
     ops.attention(shape_, {&part, 1}, q_.data() + first * width, sink_q_.data() + first * width, view_, out.data());
     return out;
   }
+  /// The query at a position as the only one of a step, in the row `row` of it.
+  std::vector<float> attend_in_row(Ops& ops, int64_t position, int64_t row) const {
+    const int64_t width = shape_.heads * shape_.head_dim;
+    std::vector<float> q(static_cast<size_t>((row + 1) * width)), sink_q(q.size()), out(q.size(), NAN);
+    std::copy_n(q_.begin() + position * width, width, q.end() - width);
+    std::copy_n(sink_q_.begin() + position * width, width, sink_q.end() - width);
+    const AttentionSequence one{row, 1, position, blocks_};
+    ops.attention(shape_, {&one, 1}, q.data(), sink_q.data(), view_, out.data());
+    return {out.end() - width, out.end()};
+  }
 
  private:
   AttentionShape shape_;
@@ -210,6 +220,32 @@ TEST_F(LongAttention, PartsSideBySideAndOneAfterAnotherGiveTheSameBits) {
       EXPECT_EQ(for_few, kEmulated ? 2 : -1) << "side by side, and put together";
       expect_same(few.data(), whole.data() + (many - tokens) * width, tokens * width,
                   "the last " + std::to_string(tokens));
+    }
+  }
+}
+
+/// So many parts that they come through shared memory, 32 at a time, when they are put together.
+TEST_F(LongAttention, ManyPartsGiveTheSameBits) {
+  Random random;
+  const auto ops = cuda_ops();
+  const auto reference = make_reference_ops();
+  const std::vector<float> logits = random.normal(4, 3.0f);
+  const int64_t part = MOESTRO_CUDA_ATTENTION_PART;
+  for (const auto& [heads, kv_heads, head_dim, window, parts] :
+       {std::tuple(2, 1, 8, 0, 140), std::tuple(1, 1, 128, 0, 33), std::tuple(4, 2, 136, 0, 18),
+        std::tuple(1, 1, 256, 0, 35), std::tuple(2, 1, 24, 2500, 40), std::tuple(3, 1, 17, 0, 40)}) {
+    AttentionShape shape = long_shape(heads, kv_heads, head_dim, window, window > 0 ? 200 : 0);
+    if (heads == 4) shape.sink_logits = logits.data();
+    const LongSequence sequence(shape, DType::kBF16, parts * part, *ops, random);
+    for (const int64_t position : {parts * part - 1, (parts - 1) * part, 17 * part - 1, 16 * part, 16 * part - 1}) {
+      const std::string what = std::to_string(head_dim) + " wide, position " + std::to_string(position);
+      std::vector<float> side_by_side, in_turn;
+      const int for_first = launches_of([&] { side_by_side = sequence.attend_in_row(*ops, position, 0); });
+      const int for_last = launches_of([&] { in_turn = sequence.attend_in_row(*ops, position, 300); });
+      EXPECT_EQ(for_first, kEmulated ? 2 : -1) << what;
+      EXPECT_EQ(for_last, kEmulated ? 1 : -1) << "no room for parts of so many rows; " << what;
+      expect_same(side_by_side.data(), in_turn.data(), heads * head_dim, what);
+      expect_close(side_by_side, sequence.attend_in_row(*reference, position, 0), 5e-6, what);
     }
   }
 }
