@@ -76,7 +76,7 @@ class Timeline(DemoTest):
 
     def test_a_gpu(self):
         env = {**os.environ, "MOESTRO_CUDA_PLUGIN": str(PLUGIN)}
-        files = self.record("gpu", "--device", "cuda,vram=64MiB", env=env)
+        files = self.record("gpu", "--device", "cuda,vram=80MiB", env=env)
         process = summary(*files)["processes"][0]
         lanes = lanes_of(process)
         self.assertIn("host to device", lanes)
