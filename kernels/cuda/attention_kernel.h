@@ -35,6 +35,9 @@ MoestroCudaResult launch_attention(const MoestroCudaAttention& a, MoestroCudaStr
   constexpr auto kernel = attention_kernel<N, kDims, kPairs, kRing, kResident>;
   const int64_t shared = static_cast<int64_t>(sizeof(typename AttentionBlock<N, kDims, kPairs, kRing>::Room)),
                 records = (a.partial ? a.unit_count : 1) * static_cast<int64_t>(sizeof(UnitRecord));
+  static_assert(sizeof(typename AttentionBlock<N, kDims, kPairs, kRing>::Room) +
+                    MOESTRO_CUDA_PARALLEL_UNITS * sizeof(UnitRecord) <=
+                kSharedOfEveryCard);
   dim3 grid(static_cast<unsigned>(a.unit_count), static_cast<unsigned>(a.kv.kv_heads));
   if (a.partial) {
     const int64_t tasks = a.unit_count * a.kv.kv_heads * a.parts;

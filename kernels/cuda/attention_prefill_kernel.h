@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/attention_tasks.h"
+#include "kernels/cuda/bf16_pairs.h"
 #include "kernels/cuda/fast_math.h"
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/reduce.h"
@@ -91,7 +92,7 @@ struct PrefillBlock {
   __device__ static void store_eight(uint16_t* to, const float (&from)[8]) {
     Bytes16 words;
     MOESTRO_UNROLL
-    for (int w = 0; w < 4; ++w) words.words[w] = packed_bf16(from[2 * w], from[2 * w + 1]);
+    for (int w = 0; w < 4; ++w) words.words[w] = bf16_pair(from[2 * w], from[2 * w + 1]);
     store_as(to, words);
   }
 
@@ -225,7 +226,7 @@ struct PrefillBlock {
         MOESTRO_UNROLL
         for (int i = 0; i < 4; ++i) {
           const float(&from)[4] = weights[tile][2 * s + i / 2];
-          w[tile][i] = packed_bf16(from[i % 2 * 2], from[i % 2 * 2 + 1]);
+          w[tile][i] = bf16_pair(from[i % 2 * 2], from[i % 2 * 2 + 1]);
         }
       }
       MOESTRO_UNROLL

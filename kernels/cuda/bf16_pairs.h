@@ -22,18 +22,6 @@ __device__ inline uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c
 }
 /// Byte i is the byte of a (0 to 3) or b (4 to 7) that digit i of `which` names.
 __device__ inline uint32_t select_bytes(uint32_t a, uint32_t b, uint32_t which) { return __byte_perm(a, b, which); }
-/// e^x and a / b with errors of a few units in the last place; what is below f32's normal numbers is 0, and so is
-/// a / b where b is 2^126 or more.
-__device__ inline float fast_exp(float x) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.4426950408889634f));
-  return power;
-}
-__device__ inline float fast_divided(float a, float b) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
-  return a * inverse;
-}
 
 #else
 
@@ -62,14 +50,7 @@ inline uint32_t select_bytes(uint32_t a, uint32_t b, uint32_t which) {
   for (int i = 0; i < 4; ++i) out |= static_cast<uint32_t>(all >> ((which >> (4 * i) & 7u) * 8) & 0xffu) << (8 * i);
   return out;
 }
-inline float fast_exp(float x) { return std::exp(x); }
-inline float fast_divided(float a, float b) { return a / b; }
 
 #endif
-
-/// silu(gate) * up.
-__device__ inline float fast_activated(float gate, float up) {
-  return fast_divided(gate, 1.0f + fast_exp(-gate)) * up;
-}
 
 }  // namespace moestro::kernels::cuda

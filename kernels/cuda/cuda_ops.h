@@ -70,8 +70,8 @@ class CudaOps final : public Ops {
   static bool sorts_routes(int64_t n) { return n <= MOESTRO_CUDA_ROUTE_ROWS; }
   /// What becomes of the residual stream where a block of a layer ends.
   void residual(const MoestroCudaResidual& work);
-  /// Computes the experts of a layer in two launches, or three on tensor cores, and sorts their routes before if need
-  /// be, without the host.
+  /// Computes the experts of a layer in two launches, or three for many tokens, and sorts their routes before if
+  /// need be, without the host.
   void experts(const LayerExperts& work);
   /// Like combine, but y = base + the sums.
   void combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k,

@@ -24,7 +24,7 @@ struct Heuristic {
   int reserved[4];
 };
 
-/// Fewer tokens are the other kernels' (kernels/cuda/cuda_ops.cc, few tokens) or gain nothing.
+/// For fewer tokens the kernels of few_tokens.h and many_tokens.h are as fast.
 constexpr int64_t kTokensMin = 65;
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % kAlignment == 0; }
@@ -210,6 +210,7 @@ MoestroCudaResult matmul_by_library(const MoestroCudaMatmul& a, MoestroCudaStrea
   const MoestroCudaResult result =
       launch(round_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kRoundThreads), 0, stream, a);
   if (result != 0) return result;
+  // If it is refused, what has been rounded is rounded again, and nothing else was queued.
   return library()->multiply(product, stream) ? 0 : MOESTRO_CUDA_REFUSED;
 }
 

@@ -2,6 +2,7 @@
 // tokens of an expert. Between the two kernels, activations are bf16.
 
 #include "kernels/cuda/experts_work.h"
+#include "kernels/cuda/fast_math.h"
 #include "kernels/cuda/few_rounded.h"
 #include "kernels/cuda/few_tokens.h"
 

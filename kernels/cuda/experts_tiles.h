@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/fast_math.h"
 #include "kernels/cuda/hopper_many.h"
 #include "kernels/cuda/rounded_rows.h"
 #include "kernels/cuda/tile_rows.h"
@@ -163,6 +164,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) down_tiles_kernel
 
 template <typename W, typename S, bool kAligned>
 MoestroCudaResult launch_expert_tiles(const MoestroCudaExperts& a, MoestroCudaStream stream) {
+  static_assert(S::kTokens >= MOESTRO_CUDA_TILE_TOKENS_MIN && MOESTRO_CUDA_ROUNDED_COLUMNS % S::kDepth == 0,
+                "workspaces have room for no smaller tiles");
   const int64_t tiles = token_tiles_max(a, S::kTokens), gate_up_rows = divided_up(a.layout.ffn, S::kRows / 2),
                 down_rows = divided_up(a.layout.hidden, S::kRows),
                 rounding = rounding_blocks(a.x_rows, a.layout.hidden) + 1;

@@ -13,11 +13,11 @@ __device__ inline float fast_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
-/// Two numbers of bf16 in a word, `low` in the low half. To nearest, ties to even.
-__device__ inline uint32_t packed_bf16(float low, float high) {
-  uint32_t word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
-  return word;
+/// a / b; 0 where b is 2^126 or more.
+__device__ inline float fast_divided(float a, float b) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+  return a * inverse;
 }
 
 #else
@@ -26,10 +26,15 @@ inline float fast_exp2(float x) {
   const float y = exp2f(x);
   return y < 0x1p-126f ? 0.0f : y;
 }
-inline uint32_t packed_bf16(float low, float high) {
-  return static_cast<uint32_t>(bf16_bits(low)) | static_cast<uint32_t>(bf16_bits(high)) << 16;
-}
+inline float fast_divided(float a, float b) { return a / b; }
 
 #endif
+
+/// e^x; its error grows with |x|, to some 20 units of the last place.
+__device__ inline float fast_exp(float x) { return fast_exp2(x * 1.4426950408889634f); }
+/// silu(gate) * up.
+__device__ inline float fast_activated(float gate, float up) {
+  return fast_divided(gate, 1.0f + fast_exp(-gate)) * up;
+}
 
 }  // namespace moestro::kernels::cuda

@@ -325,8 +325,9 @@ struct FewProducts {
     }
   }
 
-  /// Writes this warp's sums, over its lanes, to room[row of the warp][token].
+  /// Writes this warp's sums, over its lanes, to room[row of the warp][token], where its activations have been.
   __device__ void store(float* room) {
+    __syncwarp();
     MOESTRO_UNROLL
     for (int r = 0; r < kRows; ++r) {
       MOESTRO_UNROLL

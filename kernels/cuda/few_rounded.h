@@ -2,7 +2,7 @@
 // Products of rows of weights with up to 32 tokens on tensor cores, for work that memory limits. Weights are on the
 // side of 16 rows and go from memory into the instruction's registers without shared memory: a lane's slot of 16 bytes
 // has columns of several instructions, and activations are loaded to match. Both sides are rounded to bf16 as in
-// product_tile.h. The order of sums depends on how many tokens there are.
+// product_tile.h. The order of sums depends on how many tokens there are, and on how many rows a launch has.
 
 #include "kernels/cuda/few_products.h"
 #include "kernels/cuda/mma.h"
@@ -11,24 +11,6 @@ namespace moestro::kernels::cuda {
 
 /// A warp of an instruction: 4 lanes share a row.
 inline constexpr int kQuad = 4;
-
-/// Afterwards words[i] is what words[lane % 4] was in lane i of these four. Whole warps.
-__device__ inline void transpose_in_quad(uint32_t (&words)[4]) {
-  MOESTRO_UNROLL
-  for (int step = 1; step < kQuad; step *= 2) {
-    const bool upper = (lane_id() & step) != 0;
-    MOESTRO_UNROLL
-    for (int i = 0; i < kQuad; ++i) {
-      if ((i & step) != 0) continue;
-      uint32_t &low = words[i], &high = words[i + step];
-      const uint32_t got = __shfl_xor_sync(kWholeWarp, upper ? low : high, step);
-      if (upper)
-        low = got;
-      else
-        high = got;
-    }
-  }
-}
 
 /// How slots of 16 bytes, kQuad of them a segment, become operands. prepare(): once a slot, by whole warps. quad():
 /// four columns from column(q, lane % 4) on, of the segment, as pairs of bf16.

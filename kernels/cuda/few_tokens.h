@@ -12,9 +12,10 @@ MoestroCudaResult matmul_few(const MoestroCudaMatmulGroup& arguments, MoestroCud
 MoestroCudaResult experts_few_rounded(const MoestroCudaExperts& arguments, MoestroCudaStream stream);
 MoestroCudaResult matmul_few_rounded(const MoestroCudaMatmulGroup& arguments, MoestroCudaStream stream);
 
-/// Up to as many tokens of a matrix, for experts on average, the kernels for few tokens are faster than those for many
-/// (many_tokens.h): they read weights from memory straight into registers, and up to 32 tokens share them. An expert
-/// with more than that has its weights read again, so the mean leaves room for experts with more than their share.
-inline constexpr int64_t kFewRoundedMean = 16, kFewRoundedTokens = 16;
+/// The most tokens of a matrix, and the mean of a layer's experts, for which the kernels for few tokens are taken
+/// instead of those for many (many_tokens.h). They read weights from memory straight into registers, and up to 32
+/// tokens share them. An expert with more than that has its weights read again, so the mean leaves room for experts
+/// with more than their share.
+inline constexpr int64_t kFewRoundedMean = 16, kFewRoundedTokens = MOESTRO_CUDA_GROUP_ROUNDED;
 
 }  // namespace moestro::kernels::cuda

@@ -1,8 +1,8 @@
 #pragma once
-// What Hopper (compute capability 9.0) has beside simt.h: products of a warpgroup (4 warps, the first a multiple of 4)
-// that read both sides from shared memory, barriers in shared memory, and copies of boxes into it that one thread
-// begins. Files that include this are compiled for sm_90a alone. The emulation makes a product at the wait for it,
-// which is as late as may be.
+// What Hopper (compute capability 9.0) has in addition to simt.h: products of a warpgroup (4 warps, the first a
+// multiple of 4) that read both sides from shared memory, barriers in shared memory, and copies of boxes into it that
+// one thread begins. Files that include this are compiled for sm_90a alone. The emulation makes a product at the wait
+// for it, which is as late as may be.
 
 #include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/numbers.h"

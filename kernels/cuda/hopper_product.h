@@ -156,7 +156,9 @@ struct HopperConsumer {
     }
   }
 
+  /// By whole warps: no lane still looks at the stage when another signals that it is free.
   __device__ void leave(int stage) {
+    __syncwarp();
     if (lane_id() == 0) arrive(room.empty(stage));
   }
 

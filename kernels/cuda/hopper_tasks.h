@@ -4,7 +4,9 @@
 
 #include "kernels/cuda/bf16_pairs.h"
 #include "kernels/cuda/experts_work.h"
+#include "kernels/cuda/fast_math.h"
 #include "kernels/cuda/hopper_product.h"
+#include "kernels/cuda/reduce.h"
 
 namespace moestro::kernels::cuda {
 
@@ -34,19 +36,6 @@ struct GroupedTask {
     return true;
   }
 };
-
-/// words[i] becomes words[lane % 4] of lane i of four.
-__device__ inline void transpose_of_four(uint32_t (&words)[4]) {
-  const bool odd = (lane_id() & 1) != 0, second = (lane_id() & 2) != 0;
-  const auto exchange = [](uint32_t& low, uint32_t& high, bool keeps_high, int step) {
-    const uint32_t come = __shfl_xor_sync(kWholeWarp, keeps_high ? low : high, step);
-    (keeps_high ? low : high) = come;
-  };
-  exchange(words[0], words[1], odd, 1);
-  exchange(words[2], words[3], odd, 1);
-  exchange(words[0], words[2], second, 2);
-  exchange(words[1], words[3], second, 2);
-}
 
 /// rounded_activated = silu(gate x) * (up x): the first half of a unit's rows is of gate, the second of up.
 template <int kRows>
@@ -91,7 +80,7 @@ struct GateUpTask : GroupedTask {
         const float* up = gate + kSums / 2;
         eight.words[i] = bf16_pair(fast_activated(gate[0], up[0]), fast_activated(gate[1], up[1]));
       }
-      transpose_of_four(eight.words);
+      transpose_in_quad(eight.words);
       if (token < unit.count && first + 8 * j < ffn) store_as(to + 8 * j, eight);
     }
   }

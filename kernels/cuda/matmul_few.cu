@@ -49,7 +49,8 @@ MoestroCudaResult launch_with(const MoestroCudaMatmulGroup& a, MoestroCudaStream
   if (passes > 65535) return MOESTRO_CUDA_REFUSED;
   const int64_t segments = segments_of<S::kLanes>(tiled_rows<S>(0, a.cols));
   const unsigned threads = few_threads(static_cast<int32_t>(segments));
-  const FewRoom room = few_room(segments, S::kLanes * S::kColumns, kOut * kTokens);
+  const FewRoom room = kTokens == 1 ? few_room(segments, S::kLanes * S::kColumns, kOut)
+                                    : FewRoom{static_cast<int32_t>(kOut * kTokens), 0};
   const dim3 grid(group_blocks(a, kOut), static_cast<unsigned>(passes));
   return launch_early(matmul_few_kernel<S, kRows, kTokens>, grid, dim3(threads), room.bytes(threads), stream, a, room);
 }

@@ -31,12 +31,6 @@ __device__ inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], con
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-__device__ inline void multiply_tiles_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 
 __device__ inline void load_matrices(uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
@@ -53,15 +47,14 @@ __device__ inline void load_matrices_turned(uint32_t (&to)[4], const void* row) 
 
 #else
 
-/// The emulation: lanes exchange their elements, and each computes its own four sums. N: the format.
-template <typename N>
-void multiply_exchanged(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+/// The emulation: lanes exchange their elements, and each computes its own four sums.
+inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   const auto packed = [](uint32_t low, uint32_t high) { return static_cast<uint64_t>(high) << 32 | low; };
   const uint64_t* all =
       emulated::exchange(emulated::Exchange::kTiles, {packed(a[0], a[1]), packed(a[2], a[3]), packed(b[0], b[1])});
   // Element `which` of word `word` of a lane; words are numbered as above, b's after a's.
   const auto number = [&](int word, int lane, int which) {
-    return N::value(static_cast<uint16_t>(all[word / 2 * kWarp + lane] >> (word % 2 * 32 + which * 16)));
+    return BF16::value(static_cast<uint16_t>(all[word / 2 * kWarp + lane] >> (word % 2 * 32 + which * 16)));
   };
   const int lane = static_cast<int>(emulated::lane()), g = lane / 4, t = lane % 4;
   for (int k = 0; k < 16; ++k) {
@@ -72,12 +65,6 @@ void multiply_exchanged(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
         d[row * 2 + column] += left * number(4 + far, (2 * t + column) * 4 + from, which);
     }
   }
-}
-inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  multiply_exchanged<BF16>(d, a, b);
-}
-inline void multiply_tiles_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  multiply_exchanged<F16>(d, a, b);
 }
 
 /// Each lane reads its row, and the lanes exchange them: element(m, r, c) is a number of matrix m.

@@ -21,7 +21,7 @@ constexpr int kMajorMin = 8;
 #elif CUDART_VERSION >= 12000
 #define MOESTRO_LEAST_DRIVER "525"
 #else
-#define MOESTRO_LEAST_DRIVER "450"
+#error "the plugin needs CUDA 12 or later"
 #endif
 
 /// CUDA's words, and which driver is needed if that is what they are about. scripts/gpu_bundle looks for the latter.

@@ -33,6 +33,24 @@ __device__ inline void halve_sums(float (&values)[kSize], int step) {
   }
 }
 
+/// Afterwards words[i] is what words[lane % 4] was in lane i of these four. Whole warps.
+__device__ inline void transpose_in_quad(uint32_t (&words)[4]) {
+  MOESTRO_UNROLL
+  for (int step = 1; step < 4; step *= 2) {
+    const bool upper = (lane_id() & step) != 0;
+    MOESTRO_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if ((i & step) != 0) continue;
+      uint32_t &low = words[i], &high = words[i + step];
+      const uint32_t got = __shfl_xor_sync(kWholeWarp, upper ? low : high, step);
+      if (upper)
+        low = got;
+      else
+        high = got;
+    }
+  }
+}
+
 __device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }
 
 /// The sums over a block of one dimension of several values, each in every thread. `room`: kCount floats of shared

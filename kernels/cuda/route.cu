@@ -15,7 +15,6 @@ constexpr unsigned kThreads = kWarps * kWarp;
 constexpr int kTokensMax = 4;          ///< of a block
 constexpr int kAhead = 8;              ///< fours of a row of the router that a lane has loaded before it needs them
 constexpr uint64_t kNormRoom = kTokensMax * kRowRoom;
-constexpr uint64_t kSharedMost = 99 * 1024;
 
 /// The first of a lane's columns in each run of 128. All sums of this file are over a lane's fours in their order, then
 /// over lanes.
@@ -220,7 +219,7 @@ MoestroCudaResult few_routes(const MoestroCudaRoute& a, MoestroCudaStream stream
   const dim3 grid(static_cast<unsigned>(divided_up(a.choice.experts, kWarps)),
                   static_cast<unsigned>(divided_up(a.n, kTokens)));
   const uint64_t room = few_room(a, kTokens);
-  if (room > kSharedMost) return MOESTRO_CUDA_REFUSED;
+  if (room > static_cast<uint64_t>(kSharedOfEveryCard)) return MOESTRO_CUDA_REFUSED;
   const auto with = [&](auto kernel) { return launch_early(kernel, grid, dim3(kThreads), room, stream, a); };
   const int64_t quads = row_quads(a.hidden);
   if (is_warp_row(a.hidden)) return with(few_routes_kernel<kTokens, RowForm<2, true>, true>);

@@ -102,25 +102,22 @@ MoestroCudaResult fill(void* device, int32_t value, uint64_t bytes, MoestroCudaS
   return cudaMemsetAsync(device, value, bytes, stream_of(stream));
 }
 
-// Graphs, by the reference of CUDA's runtime (12 and later), for nothing of it has been run:
+// Graphs, by the reference of CUDA's runtime (12 and later):
 // - Thread-local: the link's thread goes on copying, recording and asking on streams of its own while this one
-// captures; the streams are non-blocking, so
-//   nothing of it meets the captured one through the null stream either.
-// - What operations do beside launching: cudaFuncSetAttribute (simt.h) changes a function and queues nothing;
-// cudaGetLastError reads a variable. Neither is
-//   among the calls that a capture forbids. None of them allocates, keeps state, or chooses by what it finds on the
-//   device.
+//   captures. The streams are non-blocking, so nothing meets the captured one through the null stream either.
+// - What operations do in addition to launching: cudaFuncSetAttribute (simt.h) changes a function and queues nothing;
+//   cudaGetLastError reads a variable. Neither is among the calls that a capture forbids. What is asked of the device
+//   (resident_blocks, cuBLASLt's choices) is kept from the first time, which is not captured. None of them allocates.
 // - cudaMemcpyAsync between device and pinned memory, cudaMemcpyAsync within the device and cudaMemsetAsync become
-// nodes with addresses and sizes as
-//   they are; a kernel's arguments are copied into its node. Memory is read at launch.
+//   nodes with addresses and sizes as they are; a kernel's arguments are copied into its node. Memory is read at
+//   launch.
 // - Kernels may be loaded lazily, at a first launch. A segment is captured only when it has been queued before
-// (cuda_graphs.h), so all of its are there.
-// - cudaStreamEndCapture ends a capture that something has made void, too, and gives cudaErrorStreamCaptureInvalidated;
-// what the refused calls have left as
-//   the thread's last error is taken, or the next kernel's launch would find it.
-// - One executable graph never runs beside itself: cudaGraphLaunch orders it behind its launch before.
-// cudaGraphExecDestroy of one that is under way
-//   frees it when it has ended.
+//   (cuda_graphs.h), so all of its are there.
+// - cudaStreamEndCapture also ends a capture that something has made void, and gives
+//   cudaErrorStreamCaptureInvalidated; what the refused calls have left as the thread's last error is taken, or the
+//   next kernel's launch would find it.
+// - One executable graph never runs twice at a time: cudaGraphLaunch orders it behind its launch before.
+//   cudaGraphExecDestroy of one that is under way frees it when it has ended.
 MoestroCudaResult begin_capture(MoestroCudaStream stream) {
   return taken(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal));
 }

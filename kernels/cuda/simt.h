@@ -3,8 +3,8 @@
 // for tests. So a kernel uses only what both have:
 //
 // - threadIdx, blockIdx, blockDim, gridDim; __syncthreads(), __syncwarp(); __shfl_sync, __shfl_xor_sync, __ballot_sync
-//   of whole warps; atomicAdd and atomicOr on 32 bits. Every thread of the block or warp reaches a barrier or an
-//   exchange, and the number of threads of a block is a multiple of kWarp.
+//   of whole warps; atomicAdd. Every thread of the block or warp reaches a barrier or an exchange, and the number of
+//   threads of a block is a multiple of kWarp.
 // - shared memory only through shared_memory(), with the size given at launch: the emulation poisons and guards it.
 // - explicit multiply-adds (multiply_add): nvcc contracts nothing (--fmad=false), so that a function rounds in the same
 //   way wherever it is used.
@@ -66,8 +66,11 @@ inline bool early_starts = false;
 template <typename... P>
 cudaError_t allow_shared(void (*kernel)(P...), uint64_t shared_bytes) {
   if (shared_bytes <= kSharedWithoutAsking) return cudaSuccess;
-  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(shared_bytes));
+  const cudaError_t error =
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(shared_bytes));
+  if (error != cudaSuccess) (void)cudaGetLastError();  // or the next launch would find it
+  return error;
 }
 
 template <typename... P, typename... A>
@@ -111,6 +114,8 @@ int32_t launch_early(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t share
 namespace moestro::kernels::cuda {
 
 inline constexpr int kWarp = 32;
+/// What a block may have on all cards from compute capability 8.0 on.
+inline constexpr int64_t kSharedOfEveryCard = 99 * 1024;
 inline constexpr uint32_t kWholeWarp = 0xffffffffu;
 
 template <typename T>

@@ -39,7 +39,7 @@ struct MoestroCudaMatmul {
   const float* bias;
   float* y;
   int32_t rounded;  ///< on tensor cores, as MoestroCudaExperts::rounded_tokens; only then are there workspaces:
-  uint16_t* rounded_x;    ///< [n, cols], as bf16
+  uint16_t* rounded_x;    ///< [n, cols rounded up to MOESTRO_CUDA_ROUNDED_COLUMNS], as bf16
   float* partial;         ///< sums over parts of the columns, for products with few blocks
   int64_t partial_bytes;  ///< room at `partial`; the more, the more parts there may be
 };

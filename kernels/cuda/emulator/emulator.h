@@ -72,7 +72,7 @@ unsigned thread();  ///< of the block
 /// Checks that [at, at + bytes) is in the block's shared memory and that `at` is a multiple of `bytes`.
 void check_shared(const void* at, uint64_t bytes);
 
-/// Copies of the running thread that go on beside it (kernels/cuda/async_copy.h). `to` is poisoned at once and written
+/// Copies of the running thread that go on meanwhile (kernels/cuda/async_copy.h). `to` is poisoned at once and written
 /// by the wait for its group, which is as late as a device may be. A thread must not end before its copies.
 void begin_copy(void* to, const void* from, int bytes);
 void commit_copies();
@@ -116,11 +116,6 @@ template <typename T>
 T atomicAdd(T* at, T value) {
   const T before = *at;
   *at = before + value;
-  return before;
-}
-inline uint32_t atomicOr(uint32_t* at, uint32_t value) {
-  const uint32_t before = *at;
-  *at = before | value;
   return before;
 }
 

@@ -2,12 +2,16 @@
 
 #include <string>
 
+#include "kernels/plugin/op_abi.h"
+
 namespace moestro::cuda {
 namespace {
 
 /// What a layer asks for and GPUs lack; null: nothing.
 const char* missing_for(const model::LayerSpec& layer) {
   if (layer.latent) return "latent attention (MLA)";
+  if (layer.attention.head_dim > MOESTRO_CUDA_HEAD_DIM_MAX) return "heads of more than 256 numbers";
+  if (layer.moe.experts > MOESTRO_CUDA_EXPERTS_MAX) return "more than 1024 experts";
   if (layer.attention.chunk > 0) return "chunked attention";
   if (!layer.attention.rope) return "attention without RoPE";
   if (layer.attention.qk_norm == model::AttentionSpec::QkNorm::kRotatedHeads)
@@ -28,6 +32,7 @@ const char* missing_for(const model::LayerSpec& layer) {
 const char* missing_for(const model::ModelSpec& spec) {
   if (spec.norm == model::ModelSpec::Norm::kLayer) return "LayerNorm";
   if (spec.head_bias) return "a bias of the head";
+  if (spec.hidden > MOESTRO_CUDA_NORM_MAX) return "a hidden width of more than 16384";
   if (spec.embedding_scale != 1.0 || spec.residual_scale != 1.0 || spec.logits_divisor != 1.0)
     return "a factor of embedding, residual stream or logits";
   return nullptr;
