@@ -124,6 +124,11 @@ class Expectations(unittest.TestCase):
         expected = {"k<*>": {"depth": {"sm_90": 4}, "local": {"sm_80": 2, "sm_90": 0}}}
         self.assertEqual([w.split(":")[0] for w in self.wrong(expected, dict(local=2))], ["k<*>, sm_90"] * 2)
 
+    def test_a_kernel_of_one_architecture_is_missed_on_no_other(self):
+        expected = {"a_kernel": {"only": ["sm_90"]}}
+        self.assertEqual(reader.compared(expected, {}, ["sm_89"]), [])
+        self.assertEqual(len(reader.compared(expected, {}, ["sm_89", "sm_90"])), 1)
+
     def test_updated_expectations_are_met(self):
         expected = {"k<*>": {"threads": 64, "shared": 100, "depth": 9}, "gone": {}}
         for kernels in (({},), ({}, dict(local=3, regs=99, mma=0, mma_per_other=0.0, depth=0))):
@@ -141,7 +146,7 @@ class Expectations(unittest.TestCase):
         self.assertIn("16 B x 2", said.getvalue())
 
     def test_the_file_names_known_limits_only(self):
-        known = {"role", "threads", "shared", *reader.AT_MOST, *reader.AT_LEAST}
+        known = {"role", "threads", "shared", "only", *reader.AT_MOST, *reader.AT_LEAST}
         for pattern, kernel in json.loads(reader.EXPECTED.read_text()).items():
             self.assertLessEqual(set(kernel), known, pattern)
 
