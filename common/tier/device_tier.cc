@@ -341,9 +341,7 @@ void DeviceTier::give_up(Key key) {
 
 void DeviceTier::hold_demands(bool held) { impl_->demands_held = held; }
 
-uint64_t DeviceTier::missing_bytes(Key key) const {
-  return impl_->entries[key].state == Impl::State::kWhole ? 0 : impl_->missing(key);
-}
+Nanos DeviceTier::copy_time(Key key) const { return impl_->pace.time_of(impl_->missing(key)); }
 
 bool DeviceTier::has_begun(Key key) const { return impl_->entries[key].state == Impl::State::kCopying; }
 

@@ -192,8 +192,8 @@ class DeviceTier {
   void hold(int32_t layer);
   /// The slot of a key that is whole.
   std::optional<Slot> slot_of(Key key) const;
-  /// What has not been copied of it yet.
-  uint64_t missing_bytes(Key key) const;
+  /// How long the link takes for what is missing of a key that is not whole, by its latest copies; 0: unknown.
+  Nanos copy_time(Key key) const;
   /// Its copy has begun, and not ended.
   bool has_begun(Key key) const;
   /// routed() has named it, and released() has not been called as often.

@@ -17,8 +17,8 @@ TEST_F(ComputedElsewhere, ACopyThatHasBegunGoesOnWhenNobodyWaits) {
   foresee(-1, {{0, 1, 0.9F}});
   EXPECT_EQ(carry(), key(0, 1));
   EXPECT_THAT(route(0, {1, 2, 3}), ElementsAre(kLate, kMiss, kMiss));
-  EXPECT_EQ(tier->missing_bytes(key(0, 1)), 100u);
-  EXPECT_EQ(tier->missing_bytes(key(0, 2)), 200u);
+  EXPECT_EQ(tier->copy_time(key(0, 1)), kChunkTime);
+  EXPECT_EQ(tier->copy_time(key(0, 2)), 2 * kChunkTime);
   tier->computed_elsewhere(key(0, 1));
   tier->computed_elsewhere(key(0, 2));
   EXPECT_TRUE(tier->has_begun(key(0, 1)));

@@ -7,11 +7,7 @@ namespace moestro::device {
 
 Nanos DeviceExperts::copy_time(uint32_t blob) const {
   const std::lock_guard lock(link_->mutex());
-  const tier::TierCounters c = tier_.counters();
-  if (c.moved_bytes == 0) return Nanos(0);
-  const auto missing = static_cast<double>(tier_.missing_bytes(key_of_[blob]));
-  return Nanos(static_cast<int64_t>(static_cast<double>(c.link_busy.count()) * missing /
-                                    static_cast<double>(c.moved_bytes)));
+  return tier_.copy_time(key_of_[blob]);
 }
 
 std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {
