@@ -160,12 +160,8 @@ void few_rows(const GpuBench& bench, kernels::cuda::CudaOps& ops, DType dtype, d
                .ceiling_is = "device memory",
                .aim = dtype == DType::kBF16 ? 0.80 : 0,
                .failed = ""};
-    const auto work = [&] { layer.run(); };
-    const int times = layer.status().is_ok() ? layer.clock().times_for(work, s.seconds_least) : 1;
-    std::vector<double> runs;
-    for (int i = 0; i < s.repeats && layer.status().is_ok(); ++i) runs.push_back(layer.clock().seconds(work, times));
-    if (const Status status = layer.status(); !status.is_ok()) row.failed = status.message();
-    else row.value = static_cast<double>(active) * layer.blob_bytes() / median(runs) / 1e9;
+    const double took = median_seconds(bench, layer.clock(), ops, [&] { layer.run(); }, row.failed);
+    if (took > 0) row.value = static_cast<double>(active) * layer.blob_bytes() / took / 1e9;
     rows.push_back(std::move(row));
   }
 }
@@ -173,24 +169,11 @@ void few_rows(const GpuBench& bench, kernels::cuda::CudaOps& ops, DType dtype, d
 }  // namespace
 
 std::vector<GpuRow> expert_rows(const GpuBench& bench, double memory_rate) {
-  // An error stays with the CudaOps that met it: each part has its own. Not deterministic: many tokens go through
-  // tensor cores.
   std::vector<GpuRow> rows;
-  const auto with_ops = [&](const std::string& what, const auto& measure) {
-    auto ops = kernels::cuda::CudaOps::create(bench.functions, {.deterministic = false});
-    if (ops.is_ok()) measure(**ops);
-    else
-      rows.push_back({.what = what,
-                      .value = 0,
-                      .unit = "",
-                      .ceiling = 0,
-                      .ceiling_is = "",
-                      .aim = 0,
-                      .failed = ops.status().message()});
-  };
-  with_ops("experts on many tokens", [&](kernels::cuda::CudaOps& ops) { rows.push_back(many_row(bench, ops)); });
+  with_ops(bench, "experts on many tokens", rows,
+           [&](kernels::cuda::CudaOps& ops) { rows.push_back(many_row(bench, ops)); });
   for (const DType dtype : bench.sizes.few_dtypes)
-    with_ops("experts on few tokens",
+    with_ops(bench, "experts on few tokens", rows,
              [&](kernels::cuda::CudaOps& ops) { few_rows(bench, ops, dtype, memory_rate, rows); });
   return rows;
 }

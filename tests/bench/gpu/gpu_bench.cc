@@ -7,13 +7,44 @@ GpuSizes GpuSizes::tiny() {
   s.hidden = 64, s.ffn = 96, s.experts = 4;
   s.many_tokens = 40;
   s.few_tokens = {1, 20};
-  s.sequences = 3, s.context = 160, s.heads = 4, s.kv_heads = 2, s.head_dim = 16;
+  s.dense_tokens = {1, 40};
+  s.heads = 4, s.kv_heads = 2, s.head_dim = 16;
+  s.decodes = {{3, 160, DType::kBF16}, {3, 160, DType::kInt8}};
+  s.prompt = 48;
+  s.vocabulary = 500;
+  s.drawn_rows = {2};
   s.copies = {64 << 10, 0};
   s.chunk_bytes = 12 << 10;
   s.stream_bytes = 1 << 20;
   s.repeats = 2;
   s.seconds_least = 0;
   return s;
+}
+
+double median_seconds(const GpuBench& bench, DeviceClock& clock, kernels::cuda::CudaOps& ops,
+                      const std::function<void()>& work, std::string& failed) {
+  const auto status = [&] { return clock.status().is_ok() ? ops.status() : clock.status(); };
+  const int times = status().is_ok() ? clock.times_for(work, bench.sizes.seconds_least) : 1;
+  std::vector<double> runs;
+  for (int i = 0; i < bench.sizes.repeats && status().is_ok(); ++i) runs.push_back(clock.seconds(work, times));
+  if (const Status ended = clock.status().is_ok() ? ops.wait() : clock.status(); !ended.is_ok()) {
+    failed = ended.message();
+    return 0;
+  }
+  return median(runs);
+}
+
+void with_ops(const GpuBench& bench, const std::string& what, std::vector<GpuRow>& rows,
+              const std::function<void(kernels::cuda::CudaOps&)>& measure) {
+  auto ops = kernels::cuda::CudaOps::create(bench.functions, {.deterministic = false});
+  if (ops.is_ok()) return measure(**ops);
+  rows.push_back({.what = what,
+                  .value = 0,
+                  .unit = "",
+                  .ceiling = 0,
+                  .ceiling_is = "",
+                  .aim = 0,
+                  .failed = ops.status().message()});
 }
 
 std::vector<GpuRow> run_gpu_bench(const GpuBench& bench, const std::function<void(const GpuRow&)>& done) {
@@ -36,8 +67,12 @@ std::vector<GpuRow> run_gpu_bench(const GpuBench& bench, const std::function<voi
                 .aim = 0,
                 .failed = memory.status().message()}});
   add(copy_rows(bench));
-  add(expert_rows(bench, memory_rate));
-  add(attention_rows(bench, memory_rate));
+  auto experts = expert_rows(bench, memory_rate);
+  const double product_rate = experts.front().ceiling * 1e12;
+  add(std::move(experts));
+  add(dense_rows(bench, product_rate));
+  add(attention_rows(bench, memory_rate, product_rate));
+  add(drawing_rows(bench, memory_rate));
   return rows;
 }
 

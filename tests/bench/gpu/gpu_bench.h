@@ -9,6 +9,7 @@
 
 #include "common/dtype.h"
 #include "common/status.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/limits/device_limits.h"
 #include "kernels/plugin/plugin_abi.h"
 
@@ -24,8 +25,17 @@ struct GpuSizes {
   int64_t many_tokens = 4096;
   std::vector<int64_t> few_tokens = {1, 2, 4, 8, 16, 32};
   std::vector<DType> few_dtypes = {DType::kBF16, DType::kInt8, DType::kInt4};
-  int64_t sequences = 32, context = 2048, heads = 32, kv_heads = 8, head_dim = 128;
-  std::vector<DType> kv_dtypes = {DType::kBF16, DType::kInt8};
+  std::vector<int64_t> dense_tokens = {1, 32, 128, 512, 4096};  ///< of a [hidden, hidden] matrix
+  int64_t heads = 32, kv_heads = 8, head_dim = 128;
+  struct Decode {
+    int64_t sequences, context;
+    DType cache;
+  };
+  std::vector<Decode> decodes = {{32, 2048, DType::kBF16}, {32, 2048, DType::kInt8}, {32, 2048, DType::kF32},
+                                 {8, 2048, DType::kBF16},  {1, 2048, DType::kBF16},  {1, 32768, DType::kBF16}};
+  int64_t prompt = 4096;
+  int64_t vocabulary = 128256;
+  std::vector<int64_t> drawn_rows = {1, 32};
   std::vector<uint64_t> copies = {1 << 20, 4 << 20, 16 << 20, 64 << 20, 0};  ///< bytes; 0: an expert of bf16
   uint64_t chunk_bytes = 0;  ///< of a copy, two of which are in flight; 0: as experts are carried (CudaSlots::chunk_of)
   uint64_t stream_bytes = uint64_t{2} << 30;  ///< size for measuring device memory
@@ -63,10 +73,20 @@ struct GpuBench {
 /// Runs everything, in the order of docs/perf/gpu.md; `done` gets each row when it is complete.
 std::vector<GpuRow> run_gpu_bench(const GpuBench& bench, const std::function<void(const GpuRow&)>& done);
 
-/// The parts. If something cannot be measured, its row says why.
+/// The median seconds of `work`, which is queued on the clock's stream by `ops`; 0 after an error, which `failed` gets.
+double median_seconds(const GpuBench& bench, DeviceClock& clock, kernels::cuda::CudaOps& ops,
+                      const std::function<void()>& work, std::string& failed);
+/// Calls `measure` with operations of its own, because an error stays with those that met it; they are not
+/// deterministic. If there are none, `rows` gets a row of this name that says why.
+void with_ops(const GpuBench& bench, const std::string& what, std::vector<GpuRow>& rows,
+              const std::function<void(kernels::cuda::CudaOps&)>& measure);
+
+/// The parts. If something cannot be measured, its row says why. Rates in bytes/s, and multiply-adds twice a second.
 std::vector<GpuRow> copy_rows(const GpuBench& bench);
 std::vector<GpuRow> expert_rows(const GpuBench& bench, double memory_rate);
-std::vector<GpuRow> attention_rows(const GpuBench& bench, double memory_rate);
+std::vector<GpuRow> dense_rows(const GpuBench& bench, double product_rate);
+std::vector<GpuRow> attention_rows(const GpuBench& bench, double memory_rate, double product_rate);
+std::vector<GpuRow> drawing_rows(const GpuBench& bench, double memory_rate);
 /// The rate of device memory in bytes/s: the best of copies within it, which read and write, and of fills.
 Result<GpuRow> memory_row(const GpuBench& bench);
 

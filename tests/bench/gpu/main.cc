@@ -1,4 +1,4 @@
-// Copies, experts and attention on a CUDA device, each beside its ceiling.
+// Copies and operations on a CUDA device, each with its ceiling.
 //
 //   moestro_gpu_bench [--device 0] [--plugin FILE] [--cublas FILE] [--chunk BYTES] [--repeats 15] [--check] [--json]
 //
@@ -68,7 +68,7 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   moestro::bench::Options o;
-  moestro::command_line::App app("Copies, experts and attention on a CUDA device, each beside its ceiling",
+  moestro::command_line::App app("Copies and operations on a CUDA device, each with its ceiling",
                                  "moestro_gpu_bench");
   app.add_option("--device", o.device, "Which")->check(moestro::command_line::Range(0, 63))->capture_default_str();
   app.add_option("--plugin", o.plugin, "The CUDA plugin")->capture_default_str();
