@@ -381,4 +381,20 @@ inline FewRoom few_room(int64_t segments, int64_t segment_columns, int64_t sums)
   return {static_cast<int32_t>(stages ? at_least(run, sums) : sums), stages ? 1 : 0};
 }
 
+/// launch(slot) with the slot of weights of this format. Refused: there is none; kRounds: nor of f32, whose weights are
+/// not rounded.
+template <bool kRounds, typename Launch>
+MoestroCudaResult with_slot(int32_t dtype, Launch launch) {
+  if constexpr (!kRounds) {
+    if (dtype == MOESTRO_CUDA_F32) return launch(PlainSlot<F32>{});
+  }
+  switch (dtype) {
+    case MOESTRO_CUDA_BF16: return launch(PlainSlot<BF16>{});
+    case MOESTRO_CUDA_F16: return launch(PlainSlot<F16>{});
+    case MOESTRO_CUDA_INT8: return launch(Int8Slot{});
+    case MOESTRO_CUDA_INT4: return launch(Int4Slot{});
+    default: return MOESTRO_CUDA_REFUSED;
+  }
+}
+
 }  // namespace moestro::kernels::cuda

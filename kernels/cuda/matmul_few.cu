@@ -83,14 +83,7 @@ MoestroCudaResult launch_few(const MoestroCudaMatmulGroup& a, MoestroCudaStream 
 }  // namespace
 
 MoestroCudaResult matmul_few(const MoestroCudaMatmulGroup& a, MoestroCudaStream stream) {
-  switch (a.dtype) {
-    case MOESTRO_CUDA_F32: return launch_few<PlainSlot<F32>>(a, stream);
-    case MOESTRO_CUDA_BF16: return launch_few<PlainSlot<BF16>>(a, stream);
-    case MOESTRO_CUDA_F16: return launch_few<PlainSlot<F16>>(a, stream);
-    case MOESTRO_CUDA_INT8: return launch_few<Int8Slot>(a, stream);
-    case MOESTRO_CUDA_INT4: return launch_few<Int4Slot>(a, stream);
-    default: return MOESTRO_CUDA_REFUSED;
-  }
+  return with_slot<false>(a.dtype, [&](auto slot) { return launch_few<decltype(slot)>(a, stream); });
 }
 
 }  // namespace moestro::kernels::cuda
