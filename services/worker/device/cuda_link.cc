@@ -159,24 +159,28 @@ Status CudaLink::queue_copies(const Flight& flight, const std::byte* source) {
   return Status::ok();
 }
 
-/// Until the oldest chunk has arrived, or there may be something to queue behind it.
+/// Until the oldest chunk has arrived, or there may be something to queue behind it: then this thread is woken. It does
+/// not ask the tier before, which would lock out the engine.
 void CudaLink::look_at_oldest(std::unique_lock<std::mutex>& lock) {
   const Flight& flight = flights_[oldest_];
   const bool room = under_way_ < kUnderWay;
-  lock.unlock();
-  const char* name = "query_event";
-  MoestroCudaResult result = cuda_.query_event(flight.end);
-  // Without room there is nothing else to do, and the chunk behind it keeps the copy engine busy until this thread has
-  // been woken. With room, something may have to be queued behind the one in flight before that has arrived.
-  if (result == MOESTRO_CUDA_NOT_READY && !room) name = "wait_event", result = cuda_.wait_event(flight.end);
-  float ms = 0;
-  Status status;
-  if (result == 0) status = call("elapsed", cuda_.elapsed(&ms, flight.since, flight.end));
-  else if (result != MOESTRO_CUDA_NOT_READY || !room) status = call(name, result);
-  lock.lock();
-  if (!status.is_ok()) return fail(status);
-  if (result == 0) return arrived(flight, ms);
-  if (!stop_ && !woken_) work_.wait_for(lock, kLook);
+  while (true) {
+    lock.unlock();
+    const char* name = "query_event";
+    MoestroCudaResult result = cuda_.query_event(flight.end);
+    // Without room there is nothing else to do, and the chunk behind it keeps the copy engine busy until this thread
+    // has been woken. With room, something may have to be queued behind the one in flight before that has arrived.
+    if (result == MOESTRO_CUDA_NOT_READY && !room) name = "wait_event", result = cuda_.wait_event(flight.end);
+    float ms = 0;
+    Status status;
+    if (result == 0) status = call("elapsed", cuda_.elapsed(&ms, flight.since, flight.end));
+    else if (result != MOESTRO_CUDA_NOT_READY || !room) status = call(name, result);
+    lock.lock();
+    if (!status.is_ok()) return fail(status);
+    if (result == 0) return arrived(flight, ms);
+    if (!stop_ && !woken_) work_.wait_for(lock, kLook);
+    if (stop_ || woken_) return;
+  }
 }
 
 void CudaLink::arrived(const Flight& flight, float ms) {
