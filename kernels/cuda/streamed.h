@@ -27,6 +27,7 @@ __device__ inline Bytes16 streamed16(const char* at) {
 
 template <bool>
 Bytes16 streamed16(const char* at) {
+  emulated::count_streamed(sizeof(Bytes16));
   return load_as<Bytes16>(at);
 }
 

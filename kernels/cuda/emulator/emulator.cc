@@ -240,6 +240,7 @@ void Block::begin_copy(void* to, const void* from, int bytes) {
   MOESTRO_CHECK(reinterpret_cast<uintptr_t>(from) % kCopyBytes == 0, "the source of a copy is aligned");
   check_shared(to, kCopyBytes);
   std::memset(to, 0xff, kCopyBytes);
+  counters.bytes_streamed += static_cast<uint64_t>(bytes);
   threads_[current].groups.back().push_back({to, from, bytes});
 }
 
@@ -257,6 +258,7 @@ void Block::wait_copies(unsigned groups) {
 
 void set_order(uint64_t seed) { the_block.set_order(seed); }
 Counters counters() { return the_block.counters; }
+void count_streamed(uint64_t bytes) { the_block.counters.bytes_streamed += bytes; }
 void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument, uint64_t shared_max) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   static std::mutex one;  // late streams run on whatever thread waits for them

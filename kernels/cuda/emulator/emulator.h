@@ -47,11 +47,14 @@ enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kMatrice
 /// the same for each grid of as many blocks. Otherwise threads, warps and blocks run in a random order from this seed.
 /// A kernel without races gives the same bits. Valid until the next call.
 void set_order(uint64_t seed);
-/// Numbers of launches and threads so far.
+/// Numbers so far.
 struct Counters {
   uint64_t launches = 0, threads = 0;
+  /// What streamed16(), copy_async16() and copy_box() have read: weights and KV, not what threads load by themselves.
+  uint64_t bytes_streamed = 0;
 };
 Counters counters();
+void count_streamed(uint64_t bytes);
 
 /// What a block may have on every card, and on compute capability 9.0.
 inline constexpr uint64_t kSharedMax = 99 * 1024, kSharedMaxOnHopper = 227 * 1024;

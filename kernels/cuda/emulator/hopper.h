@@ -119,10 +119,12 @@ inline void copy_box(void* to, const TensorMap& map, int32_t c0, int32_t c1, int
   for (uint32_t row = 0; row < kRows; ++row)
     for (uint32_t piece = 0; piece < kPieces; ++piece) {
       char* place = emulated::shared() + to_shared + row * 128 + ((piece ^ (row & 7)) << 4);
-      if (first_row + row >= map.sizes[1])
+      if (first_row + row >= map.sizes[1]) {
         std::memset(place, 0, 16);
-      else
-        std::memcpy(place, reinterpret_cast<const char*>(first + (first_row + row) * map.strides[0] + piece * 16), 16);
+        continue;
+      }
+      std::memcpy(place, reinterpret_cast<const char*>(first + (first_row + row) * map.strides[0] + piece * 16), 16);
+      emulated::count_streamed(16);
     }
   emulated::change_barrier(barrier, [&](emulated::BarrierState& s) { s.bytes -= kRows * kPieces * 16; });
 }
