@@ -81,10 +81,12 @@ struct LatentSpec {
 /// Gated delta rule (Gated DeltaNet, Yang et al. 2024; Qwen3-Next): linear attention with a state of each sequence, not
 /// of its positions. kernels::DeltaShape says what is computed.
 struct DeltaSpec {
-  int64_t key_heads = 0, value_heads = 0;  ///< each head of keys serves value_heads / key_heads of values
+  int64_t key_heads = 0, value_heads = 0;  ///< each head of keys serves value_heads / key_heads of values,
+  bool in_turn = false;                    ///< every key_heads-th of them; else neighbours
   int64_t key_dim = 0, value_dim = 0;      ///< of a head
   int64_t conv = 4;                        ///< positions that the convolution before it sees
   double norm_eps = 1e-6;                  ///< of the gated norm behind it
+  bool decay_as_is = false;                ///< delta.a_log holds -exp(a_log)
 
   int64_t keys() const { return key_heads * key_dim; }
   int64_t values() const { return value_heads * value_dim; }

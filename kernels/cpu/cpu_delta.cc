@@ -55,7 +55,7 @@ void CpuOps::delta_recur(const DeltaShape& shape, const AttentionSequence& s, co
   if (s.first_position == 0 || width < kDeltaColumns) std::fill_n(state, shape.key_dim * kDeltaColumns, 0.0f);
   for (int64_t r = 0; r < shape.key_dim && s.first_position > 0; ++r)
     std::copy_n(in_slot(s.state, r), width, state + r * kDeltaColumns);
-  const int64_t key = head / (shape.value_heads / shape.key_heads) * shape.key_dim,
+  const int64_t key = shape.key_head(head) * shape.key_dim,
                 value = head * shape.value_dim + column;
   int64_t done = 0;
   for (const StateWrite& w : s.states) {

@@ -65,7 +65,7 @@ std::vector<double> unit(const std::vector<double>& x, int64_t first, int64_t di
 
 void ReferenceOps::gated_delta(const DeltaShape& shape, std::span<const AttentionSequence> sequences,
                                const DeltaInput& in, float* states, float* out) {
-  const int64_t floats = delta_state_floats(shape), each = shape.value_heads / shape.key_heads;
+  const int64_t floats = delta_state_floats(shape);
   const double scale = 1.0 / std::sqrt(static_cast<double>(shape.key_dim));
   for (const AttentionSequence& sequence : sequences) {
     State state(shape, sequence.first_position == 0 ? nullptr : states + floats * sequence.state);
@@ -74,8 +74,9 @@ void ReferenceOps::gated_delta(const DeltaShape& shape, std::span<const Attentio
       const int64_t row = sequence.first_token + t;
       const std::vector<double> x = convolved(shape, in, row, state);
       for (int64_t h = 0; h < shape.value_heads; ++h) {
-        const auto q = unit(x, h / each * shape.key_dim, shape.key_dim, scale),
-                   k = unit(x, shape.keys() + h / each * shape.key_dim, shape.key_dim, 1.0);
+        const int64_t of_key = shape.key_head(h) * shape.key_dim;
+        const auto q = unit(x, of_key, shape.key_dim, scale),
+                   k = unit(x, shape.keys() + of_key, shape.key_dim, 1.0);
         const double decay = std::exp(-std::exp(static_cast<double>(in.a_log[h])) *
                                       softplus(static_cast<double>(in.a[row * shape.value_heads + h]) + in.dt_bias[h]));
         const double rate = sigmoid(in.b[row * shape.value_heads + h]);

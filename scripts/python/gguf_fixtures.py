@@ -8,6 +8,7 @@ blocks with scales of a sensible size: what counts is that everybody reads the s
 import json
 import pathlib
 
+import gguf_delta
 import quantised
 
 # tensor kind -> format. "exps" are the experts; "attn" q, k, v and o; "embd", "output", and "rest" other matrices.
@@ -116,6 +117,24 @@ VARIANTS.update({
                     rope_parameters={"rope_type": "llama3", "rope_theta": 1000.0, "factor": 8.0,
                                      "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                      "original_max_position_embeddings": 32})),
+    "qwen3next_q8_0": dict(
+        arch="Qwen3Next", family="qwen3next", pre="qwen2",
+        formats=dict(exps="Q8_0", attn="Q8_0", embd="F16", output="Q8_0", rest="Q4_0"),
+        config=dict(num_hidden_layers=5, intermediate_size=32, moe_intermediate_size=32,
+                    shared_expert_intermediate_size=32, head_dim=16, num_experts=4, num_experts_per_tok=2,
+                    linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+                    linear_value_head_dim=16,
+                    rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25})),
+    # Three heads of values for each of keys, a layer behind the others.
+    "qwen35moe_q4_0": dict(
+        arch="Qwen3_5Moe", config_class="Qwen3_5MoeTextConfig", family="qwen35moe", pre="qwen35", listed=True, mtp=1,
+        formats=dict(exps="Q4_0", attn="Q8_0", embd="F16", rest="F32"),
+        config=dict(num_hidden_layers=3, moe_intermediate_size=32, shared_expert_intermediate_size=32, head_dim=16,
+                    num_experts=5, num_experts_per_tok=2, linear_num_key_heads=2, linear_num_value_heads=6,
+                    linear_key_head_dim=12, linear_value_head_dim=16, tie_word_embeddings=True,
+                    layer_types=["linear_attention", "full_attention", "linear_attention"],
+                    rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                                     "mrope_interleaved": True, "mrope_section": [2, 1, 1]})),
     "arctic_q8_0": dict(
         arch="Arctic", family="arctic", tokenizer="spm",
         formats=dict(exps="Q8_0", attn="Q8_0", embd="F16", output="Q8_0", rest="Q4_0"),
@@ -218,7 +237,7 @@ def encoded(values, kind, random):
 
 def format_of(v, name):
     f = v["formats"]
-    if name.endswith(".bias") or "norm" in name or "gate_inp" in name or "exp_probs" in name or "attn_sinks" in name:
+    if name.endswith(".bias") or "norm" in name or "conv1d" in name or name.endswith("ssm_a") or "gate_inp" in name or "exp_probs" in name or "attn_sinks" in name:
         return "F32"
     for part in ("gate_exps", "up_exps", "down_exps"):
         if f"ffn_{part}" in name:
@@ -320,6 +339,14 @@ def convert(v, net, seed):
                 add_separate(key)
             continue
         w = p.detach().float().numpy().copy()
+        if v["family"] in gguf_delta.FAMILIES:
+            w = gguf_delta.stored(key, w)
+            parts = gguf_delta.tensors(v["family"], config, key, w)
+            for name, index in parts:
+                w[index] = add(name, w[index])
+            if parts:
+                put(p, gguf_delta.read(key, w))
+                continue
         parts = views(v, config, key, w)
         for name, view in parts:
             if v.get("separate"):
@@ -330,7 +357,7 @@ def convert(v, net, seed):
                 view[...] = add(name, view)
         if not parts:
             name = gguf_name(key)
-            if v["family"] in ("glm4moe", "gpt-oss"):
+            if v["family"] in ("glm4moe", "gpt-oss", *gguf_delta.FAMILIES):
                 name = name.replace("ffn_norm", "post_attention_norm")
             if v["family"] == "arctic" and "post_attention" in key:
                 name = name.replace("ffn_norm", "ffn_norm_exps")
@@ -340,7 +367,7 @@ def convert(v, net, seed):
             one_row = "shared_expert_gate" in key or (w.ndim == 2 and "e_score_correction_bias" in key)
             w = add(name, shaped[0] if one_row else shaped)
             w = w[None] if one_row else separated(w, heads[which]) if turn else w
-        put(p, w)
+        put(p, gguf_delta.read(key, w) if v["family"] in gguf_delta.FAMILIES else w)
     if v["family"] == "llama4":  # as the converter writes what Llama 3's scaling divides each frequency by
         inner = net.model.rotary_emb
         width = config.head_dim
@@ -401,6 +428,8 @@ def add_own_metadata(writer, v, config):
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(config.logits_scaling)
         writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
+    if family in gguf_delta.FAMILIES:
+        gguf_delta.add_metadata(writer, v, config)
     if family == "llama4":
         writer.add_interleave_moe_layer_step(config.interleave_moe_layer_step)
         writer.add_expert_feed_forward_length(config.intermediate_size)
@@ -421,7 +450,8 @@ def add_metadata(writer, v, config):
     writer.add_block_count(layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(first_of(experts, "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size"))
+    writer.add_feed_forward_length(first_of(experts, "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size",
+                                            "moe_intermediate_size"))
     writer.add_head_count(config.num_attention_heads)
     if v["family"] == "dbrx":
         writer.add_layer_norm_eps(1e-5)

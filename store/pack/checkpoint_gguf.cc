@@ -1,6 +1,7 @@
 // A model as GGUF, opened as a checkpoint: its tensors under the names that the model has in Hugging Face's files.
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "common/model/strict_json.h"
@@ -70,6 +71,26 @@ void flatten(SourceTensor& tensor) {
   if (tensor.shape.size() == 3) tensor.shape = {tensor.shape[0] * tensor.shape[1], tensor.shape[2]};
 }
 
+/// The gated delta rule of the layer that `tensor` is of; null if it has none.
+const model::DeltaSpec* delta_of(const model::ModelSpec& spec, const std::string& tensor) {
+  constexpr std::string_view kLayers = "layers.";
+  size_t layer = 0;
+  if (!tensor.starts_with(kLayers)) return nullptr;
+  std::from_chars(tensor.data() + kLayers.size(), tensor.data() + tensor.size(), layer);
+  return layer < spec.layers.size() && spec.layers[layer].delta ? &*spec.layers[layer].delta : nullptr;
+}
+
+/// Which rows of the tensor `name` are meant, where Hugging Face's files have others.
+void place_parts(const model::DeltaSpec* delta, const std::string& name, model::DenseTensor& t) {
+  const bool gated = t.group_rows > 0 && (name.find("attn_q.") != std::string::npos || name.ends_with("ssm_ba.weight"));
+  if (gated || (delta == nullptr && name.ends_with("attn_qkv.weight"))) return;  // as there
+  t.source_rows = t.source_row = t.group_rows = t.group_step = 0;
+  if (!name.ends_with("attn_qkv.weight")) return;
+  t.source_rows = 2 * delta->keys() + delta->values();
+  if (t.name.ends_with("attn.k.weight")) t.source_row = delta->keys();
+  if (t.name.ends_with("attn.v.weight")) t.source_row = 2 * delta->keys();
+}
+
 constexpr const char* kDownloadAgain = ": the file is incomplete or damaged; download it again";
 constexpr uint64_t kVectorBytesMax = 64 << 10;
 
@@ -96,7 +117,8 @@ Result<GgufVectors> read_vectors(const GgufModel& gguf) {
 }  // namespace
 
 Status Checkpoint::add_gguf_dense(const std::string& arch, GgufTensors& tensors, model::DenseTensor& t) {
-  std::string name = gguf_tensor_name(arch, t.name);
+  const model::DeltaSpec* delta = delta_of(model_.spec, t.name);
+  std::string name = gguf_tensor_name(arch, t.name, delta != nullptr);
   auto found = tensors.take(name);
   if (!found && t.name.ends_with("post_attention_norm.weight")) {  // of GLM and gpt-oss, whose norms are not llama's
     name = "blk." + t.name.substr(t.name.find('.') + 1);
@@ -117,13 +139,15 @@ Status Checkpoint::add_gguf_dense(const std::string& arch, GgufTensors& tensors,
     }
   }
   if (!found) return invalid_argument(directory_.string() + ": tensor " + in_quotes(name) + " is missing");
-  // A gate of one row is a vector here.
+  // A gate of one row is a vector here, and a convolution a matrix.
   if (found->shape.size() == 1 && t.shape.size() == 2 && t.shape[0] == 1)
     found->shape.insert(found->shape.begin(), 1);
+  if (found->shape.size() == 2 && t.shape.size() == 3 && t.shape[1] == 1)
+    found->shape.insert(found->shape.begin() + 1, 1);
   if (has_interleaved_heads(arch) && (t.name.find(".attn.q.") != std::string::npos ||
                                       t.name.find(".attn.k.") != std::string::npos))
     t.head_rows = model_.spec.layers.front().attention.head_dim;
-  if (!name.ends_with("attn_qkv.weight")) t.source_rows = t.source_row = 0;  // what is fused elsewhere is not here
+  place_parts(delta, name, t);
   t.source_name = name;
   tensors_.emplace(name, std::move(*found));
   return Status::ok();

@@ -28,7 +28,8 @@ Result<GgufConfig> gguf_config(const GgufHeader& header, const GgufVectors& vect
 
 /// The name in GGUF files of a dense tensor with the canonical name `name` (model_spec.h): "blk.3.attn_q.weight" of
 /// "layers.3.attn.q.weight". `arch`: general.architecture.
-std::string gguf_tensor_name(const std::string& arch, const std::string& name);
+/// `of_delta`: its layer has the gated delta rule.
+std::string gguf_tensor_name(const std::string& arch, const std::string& name, bool of_delta);
 
 /// All experts of a layer: "blk.3.ffn_gate_exps.weight". One of them, in the oldest files: "blk.3.ffn_gate.5.weight".
 std::string gguf_experts_name(LayerId layer, model::ExpertPart matrix);

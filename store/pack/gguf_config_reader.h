@@ -43,6 +43,26 @@ class GgufConfigReader {
   std::optional<std::string> text_if_any(const std::string& key) {
     return value(key, header_.metadata.text(full(key)));
   }
+  /// Empty if it is not there.
+  std::vector<int64_t> integers_if_any(const std::string& key) {
+    read_.insert(full(key));
+    const auto list = header_.metadata.integers(full(key));
+    if (!list) refuse(list.status());
+    return list && *list != nullptr ? **list : std::vector<int64_t>();
+  }
+  /// The same of truth values, which may be whole numbers.
+  std::vector<bool> flags_if_any(const std::string& key) {
+    const auto found = header_.metadata.values.find(full(key));
+    const auto* flags = found == header_.metadata.values.end() ? nullptr : std::get_if<std::vector<bool>>(&found->second);
+    std::vector<bool> out;
+    if (flags != nullptr) {
+      read_.insert(full(key));
+      out = *flags;
+    } else {
+      for (const int64_t number : integers_if_any(key)) out.push_back(number != 0);
+    }
+    return out;
+  }
   bool has(const std::string& key) const { return header_.metadata.values.contains(full(key)); }
   bool has_tensor(const std::string& name) const { return tensors_.contains(name); }
   /// A dimension of a tensor; 0 if it is not there.

@@ -35,14 +35,19 @@ void mixtral(GgufConfigReader& in, json& config) {
   else config["sliding_window"] = nullptr;
 }
 
-void qwen2_moe(GgufConfigReader& in, json& config) {
-  expect_whole_rotation(in, config);
+/// Beside a shared expert; `normalised`: weights of the chosen, if the file does not say.
+void read_qwen_experts(GgufConfigReader& in, json& config, bool normalised) {
   read_experts(in, config, "num_experts");
   config["moe_intermediate_size"] = ffn_of_experts(in);
   config["intermediate_size"] = in.integer_if_any("feed_forward_length").value_or(ffn_of_experts(in));
   config["shared_expert_intermediate_size"] =
       in.integer_if_any("expert_shared_feed_forward_length").value_or(in.expert_dimension(".ffn_up_shexp.weight", 0));
-  config["norm_topk_prob"] = in.flag_if_any("expert_weights_norm").value_or(false);
+  config["norm_topk_prob"] = in.flag_if_any("expert_weights_norm").value_or(normalised);
+}
+
+void qwen2_moe(GgufConfigReader& in, json& config) {
+  expect_whole_rotation(in, config);
+  read_qwen_experts(in, config, false);
   config["qkv_bias"] = in.has_tensor("blk.0.attn_q.bias");
 }
 
@@ -205,6 +210,46 @@ void llama4(GgufConfigReader& in, json& config) {
   expect_sigmoid(in);
 }
 
+/// Which layers have the gated delta rule: by a list, or all but every nth.
+void read_layer_types(GgufConfigReader& in, json& config) {
+  const auto interval = in.integer_if_any("full_attention_interval");
+  const std::vector<bool> recurrent = in.flags_if_any("attention.recurrent_layers");
+  const auto layers = config["num_hidden_layers"].get<size_t>();
+  if (recurrent.empty()) {
+    config["full_attention_interval"] = interval.value_or(4);
+    return;
+  }
+  if (recurrent.size() < layers)
+    return in.refuse(invalid_argument("metadata " + model::in_quotes(in.full("attention.recurrent_layers")) +
+                                      " does not name every layer"));
+  for (size_t i = 0; i < layers; ++i)
+    config["layer_types"].push_back(recurrent[i] ? "linear_attention" : "full_attention");
+}
+
+// The sections of rotated components are of images: in text, all have the same position.
+void qwen3_hybrid(GgufConfigReader& in, json& config) {
+  read_qwen_experts(in, config, true);
+  read_layer_types(in, config);
+  const int64_t value_heads = in.integer("ssm.time_step_rank"), values = in.integer("ssm.inner_size");
+  if (value_heads < 1 || values % value_heads != 0)
+    return in.refuse(invalid_argument("metadata " + model::in_quotes(in.full("ssm.inner_size")) + " (" +
+                                      std::to_string(values) + ") must be a multiple of ssm.time_step_rank (" +
+                                      std::to_string(value_heads) + ")"));
+  config["linear_num_value_heads"] = value_heads;
+  config["linear_value_head_dim"] = values / value_heads;
+  config["linear_num_key_heads"] = in.integer("ssm.group_count");
+  config["linear_key_head_dim"] = in.integer("ssm.state_size");
+  config["linear_conv_kernel_dim"] = in.integer("ssm.conv_kernel");
+  config["partial_rotary_factor"] =
+      static_cast<double>(in.integer("rope.dimension_count")) / config["head_dim"].get<double>();
+  in.integers_if_any("rope.dimension_sections");
+  config["attention_bias"] = in.has_tensor("blk.3.attn_q.bias");
+  config["weights_as_in_gguf"] = true;
+  if (!config.contains("num_nextn_predict_layers")) return;
+  config["mtp_num_hidden_layers"] = config["num_nextn_predict_layers"];
+  config.erase("num_nextn_predict_layers");
+}
+
 void arctic(GgufConfigReader& in, json& config) {
   expect_whole_rotation(in, config);
   config.erase("head_dim");
@@ -246,6 +291,8 @@ constexpr GgufFamily kFamilies[] = {
     {"llama", "MixtralForCausalLM", mixtral},
     {"qwen2moe", "Qwen2MoeForCausalLM", qwen2_moe},
     {"qwen3moe", "Qwen3MoeForCausalLM", qwen3_moe},
+    {"qwen3next", "Qwen3NextForCausalLM", qwen3_hybrid},
+    {"qwen35moe", "Qwen3_5MoeForCausalLM", qwen3_hybrid},
     {"olmoe", "OlmoeForCausalLM", olmoe},
     {"glm4moe", "Glm4MoeForCausalLM", glm4_moe},
     {"dots1", "Dots1ForCausalLM", dots1},

@@ -23,7 +23,16 @@ constexpr std::pair<std::string_view, std::string_view> kOfLayer[] = {
     {"attn.kv_a.weight", "attn_kv_a_mqa.weight"},  {"attn.kv_a_norm.weight", "attn_kv_a_norm.weight"},
     {"kv_b.weight", "attn_kv_b.weight"},           {"attn.sink_logits", "attn_sinks.weight"},
     {"router.logit_bias", "ffn_gate_inp.bias"},    {"input_norm.bias", "attn_norm.bias"},
-    {"post_attention_norm.bias", "ffn_norm.bias"},
+    {"post_attention_norm.bias", "ffn_norm.bias"}, {"attn.gate.weight", "attn_q.weight"},
+    {"attn.gate.bias", "attn_q.bias"},
+};
+/// What is another thing in a layer of the gated delta rule, or there alone.
+constexpr std::pair<std::string_view, std::string_view> kOfDelta[] = {
+    {"attn.q.weight", "attn_qkv.weight"},          {"attn.k.weight", "attn_qkv.weight"},
+    {"attn.v.weight", "attn_qkv.weight"},          {"attn.z.weight", "attn_gate.weight"},
+    {"attn.o.weight", "ssm_out.weight"},           {"delta.conv.weight", "ssm_conv1d.weight"},
+    {"delta.a_log", "ssm_a"},                      {"delta.dt_bias", "ssm_dt.bias"},
+    {"delta.norm.weight", "ssm_norm.weight"},
 };
 /// What is another thing in a family.
 struct OwnName {
@@ -34,6 +43,10 @@ constexpr OwnName kOwnNames[] = {
     {"dbrx", "attn.q.weight", "attn_qkv.weight"},
     {"dbrx", "attn.k.weight", "attn_qkv.weight"},
     {"dbrx", "attn.v.weight", "attn_qkv.weight"},
+    {"qwen3next", "delta.b.weight", "ssm_ba.weight"},
+    {"qwen3next", "delta.a.weight", "ssm_ba.weight"},
+    {"qwen35moe", "delta.b.weight", "ssm_beta.weight"},
+    {"qwen35moe", "delta.a.weight", "ssm_alpha.weight"},
     {"arctic", "post_attention_norm.weight", "ffn_norm_exps.weight"},
     {"arctic", "shared_norm.weight", "ffn_norm.weight"},
     {"arctic", "shared.gate.weight", "ffn_gate.weight"},
@@ -51,7 +64,7 @@ std::string block_of(LayerId layer) { return "blk." + std::to_string(layer.value
 
 }  // namespace
 
-std::string gguf_tensor_name(const std::string& arch, const std::string& name) {
+std::string gguf_tensor_name(const std::string& arch, const std::string& name, bool of_delta) {
   if (name == "embed.weight") return "token_embd.weight";
   if (name == "norm.weight") return "output_norm.weight";
   if (name == "norm.bias") return "output_norm.bias";
@@ -61,11 +74,14 @@ std::string gguf_tensor_name(const std::string& arch, const std::string& name) {
   if (!name.starts_with(kLayers) || dot == std::string::npos) return name;
   const std::string_view part = std::string_view(name).substr(dot + 1);
   const auto* own = std::ranges::find_if(kOwnNames, [&](const OwnName& n) { return n.arch == arch && n.part == part; });
-  const auto* found = std::ranges::find(kOfLayer, part, [](const auto& pair) { return pair.first; });
+  const auto first = [](const auto& pair) { return pair.first; };
+  const auto* found = std::ranges::find(kOfLayer, part, first);
+  const auto* delta = std::ranges::find(kOfDelta, part, first);
   return "blk." + name.substr(kLayers.size(), dot - kLayers.size()) + "." +
-         std::string(own != std::end(kOwnNames)       ? own->name
-                     : found == std::end(kOfLayer) ? part
-                                                   : found->second);
+         std::string(of_delta && delta != std::end(kOfDelta) ? delta->second
+                     : own != std::end(kOwnNames)            ? own->name
+                     : found == std::end(kOfLayer)           ? part
+                                                             : found->second);
 }
 
 std::string gguf_experts_name(LayerId layer, model::ExpertPart matrix) {

@@ -14,6 +14,9 @@ namespace {
 
 // Digits one by one.
 constexpr char kQwen2[] = MOESTRO_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)" MOESTRO_REST;
+// Qwen3.5: marks belong to words.
+constexpr char kQwen35[] = MOESTRO_CONTRACTIONS
+    R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 // Digits in threes: OpenAI's cl100k.
 constexpr char kLlama3[] = MOESTRO_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)" MOESTRO_REST;
 // Words begin with a capital letter: OpenAI's o200k.
@@ -40,6 +43,7 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"gpt-2", nullptr},
     {"olmo", nullptr, true},
     {"qwen2", kQwen2, true},
+    {"qwen35", kQwen35, true},
     {"deepseek-r1-qwen", kQwen2, true},
     {"llama-bpe", kLlama3, false, true, true},
     {"dbrx", kLlama3},

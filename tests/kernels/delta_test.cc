@@ -11,10 +11,11 @@ constexpr DeltaShape kShapes[] = {
     {.key_heads = 3, .value_heads = 3, .key_dim = 17, .value_dim = 33, .conv = 3},
     {.key_heads = 1, .value_heads = 5, .key_dim = 1, .value_dim = 1, .conv = 2},
     {.key_heads = 5, .value_heads = 10, .key_dim = 113, .value_dim = 70, .conv = 1},
-    {.key_heads = 2, .value_heads = 4, .key_dim = 128, .value_dim = 128, .conv = 4}};
+    {.key_heads = 2, .value_heads = 4, .key_dim = 128, .value_dim = 128, .conv = 4},
+    {.key_heads = 3, .value_heads = 6, .key_dim = 16, .value_dim = 36, .conv = 4, .in_turn = true}};
 std::string name_of(const DeltaShape& s) {
   return std::to_string(s.key_heads) + "/" + std::to_string(s.value_heads) + " heads of " + std::to_string(s.key_dim) +
-         " and " + std::to_string(s.value_dim) + ", convolution of " + std::to_string(s.conv);
+         " and " + std::to_string(s.value_dim) + ", convolution of " + std::to_string(s.conv) + (s.in_turn ? ", in turn" : "");
 }
 
 /// What goes into a layer, position by position, and its weights.

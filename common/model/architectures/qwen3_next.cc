@@ -50,10 +50,12 @@ struct Hybrid {
   DeltaSpec delta;
   std::vector<bool> delta_layers;
   MoeSpec moe;
+  bool as_in_gguf = false;
 };
 
 // What both families have: three layers of the gated delta rule, then one of attention with an output gate; weights of
-// norms as distances from 1; a shared expert with its gate.
+// norms as distances from 1; a shared expert with its gate. A config.json that was made of a GGUF file has a key of its
+// own, weights_as_in_gguf: such files hold weights of norms as they multiply, and the decay without its logarithm.
 Hybrid read_hybrid(ConfigReader& config, ModelSpec& spec) {
   config.count("head_dim", kHeadDimMax);  // transformers has 256 where it is missing
   Hybrid h;
@@ -64,9 +66,12 @@ Hybrid read_hybrid(ConfigReader& config, ModelSpec& spec) {
   expect_flag(config, "attn_output_gate", true);
   expect_flag(config, "use_sliding_window", false);
   expect_text(config, "mamba_ssm_dtype", "float32");
-  spec.norm_offset = 1.0;
   spec.left_out.push_back({"mtp.", "layers that predict further tokens"});
   h.delta = read_delta(config, spec.norm_eps);
+  const int64_t mtp_layers = config.count_or("mtp_num_hidden_layers", 0, kLayersMax, 0);
+  h.as_in_gguf = h.delta.decay_as_is = config.flag_or("weights_as_in_gguf", false);
+  spec.norm_offset = h.as_in_gguf ? 0.0 : 1.0;
+  if (h.as_in_gguf) spec.mtp_layers = mtp_layers;  // behind the others
   h.delta_layers = read_delta_layers(config, h.base.layers);
   h.moe = read_moe(config, "num_experts", "num_local_experts", "moe_intermediate_size", spec.hidden);
   h.moe.shared_ffn = config.count_or("shared_expert_intermediate_size", 512, kFfnMax);
@@ -90,7 +95,7 @@ void read_qwen3_5_text(ConfigReader& config, ModelSpec& spec) {
   if (!config.counts("mlp_only_layers", kLayersMax).empty())
     config.refuse_unsupported("mlp_only_layers", "other than [] is not supported");
   expect_flag(config, "norm_topk_prob", true);
-  config.count_or("mtp_num_hidden_layers", 0, kLayersMax, 0);
+  h.delta.in_turn = h.as_in_gguf;
   config.flag_or("mtp_use_dedicated_embeddings", false);
   h.moe.router.normalise = true;
   if (config.has("intermediate_size")) config.count("intermediate_size", kFfnMax);

@@ -1,6 +1,7 @@
 #include "services/worker/engine/dense_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 
@@ -141,7 +142,8 @@ Result<Weight> DenseWeights::weight(const Tensors& tensors, const std::string& n
   return w;
 }
 
-Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::string& name, double offset) {
+Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::string& name,
+                                          const std::function<double(double)>& change) {
   const auto found = tensors.find(name);
   if (found == tensors.end()) return corrupt("the pack lacks tensor '" + name + "'");
   const PackedTensor& t = *found->second;
@@ -152,11 +154,19 @@ Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::str
     formats::dequantise(t.dtype, data, element_count(t), values.data());
   else
     for (size_t i = 0; i < values.size(); ++i) values[i] = read_element(data, t.dtype, i);
-  for (float& value : values) value = static_cast<float>(value + offset);
+  for (float& value : values) {
+    if (!change) break;
+    value = static_cast<float>(change(value));
+    if (!std::isfinite(value)) return corrupt("tensor '" + name + "' has a number that means nothing there");
+  }
   auto* copy = copies_.make<float>(static_cast<int64_t>(values.size()));
   MOESTRO_RETURN_IF_ERROR(copies_.status().with_context("tensor '" + name + "'"));
   copies_.memory().copy_in(copy, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
   return copy;
+}
+
+Result<const float*> DenseWeights::norm(const Tensors& tensors, const std::string& name) {
+  return vector(tensors, name, [this](double weight) { return weight + norm_offset_; });
 }
 
 /// Loads tensors of one layer by the rest of their names.
@@ -170,12 +180,12 @@ struct DenseWeights::LayerTensors {
     MOESTRO_ASSIGN_OR_RETURN(out, weights.weight(tensors, prefix + name, ops));
     return Status::ok();
   }
-  Status floats(const std::string& name, const float*& out) const {
-    MOESTRO_ASSIGN_OR_RETURN(out, weights.vector(tensors, prefix + name));
+  Status floats(const std::string& name, const float*& out, const std::function<double(double)>& change = {}) const {
+    MOESTRO_ASSIGN_OR_RETURN(out, weights.vector(tensors, prefix + name, change));
     return Status::ok();
   }
   Status norm(const std::string& name, const float*& out) const {
-    MOESTRO_ASSIGN_OR_RETURN(out, weights.vector(tensors, prefix + name, weights.norm_offset_));
+    MOESTRO_ASSIGN_OR_RETURN(out, weights.norm(tensors, prefix + name));
     return Status::ok();
   }
   Status mlp(const std::string& part, MlpWeights& out) const {
@@ -227,7 +237,7 @@ Status DenseWeights::load_latent(const LayerTensors& layer, const model::LayerSp
   return Status::ok();
 }
 
-Status DenseWeights::load_delta(const LayerTensors& layer, LayerWeights& out) {
+Status DenseWeights::load_delta(const LayerTensors& layer, const model::DeltaSpec& spec, LayerWeights& out) {
   MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.q.weight", out.q));
   MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.k.weight", out.k));
   MOESTRO_RETURN_IF_ERROR(layer.matrix("attn.v.weight", out.v));
@@ -236,7 +246,9 @@ Status DenseWeights::load_delta(const LayerTensors& layer, LayerWeights& out) {
   MOESTRO_RETURN_IF_ERROR(layer.matrix("delta.a.weight", out.delta.a));
   MOESTRO_RETURN_IF_ERROR(layer.matrix("delta.b.weight", out.delta.b));
   MOESTRO_RETURN_IF_ERROR(layer.floats("delta.conv.weight", out.delta.conv));
-  MOESTRO_RETURN_IF_ERROR(layer.floats("delta.a_log", out.delta.a_log));
+  MOESTRO_RETURN_IF_ERROR(spec.decay_as_is
+                              ? layer.floats("delta.a_log", out.delta.a_log, [](double a) { return std::log(-a); })
+                              : layer.floats("delta.a_log", out.delta.a_log));
   MOESTRO_RETURN_IF_ERROR(layer.floats("delta.dt_bias", out.delta.dt_bias));
   return layer.floats("delta.norm.weight", out.delta.norm);
 }
@@ -251,7 +263,7 @@ Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& 
     MOESTRO_RETURN_IF_ERROR(layer.floats("post_attention_norm.bias", out.post_norm_bias));
   }
   MOESTRO_RETURN_IF_ERROR(spec.latent  ? load_latent(layer, spec, out)
-                          : spec.delta ? load_delta(layer, out)
+                          : spec.delta ? load_delta(layer, *spec.delta, out)
                                        : load_attention(layer, spec, out));
   if (!spec.moe_index) return layer.mlp("mlp", out.mlp);
   // The router decides which experts run: f32, so that its logits are as exact as its weights are.
@@ -289,7 +301,7 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
   } else {
     MOESTRO_ASSIGN_OR_RETURN(weights.head_, weights.weight(tensors, "head.weight", ops));
   }
-  MOESTRO_ASSIGN_OR_RETURN(weights.norm_, weights.vector(tensors, "norm.weight", weights.norm_offset_));
+  MOESTRO_ASSIGN_OR_RETURN(weights.norm_, weights.norm(tensors, "norm.weight"));
   if (description.spec.norm_bias) {
     MOESTRO_ASSIGN_OR_RETURN(weights.norm_bias_, weights.vector(tensors, "norm.bias"));
   }

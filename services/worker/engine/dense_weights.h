@@ -2,6 +2,7 @@
 // The weights that every token uses. The host uses them in the blob source's memory, leased for the engine's life. A
 // device uses its own copy.
 
+#include <functional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -81,12 +82,14 @@ class DenseWeights {
   Status lease_blobs(store::BlobSource& source, std::span<const uint32_t> blobs);
   Status place_blobs(const store::Manifest& manifest);
   Result<kernels::Weight> weight(const Tensors& tensors, const std::string& name, const kernels::Ops& ops) const;
-  /// `offset` is added to every value.
-  Result<const float*> vector(const Tensors& tensors, const std::string& name, double offset = 0.0);
+  /// `change`, if there is one, is applied to each number.
+  Result<const float*> vector(const Tensors& tensors, const std::string& name,
+                              const std::function<double(double)>& change = {});
+  Result<const float*> norm(const Tensors& tensors, const std::string& name);
   struct LayerTensors;
   Status load_attention(const LayerTensors& layer, const model::LayerSpec& spec, LayerWeights& out);
   Status load_latent(const LayerTensors& layer, const model::LayerSpec& spec, LayerWeights& out);
-  Status load_delta(const LayerTensors& layer, LayerWeights& out);
+  Status load_delta(const LayerTensors& layer, const model::DeltaSpec& spec, LayerWeights& out);
   Status load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops, LayerWeights& out);
 
   std::unordered_map<uint32_t, store::Lease> leases_;             ///< released after loading on a device

@@ -52,7 +52,7 @@ void SequenceStates::forget_all() { std::fill(tokens_in_.begin(), tokens_in_.end
 
 kernels::DeltaShape delta_shape(const model::DeltaSpec& layer) {
   return {.key_heads = layer.key_heads, .value_heads = layer.value_heads, .key_dim = layer.key_dim,
-          .value_dim = layer.value_dim, .conv = layer.conv};
+          .value_dim = layer.value_dim, .conv = layer.conv, .in_turn = layer.in_turn};
 }
 
 }  // namespace moestro::engine
