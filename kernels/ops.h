@@ -105,8 +105,8 @@ int64_t latent_scales_offset(const LatentShape& shape, DType dtype);  ///< bytes
 /// The gated delta rule (Gated DeltaNet; Yang, Kautz and Hatamizadeh 2024), as Qwen3-Next has it. Of every channel of
 /// q, k and v, a causal convolution over `conv` positions, then SiLU. Each head of q and k becomes x / sqrt(sum x^2 +
 /// 1e-6), and q is scaled by key_dim^-1/2. Value head h has the q and k of key_head(h), a decay exp(-exp(a_log) *
-/// softplus(a + dt_bias)), a rate sigmoid(b), and a state S [key_dim, value_dim], zeros at first. At each position: S *=
-/// decay; S += k (rate * (v - k S))^T; out = q S.
+/// softplus(a + dt_bias)), a rate sigmoid(b), and a state S [key_dim, value_dim], zeros at first. At each position: S
+/// *= decay; S += k (rate * (v - k S))^T; out = q S.
 ///
 /// A slot holds all that a layer keeps of a sequence, delta_state_floats() f32:
 ///   tail [conv - 1][channels]   q, k, v of the last positions before their convolution; zeros before position 0

@@ -34,8 +34,8 @@ def tensors(family, config, key, w):
     with_values = np.concatenate([np.arange(before), before + of_heads(value_dim)])
     if part == "in_proj_qkv":
         return named("attn_qkv.weight", with_values)
-    index = {"conv1d": (with_values, 0), "out_proj": (slice(None), of_heads(value_dim)), "in_proj_z": of_heads(value_dim),
-             "norm": slice(None), "in_proj_ba": slice(None)}.get(part)
+    index = {"conv1d": (with_values, 0), "out_proj": (slice(None), of_heads(value_dim)),
+             "in_proj_z": of_heads(value_dim), "norm": slice(None), "in_proj_ba": slice(None)}.get(part)
     return named(PARTS[part], of_heads(1) if index is None else index)
 
 

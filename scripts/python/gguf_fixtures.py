@@ -96,6 +96,15 @@ VARIANTS.update({
                     n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=1, n_group=4, topk_group=2,
                     routed_scaling_factor=2.5, norm_topk_prob=True, first_k_dense_replace=0,
                     rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    # GLM-4.7-Flash, whose files do not say that its router has sigmoids.
+    "deepseek2_glm": dict(
+        arch="Glm4MoeLite", family="deepseek2", pre="glm4", split=True, mtp=1,
+        formats=dict(exps="Q4_0", attn="Q8_0", embd="F16", output="F16", rest="Q8_0"),
+        config=dict(num_attention_heads=2, num_key_value_heads=2, intermediate_size=32, moe_intermediate_size=32,
+                    q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=32, qk_rope_head_dim=8, v_head_dim=32,
+                    n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, n_group=1, topk_group=1,
+                    routed_scaling_factor=1.8, norm_topk_prob=True,
+                    rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
     "ernie4_5-moe_q8_0": dict(
         arch="Ernie4_5_Moe", family="ernie4_5-moe", tokenizer="spm", bias_std=0.05,
         formats=dict(exps="Q8_0", attn="Q4_0", embd="F16", rest="Q8_0"),
@@ -237,7 +246,8 @@ def encoded(values, kind, random):
 
 def format_of(v, name):
     f = v["formats"]
-    if name.endswith(".bias") or "norm" in name or "conv1d" in name or name.endswith("ssm_a") or "gate_inp" in name or "exp_probs" in name or "attn_sinks" in name:
+    if name.endswith((".bias", "ssm_a")) or any(
+            part in name for part in ("norm", "conv1d", "gate_inp", "exp_probs", "attn_sinks")):
         return "F32"
     for part in ("gate_exps", "up_exps", "down_exps"):
         if f"ffn_{part}" in name:
@@ -410,7 +420,9 @@ def add_own_metadata(writer, v, config):
         writer.add_clamp_kqv(config.attn_config.clip_qkv)
     if family == "glm4moe":
         writer.add_uint32("glm4moe.nextn_predict_layers", v.get("mtp", 0))
-    if family in ("glm4moe", "deepseek2"):
+    if v["arch"] == "Glm4MoeLite":
+        writer.add_uint32("deepseek2.nextn_predict_layers", v["mtp"])
+    elif family in ("glm4moe", "deepseek2"):
         writer.add_uint32(f"{family}.expert_gating_func", 1 if v["arch"] == "DeepseekV2" else 2)
         if v["arch"] != "DeepseekV2":
             writer.add_uint32(f"{family}.expert_group_count", config.n_group)
@@ -478,9 +490,9 @@ def add_metadata(writer, v, config):
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if hasattr(config, "moe_intermediate_size"):
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
-    if v["arch"] in ("Glm4Moe", "Dots1", "DeepseekV2", "DeepseekV3"):
+    if v["arch"] in ("Glm4Moe", "Glm4MoeLite", "Dots1", "DeepseekV2", "DeepseekV3"):
         writer.add_expert_shared_count(config.n_shared_experts)
-        writer.add_leading_dense_block_count(config.first_k_dense_replace)
+        writer.add_leading_dense_block_count(getattr(config, "first_k_dense_replace", 1))
         writer.add_expert_weights_scale(config.routed_scaling_factor)
         writer.add_expert_weights_norm(config.norm_topk_prob)
     add_own_metadata(writer, v, config)

@@ -53,14 +53,13 @@ class GgufConfigReader {
   /// The same of truth values, which may be whole numbers.
   std::vector<bool> flags_if_any(const std::string& key) {
     const auto found = header_.metadata.values.find(full(key));
-    const auto* flags = found == header_.metadata.values.end() ? nullptr : std::get_if<std::vector<bool>>(&found->second);
+    if (found != header_.metadata.values.end())
+      if (const auto* flags = std::get_if<std::vector<bool>>(&found->second)) {
+        read_.insert(full(key));
+        return *flags;
+      }
     std::vector<bool> out;
-    if (flags != nullptr) {
-      read_.insert(full(key));
-      out = *flags;
-    } else {
-      for (const int64_t number : integers_if_any(key)) out.push_back(number != 0);
-    }
+    for (const int64_t number : integers_if_any(key)) out.push_back(number != 0);
     return out;
   }
   bool has(const std::string& key) const { return header_.metadata.values.contains(full(key)); }

@@ -148,11 +148,12 @@ void read_latents(GgufConfigReader& in, json& config) {
   config["rope_scaling"]["mscale"] = config["rope_scaling"]["mscale_all_dim"] = mscale;
 }
 
-// DeepSeek-V2 with a softmax, V3, R1 and Kimi-K2 with sigmoids.
+// DeepSeek-V2 with a softmax; V3, R1, Kimi-K2 and GLM-4.7-Flash with sigmoids, which alone have a bias of the choice.
 void deepseek2(GgufConfigReader& in, json& config) {
   read_latents(in, config);
   read_grouped(in, config);
-  const auto gating = in.integer_if_any("expert_gating_func").value_or(kSoftmax);
+  const bool biased = in.expert_dimension(".exp_probs_b.bias", 0) > 0;
+  const auto gating = in.integer_if_any("expert_gating_func").value_or(biased ? kSigmoid : kSoftmax);
   if (gating == kSigmoid) {
     config["architectures"] = {"DeepseekV3ForCausalLM"};
     if (!in.has("expert_group_count"))

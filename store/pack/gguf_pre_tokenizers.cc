@@ -33,11 +33,19 @@ constexpr char kTekken[] =
     R"([^\r\n\p{L}\p{N}]?)" MOESTRO_UPPER "+" MOESTRO_LOWER "*|"
     R"(\p{N}|)" MOESTRO_SLASHED;
 
+// Kimi's: Chinese alone, and the words of o200k without it. (tiktoken says [...&&[^\p{Han}]].)
+#define MOESTRO_NOT_HAN(letters) R"((?:(?!\p{Han}))" letters ")"
+constexpr char kKimi[] = R"(\p{Han}+|[^\r\n\p{L}\p{N}]?)"
+    MOESTRO_NOT_HAN(MOESTRO_UPPER) "*" MOESTRO_NOT_HAN(MOESTRO_LOWER) "+" MOESTRO_CONTRACTIONS "?|"
+    R"([^\r\n\p{L}\p{N}]?)"
+    MOESTRO_NOT_HAN(MOESTRO_UPPER) "+" MOESTRO_NOT_HAN(MOESTRO_LOWER) "*" MOESTRO_CONTRACTIONS "?|"
+    R"(\p{N}{1,3}|)" MOESTRO_REST;
+
 // DeepSeek's, of V3, R1 and V3.1: numbers, then Chinese and Japanese, then the rest.
 constexpr char kDeepSeek[] =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr char kNumbers[] = R"(\p{N}{1,3})", kHanAndKana[] = "[一-龥぀-ゟ゠-ヿ]+";
+constexpr char kNumbers[] = R"(\p{N}{1,3})", kNumber[] = R"(\p{N})", kHanAndKana[] = "[一-龥぀-ゟ゠-ヿ]+";
 
 constexpr PreTokenizer kPreTokenizers[] = {
     {"gpt-2", nullptr},
@@ -53,6 +61,8 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"llama4", kO200k, false, true},
     {"minimax-m2", kO200k},
     {"tekken", kTekken, false, true, true},
+    {"kimi-k2", kKimi, false, true},
+    {"refact", nullptr, false, false, false, {kNumber}},
     {"deepseek-v3", kDeepSeek, false, false, true, {kNumbers, kHanAndKana}},
 };
 

@@ -135,7 +135,7 @@ Result<json> byte_level(const GgufMetadata& m, Vocabulary& v) {
       steps.push_back(
           {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}});
   steps.push_back(bytes);
-  out["pre_tokenizer"] = own ? bytes : json{{"type", "Sequence"}, {"pretokenizers", steps}};
+  out["pre_tokenizer"] = steps.size() == 1 ? bytes : json{{"type", "Sequence"}, {"pretokenizers", steps}};
   if (cut->composed) out["normalizer"] = {{"type", "NFC"}};
   out["decoder"] = bytes;
   return out;

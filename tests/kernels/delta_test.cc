@@ -15,7 +15,8 @@ constexpr DeltaShape kShapes[] = {
     {.key_heads = 3, .value_heads = 6, .key_dim = 16, .value_dim = 36, .conv = 4, .in_turn = true}};
 std::string name_of(const DeltaShape& s) {
   return std::to_string(s.key_heads) + "/" + std::to_string(s.value_heads) + " heads of " + std::to_string(s.key_dim) +
-         " and " + std::to_string(s.value_dim) + ", convolution of " + std::to_string(s.conv) + (s.in_turn ? ", in turn" : "");
+         " and " + std::to_string(s.value_dim) + ", convolution of " + std::to_string(s.conv) +
+         (s.in_turn ? ", in turn" : "");
 }
 
 /// What goes into a layer, position by position, and its weights.

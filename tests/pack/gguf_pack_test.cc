@@ -339,6 +339,35 @@ TEST(GgufConfig, LatentsAndYarnOfDeepSeek) {
   EXPECT_NEAR(spec.rope.mscale_all_dim.value_or(0), 0.707, 1e-6);
 }
 
+// The converter adds 1 to norms, takes the decay's logarithm away, and in Qwen3.5 gives heads of keys theirs in turn.
+TEST(GgufConfig, HybridsAreAsTheirFilesHaveThem) {
+  const auto opened = Checkpoint::open(file_of("qwen35moe_q4_0"));
+  ASSERT_TRUE(opened) << opened.status().message();
+  const model::ModelSpec& spec = opened->model().spec;
+  EXPECT_EQ(spec.architecture, "Qwen3_5MoeForCausalLM");
+  EXPECT_EQ(spec.norm_offset, 0.0);
+  EXPECT_EQ(spec.mtp_layers, 1);
+  EXPECT_EQ(spec.rope.rotary_dim, 8);
+  ASSERT_TRUE(spec.layers[0].delta);
+  EXPECT_FALSE(spec.layers[1].delta);
+  EXPECT_TRUE(spec.layers[0].delta->in_turn);
+  EXPECT_TRUE(spec.layers[0].delta->decay_as_is);
+  const auto older = Checkpoint::open(file_of("qwen3next_q8_0"));
+  ASSERT_TRUE(older) << older.status().message();
+  EXPECT_FALSE(older->model().spec.layers[0].delta->in_turn);
+  EXPECT_TRUE(older->model().spec.layers[0].delta->decay_as_is);
+}
+
+TEST(GgufConfig, RefusesHybridsThatContradictThemselves) {
+  GgufHeader header = header_of("qwen35moe_q4_0");
+  header.metadata.values["qwen35moe.attention.recurrent_layers"] = std::vector<int64_t>{1, 0};
+  expect_config_refused(header, "'qwen35moe.attention.recurrent_layers' does not name every layer");
+  header.metadata.values["qwen35moe.attention.recurrent_layers"] = std::vector<int64_t>{1, 0, 1};
+  EXPECT_TRUE(gguf_config(header)) << "whole numbers will do";
+  header.metadata.values["qwen35moe.ssm.inner_size"] = int64_t{97};
+  expect_config_refused(header, "'qwen35moe.ssm.inner_size' (97) must be a multiple of ssm.time_step_rank (6)");
+}
+
 TEST(GgufConfig, IsThatOfTransformers) {
   const auto checkpoint = Checkpoint::open(file_of("glm4moe_mxfp4"));
   ASSERT_TRUE(checkpoint) << checkpoint.status().message();
