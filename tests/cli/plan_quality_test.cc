@@ -81,7 +81,7 @@ class PlanOfAMeasuredPack : public ::testing::Test {
  protected:
   void SetUp() override {
     const Ran packed = test::run_moestro({"pack", (test::source_dir() / "models" / "demo").string(), "-o",
-                                          pack_.string(), "--experts", "bf16,int4"});
+                                          pack_.string(), "--experts", "bf16,int4,int2"});
     ASSERT_EQ(packed.exit_code, 0) << packed.err;
     identity_ = json::parse(test::run_moestro({"inspect", pack_.string(), "--json"}).out)["identity"];
     test::write_file(dir_ / "host.yaml", "host:\n  memory: 200GiB\n  memory_gbps: 100\n  tflops: 2\n  drive_gbps: 5\n"
@@ -136,6 +136,16 @@ TEST_F(PlanOfAMeasuredPack, APrecisionThatLosesTooMuchIsRefused) {
   EXPECT_EQ(plan({"--experts", "int4", "--max-loss", "12%"}).exit_code, 0);
   fs::remove(pack_ / kQualityFile);
   EXPECT_EQ(plan({"--experts", "int4"}).exit_code, 0) << "nothing is known of it";
+}
+
+TEST_F(PlanOfAMeasuredPack, TwoBitsAreRefusedOnlyWhereTheyWereMeasured) {
+  const Ran unknown = plan({"--experts", "int2"});
+  ASSERT_EQ(unknown.exit_code, 0) << unknown.err;
+  EXPECT_THAT(unknown.out, HasSubstr("what experts as int2 cost in quality was not measured"));
+  json file = kept();
+  file["precisions"].push_back({{"precision", "int2"}, {"loss", 0.5}});
+  write(file);
+  expect_refused({"--experts", "int2"}, 2, "experts as int2 lose +50.00 % of perplexity");
 }
 
 TEST_F(PlanOfAMeasuredPack, WhatIsWrongIsRefusedByName) {

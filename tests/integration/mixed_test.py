@@ -13,7 +13,7 @@ FULL = {"moestro": {"mixed": False}}
 
 
 class Mixed(DemoTest):
-    PACK_OPTIONS = ("--experts", "bf16,int4")
+    PACK_OPTIONS = ("--experts", "bf16,int4,int2")
 
     def check(self, *options):
         with Cluster(self.pack, *options) as plain:
@@ -107,9 +107,16 @@ class Mixed(DemoTest):
     def test_on_the_cpu_with_a_small_arena(self):
         self.check("--dram", "5MiB")
 
+    def test_copies_of_two_bits(self):
+        with Cluster(self.pack, "--dram", "4MiB", "--mixed", "int2,t1=0") as mixed:
+            shares = [mixed.complete(text, **GREEDY)["usage"]["moestro"] for text in (PROMPT, "def main():")]
+            self.assertGreater(max(s["low_share"] for s in shares), 0)
+        with Cluster(self.pack, "--precision", "int2") as alone:
+            self.assertEqual(len(alone.complete(PROMPT, **GREEDY)["choices"][0]["token_ids"]), 24)
+
     def test_what_cannot_be_is_refused_by_name(self):
         for options, why in ((("--mixed", "int4", "--deterministic"), "exclude each other"),
-                             (("--mixed", "int8"), "has its experts as bf16, int4"),
+                             (("--mixed", "int8"), "has its experts as bf16, int4, int2"),
                              (("--mixed-max-share", "0.5"), "--mixed is off"),
                              (("--mixed", "int4", "--mixed-max-share", "1.5"), "is not above 0 and at most 1"),
                              (("--mixed", "int4", "--mixed-max-share", "nan"), "'nan' is not a number"),
