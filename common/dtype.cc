@@ -32,6 +32,7 @@ std::string_view dtype_name(DType dtype) {
     case DType::kInt4G64: return "int4_g64";
     case DType::kInt4G32: return "int4_g32";
     case DType::kNVFP4: return "nvfp4";
+    case DType::kInt2: return "int2";
   }
   return "unknown";
 }

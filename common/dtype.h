@@ -42,9 +42,10 @@ enum class DType : uint8_t {
   kInt4G64 = 23,
   kInt4G32 = 24,
   kNVFP4 = 25,
+  kInt2 = 26,  ///< q in 0..3, a bf16 scale and offset for 64 columns; packing makes it, see store/pack/fit_int2.h
 };
 
-inline constexpr size_t kDTypes = static_cast<size_t>(DType::kNVFP4) + 1;
+inline constexpr size_t kDTypes = static_cast<size_t>(DType::kInt2) + 1;
 constexpr bool is_known(DType d) { return static_cast<size_t>(d) < kDTypes; }
 
 /// Values that are stored together: adjacent columns of a row, and the bytes that they take.
@@ -60,6 +61,7 @@ constexpr BlockShape block_shape(DType d) {
     case DType::kInt8: return {1, 1};
     case DType::kQ4_0:
     case DType::kIQ4NL: return {32, 18};
+    case DType::kInt2: return {64, 20};
     case DType::kQ4_1:
     case DType::kInt4G32: return {32, 20};
     case DType::kQ5_0: return {32, 22};
@@ -85,6 +87,8 @@ constexpr BlockShape block_shape(DType d) {
 }
 /// Whether a row is whole blocks that contain their own scales.
 constexpr bool is_blocks(DType d) { return d >= DType::kQ4_0 && is_known(d) && d != DType::kMixed; }
+/// Whether packing makes it of other numbers, and no checkpoint has it.
+constexpr bool is_made_of_others(DType d) { return d == DType::kInt2; }
 
 /// The formats of blocks are numbered for tables of functions: block_format(block_index(d)) == d.
 inline constexpr size_t kBlockFormats = kDTypes - static_cast<size_t>(DType::kQ4_0) - 1;

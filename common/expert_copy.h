@@ -24,6 +24,7 @@ struct MixedOptions {
   double t1 = 0.6;           ///< up to this score an expert is wanted full
   double t2 = 1;             ///< up to this score it is wanted at least low; above it, it may be left out
   double share = kShare;     ///< of a device's memory for experts, for low copies
+  double max_share = 1;      ///< of a request's choices, the part that low copies may serve, or none
 };
 
 /// What a token wants of its experts, whose gate weights are `weights`: `out` has as many. Without a usable sum (a
@@ -42,6 +43,15 @@ struct CopyCounts {
   uint64_t choices = 0;  ///< all of them; 0: they were not counted, as every one was full
   uint64_t low = 0, skipped = 0;
 
+  /// The part that full copies did not serve.
+  double not_full_share() const {
+    return choices == 0 ? 0 : static_cast<double>(low + skipped) / static_cast<double>(choices);
+  }
+  /// Whether a plan, whose choices are its tokens times the experts of all layers, can have these.
+  bool is_possible() const {
+    constexpr uint64_t kChoicesMax = uint64_t{1} << 40;
+    return choices <= kChoicesMax && low <= choices && skipped <= choices - low;
+  }
   CopyCounts& operator+=(const CopyCounts& other) {
     choices += other.choices, low += other.low, skipped += other.skipped;
     return *this;

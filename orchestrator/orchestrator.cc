@@ -173,7 +173,9 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   });
   const auto post = [&server](std::function<void()> work) { server->post(std::move(work)); };
   Service service(std::move(model), *control, post,
-                  {.share_prefixes = options.share_prefixes, .lenient = options.lenient});
+                  {.share_prefixes = options.share_prefixes,
+                   .lenient = options.lenient,
+                   .mixed_warn_share = options.mixed_warn_share});
   service.watch_store(store);
   service_address = &service;
   auto sampling = std::make_unique<Ticker>(std::chrono::seconds(1),

@@ -29,6 +29,7 @@ struct OrchestratorOptions {
   bool prefix_cache = true;           ///< equal prefixes share KV blocks
   bool share_prefixes = false;        ///< also those of different projects
   bool lenient = false;               ///< fields that are not known are ignored
+  std::optional<double> mixed_warn_share = {};  ///< ServiceOptions
   size_t queue_max = 4096;
   std::filesystem::path api_keys;     ///< file of hashed keys; empty: everybody who can connect
   std::vector<std::string> origins;   ///< that browsers may call from

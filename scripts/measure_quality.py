@@ -17,6 +17,9 @@ the API (echo, max_tokens 0), in windows that begin where the last one ended.
 With --mixed, one token is computed at a time, as when text is generated, on an emulated device that has memory for
 --slots percent of the full experts and that nothing is copied to before it is needed: then misses are most frequent.
 The KL divergence from the full model is of the 20 likeliest tokens and all others together, which is at most the whole.
+
+--keep writes what was measured to PACK/quality.json, beside what an earlier run of the same pack has kept there.
+`moestro plan` goes by it: --mixed auto, --max-loss.
 """
 
 import argparse
@@ -132,11 +135,14 @@ def score_mixed(binary, pack, flags, texts, window):
     return served(binary, pack, flags, use)
 
 
+def inspect(args):
+    return json.loads(subprocess.run([args.bin, "inspect", args.pack, "--json"], check=True, capture_output=True,
+                                     text=True).stdout)
+
+
 def measure_mixed(args, texts, more):
     """A row for each --mixed and number of slots, against the full copies alone."""
-    experts = json.loads(subprocess.run([args.bin, "inspect", args.pack, "--json"], check=True, capture_output=True,
-                                        text=True).stdout)["experts"]
-    all_bytes = experts["precisions"][0]["bytes"]
+    all_bytes = inspect(args)["experts"]["precisions"][0]["bytes"]
     flags = ["--step-tokens", "1", "--predict", "none", *more]
     full = score_mixed(args.bin, args.pack, flags, texts, args.window)
     rows = [dict(mixed="off", slots=100, **full.against(full))]
@@ -146,6 +152,25 @@ def measure_mixed(args, texts, more):
         rows.append(dict(mixed=mixed, slots=slots, **got.against(full)))
         print(f"{mixed}, {slots:g} % slots: {rows[-1]['against_full']:+.2%}", file=sys.stderr, flush=True)
     return rows
+
+
+def keep(args, inspected, precisions, mixed):
+    """Rows of a setting that was measured before are replaced. So is a file of another version of the pack."""
+    path = pathlib.Path(args.pack, "quality.json")
+    kept = dict(format="moestro-quality", version=1, identity=inspected["identity"], precisions=[], mixed=[])
+    try:
+        before = json.loads(path.read_text())
+        if all(before[key] == kept[key] for key in ("format", "version", "identity")):
+            kept = before
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    setting = lambda row: (row.get("precision"), row.get("mixed"), row.get("slots"))
+    for name, rows in (("precisions", precisions), ("mixed", mixed)):
+        new = {setting(row) for row in rows}
+        kept[name] = [row for row in kept[name] if setting(row) not in new] + rows
+    partial = path.with_suffix(".json.partial")
+    partial.write_text(json.dumps(kept, indent=1) + "\n")
+    partial.replace(path)
 
 
 def mixed_table(rows):
@@ -197,6 +222,7 @@ def main():
     p.add_argument("--mixed", action="append", help="as --mixed of `moestro up`; several times")
     p.add_argument("--slots", default="10,25", help="with --mixed: percent of the full experts (default 10,25)")
     p.add_argument("--plot", type=pathlib.Path, help="with --mixed: a file for the plot, .svg")
+    p.add_argument("--keep", action="store_true", help="write it to PACK/quality.json for `moestro plan`")
     p.add_argument("--json", action="store_true")
     args, more = p.parse_known_args()
     texts = {
@@ -204,6 +230,10 @@ def main():
     }
     if args.mixed:
         rows = measure_mixed(args, texts, more)
+        if args.keep:
+            keep(args, inspect(args), [], [
+                dict(mixed=r["mixed"], slots=r["slots"], low_share=r["low_share"], skipped_share=r["skipped_share"],
+                     loss=r["against_full"]) for r in rows if r["mixed"] != "off"])
         print(json.dumps(rows, indent=1) if args.json else "\n".join(mixed_table(rows)))
         if args.plot:
             args.plot.write_text(draw_mixed(rows))
@@ -218,6 +248,10 @@ def main():
                  bits_per_byte=total / math.log(2) / size,
                  texts={n: v[0] / math.log(2) / len(texts[n].encode()) for n, v in got.items()}))
         rows[-1]["against_first"] = rows[-1]["perplexity"] / rows[0]["perplexity"] - 1
+    if args.keep:
+        first_kv = args.kv_dtypes.split(",")[0]
+        keep(args, inspect(args),
+             [dict(precision=r["precision"], loss=r["against_first"]) for r in rows if r["kv_dtype"] == first_kv], [])
     if args.json:
         print(json.dumps(rows, indent=1))
         return

@@ -203,7 +203,7 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.reserve", .flag = "--reserve", .field = &c.reserve, .min = 1, .max = 1 << 20,
               .help = "Experts that each worker may always hold in use at once. auto: 1"});
   schema.add({.key = "workers.precision", .flag = "--precision", .field = &c.precision,
-              .choices = {"", "f32", "bf16", "bf16-12bit", "f16", "int8", "int4"},
+              .choices = {"", "f32", "bf16", "bf16-12bit", "f16", "int8", "int4", "int2"},
               .help = "Expert precision to use, of those in the pack. Default: the pack's first",
               .theme = kModel});
   schema.add({.key = "workers.mixed", .flag = "--mixed", .field = &c.mixed,
@@ -215,6 +215,12 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
                       "copies (0.1). Answers say how much was low. Requests turn it off with `moestro.mixed`. Cannot "
                       "be combined with `workers.deterministic`",
               .value = "LOW", .theme = kPrefetch});
+  schema.add({.key = "workers.mixed_max_share", .flag = "--mixed-max-share", .field = &c.mixed_max_share,
+              .min = 0, .max = 1,
+              .help = "With --mixed: the most of a request's choices (tokens x experts) that low copies may serve, or "
+                      "none. Above it, full copies are waited for. Requests may ask for less with "
+                      "`moestro.mixed_max_share`. auto: no limit",
+              .theme = kPrefetch});
   schema.add({.key = "workers.deterministic", .flag = "--deterministic", .field = &c.deterministic,
               .help = "Bitwise the same results whatever else is in the batch: activations stay f32 and every sum has "
                       "one order. Without it, products may round activations to bf16 or 8 bits, and small batches may "
@@ -258,6 +264,11 @@ void add_serving(Schema& schema, BoxConfig::Orchestrator& c) {
   schema.add({.key = "orchestrator.lenient", .flag = "--lenient", .field = &c.lenient,
               .help = "Ignore unknown fields of completion requests and name them in the header X-Moestro-Ignored. "
                       "Otherwise they are refused by name"});
+  schema.add({.key = "orchestrator.mixed_warn_share", .flag = "--mixed-warn-share", .field = &c.mixed_warn_share,
+              .min = 0, .max = 1,
+              .help = "With --mixed: an answer that low copies served, or none, in more than this part of its choices "
+                      "(tokens x experts) has the header X-Moestro-Low-Share, which says the part. Not streams: their "
+                      "usage says it. auto: no header"});
   schema.add({.key = "orchestrator.reader_wait", .flag = "--reader-wait", .field = &c.reader_wait,
               .min = 1000, .max = 24 * 3600'000,
               .help = "A client that reads nothing of its answer for this long is disconnected"});

@@ -57,6 +57,7 @@ struct BoxConfig {
     std::optional<int64_t> reserve;
     std::string precision;  ///< empty: the pack's first
     std::string mixed = "off";
+    std::optional<double> mixed_max_share;
     bool deterministic = false;
     std::optional<double> capacity_factor;
     std::chrono::milliseconds store_wait = std::chrono::seconds(60);
@@ -72,6 +73,7 @@ struct BoxConfig {
     bool prefix_cache = true;
     bool share_prefixes = false;
     bool lenient = false;
+    std::optional<double> mixed_warn_share;
     std::optional<int64_t> queue_max;
     std::string state = "default";
     std::optional<Bytes> file_max = Bytes{512ull << 20};

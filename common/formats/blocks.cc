@@ -160,6 +160,11 @@ void nvfp4(const uint8_t* b, float* out) {
   }
 }
 
+void int2(const uint8_t* b, float* out) {
+  const float scale = bf16_to_f32(half_at(b)), offset = bf16_to_f32(half_at(b + 2));
+  for (int c = 0; c < 64; ++c) out[c] = scale * static_cast<float>(b[4 + c % 16] >> c / 16 * 2 & 3) + offset;
+}
+
 using BlockFn = void (*)(const uint8_t*, float*);
 
 BlockFn block_function(DType d) {
@@ -183,6 +188,7 @@ BlockFn block_function(DType d) {
     case DType::kInt4G64: return int4<64>;
     case DType::kInt4G32: return int4<32>;
     case DType::kNVFP4: return nvfp4;
+    case DType::kInt2: return int2;
     case DType::kF32:
     case DType::kBF16:
     case DType::kF16:
@@ -232,6 +238,8 @@ bool is_finite(DType d, const uint8_t* b, int64_t first, int64_t end) {
     case DType::kInt4G128:
     case DType::kInt4G64:
     case DType::kInt4G32: return first > 0 || std::isfinite(scale_of_int4(b) * kLargestDifference);
+    case DType::kInt2:
+      return first > 0 || std::isfinite(bf16_to_f32(half_at(b)) * 3 + bf16_to_f32(half_at(b + 2)));
     case DType::kNVFP4:
       return finite_scale(b, first, kLargestE4M3 * kLargestE2M1) && finite_e4m3(b, first, end, 4, columns / 16);
     default: return finite_halves(b, first, end, 0, 1);

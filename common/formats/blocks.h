@@ -27,6 +27,11 @@
 //   int4_g64, int4_g32: the same of 64 and of 32 columns
 //   nvfp4        128: scale of the tensor, f32 | 8 scales s of 16 columns each, e4m3 | 4 x 16 bytes as q4_0, e2m1
 //                                                                                                 (scale * s) * value
+//
+// Of no checkpoint, made by packing (store/pack/fit_int2.h):
+//
+//   int2          64: scale, offset, bf16 each | 16 bytes, byte i has column 16 g + i in bits 2 g and 2 g + 1
+//                                                                                                 scale * q + offset
 
 #include <cstddef>
 #include <cstdint>

@@ -38,7 +38,7 @@ struct GemmTask {
   float* panel = nullptr;  ///< kPanelFloats
 };
 
-inline constexpr int64_t kBlockKernels = 19;  ///< formats of blocks (common/dtype.h)
+inline constexpr int64_t kBlockKernels = 20;  ///< formats of blocks (common/dtype.h)
 inline constexpr int64_t kBlockIn12Columns = 64, kBlockIn12Bytes = 96;  ///< of bf16 in 12 bits
 
 /// A number of bf16 in 12 bits whose exponent has no code.
@@ -266,7 +266,7 @@ struct KernelTable {
 
   // Not in the base of an instruction set; filled by parts (kernels/cpu/isa.cc).
   RoundedProduct rounded[5] = {};  ///< by DType as `product`
-  RoundedProduct rounded_blocks[kBlockKernels] = {};  ///< by block_index(); of the last formats there are none
+  RoundedProduct rounded_blocks[kBlockKernels] = {};  ///< by block_index(); of some formats there are none
   /// Products with bf16 in 12 bits, activations rounded as for bf16. Results are bitwise those of bf16.
   ProductByTokens product_in_12_bits = {};
   /// Of a cache of bf16, with queries and weights rounded to bf16; null: there is none.

@@ -1,5 +1,7 @@
 #include "orchestrator/api/completion.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 
@@ -51,7 +53,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   s.priority = request_.priority;
   s.text_ends = !request_.stop.empty();
   s.prefix_domain = request_.prefix_domain;
-  s.full_only = !request_.mixed.value_or(true);
+  s.low_share_max = request_.low_share_max;
   s.constraint = constraint_.begin();
   s.background = exchange_->background();
   s.flow = request_.owner;
@@ -235,7 +237,7 @@ void Completion::finish() {
     exchange_->write("data: [DONE]\n\n");
     return exchange_->end_stream();
   }
-  const auto say = [headers = headers()](const std::shared_ptr<Exchange>& e, std::string text) {
+  const auto say = [headers = whole_headers()](const std::shared_ptr<Exchange>& e, std::string text) {
     e->respond(200, "application/json", std::move(text), headers);
   };
   const bool is_long = prompt_tokens() + completion_tokens() > kLongAnswerTokens;
@@ -302,6 +304,15 @@ Headers Completion::headers() const {
   add_list(headers, "X-Moestro-Not-Constrained", constraint_.passed_over);
   add_list(headers, "X-Moestro-Ignored", request_.ignored);
   return headers;
+}
+
+/// Only a whole answer knows its share when its headers are written.
+Headers Completion::whole_headers() const {
+  Headers all = headers();
+  const double share = copies().not_full_share();
+  if (context_.mixed_warn_share && share > *context_.mixed_warn_share)
+    all.emplace_back("X-Moestro-Low-Share", fmt::format("{:.4f}", share));
+  return all;
 }
 
 void Completion::fail(const Status& error, bool quarantined) {

@@ -28,6 +28,7 @@ struct CompletionContext {
   std::function<void(std::function<void()>)> post;  ///< onto the server's thread
   ReadingPool& pool;    ///< for what would keep the server's thread
   int64_t context_max;  ///< the model's own
+  std::optional<double> mixed_warn_share = {};  ///< ServiceOptions
 };
 
 class Completion : public std::enable_shared_from_this<Completion> {
@@ -57,6 +58,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   nlohmann::json whole_choice(Line& line, size_t index) const;
   std::vector<Line*> returned_of(size_t first) const;
   Headers headers() const;
+  Headers whole_headers() const;
   void finish();
   std::string answer_text();
   void fail(const Status& error, bool quarantined = false);

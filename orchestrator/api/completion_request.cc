@@ -22,7 +22,10 @@ void read_own_fields(FieldReader& f, CompletionRequest& r) {
   if (own == nullptr) return;
   if (!own->is_object()) return f.fail(bad_request("'moestro' must be an object", "moestro"));
   FieldReader o(*own);
-  r.mixed = o.boolean("mixed");
+  const auto mixed = o.boolean("mixed");
+  const auto share = o.number("mixed_max_share", 0, 1);
+  r.wants_mixed = mixed.value_or(false);
+  r.low_share_max = mixed.value_or(true) ? share.value_or(1) : 0;
   o.refuse_unknown();
   if (o.error()) f.fail(*o.error());
 }

@@ -45,7 +45,8 @@ struct CompletionRequest {
   int64_t truncate_prompt_tokens = 0;  ///< 0: not; -1: to what fits
   bool include_stop_str_in_output = false, skip_special_tokens = true;
   std::string cache_salt;  ///< requests of different salts share no KV blocks
-  std::optional<bool> mixed;  ///< whether low copies of experts may serve it; nullopt: if the workers have them
+  bool wants_mixed = false;   ///< it asks for low copies of experts by name
+  double low_share_max = 1;   ///< SequenceRequest::low_share_max
   bool echo = false, stream = false, include_usage = false, ignore_eos = false, return_token_ids = false;
   OutputFormat output_format;
   RequestJson tools = RequestJson::array();

@@ -58,7 +58,7 @@ SequenceRequest Embedding::sequence_request(size_t index) const {
   s.prompt = read_.inputs[index];
   s.pooling = read_.request.pooling;
   s.prefix_domain = read_.request.prefix_domain;
-  s.full_only = true;
+  s.low_share_max = 0;
   s.background = exchange_->background();
   s.flow = read_.request.owner;
   s.request_id = exchange_->request_id();

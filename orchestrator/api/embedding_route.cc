@@ -33,7 +33,7 @@ std::variant<ReadEmbedding, ApiError> Service::read_embedding_of(const HttpReque
                            " of one client may wait at once (orchestrator.queue_max); send several requests",
                        "input");
   r.owner = http.owner;
-  r.prefix_domain = prefix_domain(http, r.cache_salt, true);
+  r.prefix_domain = prefix_domain(http, r.cache_salt, /*low_share_max=*/0);
   const int64_t context = this->context();
   for (const PromptInput& input : r.inputs) {
     auto prompt = tokenize_prompt(input, "input", stop);

@@ -1,5 +1,7 @@
 #include "orchestrator/api/service.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -49,7 +51,7 @@ Service::Service(ServedModel model, ControlPlane& control, std::function<void(st
       options_(options),
       control_(control),
       metrics_(model_.name),
-      context_{model_, control_, metrics_, std::move(post), reading_, model_.context_max},
+      context_{model_, control_, metrics_, std::move(post), reading_, model_.context_max, options.mixed_warn_share},
       reading_(pool_limits(), context_.post) {}
 
 void Service::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers) {
@@ -163,10 +165,9 @@ std::variant<Service::TokenizedRequest, ApiError> Service::tokenize_request(cons
   if (!request->reasoning_effort.empty() && !takes_effort(model_, *request))
     request->ignored.push_back("reasoning_effort");
   request->owner = http.owner;
-  const bool full_only = !request->mixed.value_or(true);
-  if (request->mixed && !full_only && !control_.serves_mixed())
+  if (request->wants_mixed && !control_.serves_mixed())
     return bad_request("'moestro.mixed' is true, and no worker with --mixed is connected", "moestro");
-  request->prefix_domain = prefix_domain(http, request->cache_salt, full_only);
+  request->prefix_domain = prefix_domain(http, request->cache_salt, request->low_share_max);
   auto prompts = value_or_refuse(tokenize_prompts(*request, stop), refuse_it);
   if (!prompts) return *refusal;
   return TokenizedRequest{std::move(*request), std::move(*prompts)};
@@ -209,11 +210,12 @@ void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<Read
       ->start();
 }
 
-/// No project's name has a zero byte, so no salt makes one project's domain another's. What is computed with full
-/// experts alone does not build upon KV that low copies have made. That is decided by the request alone: a worker with
+/// No project's name has a zero byte, so no salt makes one project's domain another's. What bounds the share of low
+/// copies does not build upon KV that more of them may have made. That is decided by the request alone: a worker with
 /// low copies may join while it waits.
-std::string Service::prefix_domain(const HttpRequest& http, const std::string& cache_salt, bool full_only) const {
-  return (full_only ? "full:" : "any:") + (options_.share_prefixes ? "" : http.project) + '\0' + cache_salt;
+std::string Service::prefix_domain(const HttpRequest& http, const std::string& cache_salt,
+                                   double low_share_max) const {
+  return fmt::format("{}:", low_share_max) + (options_.share_prefixes ? "" : http.project) + '\0' + cache_salt;
 }
 
 void Service::health(const Call& call) const {

@@ -20,6 +20,7 @@ namespace moestro::orchestrator {
 struct ServiceOptions {
   bool share_prefixes = false;  ///< projects find what others have in the KV cache, and can tell that they do
   bool lenient = false;         ///< fields that are not known are ignored, and the answer's header says so
+  std::optional<double> mixed_warn_share = {};  ///< answers with a larger share of low copies say it in a header
 };
 
 class Service {
@@ -98,7 +99,7 @@ class Service {
                                                             const std::stop_token& stop) const;
   std::variant<ReadRequest, ApiError> read_request(const HttpRequest& http, const Make& make,
                                                    const std::stop_token& stop) const;
-  std::string prefix_domain(const HttpRequest& http, const std::string& cache_salt, bool full_only) const;
+  std::string prefix_domain(const HttpRequest& http, const std::string& cache_salt, double low_share_max) const;
   std::optional<ApiError> check_text(size_t bytes, const char* field) const;
   /// The longest sequence served: the model's context, or what the workers can hold.
   int64_t context() const;

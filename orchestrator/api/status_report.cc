@@ -193,7 +193,7 @@ json status_report(const StatusSources& now, const RequestMetrics& requests, con
       {"worker_restarts", c.worker_restarts},
       {"nonfinite_sequences", c.nonfinite_sequences},
       {"capacity_dropped", c.dropped_rows},
-      {"mixed", {{"choices", c.copies.choices}, {"low", c.copies.low}, {"skipped", c.copies.skipped}}},
+      {"mixed", mixed_status(c)},
   };
   if (now.experts) body["experts"] = experts_status(*now.experts);
   body.update(more);

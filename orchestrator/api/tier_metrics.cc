@@ -163,6 +163,25 @@ void add_devices(MetricText& text, const std::string& model, const ControlSnapsh
   }
 }
 
+/// Of workers with low copies.
+void add_copies(MetricText& text, const std::string& model, const ControlSnapshot& c) {
+  if (c.device_copies.empty() && c.dram_copies.empty()) return;
+  text.counter("moestro_tier_choices_total",
+               "Choices of an expert by a token on workers with low copies, by the copy that served: full, low, or "
+               "none (skipped).");
+  const auto add = [&](const char* tier, const std::vector<CopyCounts>& layers) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const auto sample = [&](const char* copy, uint64_t n) {
+        text.sample(of(n), {{"model", model}, {"tier", tier}, {"layer", std::to_string(i)}, {"copy", copy}});
+      };
+      const CopyCounts& l = layers[i];
+      sample("full", l.choices - l.low - l.skipped), sample("low", l.low), sample("skipped", l.skipped);
+    }
+  };
+  add("device", c.device_copies);
+  add("dram", c.dram_copies);
+}
+
 }  // namespace
 
 DeviceRoom room_of(const ControlSnapshot& c) {
@@ -189,6 +208,7 @@ std::string tier_metrics_text(const std::string& model, const ControlSnapshot& c
   MetricText text;
   const DeviceRoom room = room_of(control);
   add_tiers(text, model, control, store, room);
+  add_copies(text, model, control);
   if (!control.device_layers.empty()) {
     add_recent(text, model, room.recent);
     add_devices(text, model, control);

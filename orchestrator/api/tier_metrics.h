@@ -18,6 +18,8 @@ std::string tier_metrics_text(const std::string& model, const ControlSnapshot& c
                               const std::optional<StoreFigures>& store);
 
 /// "dram", and where there are such: "device", "nvme".
+/// Choices of experts by the copies that served; by tier and layer where there were workers with low copies.
+nlohmann::json mixed_status(const ControlSnapshot& control);
 nlohmann::json tiers_status(const ControlSnapshot& control, const std::optional<StoreFigures>& store);
 
 /// Of one worker's device; null for a worker that has none with a memory of its own.

@@ -65,7 +65,21 @@ json device_json(const ControlSnapshot& c) {
   return device;
 }
 
+json copies_json(const std::vector<CopyCounts>& layers) {
+  json lists{{"choices", json::array()}, {"low", json::array()}, {"skipped", json::array()}};
+  for (const CopyCounts& l : layers)
+    lists["choices"].push_back(l.choices), lists["low"].push_back(l.low), lists["skipped"].push_back(l.skipped);
+  return lists;
+}
+
 }  // namespace
+
+json mixed_status(const ControlSnapshot& c) {
+  json mixed{{"choices", c.copies.choices}, {"low", c.copies.low}, {"skipped", c.copies.skipped}};
+  if (!c.device_copies.empty()) mixed["layers"]["device"] = copies_json(c.device_copies);
+  if (!c.dram_copies.empty()) mixed["layers"]["dram"] = copies_json(c.dram_copies);
+  return mixed;
+}
 
 json tiers_status(const ControlSnapshot& c, const std::optional<StoreFigures>& store) {
   json tiers;

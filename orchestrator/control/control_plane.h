@@ -89,6 +89,9 @@ struct ControlSnapshot {
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0,
            nonfinite_sequences = 0, dropped_rows = 0;
   CopyCounts copies;  ///< of workers that serve missing experts by low copies or by none
+  /// Of them by MoE layer: where experts are missing on a device, and where in host memory. Empty: there was no such
+  /// worker.
+  std::vector<CopyCounts> device_copies, dram_copies;
   uint64_t dram_hits = 0, dram_misses = 0,
            dram_fetched_bytes = 0;  ///< of these, those of workers that compute in host memory
   DeviceTotals device;                                              ///< and figures of the devices of the others

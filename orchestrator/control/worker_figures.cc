@@ -34,6 +34,12 @@ void count_device(const DeviceStep& said, ControlSnapshot::Worker& worker, Contr
   if (said.recent.uses > 0) worker.recent = said.recent;
 }
 
+/// Those of a pack with other layers begin anew.
+void count_copies(std::span<const CopyCounts> said, std::vector<CopyCounts>& all) {
+  if (all.size() != said.size()) all.assign(said.size(), {});
+  for (size_t i = 0; i < said.size(); ++i) all[i] += said[i];
+}
+
 }  // namespace
 
 ControlSnapshot::Worker begin_figures(const Registration& r, ControlSnapshot& all) {
@@ -66,6 +72,16 @@ Status check_device(const DeviceStep& said, const ControlSnapshot::Worker& worke
   return Status::ok();
 }
 
+Status check_copies(std::span<const CopyCounts> by_layer, const ControlSnapshot::Worker& worker) {
+  const std::string who = "worker " + worker.name + "'s counts of low copies: ";
+  if (by_layer.size() != worker.moe_layers)
+    return internal_error(who + std::to_string(by_layer.size()) + " layers, but its model has " +
+                          std::to_string(worker.moe_layers));
+  if (!std::ranges::all_of(by_layer, &CopyCounts::is_possible))
+    return internal_error(who + "more than the choices of a layer");
+  return Status::ok();
+}
+
 void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnapshot& all) {
   ++worker.plans;
   if (worker.plans_in_flight > 0) --worker.plans_in_flight;
@@ -87,6 +103,11 @@ void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnap
   } else {
     all.dram_hits += report.expert_hits, all.dram_misses += report.expert_misses,
         all.dram_fetched_bytes += report.fetched_bytes;
+  }
+  if (!report.layer_copies.empty()) {
+    if (Status fits = check_copies(report.layer_copies, worker); fits.is_ok())
+      count_copies(report.layer_copies, worker.has_device() ? all.device_copies : all.dram_copies);
+    else report.outcome.error = std::move(fits);
   }
   if (!report.device) return;
   if (Status fits = check_device(*report.device, worker); fits.is_ok()) count_device(*report.device, worker, all);

@@ -2,6 +2,7 @@
 // Counters of each worker, and of all together. Control thread.
 
 #include <set>
+#include <span>
 #include <string>
 
 #include "orchestrator/control/control_plane.h"
@@ -15,8 +16,11 @@ ControlSnapshot::Worker begin_figures(const Registration& registration, ControlS
 /// kInternal: the figures of a worker's device are impossible for the device that it registered.
 Status check_device(const DeviceStep& said, const ControlSnapshot::Worker& worker);
 
-/// Adds a step to the figures of its worker and to those of all. If the device's figures are impossible, the report
-/// becomes that of a failed plan.
+/// kInternal: the counts of low copies do not fit the worker's layers, or each other.
+Status check_copies(std::span<const CopyCounts> by_layer, const ControlSnapshot::Worker& worker);
+
+/// Adds a step to the figures of its worker and to those of all. If the figures of the device or of low copies
+/// are impossible, the report becomes that of a failed plan.
 void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnapshot& all);
 
 /// Names of workers that have registered before, up to a number that is not reached in practice.

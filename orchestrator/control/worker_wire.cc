@@ -111,12 +111,6 @@ std::vector<double> read_doubles(const flatbuffers::Vector<double>* m) {
   return values;
 }
 
-/// A plan's choices are its tokens times experts of all layers.
-bool is_absurd(const CopyCounts& c) {
-  constexpr uint64_t kChoicesMax = uint64_t{1} << 40;
-  return c.choices > kChoicesMax || c.low > c.choices || c.skipped > c.choices - c.low;
-}
-
 StepReport read_result(const wire::StepResult& m) {
   StepReport report;
   report.outcome.plan = PlanId{m.plan()};
@@ -129,6 +123,9 @@ StepReport read_result(const wire::StepResult& m) {
   report.nonfinite_sequences = m.nonfinite_sequences();
   report.dropped_rows = m.dropped_rows();
   if (m.device() != nullptr) report.device = read_device(*m.device());
+  if (m.layer_copies() != nullptr)
+    for (const wire::LayerCopies* l : *m.layer_copies())
+      report.layer_copies.push_back({l->choices(), l->low(), l->skipped()});
   if (m.sequences() == nullptr) return report;
   for (const wire::SequenceResult* s : *m.sequences()) {
     SequenceOutcome outcome;
@@ -145,7 +142,7 @@ StepReport read_result(const wire::StepResult& m) {
     }
     outcome.state_sum = read_doubles(s->state_sum());
     outcome.copies = {s->choices(), s->low_choices(), s->skipped_choices()};
-    if (is_absurd(outcome.copies))
+    if (!outcome.copies.is_possible())
       outcome.error = internal_error("the worker's counts of low copies do not fit the choices of the plan");
     report.outcome.sequences.push_back(std::move(outcome));
   }
@@ -205,7 +202,7 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
   return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
                                   b.CreateVector(s.score_targets), s.score_top, s.history_first, history,
                                   s.history_prompt, static_cast<uint32_t>(s.counted), ends, s.text_ends, request,
-                                  static_cast<int32_t>(s.state_sum_from), s.full_only, s.state, states);
+                                  static_cast<int32_t>(s.state_sum_from), s.low_share_max, s.state, states);
 }
 
 struct ReleasedVectors {

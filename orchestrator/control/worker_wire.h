@@ -37,6 +37,7 @@ struct StepReport {
   uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0,
            dropped_rows = 0;
   std::optional<DeviceStep> device;  ///< of a device with its own memory
+  std::vector<CopyCounts> layer_copies = {};  ///< by MoE layer; of a worker with low copies
 };
 /// Whether a worker mapped the announced memory of the history.
 struct HistoryReader {

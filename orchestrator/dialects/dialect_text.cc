@@ -84,6 +84,15 @@ void read_usage(const json& answer, Usage& usage) {
   usage.completion = found->value("completion_tokens", int64_t{0});
   if (const auto details = found->find("prompt_tokens_details"); details != found->end() && details->is_object())
     usage.cached = details->value("cached_tokens", int64_t{0});
+  usage.own = found->value("moestro", json());
+}
+
+void take_own_fields(FieldReader& f, json& body) {
+  if (const json* own = f.field("moestro")) body["moestro"] = *own;
+}
+
+void add_own(const Usage& usage, json& to) {
+  if (!usage.own.is_null()) to["moestro"] = usage.own;
 }
 
 std::string string_at(const json& object, const char* key) {

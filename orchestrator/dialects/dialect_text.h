@@ -38,6 +38,7 @@ ChoiceEnd end_of(const RequestJson& choice);
 /// The tokens of an answer.
 struct Usage {
   int64_t prompt = 0, cached = 0, completion = 0;
+  RequestJson own = nullptr;  ///< what no other server says: its member "moestro", where there is one
 };
 /// Keeps `usage` as it is where there is none, as in all chunks but the last.
 void read_usage(const RequestJson& answer, Usage& usage);
@@ -46,6 +47,11 @@ void read_usage(const RequestJson& answer, Usage& usage);
 std::string string_at(const RequestJson& object, const char* key);
 /// "chatcmpl-0123" as "msg_0123".
 std::string id_from(const RequestJson& answer, const std::string& prefix);
+
+/// Takes the field "moestro", which each API has, over into OpenAI's body, where it is checked.
+void take_own_fields(FieldReader& f, RequestJson& body);
+/// Adds what `usage` has of its own to a dialect's object.
+void add_own(const Usage& usage, RequestJson& to);
 
 /// Fields that are not known: refused, or named in `ignored` if `lenient`.
 void settle_unknown(FieldReader& f, bool lenient, std::vector<std::string>& ignored);

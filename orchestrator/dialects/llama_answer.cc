@@ -94,6 +94,7 @@ void LlamaAnswer::finish(json& answer) const {
   answer["stop_type"] = stop_type_of(end_, settings_.has_stops);
   answer["stopping_word"] = end_.stop_word.value_or("");
   answer["timings"] = timings();
+  add_own(usage_, answer);
 }
 
 void LlamaAnswer::read_whole(const json& answer) {

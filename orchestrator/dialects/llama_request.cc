@@ -228,6 +228,7 @@ std::variant<Translated, ApiError> LlamaReader::read() {
   set("ignore_eos", ignore_eos), settings_.shown["ignore_eos"] = ignore_eos;
   read_bias();
   read_output();
+  take_own_fields(f_, out_.body);
   read_off();
   settle_unknown(f_, lenient_, out_.ignored);
   if (f_.error()) return *f_.error();

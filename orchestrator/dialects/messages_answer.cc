@@ -20,10 +20,12 @@ json stop_sequence_of(const ChoiceEnd& end) {
 
 /// Anthropic counts tokens of the prompt that were found in the cache apart from the others.
 json messages_usage(const Usage& usage) {
-  return {{"input_tokens", usage.prompt - usage.cached},
-          {"cache_creation_input_tokens", 0},
-          {"cache_read_input_tokens", usage.cached},
-          {"output_tokens", usage.completion}};
+  json shown{{"input_tokens", usage.prompt - usage.cached},
+             {"cache_creation_input_tokens", 0},
+             {"cache_read_input_tokens", usage.cached},
+             {"output_tokens", usage.completion}};
+  add_own(usage, shown);
+  return shown;
 }
 
 json message_frame(const json& answer) {

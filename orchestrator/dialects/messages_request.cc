@@ -231,6 +231,7 @@ void MessagesReader::read_sampling(bool counts) {
     body["stop"] = *stops;
   }
   if (f_.boolean("stream").value_or(false)) body["stream"] = true, body["stream_options"] = {{"include_usage", true}};
+  take_own_fields(f_, body);
   for (const char* harmless : {"metadata", "service_tier"}) f_.ignore(harmless);
 }
 

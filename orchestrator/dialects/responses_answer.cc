@@ -43,11 +43,13 @@ json call_item(const char* status, const json& call, const std::string& argument
 }  // namespace
 
 json ResponsesAnswer::usage() const {
-  return {{"input_tokens", usage_.prompt},
-          {"input_tokens_details", {{"cached_tokens", usage_.cached}}},
-          {"output_tokens", usage_.completion},
-          {"output_tokens_details", {{"reasoning_tokens", 0}}},
-          {"total_tokens", usage_.prompt + usage_.completion}};
+  json shown{{"input_tokens", usage_.prompt},
+             {"input_tokens_details", {{"cached_tokens", usage_.cached}}},
+             {"output_tokens", usage_.completion},
+             {"output_tokens_details", {{"reasoning_tokens", 0}}},
+             {"total_tokens", usage_.prompt + usage_.completion}};
+  add_own(usage_, shown);
+  return shown;
 }
 
 json ResponsesAnswer::response(const char* status) const {

@@ -109,6 +109,7 @@ void ResponsesReader::read_numbers() {
   r_.shown["parallel_tool_calls"] = parallel;
   if (f_.boolean("stream").value_or(false))
     chat()["stream"] = true, chat()["stream_options"] = {{"include_usage", true}};
+  take_own_fields(f_, chat());
   const json* metadata = f_.field("metadata");
   if (metadata != nullptr && !metadata->is_object()) fail("metadata", "must be an object");
   r_.shown["metadata"] = metadata != nullptr ? *metadata : json::object();

@@ -173,7 +173,7 @@ Scheduler::Part Scheduler::plan_chunk(Worker& worker, Sequence& s, int64_t token
   p.sampling = s.request.sampling;
   p.bias = s.request.bias;
   p.text_ends = s.request.text_ends;
-  p.full_only = s.request.full_only;
+  p.low_share_max = s.request.low_share_max;
   p.counted = s.reached;
   if (p.sample) add_history(s, p);
   if (p.sample && s.request.constraint) p.allowed = s.awaited > 0 ? *s.request.constraint->allowed_ahead() : s.allowed;

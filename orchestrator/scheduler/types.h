@@ -40,7 +40,8 @@ struct SequenceRequest {
   bool text_ends =
       false;  ///< the caller looks for the end in the text and cancels it, even if it has ended by itself
   std::shared_ptr<TokenConstraint> constraint = nullptr;  ///< null: the answer may be any text
-  bool full_only = false;       ///< low copies of experts do not serve it, and none is left out
+  double low_share_max = 1;     ///< of its choices, the part that low copies of experts may serve, or none; 0: full
+                                ///< copies alone
   bool background = false;      ///< belongs to a batch: others are admitted, and their prompts computed, before it
   std::string flow;             ///< its sender: an API key's name or a batch's id; each gets its share
   std::string prefix_domain;    ///< KV blocks are shared only between sequences of one domain
@@ -87,7 +88,7 @@ struct PlannedSequence {
   int64_t counted = 0;  ///< activations of positions before it have been counted
   std::string request_id = {};  ///< where the worker does not know the sequence yet
   int64_t state_sum_from = -1;  ///< >= 0: the sum of the final hidden states from this position on is wanted
-  bool full_only = false;       ///< SequenceRequest::full_only
+  double low_share_max = 1;     ///< SequenceRequest::low_share_max
   /// Where the model has states of sequences: the slot that has this one's at first_position (not read at 0), and where
   /// its states go, ascending; the last is the one after its last token.
   uint32_t state = 0;

@@ -49,6 +49,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   options.prefix_cache = box.orchestrator.prefix_cache;
   options.share_prefixes = box.orchestrator.share_prefixes;
   options.lenient = box.orchestrator.lenient;
+  options.mixed_warn_share = box.orchestrator.mixed_warn_share;
   if (box.orchestrator.queue_max) options.queue_max = static_cast<size_t>(*box.orchestrator.queue_max);
   options.state = box.orchestrator.state;
   if (box.orchestrator.file_max) options.file_bytes_max = box.orchestrator.file_max->value;
@@ -86,6 +87,7 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "orchestrator.prefix_cache",
                                   "orchestrator.share_prefixes",
                                   "orchestrator.lenient",
+                                  "orchestrator.mixed_warn_share",
                                   "orchestrator.worker_wait",
                                   "orchestrator.api_keys",
                                   "orchestrator.cors",

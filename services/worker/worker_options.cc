@@ -125,6 +125,7 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "workers.deterministic",
                                   "workers.capacity_factor",
                                   "workers.mixed",
+                                  "workers.mixed_max_share",
                                   "workers.trace",
                                   "workers.timeline",
                                   "orchestrator.step_tokens",

@@ -6,6 +6,7 @@
 #include "common/dense_layout.h"
 #include "common/model/strict_json.h"
 #include "store/pack/convert.h"
+#include "store/pack/fit_int2.h"
 #include "store/pack/quantise.h"
 
 namespace moestro::store {
@@ -268,6 +269,10 @@ Status BlobBuilder::convert_row(const SourceTensor& tensor, DType from, const st
     work_.resize(static_cast<size_t>(n));
     fits = convert_values(from, source, DType::kF32, reinterpret_cast<std::byte*>(work_.data()), n) &&
            quantise_row(work_.data(), n, to, values, reinterpret_cast<uint16_t*>(scales));
+  } else if (to == DType::kInt2) {
+    work_.resize(static_cast<size_t>(n));
+    fits = convert_values(from, source, DType::kF32, reinterpret_cast<std::byte*>(work_.data()), n) &&
+           make_int2(work_.data(), n, values);
   } else {
     fits = convert_values(from, source, to, values, n);
   }

@@ -17,10 +17,7 @@
 namespace moestro::store {
 namespace {
 
-constexpr float kInt4Max = 15.0f;
 constexpr int kRefinements = 4;
-constexpr float kStarts[] = {1.0f, 0.9f, 0.8f,
-                             0.7f};  ///< parts of the range that 15 steps span at first; the rest is cut off
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNoFraction =
     12582912.0f;  ///< 1.5 * 2^23: added to a small number, it leaves no room for a fraction; rounds to even
@@ -46,13 +43,15 @@ inline const Ints& all(const int32_t* lanes) { return *reinterpret_cast<const In
 inline float as_bf16(float x) { return bf16_to_f32(f32_to_bf16(x)); }
 
 /// Rounds to the nearest values that scale and offset, as they are stored, can say; error and sums of what came out.
-MOESTRO_CLONES void round_groups(const Int4Fits& fits, const float* scale, const float* offset, Trial& t) {
+MOESTRO_CLONES void round_groups(const Int4Fits& fits, float most_of_all, const float* scale, const float* offset,
+                                 Trial& t) {
   MOESTRO_LANES {
     t.scale[l] = as_bf16(scale[l]);
     t.offset[l] = as_bf16(offset[l]);
     t.inverse[l] = t.scale[l] > 0 ? 1.0f / t.scale[l] : 0.0f;
   }
-  const Floats step = all(t.scale), least = all(t.offset), inverse = all(t.inverse), zero = {}, most = zero + kInt4Max;
+  const Floats step = all(t.scale), least = all(t.offset), inverse = all(t.inverse), zero = {};
+  const Floats most = zero + most_of_all;
   Floats error = {};
   Doubles sum_q = {}, sum_qq = {}, sum_qv = {};
   for (int64_t i = 0; i < kQuantGroup; ++i) {
@@ -117,7 +116,7 @@ bool any(const int32_t* active) {
 
 }  // namespace
 
-void fit_int4(Int4Fits& fits) {
+void fit_int4(Int4Fits& fits, const FitRule& rule) {
   float low[kFitLanes], range[kFitLanes], best_error[kFitLanes];
   double sum_v[kFitLanes] = {};
   MOESTRO_LANES {
@@ -132,16 +131,16 @@ void fit_int4(Int4Fits& fits) {
     best_error[l] = kInfinity;
   }
   Trial trial;
-  for (const float part : kStarts) {
+  for (const float part : rule.starts) {
     float scale[kFitLanes], offset[kFitLanes];
     int32_t active[kFitLanes];
     MOESTRO_LANES {
-      scale[l] = range[l] * part / kInt4Max;
+      scale[l] = range[l] * part / rule.most;
       offset[l] = low[l] + range[l] * (1.0f - part) / 2.0f;
       active[l] = 1;
     }
     for (int i = 0; i <= kRefinements && any(active); ++i) {
-      round_groups(fits, scale, offset, trial);
+      round_groups(fits, rule.most, scale, offset, trial);
       keep_better(trial, active, best_error, fits);
       solve(trial, sum_v, active, scale, offset);
     }

@@ -27,6 +27,15 @@ DType one_format(const std::vector<ExpertFormats>& layers) {
   return equal ? layers.front().dtype() : DType::kMixed;
 }
 
+/// Rows of a format of blocks are whole ones.
+Status check_widths(const model::ModelSpec& spec, DType d) {
+  const int64_t columns = block_shape(d).columns, ffn = spec.moe().expert.ffn;
+  if (spec.hidden % columns == 0 && ffn % columns == 0) return Status::ok();
+  return unsupported("experts as " + std::string(dtype_name(d)) + " have rows of whole groups of " +
+                     std::to_string(columns) + " numbers, and those of this model are " + std::to_string(spec.hidden) +
+                     " and " + std::to_string(ffn) + " wide; choose int4");
+}
+
 Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOptions& options) {
   PackPlanOptions out;
   out.file_bytes_max = options.file_bytes_max;
@@ -36,7 +45,7 @@ Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOpt
       checkpoint.is_native() ? one_format(checkpoint.expert_formats()) : checkpoint.own_expert_dtype().dtype;
   out.experts = options.experts.empty() ? std::vector{own} : options.experts;
   for (const DType d : out.experts)
-    if ((is_blocks(d) || d == DType::kMixed) && d != own)
+    if ((is_blocks(d) || d == DType::kMixed) && d != own && !is_made_of_others(d))
       return unsupported("experts as " + std::string(dtype_name(d)) + ": the source does not have them so, and nothing "
                          "else is converted to it; leave --experts out to keep them as they are");
   out.dense = options.dense;
@@ -48,6 +57,8 @@ Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOpt
     const DType plain = checkpoint.is_native() ? DType::kF32 : checkpoint.own_dense_dtype().dtype;
     out.dense_rest = is_quantised(*out.dense) ? plain : computed_as(*out.dense);
   }
+  for (const DType d : out.experts)
+    if (is_made_of_others(d)) MOESTRO_RETURN_IF_ERROR(check_widths(checkpoint.model().spec, d));
   if (std::set(out.experts.begin(), out.experts.end()).size() != out.experts.size())
     return invalid_argument("an expert precision is given twice");
   return out;

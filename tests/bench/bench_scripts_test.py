@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import xml.dom.minidom
 
@@ -337,6 +338,24 @@ class MeasureQuality(unittest.TestCase):
         self.assertAlmostEqual(row["kl"], 0.25 * math.log(2) / 2)
         self.assertAlmostEqual(row["against_full"], math.sqrt(2) - 1)
         self.assertEqual(full.against(full)["kl"], 0)
+
+    def test_what_is_kept_of_several_runs(self):
+        with tempfile.TemporaryDirectory() as pack:
+            path = pathlib.Path(pack) / "quality.json"
+            args = types.SimpleNamespace(pack=pack)
+            row = lambda mixed, slots, loss: dict(mixed=mixed, slots=slots, low_share=0.5, skipped_share=0, loss=loss)
+            path.write_text("no JSON")
+            self.script.keep(args, dict(identity="aa"), [dict(precision="int4", loss=0.01)], [])
+            self.script.keep(args, dict(identity="aa"), [], [row("int4", 10, 0.5), row("int4", 25, 0.25)])
+            self.script.keep(args, dict(identity="aa"), [dict(precision="int4", loss=0.02)], [row("int4", 10, 0.75)])
+            kept = json.loads(path.read_text())
+            self.assertEqual((kept["format"], kept["version"], kept["identity"]), ("moestro-quality", 1, "aa"))
+            self.assertEqual(kept["precisions"], [dict(precision="int4", loss=0.02)])
+            self.assertEqual(kept["mixed"], [row("int4", 25, 0.25), row("int4", 10, 0.75)])
+            self.script.keep(args, dict(identity="bb"), [], [row("int2", 10, 1)])
+            kept = json.loads(path.read_text())
+            self.assertEqual((kept["identity"], kept["precisions"], kept["mixed"]), ("bb", [], [row("int2", 10, 1)]))
+            self.assertEqual([p.name for p in pathlib.Path(pack).iterdir()], ["quality.json"])
 
     def test_shares_are_of_the_tokens_that_were_computed(self):
         window = dict(choices=[dict(logprobs=dict(token_logprobs=[None, -1.0], top_logprobs=[None, dict(a=-1.0)]))],

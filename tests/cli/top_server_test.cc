@@ -11,6 +11,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// The texts of the lines.
 std::vector<std::string> texts(const std::vector<Line>& lines) {
@@ -52,6 +53,19 @@ TEST(TopServer, HasNoRatesBeforeThereAreTwoLooks) {
   ServerLook former = now;
   former.uptime_s = 900, former.generated = 5000;
   EXPECT_THAT(shown(former, now), Contains(HasSubstr("- tokens/s written")))
+      << "another process has taken its place";
+}
+
+TEST(TopServer, ShowsSharesOfLowCopies) {
+  ServerLook now = read_server_status(kStatus);
+  EXPECT_THAT(shown(now, now), Not(Contains(HasSubstr("mixed"))));
+  now = read_server_status(R"({"sequences": {"waiting": 0}, "mixed": {"choices": 1000, "low": 250, "skipped": 10}})");
+  ServerLook before = now;
+  before.choices -= 100, before.low -= 50, before.skipped -= 2;
+  EXPECT_THAT(shown(before, now), Contains("mixed    low copies served 50 %, none 2 %; since start 25 % and 1 %"));
+  EXPECT_THAT(shown(now, now), Contains("mixed    low copies served -, none -; since start 25 % and 1 %"));
+  before.choices = 5000;
+  EXPECT_THAT(shown(before, now), Contains("mixed    low copies served -, none -; since start 25 % and 1 %"))
       << "another process has taken its place";
 }
 

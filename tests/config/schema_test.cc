@@ -54,6 +54,17 @@ TEST_F(SchemaTest, NumbersWithAFraction) {
   EXPECT_FALSE(box_.workers.capacity_factor.has_value());
 }
 
+TEST_F(SchemaTest, SharesOfLowCopies) {
+  for (const char* key : {"workers.mixed_max_share", "orchestrator.mixed_warn_share"}) {
+    EXPECT_EQ(schema_.get(key), "auto");
+    EXPECT_EQ(error_of(key, "0.25"), "");
+    EXPECT_EQ(error_of(key, "1"), "");
+    EXPECT_THAT(error_of(key, "nan"), HasSubstr("'nan' is not a number"));
+    for (const char* bad : {"0", "-0.5", "1.01"})
+      EXPECT_THAT(error_of(key, bad), HasSubstr("is not above 0 and at most 1"));
+  }
+}
+
 TEST_F(SchemaTest, AutoTakesAValueBack) {
   ASSERT_EQ(error_of("store.dram", "4GiB"), "");
   ASSERT_EQ(error_of("store.dram", "auto"), "");

@@ -58,6 +58,54 @@ TEST_F(DialectApiTest, MessagesAreStreamed) {
   EXPECT_EQ(events[events.size() - 2].data["usage"]["input_tokens"], 7);
 }
 
+/// Both routes pass `moestro` on and say what became of it.
+TEST_F(DialectApiTest, LowCopiesAreAskedForAndReported) {
+  worker_.join({.model = name_, .mixed = true});
+  double share_max = -1;
+  const auto answer = [&](const std::string& path, json body, json own) {
+    if (!own.is_null()) body["moestro"] = std::move(own);
+    const auto exchange = post(path, body);
+    while (!exchange->done) {
+      run_posted();
+      const auto plan = worker_.try_plan(std::chrono::milliseconds(2));
+      if (!plan) continue;
+      PlanOutcome outcome = compute_texts(*plan);
+      share_max = plan->sequences[0].low_share_max;
+      for (SequenceOutcome& s : outcome.sequences) s.copies = {8, 2, 1};
+      worker_.answer(outcome);
+    }
+    return exchange;
+  };
+  const json shares{{"low_share", 0.25}, {"skipped_share", 0.125}}, limit{{"mixed_max_share", 0.5}};
+  EXPECT_EQ(answer("/v1/messages", messages("hi"), limit)->json()["usage"]["moestro"], shares);
+  EXPECT_EQ(share_max, 0.5);
+  EXPECT_EQ(answer("/v1/messages", messages("hi"), nullptr)->json()["usage"]["moestro"], shares);
+  EXPECT_EQ(share_max, 1);
+  answer("/v1/messages", messages("hi"), {{"mixed", false}});
+  EXPECT_EQ(share_max, 0);
+  const json text{{"prompt", "hi"}, {"n_predict", 3}};
+  EXPECT_EQ(answer("/completion", text, limit)->json()["moestro"], shares);
+  EXPECT_EQ(share_max, 0.5);
+
+  const auto events = events_in(answer("/v1/messages", messages("hi", {{"stream", true}}), limit)->body);
+  EXPECT_EQ(events[events.size() - 2].data["usage"]["moestro"], shares) << "of message_delta";
+  json stream = text;
+  stream["stream"] = true;
+  const auto pieces = events_in(answer("/completion", stream, limit)->body);
+  EXPECT_EQ(pieces.back().data["moestro"], shares);
+  EXPECT_FALSE(pieces.front().data.contains("moestro"));
+}
+
+TEST_F(DialectApiTest, WhatIsWrongWithMoestroIsSaidInTheDialectsShape) {
+  join();
+  const json wrong = ask("/v1/messages", messages("hi", {{"moestro", {{"mixed_max_share", 2}}}}), 400);
+  EXPECT_EQ(wrong["error"]["type"], "invalid_request_error");
+  EXPECT_THAT(wrong["error"]["message"].get<std::string>(), HasSubstr("mixed_max_share"));
+  const json off = ask("/completion", {{"prompt", "hi"}, {"moestro", {{"mixed", true}}}}, 400);
+  EXPECT_THAT(off["error"]["message"].get<std::string>(), HasSubstr("no worker with --mixed is connected"));
+  EXPECT_FALSE(ask("/completion", {{"prompt", "hi"}, {"n_predict", 2}}).contains("moestro"));
+}
+
 TEST_F(DialectApiTest, TokensAreCountedWithoutAWorker) {
   EXPECT_EQ(ask("/v1/messages/count_tokens", {{"messages", messages("hi")["messages"]}}),
             json::parse(R"({"input_tokens": 7})"));

@@ -56,6 +56,14 @@ TEST(ResponsesAnswer, AWholeOne) {
       "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 13}, "temperature": 0.5, "tools": []})"));
 }
 
+TEST(ResponsesAnswer, SharesOfLowCopies) {
+  json answer = chat_answer({{"content", "hello"}}, "stop");
+  EXPECT_FALSE(whole(answer)["usage"].contains("moestro"));
+  const json shares{{"low_share", 0.25}, {"skipped_share", 0.5}};
+  answer["usage"]["moestro"] = shares;
+  EXPECT_EQ(whole(answer)["usage"]["moestro"], shares);
+}
+
 TEST(ResponsesAnswer, CallsReasoningAndACutAnswer) {
   const json r = whole(chat_answer(json::parse(R"({"content": null, "reasoning_content": "hm", "tool_calls": [
       {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]})"),

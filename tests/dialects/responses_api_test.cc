@@ -88,6 +88,14 @@ TEST_P(ResponsesApiTest, AResponseIsAnsweredAndCanBeGotAgain) {
   EXPECT_EQ(ask("GET", path), r) << "by the next process too";
 }
 
+TEST_P(ResponsesApiTest, LowCopiesCannotBeAskedForWhereThereAreNone) {
+  const json refused = respond({{"input", "hi"}, {"moestro", {{"mixed", true}}}}, 400);
+  EXPECT_THAT(refused["error"]["message"].get<std::string>(), HasSubstr("no worker with --mixed is connected"));
+  const json wrong = respond({{"input", "hi"}, {"moestro", {{"mixed_max_share", 2}}}}, 400);
+  EXPECT_EQ(wrong["error"]["param"], "mixed_max_share");
+  EXPECT_FALSE(respond({{"input", "hi"}, {"moestro", {{"mixed", false}}}})["usage"].contains("moestro"));
+}
+
 TEST_P(ResponsesApiTest, AConversationGoesOnWithoutItsInstructions) {
   const std::string first = id_of({{"input", "hi"}, {"instructions", "old"}});
   const json second = respond({{"input", "so"}, {"previous_response_id", first}});

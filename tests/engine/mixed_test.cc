@@ -42,10 +42,12 @@ struct Recorded {
   std::vector<std::vector<std::vector<float>>> weights;  ///< [token][layer][rank]
   std::vector<std::vector<std::vector<int32_t>>> ids;    ///< the same
   CopyCounts copies;
+  std::vector<CopyCounts> after;   ///< `copies` after each token
+  std::vector<CopyCounts> layers;  ///< the same by MoE layer
 };
 
 /// `before`: called before each token's step.
-Recorded recorded(Bench& bench, const std::vector<TokenId>& ids, bool full_only = false,
+Recorded recorded(Bench& bench, const std::vector<TokenId>& ids, double share_max = 1,
                   const std::function<void(size_t token)>& before = {}) {
   Recorded record;
   bench.engine().set_route_observer([&](const RoutedTokens& t) {
@@ -63,12 +65,15 @@ Recorded recorded(Bench& bench, const std::vector<TokenId>& ids, bool full_only 
   for (size_t i = 0; i < ids.size(); ++i) {
     if (before) before(i);
     PlanSequence& s = bench.add(1, {ids[i]});
-    s.full_only = full_only;
+    s.low_share_max = share_max;
     s.score_targets = {i + 1 < ids.size() ? ids[i + 1] : -1};
     const auto outcome = bench.run();
     MOESTRO_CHECK(outcome.is_ok() && outcome->sequences[0].status.is_ok(), "a step with mixed copies");
     if (i + 1 < ids.size()) record.logprobs.push_back(outcome->sequences[0].scores[0].logprob);
     record.copies += outcome->sequences[0].copies;
+    record.after.push_back(record.copies);
+    record.layers.resize(outcome->layer_copies.size());
+    for (size_t l = 0; l < record.layers.size(); ++l) record.layers[l] += outcome->layer_copies[l];
   }
   return record;
 }
@@ -136,7 +141,7 @@ TEST_F(MixedTest, WhatIsLeftOutCountsAsZero) {
     return std::make_unique<LateSource>(std::move(inner), LateSource::Options{.edit = without_the_others});
   };
   Bench zeros(any_fixture(), options_with({}), wrap);
-  const Recorded reference = recorded(zeros, ids_, false, [&](size_t i) { token = i; });
+  const Recorded reference = recorded(zeros, ids_, 1, [&](size_t i) { token = i; });
   EXPECT_EQ(skipped.logprobs, reference.logprobs);
 }
 
@@ -180,10 +185,69 @@ TEST_F(MixedTest, TokensOfAStepThatShareAnExpertGetWhatOneOfThemNeeds) {
 
 TEST_F(MixedTest, ARequestThatWantsFullCopiesWaitsForThem) {
   Bench plain(any_fixture(), options_with({}), late()), mixed(any_fixture(), options_with(low_), late());
-  const Recorded full = recorded(mixed, ids_, true);
+  const Recorded full = recorded(mixed, ids_, 0);
   EXPECT_EQ(full.logprobs, recorded(plain, ids_).logprobs);
   EXPECT_EQ(full.copies.low + full.copies.skipped, 0u);
   EXPECT_GT(full.copies.choices, 0u);
+}
+
+/// The first layers of the first token have no share yet, and what is left of a token goes to the next.
+TEST_F(MixedTest, ARequestsShareIsNeverExceededAndIsUsed) {
+  Bench free(any_fixture(), options_with(low_), late());
+  const Recorded unbound = recorded(free, ids_);
+  for (const double most : {0.05, 0.2, 0.35}) {
+    ASSERT_GT(unbound.copies.not_full_share(), most);
+    Bench bench(any_fixture(), options_with(low_), late());
+    const Recorded record = recorded(bench, ids_, most);
+    for (const CopyCounts& c : record.after)
+      ASSERT_LE(static_cast<double>(c.low + c.skipped), most * static_cast<double>(c.choices));
+    EXPECT_GT(static_cast<double>(record.copies.low) + 2, most * static_cast<double>(record.copies.choices)) << most;
+  }
+}
+
+TEST_F(MixedTest, TheOperatorsShareBindsWhatARequestAsksFor) {
+  MixedOptions bounded = low_;
+  bounded.max_share = 0.1;
+  Bench a(any_fixture(), options_with(bounded), late()), b(any_fixture(), options_with(low_), late()),
+      c(any_fixture(), options_with(bounded), late());
+  const Recorded by_operator = recorded(a, ids_, 0.9), by_request = recorded(b, ids_, 0.1);
+  EXPECT_GT(by_operator.copies.low, 0u);
+  EXPECT_EQ(by_operator.copies, by_request.copies);
+  EXPECT_EQ(by_operator.logprobs, by_request.logprobs);
+  EXPECT_LT(recorded(c, ids_, 0.05).copies.low, by_operator.copies.low) << "a request may ask for less";
+}
+
+/// What is skipped counts too; and each sequence of a step has its own share.
+TEST_F(MixedTest, SequencesOfAStepHaveTheirOwnShares) {
+  Bench bench(any_fixture(), options_with(MixedOptions{.low = DType::kBF16, .t1 = 0, .t2 = 0}), late());
+  std::vector<CopyCounts> sums(3);
+  const double most[] = {1, 0.1, 0};
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    for (uint64_t s = 0; s < sums.size(); ++s)
+      bench.add(1 + s, {ids_[(i + 7 * s) % ids_.size()]}).low_share_max = most[s];
+    const auto outcome = bench.run();
+    ASSERT_TRUE(outcome.is_ok());
+    for (size_t s = 0; s < sums.size(); ++s) sums[s] += outcome->sequences[s].copies;
+  }
+  EXPECT_GT(sums[0].not_full_share(), 0.1);
+  EXPECT_GT(sums[1].skipped, 0u);
+  EXPECT_LE(sums[1].not_full_share(), 0.1);
+  EXPECT_EQ(sums[2].skipped, 0u);
+}
+
+TEST_F(MixedTest, LayersAddUpToTheWhole) {
+  Bench plain(any_fixture(), options_with({}), late());
+  EXPECT_TRUE(recorded(plain, ids_).layers.empty());
+  Bench bench(any_fixture(), options_with(MixedOptions{.low = DType::kBF16, .t1 = 0, .t2 = 0.6}), late());
+  const Recorded record = recorded(bench, ids_);
+  ASSERT_EQ(record.layers.size(), record.ids[0].size());
+  CopyCounts sum;
+  for (const CopyCounts& layer : record.layers) {
+    EXPECT_EQ(layer.choices, record.copies.choices / record.layers.size());
+    sum += layer;
+  }
+  EXPECT_EQ(sum, record.copies);
+  EXPECT_GT(sum.low, 0u);
 }
 
 TEST_F(MixedTest, TheFullCopyIsWaitedForWhereTheLowOneCannotBeRead) {

@@ -14,7 +14,8 @@ std::vector<std::byte> finish(FlatBufferBuilder& b, flatbuffers::Offset<wire::St
   return {begin, begin + b.GetSize()};
 }
 
-std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max, const std::string& request_id = "req-7") {
+std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max, const std::string& request_id = "req-7",
+                                    double low_share_max = 0.25) {
   FlatBufferBuilder b;
   const std::vector<uint32_t> blocks = {4, 5};
   const std::vector<int32_t> targets = {9, -1};
@@ -30,8 +31,8 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max, const s
   const std::vector<wire::StateWrite> states = {{31, 8}, {32, 6}};
   const auto sequence =
       wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6, 4,
-                               b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request, 31, true, 6,
-                               b.CreateVectorOfStructs(states));
+                               b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request, 31, low_share_max,
+                               6, b.CreateVectorOfStructs(states));
   const std::vector<wire::PlanToken> tokens = {{0, 30, 8, -1}, {0, 31, 9, parent}};
   const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
   const std::vector<flatbuffers::Offset<wire::MicroBatch>> batches = {batch, batch};
@@ -85,7 +86,7 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_TRUE(s.text_ends);
   EXPECT_EQ(s.counted, 21);
   EXPECT_EQ(s.state_sum_from, 31);
-  EXPECT_TRUE(s.full_only);
+  EXPECT_EQ(s.low_share_max, 0.25);
   EXPECT_EQ(s.state, 6u);
   EXPECT_EQ(s.states, (std::vector<StateWrite>{{31, 8}, {32, 6}}));
   EXPECT_EQ(std::pair(s.history_first, s.history_prompt), std::pair(int64_t{4}, int64_t{2}));
@@ -108,6 +109,17 @@ TEST(WorkerWire, RefusesWhatTheWorkerLacksByName) {
     ASSERT_FALSE(message.plan.is_ok());
     EXPECT_EQ(message.plan.status().code(), Code::kUnsupported);
     EXPECT_NE(message.plan.status().message().find(part), std::string::npos);
+  }
+}
+
+TEST(WorkerWire, RefusesASharePastAll) {
+  for (const double share : {-0.01, 1.01, std::nan("")}) {
+    const auto said = read_orchestrator_message(plan_message(-1, 1, "r", share));
+    ASSERT_TRUE(said.is_ok());
+    const auto& plan = std::get<PlanMessage>(*said).plan;
+    ASSERT_FALSE(plan.is_ok()) << share;
+    EXPECT_EQ(plan.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(plan.status().message().find("share of low copies"), std::string::npos);
   }
 }
 
@@ -161,6 +173,7 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   s.activations.push_back({MoeLayerId(1), ExpertId(2), 3});
   s.state_sum = {1.5, -2.25};
   s.copies = {16, 3, 1};
+  outcome.layer_copies = {{8, 1, 0}, {8, 2, 1}};
   outcome.sequences.emplace_back().status = not_found("gone");
   const auto bytes = write_result(outcome);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -178,6 +191,9 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   EXPECT_EQ(std::vector<double>(first->state_sum()->begin(), first->state_sum()->end()),
             (std::vector<double>{1.5, -2.25}));
   EXPECT_EQ(std::tuple(first->choices(), first->low_choices(), first->skipped_choices()), std::tuple(16u, 3u, 1u));
+  ASSERT_EQ(result->layer_copies()->size(), 2u);
+  const auto* second = result->layer_copies()->Get(1);
+  EXPECT_EQ(std::tuple(second->choices(), second->low(), second->skipped()), std::tuple(8u, 2u, 1u));
   EXPECT_EQ(result->sequences()->Get(1)->error()->str(), "gone");
   EXPECT_EQ(result->device(), nullptr) << "no memory of its own";
 }

@@ -7,9 +7,9 @@
 namespace moestro::kernels::test {
 namespace {
 
-/// Whether fast products round activations to bytes: formats after kMixed have exact kernels only.
+/// Whether fast products round activations to bytes: of formats after kMixed only int2 does.
 bool rounds_blocks(Isa isa, DType d) {
-  return isa != Isa::kScalar && d < DType::kMixed;
+  return isa != Isa::kScalar && (d < DType::kMixed || d == DType::kInt2);
 }
 
 /// What results of normal activations are about as large as.
@@ -58,8 +58,9 @@ TEST_P(BlocksTest, FastProductsAreThoseOfTheRoundedActivations) {
   for (const DType d : block_formats())
     for (const auto& [rows, spans] : {std::pair<int64_t, int64_t>{1, 1}, {35, 2}, {130, 5}, {17, 19}})
       for (const int64_t n : {1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 33, 70}) {
-        // Blocks of 32 columns: also rows that end within 256, and within 64.
-        const int64_t cols = spans * 256 - (block_shape(d).columns == 32 ? 32 * (rows % 7) : 0);
+        // Smaller blocks: also rows that end within 256, and within 64.
+        const int64_t block = block_shape(d).columns;
+        const int64_t cols = spans * 256 - (block == 32 ? 32 * (rows % 7) : block == 64 ? 64 * (rows % 4) : 0);
         const BlockMatrix m(random_, d, rows, cols);
         const auto x = random_.normal(n * cols), bias = random_.normal(rows);
         std::vector<float> got(static_cast<size_t>(n * rows), NAN), want(got.size());
@@ -105,13 +106,13 @@ TEST_P(BlocksTest, WhatIsNotFiniteShows) {
 TEST_P(BlocksTest, ExpertsOfSeveralFormatsAgreeWithTheReference) {
   const ExpertFormats mixes[] = {{DType::kQ4K, DType::kQ4K, DType::kQ6K}, {DType::kQ8_0},
                                  {DType::kBF16, DType::kQ4_0, DType::kF32}, {DType::kQ5K, DType::kF16, DType::kMXFP4},
-                                 {DType::kQ2K, DType::kQ3K, DType::kIQ4NL}};
+                                 {DType::kQ2K, DType::kQ3K, DType::kIQ4NL}, {DType::kInt2}};
   const auto reference = make_reference_ops();
   for (const bool deterministic : {true, false}) {
     const auto ops = cpu_ops(GetParam(), 2, deterministic);
     for (const ExpertFormats& mix : mixes) {
       // Several tiles, of which blocks of 32 columns do not fill a span of 256.
-      const ExpertLayout layout(512, mix.down == DType::kQ8_0 ? 704 : 768, mix);
+      const ExpertLayout layout(512, mix.down == DType::kQ8_0 || mix.down == DType::kInt2 ? 704 : 768, mix);
       std::vector<std::byte> blob = random_expert(random_, layout);
       // Plain numbers are random bits otherwise.
       for (int64_t i = 0; i < layout.tiles(); ++i) {

@@ -32,6 +32,11 @@ inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t coun
     switch (d) {
       case DType::kFP8:
       case DType::kFP8G32: put_f32(0.1f), make_e4m3(shape.columns, 12); break;
+      case DType::kInt2: {
+        const uint16_t both[] = {f32_to_bf16(0.05f + 0.01f * static_cast<float>(random.below(8))), f32_to_bf16(-0.12f)};
+        std::memcpy(blocks, both, sizeof both);
+        break;
+      }
       case DType::kNVFP4: put_f32(0.05f), make_e4m3(shape.columns / 16, 9); break;
       case DType::kInt4G128:
       case DType::kInt4G64:

@@ -401,6 +401,18 @@ TEST(ControlWire, AResultSaysWhatItsDeviceDid) {
   EXPECT_FALSE(std::get<StepReport>(*read_worker_message(result())).device.has_value());
 }
 
+TEST(ControlWire, AResultSaysByLayerWhichCopiesServed) {
+  FlatBufferBuilder b;
+  const std::vector<wire::LayerCopies> layers{{8, 1, 0}, {8, 2, 1}};
+  const auto copies = b.CreateVectorOfStructs(layers);
+  wire::StepResultBuilder builder(b);
+  builder.add_plan(6), builder.add_layer_copies(copies);
+  const auto said = read_worker_message(message(b, wire::WorkerBody::StepResult, builder.Finish()));
+  ASSERT_TRUE(said.is_ok());
+  EXPECT_EQ(std::get<StepReport>(*said).layer_copies, (std::vector<CopyCounts>{{8, 1, 0}, {8, 2, 1}}));
+  EXPECT_TRUE(std::get<StepReport>(*read_worker_message(result())).layer_copies.empty());
+}
+
 TEST(ControlWire, DeviceFiguresWithoutLayersAreRead) {
   FlatBufferBuilder b;
   const auto device = wire::CreateDeviceFigures(b);

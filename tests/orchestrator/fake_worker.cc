@@ -64,7 +64,7 @@ Plan read_plan(const wire::StepPlan& m) {
     p.text_ends = s->text_ends();
     p.counted = s->counted();
     p.state_sum_from = s->state_sum_from();
-    p.full_only = s->full_only();
+    p.low_share_max = s->low_share_max();
     if (s->ends() != nullptr) p.ends.assign(s->ends()->begin(), s->ends()->end());
     plan.sequences.push_back(std::move(p));
   }

@@ -19,6 +19,12 @@ class MixedApiTest : public ApiTest {
     const json body{{"prompt", "abcdefghij"}, {"max_tokens", 1}, {"moestro", own}};
     return answer(body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
   }
+  void warn_above(double share) {
+    service_.emplace(byte_model(), *control_, [this](std::function<void()> work) {
+      const std::lock_guard lock(mutex_);
+      posted_.push_back(std::move(work));
+    }, ServiceOptions{.mixed_warn_share = share});
+  }
   void join_mixed() { worker_.join({.model = name_, .mixed = true}); }
   /// Of each token's 8 choices low copies serve 2, and none serves 1, where they may.
   json answer(json body, const std::string& path = "/v1/completions") {
@@ -30,15 +36,18 @@ class MixedApiTest : public ApiTest {
       PlanOutcome outcome = compute_texts(*plan);
       for (size_t i = 0; i < plan->sequences.size(); ++i) {
         const uint64_t tokens = plan->sequences[i].tokens.size();
-        full_only_ = plan->sequences[i].full_only;
-        outcome.sequences[i].copies = {8 * tokens, full_only_ ? 0 : 2 * tokens, full_only_ ? 0 : tokens};
+        share_max_ = plan->sequences[i].low_share_max;
+        const bool full_only = share_max_ == 0;
+        outcome.sequences[i].copies = {8 * tokens, full_only ? 0 : 2 * tokens, full_only ? 0 : tokens};
       }
       worker_.answer(outcome);
     }
-    EXPECT_EQ(exchange->status, 200) << exchange->body;
-    return exchange->status == 200 && body.value("stream", false) ? json() : exchange->json();
+    EXPECT_EQ(exchange->status, exchange->streaming ? 0 : 200) << exchange->body;
+    warned_ = exchange->header("X-Moestro-Low-Share");
+    return exchange->streaming ? json() : exchange->json();
   }
-  bool full_only_ = false;  ///< of the last plan
+  std::string warned_;     ///< the last answer's header
+  double share_max_ = -1;  ///< of the last plan
 };
 
 const json kAb{{"prompt", "ab"}, {"max_tokens", 3}};
@@ -52,7 +61,7 @@ TEST_F(MixedApiTest, AnAnswerSaysHowMuchOfItWasLow) {
   join_mixed();
   const json usage = answer(kAb)["usage"];
   EXPECT_EQ(usage["moestro"], (json{{"low_share", 0.25}, {"skipped_share", 0.125}}));
-  EXPECT_FALSE(full_only_);
+  EXPECT_EQ(share_max_, 1);
   EXPECT_EQ(answer({{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"max_tokens", 2}},
                    "/v1/chat/completions")["usage"]["moestro"]["low_share"],
             0.25);
@@ -71,11 +80,51 @@ TEST_F(MixedApiTest, AnAnswerSaysHowMuchOfItWasLow) {
 TEST_F(MixedApiTest, ARequestMayTurnItOff) {
   join_mixed();
   EXPECT_EQ(answer(with({{"mixed", false}}))["usage"]["moestro"], (json{{"low_share", 0.0}, {"skipped_share", 0.0}}));
-  EXPECT_TRUE(full_only_);
+  EXPECT_EQ(share_max_, 0);
   answer(with({{"mixed", true}}));
-  EXPECT_FALSE(full_only_);
+  EXPECT_EQ(share_max_, 1);
   answer(with(json::object()));
-  EXPECT_FALSE(full_only_);
+  EXPECT_EQ(share_max_, 1);
+}
+
+TEST_F(MixedApiTest, ARequestMayLimitIt) {
+  join_mixed();
+  answer(with({{"mixed_max_share", 0.25}}));
+  EXPECT_EQ(share_max_, 0.25);
+  answer(with({{"mixed", true}, {"mixed_max_share", 1}}));
+  EXPECT_EQ(share_max_, 1);
+  answer(with({{"mixed", false}, {"mixed_max_share", 0.25}}));
+  EXPECT_EQ(share_max_, 0) << "the stricter one";
+  answer(with({{"mixed_max_share", 0}}));
+  EXPECT_EQ(share_max_, 0);
+}
+
+TEST_F(MixedApiTest, ALimitedRequestDoesNotBuildOnWhatMoreLowCopiesHaveMade) {
+  join_mixed();
+  EXPECT_EQ(cached(json::object()), 0);
+  EXPECT_EQ(cached({{"mixed_max_share", 0.25}}), 0);
+  EXPECT_EQ(cached({{"mixed_max_share", 0.25}}), 8);
+  EXPECT_EQ(cached({{"mixed_max_share", 0.125}}), 0);
+  EXPECT_EQ(cached({{"mixed_max_share", 0}}), 0);
+  EXPECT_EQ(cached({{"mixed", false}}), 8) << "the same as no share";
+}
+
+TEST_F(MixedApiTest, AHeaderSaysWhatIsAboveTheOperatorsShare) {
+  join_mixed();
+  answer(kAb);
+  EXPECT_EQ(warned_, "") << "no share was given";
+  for (const auto& [share, header] : {std::pair{0.3, "0.3750"}, {0.375, ""}, {1.0, ""}}) {
+    warn_above(share);
+    answer(kAb);
+    EXPECT_EQ(warned_, header) << share;
+  }
+  warn_above(0.3);
+  answer(with({{"mixed", false}}));
+  EXPECT_EQ(warned_, "");
+  json stream = kAb;
+  stream["stream"] = true;
+  answer(stream);
+  EXPECT_EQ(warned_, "") << "a stream's headers are written first";
 }
 
 TEST_F(MixedApiTest, FullCopiesAloneDoNotBuildOnWhatLowOnesHaveMade) {
@@ -91,15 +140,15 @@ TEST_F(MixedApiTest, WhatARequestSharesDoesNotDependOnTheWorkersOfTheMoment) {
   join();
   EXPECT_EQ(cached(json::object()), 0);
   EXPECT_EQ(cached(json::object()), 8) << "without low copies too, requests without the field share";
-  EXPECT_FALSE(full_only_);
+  EXPECT_EQ(share_max_, 1);
   EXPECT_EQ(cached({{"mixed", false}}), 0);
-  EXPECT_TRUE(full_only_);
+  EXPECT_EQ(share_max_, 0);
 }
 
 TEST_F(MixedApiTest, EmbeddingsAreOfFullCopies) {
   join_mixed();
   answer({{"input", "ab"}}, "/v1/embeddings");
-  EXPECT_TRUE(full_only_);
+  EXPECT_EQ(share_max_, 0);
 }
 
 TEST_F(MixedApiTest, WithoutLowCopiesNothingIsSaidOfThem) {
@@ -117,6 +166,9 @@ TEST_F(MixedApiTest, RefusesOtherFields) {
   for (const auto& [own, param] : {std::pair<json, const char*>{true, "moestro"},
                                    {{{"mixed", 1}}, "mixed"},
                                    {{{"mixed", "no"}}, "mixed"},
+                                   {{{"mixed_max_share", 1.01}}, "mixed_max_share"},
+                                   {{{"mixed_max_share", -0.1}}, "mixed_max_share"},
+                                   {{{"mixed_max_share", "0.5"}}, "mixed_max_share"},
                                    {{{"copies", true}}, "copies"}}) {
     const auto refused = complete(with(own));
     EXPECT_EQ(refused->status, 400) << own;

@@ -120,6 +120,25 @@ TEST(TierMetrics, OfDevicesStandBesideThoseOfHostMemory) {
   EXPECT_THAT(text, Not(HasSubstr("worker=\"worker-0\""))) << "a CPU has no device's figures";
 }
 
+TEST(TierMetrics, LowCopiesByTierAndLayer) {
+  ControlSnapshot c = on_devices();
+  EXPECT_THAT(tier_metrics_text("m", c, store()), Not(HasSubstr("moestro_tier_choices_total")));
+  c.device_copies = {{10, 3, 1}, {10, 0, 0}}, c.dram_copies = {{20, 5, 0}, {20, 6, 2}};
+  c.copies = {60, 14, 3};
+  const std::string text = tier_metrics_text("m", c, store());
+  for (const char* line :
+       {"moestro_tier_choices_total{model=\"m\",tier=\"device\",layer=\"0\",copy=\"full\"} 6\n",
+        "moestro_tier_choices_total{model=\"m\",tier=\"device\",layer=\"0\",copy=\"low\"} 3\n",
+        "moestro_tier_choices_total{model=\"m\",tier=\"device\",layer=\"0\",copy=\"skipped\"} 1\n",
+        "moestro_tier_choices_total{model=\"m\",tier=\"dram\",layer=\"1\",copy=\"full\"} 12\n"})
+    EXPECT_THAT(text, HasSubstr(line));
+  const auto status = mixed_status(c);
+  EXPECT_EQ(status["low"], 14);
+  EXPECT_EQ(status["layers"]["device"]["low"], (nlohmann::json{3, 0}));
+  EXPECT_EQ(status["layers"]["dram"]["skipped"], (nlohmann::json{0, 2}));
+  EXPECT_FALSE(mixed_status(on_devices()).contains("layers"));
+}
+
 TEST(TierMetrics, EveryFamilyStandsOnceAndHasItsKind) {
   for (const auto& with : {std::optional(store()), std::optional<StoreFigures>()})
     for (const ControlSnapshot& c : {on_cpus(), on_devices()}) {

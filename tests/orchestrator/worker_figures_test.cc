@@ -178,6 +178,31 @@ Counts used(uint32_t layer, uint32_t expert, uint32_t tokens) {
   return {{MoeLayerId(layer), ExpertId(expert), tokens}};
 }
 
+TEST(WorkerFigures, LowCopiesCountByTierAndLayer) {
+  ControlSnapshot all;
+  auto cpu = begin_figures(on_cpu(), all), device = begin_figures(on_device(), all);
+  StepReport a = report(1, 1), b = device_report();
+  a.layer_copies = {{8, 1, 0}, {8, 2, 1}}, b.layer_copies = {{4, 0, 0}, {4, 3, 1}};
+  for (int i = 0; i < 2; ++i) count_step(a, cpu, all), count_step(b, device, all);
+  EXPECT_TRUE(a.outcome.error.is_ok() && b.outcome.error.is_ok());
+  EXPECT_EQ(all.dram_copies, (std::vector<CopyCounts>{{16, 2, 0}, {16, 4, 2}}));
+  EXPECT_EQ(all.device_copies, (std::vector<CopyCounts>{{8, 0, 0}, {8, 6, 2}}));
+}
+
+TEST(WorkerFigures, CountsOfLowCopiesThatCannotBeFailThePlan) {
+  for (const std::vector<CopyCounts>& said : {std::vector<CopyCounts>{{8, 1, 0}},           // a layer is missing
+                                              std::vector<CopyCounts>{{8, 9, 0}, {}},       // more than all
+                                              std::vector<CopyCounts>{{8, 5, 4}, {}}}) {
+    ControlSnapshot all;
+    auto cpu = begin_figures(on_cpu(), all);
+    StepReport r = report(1, 1);
+    r.layer_copies = said;
+    count_step(r, cpu, all);
+    EXPECT_EQ(r.outcome.error.code(), Code::kInternal);
+    EXPECT_TRUE(all.dram_copies.empty());
+  }
+}
+
 TEST(ExpertUse, SharesAreOfTheLayer) {
   ExpertUse use;
   EXPECT_EQ(use.shares().cells.size(), 0U) << "no worker has come";

@@ -111,6 +111,12 @@ TEST_F(PackCommand, DamageIsAFailure) {
   EXPECT_THAT(run("inspect " + pack() + " --verify").err, HasSubstr("tokenizer.json: is not as it was packed"));
 }
 
+TEST_F(PackCommand, RowsOfTwoBitsAreWholeGroups) {
+  const Outcome refused = run("pack " + src() + " -o " + pack() + " --experts int2");
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.err, HasSubstr("whole groups of 64 numbers"));
+}
+
 TEST_F(PackCommand, WrongCommandLines) {
   EXPECT_EQ(run("pack " + src()).exit_code, 2);
   EXPECT_EQ(run("pack " + src() + " -o " + pack() + " --experts int3").exit_code, 2);

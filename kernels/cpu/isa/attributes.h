@@ -19,7 +19,7 @@
          &widen_blocks<Q4K>, &widen_blocks<Q5K>, &widen_blocks<Q6K>, &widen_blocks<IQ4NL>, &widen_blocks<MXFP4>,   \
          &widen_blocks<Q4_1>, &widen_blocks<Q5_1>, &widen_blocks<IQ4XS>, &widen_blocks<FP8Blocks<128>>,            \
          &widen_blocks<FP8Blocks<32>>, &widen_blocks<Int4Blocks<128>>, &widen_blocks<Int4Blocks<64>>,              \
-         &widen_blocks<Int4Blocks<32>>, &widen_blocks<NVFP4>},                                                     \
+         &widen_blocks<Int4Blocks<32>>, &widen_blocks<NVFP4>, &widen_blocks<Int2>},                                \
         &to_f16, &to_int8, &rms_norm, &layer_norm, &sum_squares, &rope, &softmax, &sigmoid, &silu_mul,             \
         &clamped_swiglu, &exponentials, &add_scaled, &combine, &clamp,                                             \
         {&latent<WeightF32>, &latent<WeightBf16>, &latent<WeightF16>, &latent<KvInt8>},                            \
@@ -32,5 +32,6 @@
   {                                                                                                                \
     block_product<DotQ4_0>(), block_product<DotQ5_0>(), block_product<DotQ8_0>(), block_product<DotQ2K>(),         \
         block_product<DotQ3K>(), block_product<DotQ4K>(), block_product<DotQ5K>(), block_product<DotQ6K>(),        \
-        block_product<DotIQ4NL>(), block_product<DotMXFP4>()                                                       \
+        block_product<DotIQ4NL>(), block_product<DotMXFP4>(), {}, {}, {}, {}, {}, {}, {}, {}, {},                  \
+        block_product<DotInt2>()                                                                                   \
   }

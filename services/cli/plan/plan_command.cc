@@ -35,6 +35,7 @@ Result<std::string> run_plan(const PlanOptions& o) {
   MOESTRO_ASSIGN_OR_RETURN(const std::optional<Hardware> file, hardware_of(o));
   const Hardware* const hardware = file ? &*file : nullptr;
   MOESTRO_ASSIGN_OR_RETURN(PlanParts parts, plan_parts(o, hardware));
+  MOESTRO_ASSIGN_OR_RETURN(const PlannedQuality quality, plan_quality(o, parts.model));
   planner::PlanInput& input = parts.input;
   // What does not fit with one sequence at a time is refused before anything is measured.
   const auto least = planner::place(input, planner::Arrangement{});
@@ -44,7 +45,7 @@ Result<std::string> run_plan(const PlanOptions& o) {
                            plan_rates(o, parts.model, parts.memory, hardware, planner::may_need_drive(input)));
   input.rates = rates.rates;
   MOESTRO_ASSIGN_OR_RETURN(const planner::Plan plan, planner::make_plan(input));
-  const PlanReport report{o, parts.model, parts.memory, rates, input, plan};
+  const PlanReport report{o, parts.model, parts.memory, rates, input, plan, quality};
   if (!o.json) return plan_text(report);
   return plan_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -64,6 +65,20 @@ void add_model_options(command_line::App& plan, PlanOptions& o) {
   plan.add_option("--kv-dtype", o.kv_dtype, "Precision of the KV cache: f32, bf16, f16 or int8")
       ->capture_default_str()
       ->type_name("DTYPE");
+}
+
+void add_quality_options(command_line::App& plan, PlanOptions& o) {
+  const char* const group = "Quality, as scripts/measure_quality.py --keep has measured it of the pack";
+  plan.add_option("--mixed", o.mixed,
+                  "Low copies of missing experts: auto takes the setting that spares most of those that keep to "
+                  "--max-loss. Or one of `moestro up --mixed`, as it was measured. The forecast is without them")
+      ->capture_default_str()
+      ->type_name("auto|LOW[,...]")
+      ->group(group);
+  plan.add_option("--max-loss", o.max_loss,
+                  "Most that perplexity may grow, such as 1%. Default: 10% for the experts' precision, 1% for --mixed")
+      ->type_name("PERCENT")
+      ->group(group);
 }
 
 void add_machine_options(command_line::App& plan, PlanOptions& o) {
@@ -140,6 +155,7 @@ void add_plan_command(command_line::App& app, CommandResult& result) {
       app.add_subcommand("plan", "Say whether a model fits, how fast it will be, and what limits it");
   auto o = std::make_shared<PlanOptions>();
   add_model_options(*plan, *o);
+  add_quality_options(*plan, *o);
   add_machine_options(*plan, *o);
   add_workload_options(*plan, *o);
   plan->add_flag("--json", o->json, "Print the result as JSON");

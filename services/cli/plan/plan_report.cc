@@ -192,9 +192,36 @@ Json model_json(const PlannedModel& model) {
           {"kv_bytes_per_token", s.kv_bytes_per_token()}};
 }
 
+/// Of what was measured; empty: nothing.
+std::string quality_text(const PlanReport& r) {
+  std::string text;
+  if (r.quality.experts_loss)
+    text += "quality: experts as " + std::string(dtype_name(r.model.experts)) + " " +
+            loss_text(*r.quality.experts_loss) + " perplexity\n";
+  if (const auto& m = r.quality.mixed)
+    text += printed("--mixed %s: %s perplexity; %.0f %% of choices low, %.0f %% skipped, which spares %.0f %% of the "
+                    "bytes\n",
+                    m->mixed.c_str(), loss_text(m->loss).c_str(), 100 * m->low_share, 100 * m->skipped_share,
+                    100 * m->saved);
+  return text;
+}
+
+Json quality_json(const PlannedQuality& q) {
+  Json made = {{"experts_loss", nullptr}, {"mixed", nullptr}};
+  if (q.experts_loss) made["experts_loss"] = *q.experts_loss;
+  if (q.mixed)
+    made["mixed"] = {{"mixed", q.mixed->mixed},
+                     {"loss", q.mixed->loss},
+                     {"low_share", q.mixed->low_share},
+                     {"skipped_share", q.mixed->skipped_share},
+                     {"spared_share", q.mixed->saved}};
+  return made;
+}
+
 /// The flags that do what was forecast.
 std::string run_text(const PlanReport& r) {
-  const std::string flags = plan_flags(r.input, r.plan.choice);
+  std::string flags = plan_flags(r.input, r.plan.choice);
+  if (r.quality.mixed) flags += (flags.empty() ? "" : " ") + std::string("--mixed ") + r.quality.mixed->mixed;
   return r.plan.choice.runs && !flags.empty() ? "to run it: moestro up " + flags + "\n" : "";
 }
 
@@ -223,6 +250,9 @@ std::vector<std::string> plan_assumptions(const PlanReport& r) {
                   "computed on the host");
   if (r.memory.device.kind == Kind::kEmulated)
     all.push_back("copies of the emulated link take none of the CPU's memory bandwidth");
+  if (is_made_of_others(r.model.experts) && !r.quality.experts_loss)
+    all.push_back("what experts as " + std::string(dtype_name(r.model.experts)) +
+                  " cost in quality was not measured of this pack (scripts/measure_quality.py --keep)");
   all.push_back("HTTP, tokenizer, sampling other than greedy, and other processes take no time");
   return all;
 }
@@ -231,7 +261,8 @@ std::string plan_text(const PlanReport& r) {
   const ScheduleOption& choice = r.plan.choice;
   std::string text = head_text(r) + "\n" + schedules_text(r) + tiers_text(r) + "\n";
   text += phase_text(r, "prompt", choice.prompt) + phase_text(r, "decode", choice.decode);
-  text += "all of it in " + seconds_text(choice.seconds()) + "\n" + run_text(r) + bubbles_text(r) + what_ifs_text(r);
+  text += "all of it in " + seconds_text(choice.seconds()) + "\n" + quality_text(r) + run_text(r) + bubbles_text(r) +
+          what_ifs_text(r);
   text += "\nrates: " + r.rates.source + "; host memory: " + r.memory.host + "\nassumed:\n";
   for (const std::string& line : plan_assumptions(r)) text += "- " + line + "\n";
   return text;
@@ -264,6 +295,7 @@ Json plan_json(const PlanReport& r) {
                                 {"prompt_tokens_per_s", w.prompt_tokens_per_s},
                                 {"decode_tokens_per_s", w.decode_tokens_per_s},
                                 {"seconds", w.seconds}});
+  json["quality"] = quality_json(r.quality);
   json["assumptions"] = plan_assumptions(r);
   return json;
 }

@@ -7,6 +7,7 @@
 
 #include "common/planner/plan.h"
 #include "services/cli/plan/plan_memory.h"
+#include "services/cli/plan/plan_quality.h"
 #include "services/cli/plan/plan_rates.h"
 
 namespace moestro::cli {
@@ -19,6 +20,7 @@ struct PlanReport {
   const PlannedRates& rates;
   const planner::PlanInput& input;
   const planner::Plan& plan;
+  const PlannedQuality& quality;
 };
 
 /// What the forecast counts in a simplified way, and what it leaves out: a sentence each.

@@ -6,6 +6,7 @@
 #include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/top/text_width.h"
+#include "services/cli/top/view.h"
 
 namespace moestro::cli {
 namespace {
@@ -68,6 +69,19 @@ Tone state_tone(const ServerLook& look) {
   return std::ranges::any_of(look.problems, &ServerLook::Problem::error) ? Tone::kBad : Tone::kWarn;
 }
 
+/// Shares of what was chosen between the looks, and since the start.
+Line mixed_line(const ServerLook& before, const ServerLook& now) {
+  const auto share = [](uint64_t part, uint64_t whole) {
+    return percent(whole > 0 && part <= whole ? static_cast<double>(part) / static_cast<double>(whole) : -1);
+  };
+  const bool known = before.trouble.empty() && now.choices >= before.choices && now.low >= before.low &&
+                     now.skipped >= before.skipped;
+  const uint64_t choices = known ? now.choices - before.choices : 0;
+  return figures("mixed").add("low copies served " + share(now.low - before.low, choices) + ", none " +
+                              share(now.skipped - before.skipped, choices) + "; since start " +
+                              share(now.low, now.choices) + " and " + share(now.skipped, now.choices));
+}
+
 void read_batches(const json& batches, ServerLook& look) {
   look.lines_in_flight = count_or(member(batches, "lines"), "in_flight");
   look.lines_retried = count_or(member(batches, "lines"), "retries");
@@ -97,6 +111,9 @@ ServerLook read_server_status(std::string_view body) {
   look.prompt = count_or(member(*parsed, "tokens"), "prompt");
   for (const json& p : member(*parsed, "problems"))
     look.problems.push_back({text_or(p, "severity") == "error", text_or(p, "what") + " " + text_or(p, "do")});
+  const json& mixed = member(*parsed, "mixed");
+  look.choices = count_or(mixed, "choices"), look.low = count_or(mixed, "low"),
+  look.skipped = count_or(mixed, "skipped");
   read_batches(member(*parsed, "batches"), look);
   look.recent = read_recent(member(*parsed, "recent"));
   look.experts = read_expert_map(member(*parsed, "experts"));
@@ -132,6 +149,7 @@ std::vector<Line> server_lines(const ServerLook& before, const ServerLook& now) 
   }
   if (now.batches.size() > kBatchesShown)
     page.push_back(figures("").add("and " + whole(now.batches.size() - kBatchesShown) + " more"));
+  if (now.choices > 0) page.push_back(mixed_line(before, now));
   for (Line& line : device_lines(before.device, now.device, seconds)) page.push_back(std::move(line));
   return page;
 }

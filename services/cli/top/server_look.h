@@ -37,6 +37,7 @@ struct ServerLook {
     Quantiles first_token, per_token, step;
   };
   Recent recent;
+  uint64_t choices = 0, low = 0, skipped = 0;  ///< of experts by tokens, and those without a full copy; 0: no --mixed
   DeviceLook device;
   ExpertMap experts;  ///< where it was asked for
 };

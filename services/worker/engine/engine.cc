@@ -212,6 +212,8 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   MOESTRO_RETURN_IF_ERROR(cut_before(index, state, first));
   MOESTRO_RETURN_IF_ERROR(states->claim(first, s.state, s.states));
   batch.add(plan, index, ranges[index], state, rope, limits.visible);
+  if (options.mixed)
+    experts->low_shares().add(ranges[index].count, std::min(s.low_share_max, options.mixed->max_share), state.copies);
   if (!cache->has_places()) cache->mark_written(state.blocks, first, first + ranges[index].count);
   return Status::ok();
 }
@@ -262,6 +264,7 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
                        std::to_string(plan.parent.value) + ", which failed or is not the one before it");
   MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, ranges));
   batch.clear();
+  experts->low_shares().clear();
   batch.rows_of.resize(plan.sequences.size());
   failed.assign(plan.sequences.size(), Status::ok());
   states->begin_plan();
@@ -344,6 +347,7 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
   if (options.mixed) {
     out.copies = experts->copies(rows);
     out.copies.choices = static_cast<uint64_t>(rows.count * top_k * moe_layers);
+    state.copies += out.copies;
   }
   const int64_t counted = std::max(state.counted, plan.sequences[index].counted);
   const int64_t fresh = std::clamp<int64_t>(counted - first, 0, rows.count);
@@ -377,7 +381,8 @@ void StepOutcome::begin(PlanId of, size_t count) {
     s.status = Status::ok();
   }
   // The counters go back to zero with everything that a new outcome would have.
-  *this = StepOutcome{.plan = of, .sequences = std::move(sequences)};
+  layer_copies.clear();
+  *this = StepOutcome{.plan = of, .sequences = std::move(sequences), .layer_copies = std::move(layer_copies)};
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -450,6 +455,8 @@ Status Engine::step(const StepPlan& plan, StepOutcome& out) {
     out.nonfinite_sequences = e.pass->not_finite();
     out.dropped_rows = e.experts->over_capacity();
     out.device = e.pass->device_work();
+    const std::span<const CopyCounts> by_layer = e.experts->layer_copies();
+    out.layer_copies.assign(by_layer.begin(), by_layer.end());
   }
   out.step_us = static_cast<uint64_t>((e.clock.now() - begin).count() / 1000);
   return Status::ok();

@@ -44,6 +44,7 @@ Status ExpertDispatch::set_mixed(const MixedOptions& options) {
       key_of_[blob] = static_cast<int64_t>(low_of_.size());
       low_of_.push_back(blob);
     }
+  layer_copies_.resize(layers);
   mixed_ = options;
   return Status::ok();
 }
@@ -53,15 +54,15 @@ int64_t ExpertDispatch::capacity(double factor, int64_t tokens, int64_t top_k, i
 }
 
 void ExpertDispatch::begin_step(PlanId plan, std::span<const MicroBatch> micro_batches,
-                                std::span<const float> row_share, std::span<const uint8_t> full_only) {
+                                std::span<const float> row_share) {
   plan_ = plan;
-  full_only_ = full_only;
   micro_batches_ = micro_batches.empty() ? std::span<const MicroBatch>(kWholeStep) : micro_batches;
   row_share_ = row_share;
   over_capacity_ = 0;
   if (mixed_) {
     MOESTRO_CHECK(micro_batches_.size() == 1, "with mixed copies a step is one micro-batch");
     low_rows_.assign(row_share.size(), 0), skipped_rows_.assign(row_share.size(), 0);
+    std::ranges::fill(layer_copies_, CopyCounts());
   }
   for (RoutedLayer& layer : layers_) layer.close();
 }
@@ -100,6 +101,8 @@ std::span<const lanes::RoutedExpert> ExpertDispatch::route(LayerPart part, std::
   if (mixed_) {
     for (std::vector<uint32_t>* counts : {&low_rows_, &skipped_rows_})  // begin_step need not know
       if (std::ssize(*counts) < rows) counts->resize(static_cast<size_t>(rows));
+    low_shares_.add_choices(top_k);
+    layer_copies_[part.layer.value].choices += ids.size();
     find_wants(part, weights, top_k);
   }
   over_capacity_ += layer.route(
@@ -121,9 +124,21 @@ void ExpertDispatch::find_wants(LayerPart part, std::span<const float> weights, 
   size_t row = micro_batches_[static_cast<size_t>(part.micro_batch)].rows.first;
   for (size_t first = 0; first < weights.size(); first += k, ++row) {
     const std::span<Want> wants = std::span(wants_).subspan(first, k);
-    if (!full_only_.empty() && full_only_[row] != 0) std::ranges::fill(wants, Want::kFull);
+    if (low_shares_.is_full_only(static_cast<int64_t>(row))) std::ranges::fill(wants, Want::kFull);
     else wants_of_token(weights.subspan(first, k), *mixed_, wants);
   }
+}
+
+/// `need` has the full copy's blob. Where one of the rows has had its share of low copies, the full one is waited for.
+void ExpertDispatch::choose_copy(store::Need& need, uint32_t low, std::span<const kernels::RoutedRow> rows) {
+  const uint32_t full = need.blob;
+  const auto blob = source_->serving(full, low, need.want);
+  if (blob == full) return;
+  if (!low_shares_.take(rows)) {
+    need.want = Want::kFull;
+    return;
+  }
+  need.skipped = !blob, need.blob = blob.value_or(full);
 }
 
 /// What no copy serves is left out before its layer's tasks are made.
@@ -135,16 +150,17 @@ void ExpertDispatch::tell_needs(RoutedLayer& layer, int32_t micro_batch) {
     const size_t key = key_of(layer.layer(), r.expert);
     store::Need need{blob_of_[key], std::min(1.0F, layer.uses()[static_cast<size_t>(r.expert)]), layer.want(r.expert)};
     if (mixed_) {
-      const auto blob = source_->serving(blob_of_[key], low_of_[key], need.want);
-      need.skipped = !blob, need.blob = blob.value_or(need.blob);
+      choose_copy(need, low_of_[key], layer.rows(micro_batch).of(r.expert));
       if (need.skipped) skipped_.push_back(r.expert);
     }
     layer.serve(r.expert, need.blob);
     needs_.push_back(need);
   }
   for (const int32_t expert : skipped_)
-    for (const kernels::RoutedRow& row : layer.rows(micro_batch).of(expert))
+    for (const kernels::RoutedRow& row : layer.rows(micro_batch).of(expert)) {
       ++skipped_rows_[static_cast<size_t>(row.token)];
+      ++layer_copies_[layer.layer().value].skipped;
+    }
   if (!skipped_.empty()) layer.leave_out(micro_batch, skipped_);
   source_->need({layer.layer(), needs_, layer.is_routed()});
 }
@@ -254,8 +270,10 @@ Status ExpertDispatch::release(LayerPart part, int32_t expert) {
   const store::Lease& held = layer.held(expert).lease;
   const Status used = held ? check(part.layer, expert, held) : Status::ok();
   if (held && copy(part.layer, expert) == Copy::kLow)
-    for (const kernels::RoutedRow& row : layer.rows(part.micro_batch).of(expert))
+    for (const kernels::RoutedRow& row : layer.rows(part.micro_batch).of(expert)) {
       ++low_rows_[static_cast<size_t>(row.token)];
+      ++layer_copies_[part.layer.value].low;
+    }
   layer.release(part.micro_batch, expert).release();
   return used;
 }

@@ -19,6 +19,7 @@
 #include "common/expert_layout.h"
 #include "common/lanes/schedule.h"
 #include "kernels/ops.h"
+#include "services/worker/engine/low_shares.h"
 #include "services/worker/engine/routed_layer.h"
 #include "services/worker/engine/step_batch.h"
 #include "store/blob_source.h"
@@ -52,9 +53,9 @@ class ExpertDispatch {
 
   /// Closes all layers. `micro_batches`: of the step; empty: there is one. `row_share`: 1 / (rows of its sequence in
   /// this step), by row; empty: each row counts as 1. Both must live until the step has ended.
-  /// `full_only`: by row, not 0 if its experts are wanted full; empty: none.
-  void begin_step(PlanId plan, std::span<const MicroBatch> micro_batches = {}, std::span<const float> row_share = {},
-                  std::span<const uint8_t> full_only = {});
+  void begin_step(PlanId plan, std::span<const MicroBatch> micro_batches = {}, std::span<const float> row_share = {});
+  /// Of the next step, with mixed copies: to be filled before it begins, with all its rows.
+  LowShares& low_shares() { return low_shares_; }
   /// Choices of this step that were dropped because their expert was full.
   uint64_t over_capacity() const { return over_capacity_; }
 
@@ -99,6 +100,8 @@ class ExpertDispatch {
   }
   /// Of these rows of the step: what has been computed with low copies, and with none. Choices are not counted.
   CopyCounts copies(TokenRange rows) const;
+  /// By layer, all choices of the step that have been computed; empty without mixed copies.
+  std::span<const CopyCounts> layer_copies() const { return layer_copies_; }
   /// Why the expert could not be loaded; the message names it.
   const Status& failure(MoeLayerId layer, int32_t expert) const { return find(layer).held(expert).failure; }
   /// The part's rows have been computed. When all rows of the expert have been, its lease ends. kCorrupt, naming it, if
@@ -123,6 +126,7 @@ class ExpertDispatch {
   RoutedLayer& obtain(MoeLayerId layer);
   void find_wants(LayerPart part, std::span<const float> weights, int64_t top_k);
   void tell_needs(RoutedLayer& layer, int32_t micro_batch);
+  void choose_copy(store::Need& need, uint32_t low, std::span<const kernels::RoutedRow> rows);
   bool take_full_instead(RoutedLayer& layer, int32_t expert);
 
   store::BlobSource* source_;
@@ -136,10 +140,11 @@ class ExpertDispatch {
   PlanId plan_;
   std::span<const MicroBatch> micro_batches_;
   std::span<const float> row_share_;
-  std::span<const uint8_t> full_only_;
+  LowShares low_shares_;
   std::vector<Want> wants_;                ///< of a router's choices; scratch
   std::vector<int32_t> skipped_;           ///< experts; scratch
   std::vector<uint32_t> low_rows_, skipped_rows_;  ///< by row: choices that low copies served, or none
+  std::vector<CopyCounts> layer_copies_;  ///< of the step
   std::array<RoutedLayer, kLayersOpenMax> layers_;
   std::vector<uint32_t> missing_;
   std::vector<store::Need> needs_;  ///< scratch

@@ -45,7 +45,7 @@ void Forward::begin(PlanId plan, const StepBatch& batch, std::vector<Status>& fa
   is_watched_ = watch_ != nullptr && watch_->wants_routes();
   math_.begin(batch);
   if (kv_) kv_->begin(batch);
-  p_.experts.begin_step(plan, batch.micro_batches, batch.row_share, batch.full_only);
+  p_.experts.begin_step(plan, batch.micro_batches, batch.row_share);
 }
 
 void Forward::set_watch(ExpertWatch* watch) {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/expert_copy.h"
 #include "services/worker/engine/logit_adjustment.h"
 
 namespace moestro::engine {
@@ -16,6 +17,7 @@ struct SequenceState {
   TokenId last_sampled = -1;
   TokenHistory history;  ///< kept if penalties need it
   bool decoding = false;  ///< has sampled before
+  CopyCounts copies;      ///< of all its choices here; with EngineOptions::mixed
 };
 
 class SequenceTable {

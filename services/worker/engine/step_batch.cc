@@ -10,7 +10,6 @@ void StepBatch::clear() {
   positions.clear();
   sequence_of.clear();
   row_share.clear();
-  full_only.clear();
   rows_of.clear();
   history_of.clear();
   attention.clear();
@@ -54,7 +53,6 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
     positions.push_back(token.position);
     sequence_of.push_back(index);
     row_share.push_back(1.0F / static_cast<float>(range.count));
-    full_only.push_back(sequence.full_only);
     const int64_t seen = token.position + 1;
     context += visible.window > 0 ? std::min(seen, visible.sinks + visible.window) : seen;
     furthest = std::max<int64_t>(furthest, token.position);

@@ -36,7 +36,6 @@ struct StepBatch {
   std::vector<int32_t> ids, positions;
   std::vector<uint32_t> sequence_of;  ///< row -> index in the plan
   std::vector<float> row_share;       ///< row -> 1 / (rows of its sequence): 1 for a decoded token
-  std::vector<uint8_t> full_only;     ///< row -> PlanSequence::full_only
   std::vector<TokenRange> rows_of;    ///< sequence of the plan -> its rows; none if it failed
   std::vector<kernels::AttentionSequence> attention;
   std::vector<MicroBatch> micro_batches;  ///< none is empty

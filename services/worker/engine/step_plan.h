@@ -42,7 +42,7 @@ struct PlanSequence {
   std::vector<TokenId> ends = {};
   bool text_ends =
       false;  ///< its end may be found in its text later: which of its positions stand is said when it is released
-  bool full_only = false;  ///< low copies of experts do not serve it, and none is left out
+  double low_share_max = 1;  ///< of its choices, the part that low copies may serve, or none; 0: full copies alone
   int64_t state_sum_from =
       -1;  ///< >= 0: the sum of its final hidden states, of the tokens of this plan from this position on, is wanted
 
@@ -98,6 +98,7 @@ struct StepOutcome {
   uint32_t nonfinite_sequences = 0;  ///< failed because their activations or logits became NaN or infinite
   uint64_t dropped_rows = 0;         ///< (token, expert) choices beyond the capacity factor
   DeviceWork device = {};
+  std::vector<CopyCounts> layer_copies = {};  ///< by MoE layer; with EngineOptions::mixed
 
   /// Resets it for `count` sequences; keeps its memory.
   void begin(PlanId of, size_t count);

@@ -78,7 +78,9 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
   s.counted = m.counted();
   if (m.ends() != nullptr) s.ends.assign(m.ends()->begin(), m.ends()->end());
   s.state_sum_from = m.state_sum_from();
-  s.full_only = m.full_only();
+  if (!(m.low_share_max() >= 0 && m.low_share_max() <= 1))
+    return invalid_argument("a share of low copies that is not from 0 to 1");
+  s.low_share_max = m.low_share_max();
   s.state = m.state();
   if (m.states() != nullptr)
     for (const wire::StateWrite* w : *m.states()) s.states.push_back({w->tokens(), w->slot()});

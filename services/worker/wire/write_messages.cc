@@ -87,10 +87,18 @@ std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const ti
   for (const engine::SequenceOutcome& s : outcome.sequences) sequences.push_back(write_sequence(b, s));
   const auto sequences_offset = b.CreateVector(sequences);
   const auto device_offset = device == nullptr ? 0 : write_device(b, *device, outcome.device);
+  const auto copies_offset = outcome.layer_copies.empty()
+                                 ? 0
+                                 : b.CreateVectorOfStructs<wire::LayerCopies>(
+                                       outcome.layer_copies.size(), [&](size_t i, wire::LayerCopies* to) {
+                                         const CopyCounts& c = outcome.layer_copies[i];
+                                         *to = {narrowed(c.choices), narrowed(c.low), narrowed(c.skipped)};
+                                       });
   return finish(b, wire::WorkerBody::StepResult,
                 wire::CreateStepResult(b, outcome.plan.value, sequences_offset, outcome.step_us, outcome.stall_us,
                                        outcome.expert_hits, outcome.expert_misses, outcome.fetched_bytes, 0, 0,
-                                       outcome.nonfinite_sequences, outcome.dropped_rows, device_offset));
+                                       outcome.nonfinite_sequences, outcome.dropped_rows, device_offset,
+                                       copies_offset));
 }
 
 std::vector<std::byte> write_history_reader(uint64_t segment, const Status& mapped) {
