@@ -61,6 +61,7 @@ void CudaOps::gated_delta(const DeltaShape& shape, std::span<const AttentionSequ
   MoestroCudaDelta a{};
   a.key_heads = shape.key_heads, a.value_heads = shape.value_heads;
   a.key_dim = shape.key_dim, a.value_dim = shape.value_dim, a.conv = shape.conv;
+  a.in_turn = shape.in_turn;
   a.q = in.q, a.k = in.k, a.v = in.v, a.a = in.a, a.b = in.b;
   a.conv_weight = in.conv, a.a_log = in.a_log, a.dt_bias = in.dt_bias;
   a.sequences = step.sequences, a.singles = step.singles, a.prompts = step.prompts;

@@ -93,7 +93,7 @@ __device__ void begin_stage(const MoestroCudaDelta& a, int64_t row, int tokens, 
   constexpr int kOfKey = Rows::kKey / 4, kOfStrip = kDeltaStrip / 4, kOfToken = 2 * kOfKey + kOfStrip + 1;
   constexpr int kOfLane = Form::kRows / 4;
   const DeltaRecord<Rows> record{a};
-  const int key_head = head / (static_cast<int>(a.value_heads) / static_cast<int>(a.key_heads));
+  const int key_head = delta_key_head(a, head);
   for (int i = static_cast<int>(threadIdx.x); i < tokens * kOfToken; i += Form::kThreads) {
     const int token = i / kOfToken, part = i % kOfToken;
     float* const to = stage + token * Form::kToken;

@@ -51,6 +51,11 @@ struct DeltaRecord {
 __device__ inline int64_t delta_keys(const MoestroCudaDelta& a) { return a.key_heads * a.key_dim; }
 __device__ inline int64_t delta_values(const MoestroCudaDelta& a) { return a.value_heads * a.value_dim; }
 __device__ inline int64_t delta_channels(const MoestroCudaDelta& a) { return 2 * delta_keys(a) + delta_values(a); }
+/// As DeltaShape::key_head.
+__device__ inline int delta_key_head(const MoestroCudaDelta& a, int value_head) {
+  const auto keys = static_cast<int>(a.key_heads), values = static_cast<int>(a.value_heads);
+  return a.in_turn ? value_head % keys : value_head / (values / keys);
+}
 __host__ __device__ inline int64_t delta_tail_floats(const MoestroCudaDelta& a) {
   return (a.conv - 1) * (2 * a.key_heads * a.key_dim + a.value_heads * a.value_dim);
 }

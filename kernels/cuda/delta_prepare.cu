@@ -77,8 +77,8 @@ __device__ void prepare_keys(const MoestroCudaDelta& a, const Place& p, int64_t 
   q.store(record.q(p.row, head));
   k.store(record.k(p.row, head));
   const float qk = q.dot(k);
-  const int each = static_cast<int>(a.value_heads) / static_cast<int>(a.key_heads);
-  for (int h = lane_id(); h < each; h += kWarp) record.gates(p.row, head * each + h)[record.kQk] = qk;
+  for (int h = lane_id(); h < a.value_heads; h += kWarp)
+    if (delta_key_head(a, h) == head) record.gates(p.row, h)[record.kQk] = qk;
 }
 
 template <typename Rows>

@@ -366,6 +366,7 @@ struct MoestroCudaDelta {
   int64_t key_heads, value_heads;
   int64_t key_dim, value_dim;  ///< key_dim: at most MOESTRO_CUDA_DELTA_KEY_MAX
   int64_t conv;                ///< at most MOESTRO_CUDA_DELTA_CONV_MAX
+  int32_t in_turn;             ///< as DeltaShape::in_turn
   const float *q, *k, *v, *a, *b;
   const float *conv_weight, *a_log, *dt_bias;
   const struct MoestroCudaDeltaSequence* sequences;  ///< those of one token, then the others
