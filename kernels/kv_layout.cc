@@ -66,6 +66,11 @@ void Ops::gated_delta(const DeltaShape&, std::span<const AttentionSequence>, con
   MOESTRO_CHECK(supports_delta(), "this backend has no gated delta rule");
 }
 
+void Ops::gated_norm(float* x, int64_t n, int64_t dim, const float* weight, float eps, float* gate) {
+  rms_norm(x, n, dim, weight, eps, x);
+  silu_mul(gate, x, n * dim);
+}
+
 void Ops::sigmoid_mul(float*, const float*, int64_t) {
   MOESTRO_CHECK(supports_delta(), "this backend has no gates");
 }

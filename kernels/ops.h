@@ -298,6 +298,8 @@ class Ops {
   /// that another reads or writes. A sequence's result does not depend on how it is cut into steps, nor on the others.
   virtual void gated_delta(const DeltaShape& shape, std::span<const AttentionSequence> sequences,
                            const DeltaInput& in, float* states, float* out);
+  /// gate[i] = silu(gate[i]) * rms_norm(x)[i] for n rows of x, which may be overwritten.
+  virtual void gated_norm(float* x, int64_t n, int64_t dim, const float* weight, float eps, float* gate);
   /// x[i] *= sigmoid(gate[i]).
   virtual void sigmoid_mul(float* x, const float* gate, int64_t count);
   /// The top_k experts of each row of logits [n, experts] with the largest score + bias (sigmoids without bias and

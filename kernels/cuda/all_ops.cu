@@ -24,6 +24,9 @@ MoestroCudaOps all_ops() {
   ops.route = route;
   ops.experts = experts;
   ops.sample = sample;
+  ops.delta = delta;
+  ops.gated_norm = gated_norm;
+  ops.sigmoid_mul = sigmoid_mul;
   return ops;
 }
 

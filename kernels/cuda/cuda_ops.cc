@@ -211,6 +211,7 @@ void CudaOps::reserve(const Room& room) {
   partial_.at_least(static_cast<uint64_t>(room.partial));
   rounded_.at_least(static_cast<uint64_t>(room.rounded));
   sums_.at_least(static_cast<uint64_t>(room.sums));
+  prepared_.at_least(static_cast<uint64_t>(room.delta));
 }
 
 void CudaOps::experts(const LayerExperts& w) {

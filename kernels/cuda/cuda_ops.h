@@ -48,6 +48,7 @@ class CudaOps final : public Ops {
     int64_t rounded = 0;    ///< rounded_bytes: of tokens in the widest rows, or of their routes in x
     int64_t sums = 0;       ///< sums_bytes
     int64_t positions = 0;  ///< positions that a sequence may have
+    int64_t delta = 0;      ///< delta_bytes
   };
   /// Makes this room, so that steps do not allocate. status() says whether there was enough memory.
   void reserve(const Room& room);
@@ -65,6 +66,25 @@ class CudaOps final : public Ops {
   /// Sends what attention reads of these sequences, of one token each, so that no layer of this shape has to. Returns
   /// the number of parts that it is launched for. The launches depend only on this and on the number of sequences.
   int64_t send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
+
+  /// The same for gated_delta(), of whatever shape.
+  struct DeltaStep {
+    const MoestroCudaDeltaSequence* sequences;
+    const MoestroCudaDeltaWrite* writes;
+    const MoestroCudaDeltaRow* rows;
+    int64_t singles = 0, prompts = 0;  ///< sequences of one token, and of more
+  };
+  DeltaStep send_states(std::span<const AttentionSequence> sequences);
+  /// For gated_delta(), until the next call: where it keeps states that it overwrites, with room for a slot for each
+  /// sequence; `again`: it goes on from what was kept there.
+  struct KeptStates {
+    float* states = nullptr;
+    bool again = false;
+  };
+  void keep_states(KeptStates kept) { kept_ = kept; }
+  /// What gated_delta() needs for n rows.
+  static int64_t delta_bytes(const DeltaShape& shape, int64_t n);
+  static bool computes_delta(const DeltaShape& shape);
 
   /// Whether norm_route() of n rows also sorts the routes for experts(), if nothing else is sorted in between.
   static bool sorts_routes(int64_t n) { return n <= MOESTRO_CUDA_ROUTE_ROWS; }
@@ -123,6 +143,11 @@ class CudaOps final : public Ops {
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
   void scale(float* x, int64_t count, float factor) override;  ///< not there: a worker refuses what needs it
   void clamp(float* x, int64_t count, float limit) override;
+  bool supports_delta() const override { return true; }
+  void gated_delta(const DeltaShape& shape, std::span<const AttentionSequence> sequences, const DeltaInput& in,
+                   float* states, float* out) override;
+  void gated_norm(float* x, int64_t n, int64_t dim, const float* weight, float eps, float* gate) override;
+  void sigmoid_mul(float* x, const float* gate, int64_t count) override;
 
  private:
   explicit CudaOps(const MoestroCudaFunctions& functions, OpsOptions options);
@@ -157,6 +182,10 @@ class CudaOps final : public Ops {
   std::vector<uint32_t> block_list_;
   std::vector<MoestroCudaAttentionUnit> unit_list_, prefill_list_;
   std::vector<std::byte> expert_call_;
+  std::vector<MoestroCudaDeltaSequence> delta_sequences_;
+  std::vector<MoestroCudaDeltaWrite> delta_writes_;
+  std::vector<MoestroCudaDeltaRow> delta_rows_;
+  KeptStates kept_;
   int64_t furthest_ = 0;  ///< position of any query of query_list_
   int64_t parts_max_ = INT64_MAX;  ///< of a sequence
   // Last: they use the queue.
@@ -164,6 +193,8 @@ class CudaOps final : public Ops {
       expert_calls_{queue_};
   Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
       drawn_{queue_};
+  Mirror sent_sequences_{queue_}, sent_writes_{queue_}, sent_rows_{queue_};  ///< of the gated delta rule
+  Workspace prepared_{queue_};
 };
 
 }  // namespace moestro::kernels::cuda

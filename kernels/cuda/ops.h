@@ -25,6 +25,9 @@ MoestroCudaResult sort_routes(const MoestroCudaSortRoutes* arguments, MoestroCud
 MoestroCudaResult route(const MoestroCudaRoute* arguments, MoestroCudaStream stream);
 MoestroCudaResult experts(const MoestroCudaExperts* arguments, MoestroCudaStream stream);
 MoestroCudaResult sample(const MoestroCudaSample* arguments, MoestroCudaStream stream);
+MoestroCudaResult delta(const MoestroCudaDelta* arguments, MoestroCudaStream stream);
+MoestroCudaResult gated_norm(const MoestroCudaGatedNorm* arguments, MoestroCudaStream stream);
+MoestroCudaResult sigmoid_mul(const MoestroCudaSigmoidMul* arguments, MoestroCudaStream stream);
 
 /// All of them, for the plugin's table.
 MoestroCudaOps all_ops();

@@ -342,6 +342,65 @@ struct MoestroCudaSample {
   void* workspace;  ///< [n] of MOESTRO_CUDA_SAMPLE_ROW_BYTES; its contents do not matter
 };
 
+/// A sequence of a step for MoestroCudaDelta: rows [first_row, first_row + tokens).
+struct MoestroCudaDeltaSequence {
+  int32_t first_row, tokens;
+  int32_t state;                ///< slot of its state before the first; -1: zeros
+  int32_t first_write, writes;  ///< of `writes`: where its states go
+  int32_t kept;                 ///< its place in `kept`; -1: the slot that it reads is not written
+};
+/// After so many tokens of the step; ascending within a sequence.
+struct MoestroCudaDeltaWrite {
+  int32_t tokens, slot;
+};
+struct MoestroCudaDeltaRow {
+  int32_t row, sequence;
+};
+#define MOESTRO_CUDA_DELTA_KEY_MAX 128
+#define MOESTRO_CUDA_DELTA_CONV_MAX 16
+/// Columns of a state that a block computes.
+#define MOESTRO_CUDA_DELTA_STRIP 32
+
+/// The gated delta rule, as Ops::gated_delta; q, k and v are only read.
+struct MoestroCudaDelta {
+  int64_t key_heads, value_heads;
+  int64_t key_dim, value_dim;  ///< key_dim: at most MOESTRO_CUDA_DELTA_KEY_MAX
+  int64_t conv;                ///< at most MOESTRO_CUDA_DELTA_CONV_MAX
+  int32_t in_turn;             ///< as DeltaShape::in_turn
+  const float *q, *k, *v, *a, *b;
+  const float *conv_weight, *a_log, *dt_bias;
+  const struct MoestroCudaDeltaSequence* sequences;  ///< those of one token, then the others
+  int64_t singles, prompts;                          ///< how many of each
+  const struct MoestroCudaDeltaWrite* writes;
+  const struct MoestroCudaDeltaRow* rows;  ///< of all sequences
+  int64_t row_count;
+  float* states;
+  float* out;
+  /// Workspace: for each row up to the highest, key_heads * 2 * MOESTRO_CUDA_DELTA_KEY_MAX + value_heads * (value_dim
+  /// rounded up to MOESTRO_CUDA_DELTA_STRIP + 4) floats.
+  float* prepared;
+  /// May be null. Room for slots: states of sequences whose `kept` is not -1, as they were before. With `again` they
+  /// are read from here, so that a step that has overwritten them can be computed once more.
+  float* kept;
+  int32_t again;
+};
+
+/// gate[i] = silu(gate[i]) * RMSNorm(x)[i], for n rows of x.
+struct MoestroCudaGatedNorm {
+  const float* x;
+  int64_t n, dim;
+  const float* weight;
+  float eps;
+  float* gate;
+};
+
+/// x[i] *= sigmoid(gate[i]).
+struct MoestroCudaSigmoidMul {
+  float* x;
+  const float* gate;
+  int64_t count;
+};
+
 struct MoestroCudaOps {
   MoestroCudaResult (*matmul)(const struct MoestroCudaMatmul*, MoestroCudaStream);
   MoestroCudaResult (*matmul_group)(const struct MoestroCudaMatmulGroup*, MoestroCudaStream);
@@ -363,6 +422,9 @@ struct MoestroCudaOps {
   MoestroCudaResult (*route)(const struct MoestroCudaRoute*, MoestroCudaStream);
   MoestroCudaResult (*experts)(const struct MoestroCudaExperts*, MoestroCudaStream);
   MoestroCudaResult (*sample)(const struct MoestroCudaSample*, MoestroCudaStream);
+  MoestroCudaResult (*delta)(const struct MoestroCudaDelta*, MoestroCudaStream);
+  MoestroCudaResult (*gated_norm)(const struct MoestroCudaGatedNorm*, MoestroCudaStream);
+  MoestroCudaResult (*sigmoid_mul)(const struct MoestroCudaSigmoidMul*, MoestroCudaStream);
 };
 
 #ifdef __cplusplus

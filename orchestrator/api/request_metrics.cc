@@ -195,6 +195,14 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_prefix_cached_tokens_total",
       "Tokens whose keys and values were found in the KV cache instead of computed.", kCounter,
       of(c.prefix_cached_tokens));
+  add("moestro_state_slots", "States of sequences that workers have room for; 0: their models have none.", kGauge,
+      of(c.state_slots));
+  add("moestro_state_slots_used", "Of these, those that sequences hold.", kGauge, of(c.states_held));
+  add("moestro_prefix_states", "States of prefixes that no sequence holds and that can be found again.", kGauge,
+      of(c.states_cached));
+  add("moestro_prefix_states_kept_total", "States of prefixes that were kept.", kCounter, of(c.states_kept));
+  add("moestro_prefix_states_restored_total", "Times that a sequence went on from a prefix's state.", kCounter,
+      of(c.states_restored));
   add("moestro_history_prompts", "Past requests whose prompts' activations are kept.", kGauge, of(c.history.prompts));
   add("moestro_history_answers", "Past requests whose answers' activations are kept.", kGauge, of(c.history.answers));
   add("moestro_history_capacity", "Most of either that are kept.", kGauge, of(c.history.capacity));

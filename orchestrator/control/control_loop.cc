@@ -369,6 +369,11 @@ void ControlPlane::Loop::publish() {
   totals_.kv_host_blocks_total = kv.host_blocks;
   totals_.kv_moved_out_tokens = kv.moved_out_tokens;
   totals_.kv_moved_in_tokens = kv.moved_in_tokens;
+  totals_.state_slots = kv.state_slots;
+  totals_.states_held = kv.states_held;
+  totals_.states_cached = kv.states_cached;
+  totals_.states_kept = kv.states_kept;
+  totals_.states_restored = kv.states_restored;
   totals_.prefix_blocks = kv.cached;
   totals_.prefix_cached_tokens = kv.reused_tokens;
   totals_.history = history_.figures();

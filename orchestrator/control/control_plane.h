@@ -84,6 +84,9 @@ struct ControlSnapshot {
   uint64_t kv_host_blocks_used = 0, kv_host_blocks_total = 0;      ///< copies in host memory, in addition to devices'
                                                                    ///< blocks
   uint64_t kv_moved_out_tokens = 0, kv_moved_in_tokens = 0;        ///< to host memory, and back
+  uint64_t state_slots = 0, states_held = 0, states_cached = 0;    ///< of sequences; held by those that run, kept of
+                                                                   ///< prefixes
+  uint64_t states_kept = 0, states_restored = 0;
   uint64_t prefix_blocks = 0;         ///< KV blocks that no sequence uses and that can be found again
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0,

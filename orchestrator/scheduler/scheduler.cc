@@ -44,10 +44,15 @@ KvFigures Scheduler::kv() const {
     figures.cached += w->kv.cached();
     figures.host_blocks += w->kv.host().total();
     figures.host_used += w->kv.host().used();
+    figures.state_slots += w->states.total();
+    figures.states_held += w->states.held();
+    figures.states_cached += w->states.cached();
   }
   figures.reused_tokens = reused_tokens_;
   figures.moved_out_tokens = moved_out_;
   figures.moved_in_tokens = moved_in_;
+  figures.states_kept = states_kept_;
+  figures.states_restored = states_restored_;
   return figures;
 }
 

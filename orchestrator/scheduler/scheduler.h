@@ -84,6 +84,8 @@ struct KvFigures {
   uint64_t reused_tokens = 0;  ///< found instead of computed, since the start
   uint64_t host_blocks = 0, host_used = 0;  ///< blocks in host memory in addition to devices'; those that hold copies
   uint64_t moved_out_tokens = 0, moved_in_tokens = 0;  ///< to host memory, and back, since the start
+  uint64_t state_slots = 0, states_held = 0, states_cached = 0;  ///< of sequences, for models that have such
+  uint64_t states_kept = 0, states_restored = 0;  ///< of prefixes; how often one was gone on from; since the start
 };
 
 class Scheduler {
@@ -248,7 +250,7 @@ class Scheduler {
   uint64_t preemptions_ = 0, quarantined_ = 0;
   std::map<WorkerId, std::unique_ptr<Worker>> workers_;
   uint64_t next_plan_ = 1, next_admission_ = 1;
-  uint64_t reused_tokens_ = 0, moved_out_ = 0, moved_in_ = 0;
+  uint64_t reused_tokens_ = 0, moved_out_ = 0, moved_in_ = 0, states_kept_ = 0, states_restored_ = 0;
   Nanos now_{0};  ///< of the last Tick
   uint64_t version_ = 0;        ///< version that is served; 0: unknown
   bool renewed_first_ = false;  ///< a first worker is changing to that version, and none has it yet

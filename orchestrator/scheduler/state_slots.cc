@@ -42,6 +42,7 @@ void Scheduler::plan_states(Worker& worker, Sequence& s, Part& part, PlannedSequ
   const int64_t end = part.first + part.tokens;
   part.resumes = std::exchange(s.resumes, kNoBlock);
   p.state = part.resumes == kNoBlock ? s.state : part.resumes;
+  if (part.resumes != kNoBlock) ++states_restored_;
   for (const int64_t at : kept_after(worker, s, part.first, end)) {
     const bool known = at <= s.length();
     if (known && worker.states.find(link(worker, s, at / worker.kv.block_tokens() - 1))) continue;
@@ -58,6 +59,7 @@ void Scheduler::keep_states(Worker& worker, Sequence& s, const Part& part) {
   for (const StateWrite& kept : part.kept) {
     const int64_t last = kept.tokens / block - 1;
     if (!worker.states.publish(kept.slot, link(worker, s, last))) continue;
+    ++states_kept_;
     if (kept.tokens <= s.prompt() || kept.tokens % worker.limits.state_interval == 0) continue;
     if (s.rolled >= 0) worker.states.drop(link(worker, s, s.rolled));
     s.rolled = last;

@@ -113,20 +113,22 @@ class CudaGraphsTest : public kernels::test::CudaTest {
 };
 
 TEST_F(CudaGraphsTest, ChangeNoBitWhereAllIsResident) {
-  for (const char* name : {"mixtral_window", "qwen2_moe_shared"})
+  for (const char* name : {"mixtral_window", "qwen2_moe_shared", "qwen3_next_hybrid"})
     expect_same(fixture_named(name), on_cuda(kAll, true), "all resident");
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitAmidMissesAndRewinds) {
-  const Fixture& fixture = fixture_named("qwen2_moe_shared");
-  const auto want = busy_service(fixture, on_cuda(kAll, false));
-  for (const auto& [slots, expects_all, predictor] :
-       {std::tuple(3, false, "none"), {3, true, "none"}, {9, true, "gate"}}) {
-    DeviceBenchOptions options = on_cuda(slots, true);
-    options.expects_all = expects_all, options.predictor = predictor;
-    EXPECT_TRUE(busy_service(fixture, options) == want)
-        << slots << " slots, " << predictor << (expects_all ? ", queued ahead" : "");
-    EXPECT_GT(spied.graphs, 20u);
+  for (const char* name : {"qwen2_moe_shared", "qwen3_next_types"}) {
+    const Fixture& fixture = fixture_named(name);
+    const auto want = busy_service(fixture, on_cuda(kAll, false));
+    for (const auto& [slots, expects_all, predictor] :
+         {std::tuple(3, false, "none"), {3, true, "none"}, {9, true, "gate"}}) {
+      DeviceBenchOptions options = on_cuda(slots, true);
+      options.expects_all = expects_all, options.predictor = predictor;
+      EXPECT_TRUE(busy_service(fixture, options) == want)
+          << name << ", " << slots << " slots, " << predictor << (expects_all ? ", queued ahead" : "");
+      EXPECT_GT(spied.graphs, 20u);
+    }
   }
 }
 
@@ -206,6 +208,9 @@ TEST_F(CudaGraphsTest, ALayerThatDecodesIsEightKernelsAndNineOfLongSequences) {
   }
   const auto [kernels, layers] = kernels_and_layers("mixtral_window", 130);
   EXPECT_LE(kernels, 9 * layers + kEnds);
+  // Six of the gated delta rule, or five of attention with its gate; four of the shared expert; four of what all have.
+  const auto [of_hybrid, hybrid_layers] = kernels_and_layers("qwen3_5_moe_text", 5);
+  EXPECT_LE(of_hybrid, 14 * hybrid_layers + kEnds);
 }
 #endif
 

@@ -281,4 +281,44 @@ void HostFacingOps::sort_routes(const MoestroCudaSortRoutes& work) {
   finish();
 }
 
+void HostFacingOps::gated_delta(const DeltaShape& shape, std::span<const AttentionSequence> sequences,
+                                const DeltaInput& input, float* states, float* out) {
+  gated_delta_keeping(shape, sequences, input, states, out, {}, 0);
+}
+
+void HostFacingOps::gated_delta_keeping(const DeltaShape& shape, std::span<const AttentionSequence> sequences,
+                                        const DeltaInput& input, float* states, float* out,
+                                        cuda::CudaOps::KeptStates kept, int64_t kept_floats) {
+  const int64_t rows = rows_of(sequences), keys = rows * shape.keys(), values = rows * shape.values(),
+                gates = rows * shape.value_heads;
+  int64_t slots = 0;
+  for (const AttentionSequence& s : sequences) {
+    if (s.first_position > 0) slots = std::max<int64_t>(slots, s.state + 1);
+    for (const StateWrite& w : s.states) slots = std::max<int64_t>(slots, w.slot + 1);
+  }
+  ops_->keep_states({back(kept.states, kept_floats), kept.again});
+  ops_->gated_delta(shape, sequences,
+                    {.q = const_cast<float*>(in(input.q, keys)),  // they are only read
+                     .k = const_cast<float*>(in(input.k, keys)),
+                     .v = const_cast<float*>(in(input.v, values)),
+                     .a = in(input.a, gates),
+                     .b = in(input.b, gates),
+                     .conv = in(input.conv, shape.channels() * shape.conv),
+                     .a_log = in(input.a_log, shape.value_heads),
+                     .dt_bias = in(input.dt_bias, shape.value_heads)},
+                    back(states, slots * delta_state_floats(shape)), back(out, values));
+  ops_->keep_states({});
+  finish();
+}
+
+void HostFacingOps::gated_norm(float* x, int64_t n, int64_t dim, const float* weight, float eps, float* gate) {
+  ops_->gated_norm(back(x, n * dim), n, dim, in(weight, dim), eps, back(gate, n * dim));
+  finish();
+}
+
+void HostFacingOps::sigmoid_mul(float* x, const float* gate, int64_t count) {
+  ops_->sigmoid_mul(back(x, count), in(gate, count), count);
+  finish();
+}
+
 }  // namespace moestro::kernels::test

@@ -45,6 +45,11 @@ class HostFacingOps final : public Ops {
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
   void scale(float* x, int64_t count, float factor) override;
   void clamp(float* x, int64_t count, float limit) override;
+  bool supports_delta() const override { return true; }
+  void gated_delta(const DeltaShape& shape, std::span<const AttentionSequence> sequences, const DeltaInput& in,
+                   float* states, float* out) override;
+  void gated_norm(float* x, int64_t n, int64_t dim, const float* weight, float eps, float* gate) override;
+  void sigmoid_mul(float* x, const float* gate, int64_t count) override;
 
   // Those that an Ops does not have, as CudaOps; pointers to the host's memory.
   /// blobs[e]: of expert e; empty: it is missing. `work.slots` is not read.
@@ -57,6 +62,9 @@ class HostFacingOps final : public Ops {
   void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
               int32_t* ids);
   void sort_routes(const MoestroCudaSortRoutes& work);
+  /// `kept`: as CudaOps::KeptStates, of `kept_floats` numbers.
+  void gated_delta_keeping(const DeltaShape& shape, std::span<const AttentionSequence> sequences, const DeltaInput& in,
+                           float* states, float* out, cuda::CudaOps::KeptStates kept, int64_t kept_floats);
 
  private:
   struct Operand {

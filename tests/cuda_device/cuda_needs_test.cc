@@ -59,23 +59,6 @@ TEST(CudaNeeds, LatentAttentionIsRefusedByName) {
   EXPECT_GT(refused, 0);
 }
 
-TEST(CudaNeeds, TheGatedDeltaRuleIsRefusedByName) {
-  int refused = 0;
-  for (const Fixture& fixture : engine::testing::fixtures()) {
-    if (!fixture.has_states()) continue;
-    const auto source = store::ResidentSource::open(engine::testing::packed(fixture, DType::kBF16, DType::kBF16));
-    ASSERT_TRUE(source.is_ok()) << source.status().message();
-    const auto needs = device_needs((*source)->manifest(), {}, DType::kBF16);
-    ASSERT_FALSE(needs.is_ok()) << fixture.name;
-    const std::string& said = needs.status().message();
-    EXPECT_TRUE(said.find("the gated delta rule") != std::string::npos ||
-                said.find("attention with an output gate") != std::string::npos)
-        << said;
-    ++refused;
-  }
-  EXPECT_GE(refused, 4);
-}
-
 /// Of small arrays, which no formula has.
 constexpr uint64_t kAllowance = uint64_t{8} << 20;
 
@@ -133,6 +116,11 @@ TEST(ModelsOnGpus, SettingsThatKernelsLackAreRefused) {
   EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("SparseMixer"));
   spec.layers[0].moe.router = {.on_input = true};
   EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("weights multiply the experts' inputs"));
+  spec.layers[0].delta.emplace().conv = 17;
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("convolution sees more than 16 positions"));
+  spec.layers[0].delta->key_dim = 129;
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("a gated delta rule with keys of more than 128 numbers"));
+  spec.layers[0].delta->key_dim = 128, spec.layers[0].delta->conv = 16;
   spec.layers[0].moe.before_attention = true;
   EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("a layer's input before attention"));
   spec.layers[0].attention.temperature.emplace();

@@ -30,10 +30,12 @@ std::vector<engine::testing::Fixture> on_gpus(std::vector<engine::testing::Fixtu
 
 std::vector<engine::testing::Fixture> one_of_each_gpu_layer() {
   std::vector<engine::testing::Fixture> found = engine::testing::fixtures();
-  std::erase_if(found, [](const engine::testing::Fixture& fixture) {
-    return fixture.name != "mixtral_llama3" && fixture.name != "qwen2_moe_shared" && fixture.name != "glm4_moe_groups";
+  constexpr std::string_view kNames[] = {"mixtral_llama3", "qwen2_moe_shared", "glm4_moe_groups", "qwen3_next_hybrid",
+                                         "qwen3_next_types"};
+  std::erase_if(found, [&](const engine::testing::Fixture& fixture) {
+    return std::ranges::find(kNames, fixture.name) == std::end(kNames);
   });
-  MOESTRO_CHECK(found.size() == 3, "the three fixtures are in tests/fixtures/models");
+  MOESTRO_CHECK(found.size() == std::size(kNames), "the fixtures are in tests/fixtures/models");
   return found;
 }
 

@@ -27,10 +27,12 @@ COUNTERS = """moestro_prompt_tokens moestro_generated_tokens moestro_requests mo
     moestro_worker_steps moestro_worker_step_seconds moestro_worker_stall_seconds moestro_batch_lines
     moestro_batch_retries moestro_store_read_bytes moestro_store_foreseen_below_floor
     moestro_store_foreseen_over_budget moestro_store_foreseen_early moestro_store_foreseen_guarded
-    moestro_preemptions moestro_quarantined""".split(
+    moestro_preemptions moestro_quarantined moestro_prefix_states_kept
+    moestro_prefix_states_restored""".split(
 )
 GAUGES = """moestro_requests_running moestro_sequences_waiting moestro_sequences_running moestro_workers
     moestro_kv_blocks     moestro_kv_blocks_used moestro_prefix_blocks
+    moestro_state_slots moestro_state_slots_used moestro_prefix_states
     moestro_tier_capacity_bytes moestro_tier_used_bytes
     moestro_tier_resident_bytes moestro_tier_experts moestro_tier_model_bytes moestro_model_experts
     moestro_drive_speed_bytes_per_second moestro_store_up moestro_store_pins moestro_store_read_queue

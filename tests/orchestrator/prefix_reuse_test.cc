@@ -157,6 +157,11 @@ TEST(PrefixReuse, StatesOfALongPromptAreKeptAtItsIntervals) {
   sim.join(with_states(100, 20, 12));
   sim.submit(request_of(1, counting(50)));
   sim.finish_all();
+  EXPECT_EQ(sim.scheduler().kv().state_slots, 20u);
+  EXPECT_EQ(sim.scheduler().kv().states_held, 0u);
+  EXPECT_EQ(sim.scheduler().kv().states_cached, 4u) << "after 12, 24, 36 and 48 tokens";
+  EXPECT_EQ(sim.scheduler().kv().states_kept, 4u);
+  EXPECT_EQ(sim.scheduler().kv().states_restored, 0u);
   std::vector<TokenId> other = counting(50);
   for (size_t i = 31; i < 50; ++i) other[i] = 90;
   sim.submit(request_of(2, other));
@@ -167,6 +172,7 @@ TEST(PrefixReuse, StatesOfALongPromptAreKeptAtItsIntervals) {
   sim.finish_all();
   sim.expect_right_answers();
   EXPECT_EQ(sim.heard()[3].cached, 28) << "the second kept the state where it branched off";
+  EXPECT_EQ(sim.scheduler().kv().states_restored, 2u);
 }
 
 TEST(PrefixReuse, RunningSequencesNeedASlotEach) {

@@ -19,6 +19,7 @@ struct StepShape {
   int32_t parts = 0;        ///< of the longest sequence, as CudaOps::send_sequences rounds them
   int32_t asked_ahead = 0;  ///< routers
   bool has_gap = false;     ///< between sinks and window, for any row
+  bool keeps = false;       ///< states of sequences, for layers that may be computed once more
   friend auto operator<=>(const StepShape&, const StepShape&) = default;
 };
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "common/model/mixer.h"
 #include "services/worker/cuda/cuda_head.h"
 #include "services/worker/cuda/float_bytes.h"
 #include "services/worker/cuda/model_on_gpu.h"
 #include "services/worker/device/cuda_slots.h"
+#include "services/worker/engine/sequence_states.h"
 #include "services/worker/engine/visible_positions.h"
 
 namespace moestro::cuda {
@@ -22,27 +24,36 @@ int64_t elements(const store::PackedTensor& t) {
   return n;
 }
 
-/// DenseWeights: the blobs, and vectors and routers once more as f32.
+bool is_read_as_floats(const store::PackedTensor& t) {
+  return t.shape.size() == 1 || t.name.ends_with("router.weight") || t.name.ends_with("delta.conv.weight");
+}
+
+/// DenseWeights: the blobs, and vectors, routers and convolutions once more as f32.
 int64_t dense_bytes(const store::Manifest& manifest) {
   int64_t bytes = 0;
   for (const store::Blob& b : manifest.blobs)
     if (b.kind == store::BlobKind::kDense) bytes += static_cast<int64_t>(b.length);
   for (const store::PackedTensor& t : manifest.tensors)
-    if (t.shape.size() == 1 || t.name.ends_with("router.weight")) bytes += elements(t) * kFloatBytes;
+    if (is_read_as_floats(t)) bytes += elements(t) * kFloatBytes;
   return bytes;
 }
 
-/// KvCache.
+/// KvCache and SequenceStates.
+model::StateBudget state_budget_of(const model::ModelSpec& spec, const engine::EngineOptions& options) {
+  return model::state_budget(spec, options.kv_tokens, options.kv_dtype, options.state_slots);
+}
 int64_t kv_bytes(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   int64_t bytes = 0;
   for (const model::LayerSpec& layer : spec.layers)
-    bytes += kernels::kv_block_bytes(engine::attention_shape(layer.attention, options.visible), options.kv_dtype);
-  return bytes * ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
+    bytes += model::kv_block_bytes(layer.kv, options.kv_dtype);
+  return bytes * ceil_div(options.kv_tokens, kernels::kKvBlockTokens) + state_budget_of(spec, options).bytes;
 }
 
 /// The widest rows that dense products read or write.
 struct Widths {
-  int64_t q = 0, kv = 0, ffn = 0;
+  int64_t q = 0, kv = 0, ffn = 0, gate = 0;      ///< gate: of attention, 0 if there is none
+  int64_t keys = 0, values = 0, state_heads = 0;  ///< of the gated delta rule
+  int64_t widest() const { return std::max({q, kv, ffn, keys, values}); }
 };
 Widths widths(const model::ModelSpec& spec) {
   Widths w;
@@ -50,15 +61,22 @@ Widths widths(const model::ModelSpec& spec) {
     w.q = std::max(w.q, l.attention.heads * l.attention.head_dim);
     w.kv = std::max(w.kv, l.attention.kv_heads * l.attention.head_dim);
     w.ffn = std::max({w.ffn, l.dense_ffn, l.moe_index ? l.moe.shared_ffn : 0});
+    if (l.attention.output_gate) w.gate = std::max(w.gate, l.attention.heads * l.attention.head_dim);
+    if (!l.delta) continue;
+    w.keys = std::max(w.keys, l.delta->keys());
+    w.values = std::max(w.values, l.delta->values());
+    w.state_heads = std::max(w.state_heads, l.delta->value_heads);
   }
+  if (w.gate > 0) w.gate = w.q;
   return w;
 }
 
 /// LayerMath, for each token of a step.
 int64_t layer_floats(const model::ModelSpec& spec, const engine::EngineOptions& options) {
-  const auto [q, kv, ffn] = widths(spec);
-  const int64_t angles = spec.rope.rotary_dim / 2, sinks = options.visible.sinks > 0 ? q + 2 * angles : 0;
-  return 3 * spec.hidden + 1 + 2 * q + 2 * kv + 2 * ffn + spec.moe().experts + 2 * angles + sinks;
+  const Widths w = widths(spec);
+  const int64_t angles = spec.rope.rotary_dim / 2, sinks = options.visible.sinks > 0 ? w.q + 2 * angles : 0;
+  return 3 * spec.hidden + 1 + 2 * w.q + 2 * w.kv + 2 * w.ffn + spec.moe().experts + 2 * angles + sinks + w.gate +
+         2 * w.keys + 3 * w.values + 2 * w.state_heads;
 }
 
 }  // namespace
@@ -67,17 +85,32 @@ CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOp
   const model::MoeSpec& moe = spec.moe();
   const int64_t n = options.step_tokens_max,
                 positions = engine::positions_max(options, spec, ceil_div(options.kv_tokens, kernels::kKvBlockTokens));
-  const auto [q, kv, ffn] = widths(spec);
+  const int64_t widest = widths(spec).widest();
   CudaOps::Room room{.activated = CudaOps::activated_bytes(n * moe.top_k, moe.expert.ffn),
                      .routes = CudaOps::routes_bytes(n, moe.top_k, moe.experts),
-                     .rounded = std::max(CudaOps::rounded_bytes(n, std::max({spec.hidden, q, ffn})),
+                     .rounded = std::max(CudaOps::rounded_bytes(n, std::max(spec.hidden, widest)),
                                          CudaOps::rounded_bytes(n * moe.top_k, spec.hidden)),
-                     .sums = CudaOps::sums_bytes(n, std::max({spec.hidden, q, kv, ffn, spec.vocab})),
+                     .sums = CudaOps::sums_bytes(n, std::max({spec.hidden, widest, spec.vocab})),
                      .positions = positions};
-  for (const model::LayerSpec& layer : spec.layers)
+  for (const model::LayerSpec& layer : spec.layers) {
     room.partial = std::max(
         room.partial, CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible), n,
                                                  positions));
+    if (layer.delta) room.delta = std::max(room.delta, CudaOps::delta_bytes(engine::delta_shape(*layer.delta), n));
+  }
+  return room;
+}
+
+KeptStatesRoom kept_states_room(const model::ModelSpec& spec, int64_t step_tokens_max, int64_t state_slots) {
+  KeptStatesRoom room{.sequences = std::min(step_tokens_max, state_slots)};
+  int64_t layers = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.delta) {
+      room.layers = std::max(room.layers, ++layers);
+      room.floats = std::max(room.floats, kernels::delta_state_floats(engine::delta_shape(*layer.delta)));
+    }
+    if (layer.moe_index) layers = 0;
+  }
   return room;
 }
 
@@ -107,6 +140,7 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
                        kernels::cuda::CudaOps::sample_bytes(CudaHead::tile_rows(n));
   const int64_t lookahead =
       (moe_layers * moe.experts * spec.hidden + n * (spec.hidden + moe_layers * moe.experts)) * kFloatBytes;
+  const KeptStatesRoom kept = kept_states_room(spec, n, state_budget_of(spec, options).slots);
   MOESTRO_ASSIGN_OR_RETURN(const auto layouts, manifest.expert_layouts(moe.expert, precision));
   int64_t longest = 0;
   for (const ExpertLayout& layout : layouts) longest = std::max(longest, layout.bytes());
@@ -115,7 +149,8 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));
   needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloatBytes + pass + head +
                                                 lookahead + ops.activated + ops.routes + ops.partial + ops.rounded +
-                                                ops.sums + kSmallBytes);
+                                                ops.sums + ops.delta + kept.layers * kept.of_layer() * kFloatBytes +
+                                                kSmallBytes);
   needs.expert_bytes = device::CudaSlots::slot_bytes(static_cast<uint64_t>(longest));
   needs.experts = static_cast<uint64_t>(moe_layers * moe.experts);
   return needs;

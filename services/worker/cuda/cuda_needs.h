@@ -14,6 +14,15 @@ namespace moestro::cuda {
 /// Workspaces of the operations for the largest step of these options.
 kernels::cuda::CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options);
 
+/// Room for states of sequences that layers overwrite before it is known whether they will be computed once more.
+struct KeptStatesRoom {
+  int64_t sequences = 0;  ///< of a step
+  int64_t layers = 0;     ///< the most with states from one layer of experts to the next
+  int64_t floats = 0;     ///< of a sequence in a layer
+  int64_t of_layer() const { return sequences * floats; }
+};
+KeptStatesRoom kept_states_room(const model::ModelSpec& spec, int64_t step_tokens_max, int64_t state_slots);
+
 /// kUnsupported: no kernel of GPUs computes with `what`, "experts", in this format.
 Status check_format(const char* what, DType format);
 

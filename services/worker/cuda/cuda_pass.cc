@@ -12,16 +12,25 @@
 namespace moestro::cuda {
 namespace {
 
-/// Whether all layers see their sequences alike, so that what is sent once a step serves all of them.
-bool sees_alike(const engine::KvCache& cache, size_t layers) {
-  const kernels::AttentionShape& first = cache.shape(0);
-  for (size_t l = 1; l < layers; ++l)
-    if (const kernels::AttentionShape& s = cache.shape(l);
-        s.heads != first.heads || s.kv_heads != first.kv_heads || s.window != first.window || s.sinks != first.sinks)
-      return false;
-  return true;
+/// The first layer with entries in the KV cache for each position; null: there is none.
+const kernels::AttentionShape* first_attention(const engine::PassParts& parts) {
+  const auto& layers = parts.math.spec.layers;
+  const auto found = std::ranges::find_if(layers, [](const model::LayerSpec& layer) { return !layer.delta; });
+  return found == layers.end() ? nullptr : &parts.math.cache.shape(static_cast<size_t>(found - layers.begin()));
 }
 
+/// Whether all layers see their sequences alike, so that what is sent once a step serves all of them.
+bool sees_alike(const engine::PassParts& parts) {
+  const kernels::AttentionShape* const first = first_attention(parts);
+  for (size_t l = 0; l < parts.math.spec.layers.size(); ++l) {
+    if (parts.math.spec.layers[l].delta) continue;
+    if (const kernels::AttentionShape& s = parts.math.cache.shape(l);
+        s.heads != first->heads || s.kv_heads != first->kv_heads || s.window != first->window ||
+        s.sinks != first->sinks)
+      return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -51,7 +60,7 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
       head_(parts.math.spec, parts.math.weights, cuda.ops, cuda.memory, cuda.host_ops, parts.options.step_tokens_max),
       kv_(cuda.ops, parts.math.cache),
       guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max),
-      graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts.math.cache, parts.math.spec.layers.size())),
+      graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts)),
       marks_(cuda.ops.queue(), parts.clock),
       calm_visits_(cuda.calm_visits),
       hidden_(spec().hidden),
@@ -85,10 +94,15 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
   queue_.note("make_stream", f.make_stream(1, &out_));
   queue_.note("make_event", f.make_event(0, &computed_));
   int32_t stream = 0;
+  kept_room_ = kept_states_room(spec(), n, p_.math.states.slots());
+  kept_states_ = buffers_.make<float>(kept_room_.layers * kept_room_.of_layer());
+  int64_t states = 0;  // layers with states since the last with experts
   for (const model::LayerSpec& layer : spec().layers) {
     Layer& l = layers_.emplace_back();
     l.stream = stream;
+    if (layer.delta) l.kept = kept_states_ + states++ * kept_room_.of_layer();
     if (!layer.moe_index) continue;
+    states = 0;
     l.moe = static_cast<int32_t>(layer.moe_index->value);
     queue_.note("make_event", f.make_event(0, &l.routed));
     stream = 1 - stream;  // its back leaves the rows that entered it as they were
@@ -164,8 +178,9 @@ void CudaPass::begin(const engine::StepPlan& plan, const engine::StepBatch& batc
   math_.begin(batch);
   is_watched_ = watch_ != nullptr && watch_->wants_routes();
   asked_ahead_ = lookahead_ ? watch_->gate_lookahead() : 0;
-  begin_graphs();
   resident_ = all_resident();
+  kept_end_ = again_end_ = 0;
+  begin_graphs();
   machine_.begin(engine::step_shape(batch));
 }
 
@@ -176,11 +191,14 @@ void CudaPass::begin_graphs() {
       graphs_.are_on() && timeline_ == nullptr && !kv_.pending() &&
       std::ranges::all_of(batch_->attention, [](const kernels::AttentionSequence& s) { return s.tokens == 1; });
   if (!as_graphs_) return;
-  const kernels::AttentionShape& attention = p_.math.cache.shape(0);
-  shape_ = {.rows = static_cast<int32_t>(rows_),
-            .parts = static_cast<int32_t>(ops_.send_sequences(attention, batch_->attention)),
-            .asked_ahead = asked_ahead_,
-            .has_gap = attention.has_gap(batch_->furthest)};
+  shape_ = {.rows = static_cast<int32_t>(rows_), .asked_ahead = asked_ahead_};
+  if (const kernels::AttentionShape* attention = first_attention(p_)) {
+    shape_.parts = static_cast<int32_t>(ops_.send_sequences(*attention, batch_->attention));
+    shape_.has_gap = attention->has_gap(batch_->furthest);
+  }
+  if (!spec().has_states()) return;
+  ops_.send_states(batch_->attention);
+  shape_.keeps = !resident_;
 }
 
 /// Not where routers are asked ahead: guesses of two layers have a place at a time.
@@ -226,9 +244,10 @@ bool CudaPass::lie_as_launched(size_t layer) const {
 }
 
 /// What was queued behind the layer's router is void: the rows that entered its experts are as they were, the rest of
-/// their input is made again.
+/// their input is made again. States of sequences were kept.
 void CudaPass::rewind(size_t layer) {
   ++work_.rewinds;
+  again_end_ = kept_end_;
   routers_.clear();
   marks_.begin(lanes::TaskKind::kRouter, static_cast<int32_t>(layer));
   math_.norm_after_attention(layer, stream(layer));

@@ -19,6 +19,7 @@
 #include "kernels/cuda/cuda_memory.h"
 #include "services/worker/cuda/cuda_graphs.h"
 #include "services/worker/cuda/cuda_head.h"
+#include "services/worker/cuda/cuda_needs.h"
 #include "services/worker/cuda/device_marks.h"
 #include "services/worker/cuda/host_experts.h"
 #include "services/worker/cuda/kv_streams.h"
@@ -70,6 +71,7 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
     int32_t stream = 0;             ///< which of streams_ holds the rows that enter it
     int32_t calm = 0;               ///< visits since its last missing expert, up to calm_visits_
     MoestroCudaEvent routed = nullptr;  ///< its routes are in host memory
+    float* kept = nullptr;              ///< of kept_states_; null: it has no states
   };
   const model::ModelSpec& spec() const { return p_.math.spec; }
   MoeLayerId moe_layer(size_t layer) const { return MoeLayerId(static_cast<uint32_t>(layers_[layer].moe)); }
@@ -99,6 +101,9 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   /// there is one. Returns how many of `tasks` that were.
   size_t segment(std::span<const lanes::TaskId> tasks);
   Status queue_one(const lanes::Task& task);
+  /// Whether a layer that is queued now may have to be computed once more.
+  bool may_come_again() const { return !resident_ && machine_.assumptions() > 0; }
+  void attention(size_t layer);
   void guess(size_t layer);
   void send_routes(size_t layer);
   /// Sends the address table for the layer's experts, and keeps it in table_.
@@ -162,6 +167,8 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   uint64_t* device_tables_;                   ///< [MoE layers, experts]: address of an expert, 0 if it is absent
   std::vector<uint64_t> tables_;              ///< their values after everything that was queued
   uint8_t* device_left_out_;
+  KeptStatesRoom kept_room_;
+  float* kept_states_;                        ///< of the layers with states behind one with experts
   kernels::cuda::Pinned<int32_t> ids_, notes_;
   kernels::cuda::Pinned<float> weights_;
   int64_t guesses_max_ = 0;                   ///< of a layer
@@ -174,6 +181,8 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   const engine::StepBatch* batch_ = nullptr;
   bool resident_ = false;                     ///< all_resident()
   bool head_queued_ = false;
+  size_t kept_end_ = 0;                       ///< layers before it may have been queued on the last assumption
+  size_t again_end_ = 0;                      ///< and those before it have, in vain
   bool told_ = false;                         ///< slots_ have been told of everything that was queued
   std::deque<lanes::TaskId> routers_;         ///< queued, and their choice not yet read
   std::vector<lanes::TaskId> read_of_;        ///< by expert: the task that waits for it

@@ -56,8 +56,11 @@ size_t CudaPass::segment(std::span<const lanes::TaskId> tasks) {
     work();
     return segment.size();
   }
-  for (const lanes::TaskId id : segment)
-    if (machine_[id].kind == TaskKind::kRouter) send_routes(static_cast<size_t>(machine_[id].layer));
+  for (const lanes::TaskId id : segment) {
+    const auto layer = static_cast<size_t>(machine_[id].layer);
+    if (machine_[id].kind == TaskKind::kRouter) send_routes(layer);
+    if (machine_[id].kind == TaskKind::kAttention && may_come_again()) kept_end_ = layer + 1;
+  }
   return segment.size();
 }
 
@@ -67,9 +70,7 @@ Status CudaPass::queue_one(const lanes::Task& task) {
   if (task.kind != TaskKind::kHead) marks_.begin(task.kind, task.layer, task.expert);
   switch (task.kind) {
     case TaskKind::kEmbed: math_.embed(stream(0)); break;
-    case TaskKind::kAttention:
-      math_.attention(layer, batch_->micro_batches.front(), stream(layer), layer > 0);
-      break;
+    case TaskKind::kAttention: attention(layer); break;
     case TaskKind::kDenseMlp:
       math_.dense_mlp(layer, stream(layer));
       end_layer(layer, stream(layer), {});
@@ -99,6 +100,16 @@ Status CudaPass::queue_one(const lanes::Task& task) {
     case TaskKind::kOutput: return lanes::cannot_run("the CUDA pass", task);
   }
   return Status::ok();
+}
+
+/// A KV cache is written once more with the same values, but a state of a sequence goes on from what it was: where a
+/// layer may be computed once more its states are kept, and where it is they are what was kept.
+void CudaPass::attention(size_t layer) {
+  const bool again = layer < again_end_, keeps = may_come_again();
+  if (layers_[layer].kept != nullptr && (again || keeps)) ops_.keep_states({layers_[layer].kept, again});
+  if (keeps) kept_end_ = layer + 1;
+  math_.attention(layer, batch_->micro_batches.front(), stream(layer), layer > 0);
+  ops_.keep_states({});
 }
 
 /// On the compute stream: the next layer's guesses are written where these are.

@@ -63,6 +63,10 @@ void KvStreams::end_round() {
   if (pending_) follow(out_, in_);  // the round before, whose copies in were queued last
   for (size_t l = 0; l < cache_.layers() && queue_.error == 0; ++l) {
     const auto bytes = static_cast<uint64_t>(cache_.block_bytes(l));
+    if (bytes == 0) {  // it keeps no KV
+      queue_.note("record_event", f.record_event(done_[l], in_));
+      continue;
+    }
     for (const Run& r : outs_)
       queue_.note("copy_out", f.copy_out(cache_.block(l, r.to), cache_.block(l, r.from), r.count * bytes, out_));
     queue_.note("record_event", f.record_event(out_done_[l], out_)) &&
@@ -81,10 +85,12 @@ void KvStreams::end_round() {
 void KvStreams::copy_within(KvCopy c) {
   if (c.from == c.to) return;
   if (pending_) follow(queue_.stream, in_);
-  for (size_t l = 0; l < cache_.layers() && queue_.error == 0; ++l)
-    queue_.note("copy_within",
-                queue_.functions.copy_within(cache_.block(l, c.to), cache_.block(l, c.from),
-                                             static_cast<uint64_t>(cache_.block_bytes(l)), queue_.stream));
+  for (size_t l = 0; l < cache_.layers() && queue_.error == 0; ++l) {
+    const auto bytes = static_cast<uint64_t>(cache_.block_bytes(l));
+    if (bytes == 0) continue;
+    queue_.note("copy_within", queue_.functions.copy_within(cache_.block(l, c.to), cache_.block(l, c.from), bytes,
+                                                            queue_.stream));
+  }
   if (in_ != nullptr) follow(in_, queue_.stream), follow(out_, queue_.stream);
 }
 

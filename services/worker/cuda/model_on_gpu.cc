@@ -17,8 +17,10 @@ const char* missing_for(const model::LayerSpec& layer) {
   if (layer.attention.qk_norm == model::AttentionSpec::QkNorm::kRotatedHeads)
     return "a norm of heads after their rotation";
   if (layer.attention.temperature) return "queries scaled by their position";
-  if (layer.delta) return "the gated delta rule";
-  if (layer.attention.output_gate) return "attention with an output gate";
+  if (layer.delta && layer.delta->key_dim > MOESTRO_CUDA_DELTA_KEY_MAX)
+    return "a gated delta rule with keys of more than 128 numbers";
+  if (layer.delta && layer.delta->conv > MOESTRO_CUDA_DELTA_CONV_MAX)
+    return "a gated delta rule whose convolution sees more than 16 positions";
   if (!layer.moe_index) return nullptr;
   const model::ExpertSpec& expert = layer.moe.expert;
   if (expert.activation == model::Activation::kClampedSwiglu) return "experts with a clamped SwiGLU";

@@ -42,20 +42,20 @@ class GatedDelta final : public SequenceMixer {
     const auto [first, n] = of.rows;
     const float* const x = h + first * p_.spec.hidden;
     const int64_t at_keys = first * spec.keys(), at_values = first * spec.values(), at_heads = first * spec.value_heads;
-    p_.ops.matmul(x, n, w.q, nullptr, q_ + at_keys);
-    p_.ops.matmul(x, n, w.k, nullptr, k_ + at_keys);
-    p_.ops.matmul(x, n, w.v, nullptr, v_ + at_values);
-    p_.ops.matmul(x, n, w.delta.z, nullptr, z_ + at_values);
+    const kernels::GroupProduct products[] = {{&w.q, nullptr, q_ + at_keys},
+                                              {&w.k, nullptr, k_ + at_keys},
+                                              {&w.v, nullptr, v_ + at_values},
+                                              {&w.delta.z, nullptr, z_ + at_values}};
+    p_.ops.matmul_group(x, n, products);
     // What a state forgets and takes in adds up over all positions.
-    p_.ops.matmul(x, n, w.delta.a, nullptr, a_ + at_heads, kernels::Activations::kExact);
-    p_.ops.matmul(x, n, w.delta.b, nullptr, b_ + at_heads, kernels::Activations::kExact);
+    const kernels::GroupProduct gates[] = {{&w.delta.a, nullptr, a_ + at_heads}, {&w.delta.b, nullptr, b_ + at_heads}};
+    p_.ops.matmul_group(x, n, gates, kernels::Activations::kExact);
     p_.ops.gated_delta(delta_shape(spec), sequences,
                        {.q = q_, .k = k_, .v = v_, .a = a_, .b = b_, .conv = w.delta.conv, .a_log = w.delta.a_log,
                         .dt_bias = w.delta.dt_bias},
                        p_.states.layer(layer), out_);
-    p_.ops.rms_norm(out_ + at_values, n * spec.value_heads, spec.value_dim, w.delta.norm,
-                    static_cast<float>(spec.norm_eps), out_ + at_values);
-    p_.ops.silu_mul(z_ + at_values, out_ + at_values, n * spec.values());
+    p_.ops.gated_norm(out_ + at_values, n * spec.value_heads, spec.value_dim, w.delta.norm,
+                      static_cast<float>(spec.norm_eps), z_ + at_values);
     out.project(p_.ops, z_ + at_values, first, n, w.o, nullptr);
   }
 

@@ -117,8 +117,10 @@ void GroupedAttention::project_qkv(const AttentionSpec& a, const LayerWeights& w
   const float* const h = of + rows.first * p_.spec.hidden;
   float *const q = q_ + rows.first * q_width, *const k = k_ + rows.first * kv_width,
                *const v = v_ + rows.first * kv_width;
-  const kernels::GroupProduct products[] = {{&w.q, w.q_bias, q}, {&w.k, w.k_bias, k}, {&w.v, w.v_bias, v}};
-  p_.ops.matmul_group(h, n, products);
+  float* const gate = a.output_gate ? gate_ + rows.first * q_width : nullptr;
+  const kernels::GroupProduct products[] = {
+      {&w.q, w.q_bias, q}, {&w.k, w.k_bias, k}, {&w.v, w.v_bias, v}, {&w.gate, w.gate_bias, gate}};
+  p_.ops.matmul_group(h, n, std::span(products).first(a.output_gate ? 4 : 3));
   if (a.qk_norm == AttentionSpec::QkNorm::kPerHead) {
     if (places_heads(a, w)) return;
     p_.ops.rms_norm(q, n * a.heads, a.head_dim, w.q_norm, eps, q);
@@ -230,10 +232,7 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
   p_.ops.attention(shape, a.chunk > 0 ? in_chunks(sequences, a.chunk) : sequences, q_, sink_q, p_.cache.layer(layer),
                    attended_);
   const int64_t q_width = a.heads * a.head_dim;
-  if (a.output_gate) {
-    p_.ops.matmul(h + first * p_.spec.hidden, n, w.gate, w.gate_bias, gate_ + first * q_width);
-    p_.ops.sigmoid_mul(attended_ + first * q_width, gate_ + first * q_width, n * q_width);
-  }
+  if (a.output_gate) p_.ops.sigmoid_mul(attended_ + first * q_width, gate_ + first * q_width, n * q_width);
   out.project(p_.ops, attended_ + first * q_width, first, n, w.o, w.o_bias);
 }
 

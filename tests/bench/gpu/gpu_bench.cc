@@ -13,6 +13,9 @@ GpuSizes GpuSizes::tiny() {
   s.prompt = 48;
   s.vocabulary = 500;
   s.drawn_rows = {2};
+  s.delta = {.key_heads = 1, .value_heads = 2, .key_dim = 16, .value_dim = 24, .conv = 4};
+  s.delta_hidden = 64, s.delta_prompt = 20;
+  s.delta_sequences = {3};
   s.copies = {64 << 10, 0};
   s.chunk_bytes = 12 << 10;
   s.stream_bytes = 1 << 20;
@@ -73,6 +76,7 @@ std::vector<GpuRow> run_gpu_bench(const GpuBench& bench, const std::function<voi
   add(dense_rows(bench, product_rate));
   add(attention_rows(bench, memory_rate, product_rate));
   add(drawing_rows(bench, memory_rate));
+  add(delta_rows(bench, memory_rate));
   return rows;
 }
 

@@ -36,6 +36,10 @@ struct GpuSizes {
   int64_t prompt = 4096;
   int64_t vocabulary = 128256;
   std::vector<int64_t> drawn_rows = {1, 32};
+  /// A layer of Qwen3-Next-80B.
+  kernels::DeltaShape delta = {.key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .conv = 4};
+  int64_t delta_hidden = 2048, delta_prompt = 512;
+  std::vector<int64_t> delta_sequences = {1, 8, 64};
   std::vector<uint64_t> copies = {1 << 20, 4 << 20, 16 << 20, 64 << 20, 0};  ///< bytes; 0: an expert of bf16
   uint64_t chunk_bytes = 0;  ///< of a copy, two of which are in flight; 0: as experts are carried (CudaSlots::chunk_of)
   uint64_t stream_bytes = uint64_t{2} << 30;  ///< size for measuring device memory
@@ -87,6 +91,7 @@ std::vector<GpuRow> expert_rows(const GpuBench& bench, double memory_rate);
 std::vector<GpuRow> dense_rows(const GpuBench& bench, double product_rate);
 std::vector<GpuRow> attention_rows(const GpuBench& bench, double memory_rate, double product_rate);
 std::vector<GpuRow> drawing_rows(const GpuBench& bench, double memory_rate);
+std::vector<GpuRow> delta_rows(const GpuBench& bench, double memory_rate);
 /// The rate of device memory in bytes/s: the best of copies within it, which read and write, and of fills.
 Result<GpuRow> memory_row(const GpuBench& bench);
 
