@@ -20,6 +20,7 @@ namespace moestro::orchestrator {
 struct ServiceOptions {
   bool share_prefixes = false;  ///< projects find what others have in the KV cache, and can tell that they do
   bool lenient = false;         ///< fields that are not known are ignored, and the answer's header says so
+  std::optional<Forecast> forecast = {};  ///< nullopt: there is none
 };
 
 class Service {

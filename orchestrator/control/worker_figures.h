@@ -19,6 +19,9 @@ Status check_device(const DeviceStep& said, const ControlSnapshot::Worker& worke
 /// becomes that of a failed plan.
 void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnapshot& all);
 
+/// Adds it to the steps of its kind.
+void count_kind(const StepReport& report, const PlanWork& work, ControlSnapshot& all);
+
 /// Names of workers that have registered before, up to a number that is not reached in practice.
 class NamesSeen {
  public:

@@ -37,6 +37,13 @@ struct ServerLook {
     Quantiles first_token, per_token, step;
   };
   Recent recent;
+  /// How fast the workers' steps are, and were forecast to be. Negative: not known.
+  struct Speed {
+    double measured = -1, stalled = -1, forecast = -1;  ///< tokens/s, of the time a share, tokens/s
+    std::string forecast_bound;
+  };
+  Speed prompts, decoding;
+  uint64_t forecast_sequences = 0;  ///< that it is for, at once
   DeviceLook device;
   ExpertMap experts;  ///< where it was asked for
 };
