@@ -22,6 +22,16 @@ bool everything_is_there(const PlanInput& in, const Placement& p) {
 
 }  // namespace
 
+Workload lines_that_fill(int64_t kv_tokens, int64_t context) {
+  constexpr Workload kLine{.prompt = 512, .generate = 128};
+  context = std::min(context, kv_tokens);
+  Workload w;
+  w.prompt = std::clamp<int64_t>(context * kLine.prompt / (kLine.prompt + kLine.generate), 1, kLine.prompt);
+  w.generate = std::clamp<int64_t>(context - w.prompt, 1, kLine.generate);
+  w.sequences = std::max<int64_t>(1, kv_tokens / round_up(w.prompt + w.generate, kKvTokensPerBlock));
+  return w;
+}
+
 std::span<const int64_t> step_sizes() {
   return kSizes;
 }

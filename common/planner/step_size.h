@@ -10,6 +10,10 @@
 
 namespace moestro::planner {
 
+/// The lines of a batch that fill a KV cache: of 512 + 128 tokens each, or in that proportion where the context is
+/// shorter. What is chosen for a server, whose requests are not known, is chosen for these.
+Workload lines_that_fill(int64_t kv_tokens, int64_t context);
+
 struct StepSize {
   int64_t tokens = 0;
   double prompt_tokens_per_s = 0;        ///< with it, forecast; 0: not asked for, since every expert is there

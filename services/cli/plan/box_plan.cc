@@ -15,8 +15,6 @@ namespace {
 using planner::ScheduleName;
 using Kind = config::DeviceSpec::Kind;
 
-constexpr int64_t kPrompt = 512, kGenerate = 128;  ///< of a line of the batch that is planned for
-
 int64_t sequence_tokens(const planner::Workload& w) {
   return round_up(w.prompt + w.generate, planner::kKvTokensPerBlock);
 }
@@ -32,10 +30,8 @@ PlanOptions options_of(const config::BoxConfig& box) {
   // Who comes next to a batch waits for the step that runs: it gets no longer than plan_steps() lets it.
   o.step_tokens = config::step_buffers(box), o.steps_grow = false;
   const int64_t tokens = w.kv_tokens.value_or(box::kAutoKvTokens);
-  const int64_t context = std::min(w.context.value_or(tokens), tokens);
-  o.prompt = std::clamp<int64_t>(context * kPrompt / (kPrompt + kGenerate), 1, kPrompt);
-  o.generate = std::clamp<int64_t>(context - o.prompt, 1, kGenerate);
-  o.sequences = std::max<int64_t>(1, tokens / round_up(o.prompt + o.generate, planner::kKvTokensPerBlock));
+  const planner::Workload lines = planner::lines_that_fill(tokens, w.context.value_or(tokens));
+  o.prompt = lines.prompt, o.generate = lines.generate, o.sequences = lines.sequences;
   return o;
 }
 

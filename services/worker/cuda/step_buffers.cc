@@ -1,30 +1,12 @@
 #include "services/worker/cuda/step_buffers.h"
 
-#include <algorithm>
-
 #include "common/planner/sheet_rates.h"
 
 namespace moestro::cuda {
-namespace {
-
-constexpr int64_t kPrompt = 512, kGenerate = 128;
-constexpr auto kWhole = planner::Memories::Device::kWhole;
-
-/// Lines that fill the KV cache.
-planner::Workload workload(int64_t kv_tokens, int64_t step_tokens) {
-  const int64_t prompt = std::clamp<int64_t>(kv_tokens * kPrompt / (kPrompt + kGenerate), 1, kPrompt);
-  const int64_t generate = std::clamp<int64_t>(kv_tokens - prompt, 1, kGenerate);
-  return {.prompt = prompt,
-          .generate = generate,
-          .sequences = std::max<int64_t>(1, kv_tokens / round_up(prompt + generate, planner::kKvTokensPerBlock)),
-          .step_tokens = step_tokens,
-          .steps_grow = false};
-}
-
-}  // namespace
 
 Result<planner::StepSize> choose_step_buffers(const planner::ModelSizes& sizes, int64_t kv_tokens, uint64_t room_bytes,
                                               const std::function<Result<DeviceNeeds>(int64_t)>& needs) {
+  constexpr auto kWhole = planner::Memories::Device::kWhole;
   return planner::choose_step_size([&](int64_t tokens) -> Result<planner::PlanInput> {
     MOESTRO_ASSIGN_OR_RETURN(const DeviceNeeds device, needs(tokens));
     planner::PlanInput in;
@@ -37,7 +19,8 @@ Result<planner::StepSize> choose_step_buffers(const planner::ModelSizes& sizes, 
                 .expert_bytes = sizes.expert_bytes,
                 .slot_bytes = device.expert_bytes,
                 .experts = static_cast<int64_t>(device.experts)};
-    in.workload = workload(kv_tokens, tokens);
+    in.workload = planner::lines_that_fill(kv_tokens, kv_tokens);
+    in.workload.step_tokens = tokens, in.workload.steps_grow = false;
     return in;
   });
 }
