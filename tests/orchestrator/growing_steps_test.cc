@@ -38,7 +38,7 @@ Seen run(const StepCost& cost, bool growing, Nanos target = Nanos(0), int decodi
                 .context_max = 9000,
                 .step_tokens_max = 4096,
                 .step_sequences_max = 32});
-  for (uint64_t id = 1; id <= static_cast<uint64_t>(decoding); ++id) cluster.submit(asked(id, 20, 400));
+  for (uint64_t id = 1; id <= static_cast<uint64_t>(decoding); ++id) cluster.submit(asked(id, 20, 3000));
   cluster.at(seconds(1), [&] {
     for (uint64_t id = 11; id <= 14; ++id) cluster.submit(asked(id, 8000, 1));
   });
@@ -63,7 +63,7 @@ TEST(GrowingSteps, PromptsAreReadFasterWhereCopiesBoundSteps) {
 
 TEST(GrowingSteps, NothingChangesMuchWhereComputingBoundsSteps) {
   const Seen usual = run(kComputing, false), grown = run(kComputing, true);
-  EXPECT_LE(grown.gap.count(), 1.3 * static_cast<double>(usual.gap.count()));
+  EXPECT_LE(grown.gap.count(), 2 * static_cast<double>(usual.gap.count())) << "of one that was tried";
   EXPECT_LE(grown.prompts_done.count(), 1.02 * static_cast<double>(usual.prompts_done.count()));
 }
 
