@@ -172,10 +172,13 @@ Status run_orchestrator(const OrchestratorOptions& options) {
       if (m.name == options.model_name) served_version.store(m.version);
   });
   const auto post = [&server](std::function<void()> work) { server->post(std::move(work)); };
+  auto forecast = read_forecast(options.run_dir);
+  if (forecast.status().code() == Code::kCorrupt) log::warn("{}", forecast.status().message());
   Service service(std::move(model), *control, post,
                   {.share_prefixes = options.share_prefixes,
                    .lenient = options.lenient,
                    .mixed_warn_share = options.mixed_warn_share});
+                   .forecast = forecast.is_ok() ? std::optional(std::move(*forecast)) : std::nullopt});
   service.watch_store(store);
   service_address = &service;
   auto sampling = std::make_unique<Ticker>(std::chrono::seconds(1),

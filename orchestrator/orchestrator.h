@@ -21,7 +21,7 @@ struct OrchestratorOptions {
   std::string store;                  ///< the socket of the store whose figures /metrics has
   shm::FileAccess access;             ///< which users may use the socket
   std::string http = "127.0.0.1:8080";
-  int64_t step_tokens = 512;
+  std::optional<int64_t> step_tokens;  ///< nullopt: as workers can, while that does not take much longer than usual
   size_t steps_in_flight = 2;         ///< of each worker: 1 or 2
   std::chrono::milliseconds tpot_target{0};  ///< as ControlOptions have these three
   int64_t interactive_weight = 16;

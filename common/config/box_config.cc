@@ -1,5 +1,7 @@
 #include "common/config/box_config.h"
 
+#include "common/step_tokens.h"
+
 namespace moestro::config {
 namespace {
 
@@ -196,6 +198,11 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
               .help = "With expert-pipeline: the most tokens of a micro-batch, unless one sequence has more. auto: no "
                       "limit",
               .theme = kServing});
+  schema.add({.key = "workers.step_buffers", .flag = "--step-buffers", .field = &c.step_buffers,
+              .min = 1, .max = 1 << 20,
+              .help = "Tokens of a step that workers have buffers for. auto: as --step-tokens; if that is auto too, "
+                      "512, or up to 4096 where experts do not fit and larger steps are forecast to pay",
+              .theme = kServing});
   schema.add({.key = "workers.store_wait", .flag = "--store-wait", .field = &c.store_wait,
               .min = 0, .max = 24 * 3600'000,
               .help = "How long a missing expert waits for the restart of a store that was killed. Then the requests "
@@ -278,7 +285,8 @@ void add_scheduling(Schema& schema, BoxConfig::Orchestrator& c) {
   schema.add({.key = "orchestrator.step_tokens", .flag = "--step-tokens", .field = &c.step_tokens,
               .min = 1, .max = 1 << 20,
               .help = "Most tokens of one step. Smaller values answer running requests sooner, larger ones read "
-                      "prompts faster. auto: 512",
+                      "prompts faster. auto: 512, and more where workers have the buffers (--step-buffers) and steps "
+                      "are measured to gain by it",
               .theme = kScheduling});
   schema.add({.key = "orchestrator.steps_in_flight", .flag = "--steps-in-flight", .field = &c.steps_in_flight,
               .min = 1, .max = 2,
@@ -385,6 +393,10 @@ void add_run(Schema& schema, BoxConfig::Run& c) {
 // clang-format on
 
 }  // namespace
+
+int64_t step_buffers(const BoxConfig& c) {
+  return c.workers.step_buffers.value_or(c.orchestrator.step_tokens.value_or(kUsualStepTokens));
+}
 
 const std::vector<std::string>& box_themes() {
   static const std::vector<std::string> kThemes{kModel,   kWorkers,    kKvCache, kStore,  kPrefetch, kServing,

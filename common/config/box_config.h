@@ -54,6 +54,7 @@ struct BoxConfig {
     std::optional<int64_t> context;
     std::string schedule = "auto";
     std::optional<int64_t> micro_batches, micro_batch_rows;
+    std::optional<int64_t> step_buffers;
     std::optional<int64_t> reserve;
     std::string precision;  ///< empty: the pack's first
     std::string mixed = "off";
@@ -99,6 +100,10 @@ struct BoxConfig {
     std::chrono::milliseconds drain = std::chrono::seconds(30);
   } run;
 };
+
+/// Tokens of a step for which workers have buffers. Where neither steps nor buffers are given: kUsualStepTokens, unless
+/// the worker chooses, as on a GPU.
+int64_t step_buffers(const BoxConfig& config);
 
 /// The headings under which --help lists the flags, in their order.
 const std::vector<std::string>& box_themes();

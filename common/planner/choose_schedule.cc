@@ -13,7 +13,6 @@ using Device = Memories::Device;
 constexpr int64_t kMicroBatches[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 24, 32, 48, 64};
 constexpr int64_t kRows[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 constexpr double kDenseShares[] = {1, 0.5, 0}, kKvShares[] = {1, 0.75, 0.5, 0.25, 0};
-constexpr int64_t kLayerwiseSequencesMax = 256;  ///< of a step: EngineOptions::step_sequences_max of workers
 constexpr int64_t kWorkerRowsLeast = 16;  ///< of a micro-batch: engine::MicroBatchOptions::least of workers
 constexpr size_t kFinalists = 4;         ///< of a schedule, that run on virtual lanes
 constexpr double kWorthIt = 0.9;         ///< of layerwise's time: forecasts are up to a tenth off

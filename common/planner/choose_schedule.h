@@ -11,6 +11,8 @@
 
 namespace moestro::planner {
 
+inline constexpr int64_t kLayerwiseSequencesMax = 256;  ///< of a step: EngineOptions::step_sequences_max of workers
+
 struct Phase {
   Step step;               ///< a typical one
   StepForecast forecast;   ///< of it

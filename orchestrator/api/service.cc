@@ -350,6 +350,7 @@ StatusSources Service::sources() const {
   now.control = control_.snapshot();
   now.draining = control_.draining(), now.had_worker = control_.had_worker();
   now.queue_max = control_.queue_max();
+  now.forecast = options_.forecast;
   now.has_store = store_ != nullptr;
   if (store_ != nullptr) now.store = store_->latest();
   return now;

@@ -21,6 +21,7 @@ struct ServiceOptions {
   bool share_prefixes = false;  ///< projects find what others have in the KV cache, and can tell that they do
   bool lenient = false;         ///< fields that are not known are ignored, and the answer's header says so
   std::optional<double> mixed_warn_share = {};  ///< answers with a larger share of low copies say it in a header
+  std::optional<Forecast> forecast = {};  ///< nullopt: there is none
 };
 
 class Service {

@@ -42,6 +42,19 @@ json quantiles(const json& histogram, const json& before) {
   return {{"p50", quantile(bounds, counts, 0.5)}, {"p99", quantile(bounds, counts, 0.99)}};
 }
 
+/// Of the steps of one kind since `before`, which is null if there is none. Per second of computing, as a forecast's.
+json speed(const json& steps, const json& before) {
+  const auto of = [&](const char* what) {
+    return steps.at(what).get<double>() - (before.is_null() ? 0 : before.at(what).get<double>());
+  };
+  const double tokens = of("tokens"), seconds = of("seconds"), stalled = of("stall_seconds");
+  if (tokens <= 0 || seconds <= 0) return nullptr;
+  return {{"tokens_per_s", tokens / seconds},
+          {"step_tokens", tokens / of("count")},
+          {"stalled", std::min(1.0, stalled / seconds)},
+          {"bound", 2 * stalled > seconds ? "experts" : "compute"}};
+}
+
 }  // namespace
 
 double quantile(const std::vector<double>& bounds, const std::vector<double>& counts, double q) {
@@ -75,6 +88,10 @@ json StatusHistory::recent(const json& status) const {
   for (size_t i = 0; i < kNames.size(); ++i)
     recent[kNames[i].first] =
         quantiles(status.at(pointer_of(kNames[i].second)), whole ? newest->at(kFirst + i) : json());
+  constexpr std::array kSpeeds{std::pair("prompts", "steps.prompts"), std::pair("decoding", "steps.decoding")};
+  for (size_t i = 0; i < kSpeeds.size(); ++i)  // just before the histograms
+    recent[kSpeeds[i].first] =
+        speed(status.at(pointer_of(kSpeeds[i].second)), whole ? newest->at(kFirst - kSpeeds.size() + i) : json());
   return recent;
 }
 

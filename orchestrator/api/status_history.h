@@ -9,26 +9,27 @@
 
 namespace moestro::orchestrator {
 
-/// Samples of a status, one a second. Each keeps kMembers alone: some 70 numbers, so all take less than 1 MB.
+/// Samples of a status, one a second. Each keeps kMembers alone: some 80 numbers, so all take less than 1 MB.
 class StatusHistory {
  public:
   static constexpr size_t kSamplesMax = 300;
   static constexpr double kWindowSeconds = 30;
   /// What the status page draws, as the page's script names it. The first is the sample's time.
-  static constexpr std::array kMembers{
-      "uptime_s",
-      "tokens.generated",
-      "tokens.prompt",
-      "requests.running",
-      "sequences.waiting",
-      "tiers.dram.hits",
-      "tiers.dram.misses",
-      "tiers.device.hits",
-      "tiers.device.misses",
-      "store.read_bytes",
-      "latency.ttft_s.counts",
-      "latency.tpot_s.counts",
-      "steps.duration_s.counts"};
+  static constexpr std::array kMembers{"uptime_s",
+                                       "tokens.generated",
+                                       "tokens.prompt",
+                                       "requests.running",
+                                       "sequences.waiting",
+                                       "tiers.dram.hits",
+                                       "tiers.dram.misses",
+                                       "tiers.device.hits",
+                                       "tiers.device.misses",
+                                       "store.read_bytes",
+                                       "steps.prompts",
+                                       "steps.decoding",
+                                       "latency.ttft_s.counts",
+                                       "latency.tpot_s.counts",
+                                       "steps.duration_s.counts"};
 
   /// The oldest sample gives way to the one beyond kSamplesMax.
   void add(const nlohmann::json& status);
@@ -38,7 +39,9 @@ class StatusHistory {
   nlohmann::json report() const;
 
   /// Latencies of the last kWindowSeconds before `status`, or since the start if that is shorter: {"seconds", "ttft_s",
-  /// "tpot_s", "step_s"}, each of the three {"p50", "p99"} in seconds, or null if nothing was counted.
+  /// "tpot_s", "step_s", "prompts", "decoding"}. The first three are {"p50", "p99"} in seconds, the others speeds of
+  /// the workers' steps: {"tokens_per_s", "step_tokens" (the mean), "stalled" (a share), "bound": "experts" or
+  /// "compute"}. Null if nothing was counted.
   nlohmann::json recent(const nlohmann::json& status) const;
 
  private:

@@ -59,8 +59,17 @@ json workers_json(const StatusSources& now) {
   return workers;
 }
 
+json totals_json(const StepTotals& of) {
+  return {{"count", of.steps},
+          {"tokens", of.tokens},
+          {"seconds", seconds_of(of.step_us)},
+          {"stall_seconds", seconds_of(of.stall_us)}};
+}
+
 json steps_json(const ControlSnapshot& c) {
-  return {{"count", c.plans},
+  return {{"prompts", totals_json(c.prompt_steps)},
+          {"decoding", totals_json(c.decoding_steps)},
+          {"count", c.plans},
           {"seconds", seconds_of(c.step_us)},
           {"stall_seconds", seconds_of(c.stall_us)},
           {"duration_s",
@@ -186,6 +195,7 @@ json status_report(const StatusSources& now, const RequestMetrics& requests, con
         {"total", c.kv_blocks_total},
         {"host", {{"used", c.kv_host_blocks_used}, {"total", c.kv_host_blocks_total}}}}},
       {"steps", steps_json(c)},
+      {"forecast", now.forecast ? forecast_json(*now.forecast) : json()},
       {"tiers", tiers_status(c, now.store)},
       {"store", store_status(now.store)},
       {"workers", workers_json(now)},

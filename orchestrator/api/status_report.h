@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "orchestrator/api/forecast.h"
 #include "orchestrator/api/request_metrics.h"
 #include "orchestrator/control/control_plane.h"
 #include "orchestrator/store_watch/store_watch.h"
@@ -20,6 +21,7 @@ struct StatusSources {
   bool has_store = false;              ///< one is asked for its figures
   std::optional<StoreFigures> store;  ///< what it said last; none: it does not answer
   std::optional<ExpertShares> experts;  ///< where they were asked for
+  std::optional<Forecast> forecast;     ///< of `moestro up`
 };
 
 /// `more`: members of a part that the API knows nothing of, such as batches.

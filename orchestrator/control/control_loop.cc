@@ -206,6 +206,7 @@ void ControlPlane::Loop::renew(WorkerId id) {
 
 void ControlPlane::Loop::on_report(WorkerId id, Peer& peer, StepReport report) {
   count_step(report, peer.figures, totals_);
+  count_kind(report, scheduler_.work_of(id, report.outcome.plan), totals_);
   peer.at_step_since = now();
   if (!report.outcome.error.is_ok())
     log::warn("control: worker {}: {}", peer.figures.name, report.outcome.error.message());

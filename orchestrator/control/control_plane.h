@@ -27,7 +27,7 @@ struct ControlOptions {
   std::string endpoint;  ///< workers connect here
   shm::FileAccess access = {};  ///< of the workers that may map the history
   std::string model;     ///< as served; workers of other models are refused
-  int64_t step_tokens = 512;
+  std::optional<int64_t> step_tokens;  ///< nullopt: SchedulerOptions::usual_step
   size_t steps_in_flight = 2;  ///< of each worker: 1 or 2
   std::vector<TokenId> eos_ids;
   std::chrono::milliseconds tpot_target{0};  ///< SchedulerOptions; so the next two
@@ -55,6 +55,11 @@ struct HistoryReaders {
   uint64_t by_memory = 0;     ///< workers that have mapped it
   uint64_t by_messages = 0;   ///< workers with their own copy
   uint64_t shared_bytes = 0;  ///< of memory that can be mapped; 0: there is none
+};
+
+/// Steps of one kind that workers have computed, since the start.
+struct StepTotals {
+  uint64_t steps = 0, tokens = 0, step_us = 0, stall_us = 0;
 };
 
 /// Figures for /metrics, /health and the status page. Totals since the start.
@@ -91,6 +96,8 @@ struct ControlSnapshot {
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0,
            nonfinite_sequences = 0, dropped_rows = 0;
+  StepTotals prompt_steps;    ///< that read prompts, whatever decodes in them too
+  StepTotals decoding_steps;  ///< that only decode
   CopyCounts copies;  ///< of workers that serve missing experts by low copies or by none
   /// Of them by MoE layer: where experts are missing on a device, and where in host memory. Empty: there was no such
   /// worker.

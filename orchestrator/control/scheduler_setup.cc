@@ -1,5 +1,6 @@
 #include "orchestrator/control/scheduler_setup.h"
 
+#include "common/step_tokens.h"
 #include "orchestrator/control/control_plane.h"
 #include "orchestrator/scheduler/prefix_key.h"
 
@@ -7,7 +8,10 @@ namespace moestro::orchestrator {
 
 SchedulerOptions scheduler_options(const ControlOptions& options) {
   SchedulerOptions s;
-  s.step_tokens = options.step_tokens;
+  if (options.step_tokens)
+    s.step_tokens = *options.step_tokens;
+  else
+    s.step_tokens = SchedulerOptions::kAnyStep, s.usual_step = kUsualStepTokens;
   s.steps_in_flight = options.steps_in_flight;
   s.eos_ids = options.eos_ids;
   s.worker_wait = options.worker_wait;

@@ -114,6 +114,13 @@ void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnap
   else report.outcome.error = std::move(fits);
 }
 
+void count_kind(const StepReport& report, const PlanWork& work, ControlSnapshot& all) {
+  if (work.tokens == 0 || !report.outcome.error.is_ok()) return;
+  StepTotals& of = work.reads_prompts ? all.prompt_steps : all.decoding_steps;
+  ++of.steps;
+  of.tokens += static_cast<uint64_t>(work.tokens), of.step_us += report.step_us, of.stall_us += report.stall_us;
+}
+
 bool NamesSeen::again(const std::string& name) {
   if (names_.contains(name)) return true;
   if (names_.size() < kNamesMax) names_.insert(name);

@@ -23,6 +23,9 @@ Status check_copies(std::span<const CopyCounts> by_layer, const ControlSnapshot:
 /// are impossible, the report becomes that of a failed plan.
 void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnapshot& all);
 
+/// Adds it to the steps of its kind.
+void count_kind(const StepReport& report, const PlanWork& work, ControlSnapshot& all);
+
 /// Names of workers that have registered before, up to a number that is not reached in practice.
 class NamesSeen {
  public:

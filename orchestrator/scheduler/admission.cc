@@ -83,7 +83,7 @@ void Scheduler::preempt(Worker& worker, Sequence& s) {
 /// The blocks that a sequence is given when it is admitted: its prompt's, or on a worker with a window as many as it
 /// will hold at once.
 int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const {
-  return worker.window.blocks_at_most(s.length() + 1, step_tokens(worker));
+  return worker.window.blocks_at_most(s.length() + 1, step_tokens_max(worker));
 }
 
 /// Tokens that a batch's sequence will have at its end if its answer has the length that is expected.
@@ -123,7 +123,7 @@ int64_t Scheduler::growth(const Worker& worker, std::span<const Sequence* const>
     int64_t then = 0;
     if (worker.limits.kv_window > 0) {
       for (size_t i = 0; i <= k; ++i)
-        then += worker.window.blocks_at_most(futures_[i].length + more, step_tokens(worker));
+        then += worker.window.blocks_at_most(futures_[i].length + more, step_tokens_max(worker));
     } else {  // at most: as if the last block of each had one token
       then = (total + static_cast<int64_t>(k + 1) * (more + block - 1)) / block;
     }

@@ -7,6 +7,11 @@
 
 namespace moestro::orchestrator {
 
+namespace {
+/// That a step of more tokens than usual may last.
+constexpr double kLonger = 2, kLongerBesideDecodes = 1.25;
+}  // namespace
+
 /// Decodes before prompts, in order of admission. Of the prompts those of batches come last, unless it is their turn;
 /// within a class those of the flow that was served least come first.
 Scheduler::PlanningOrder Scheduler::planning_order(Worker& worker) {
@@ -45,14 +50,28 @@ void Scheduler::share_step(const Worker& worker, PlanningOrder& order, size_t de
   std::rotate(others, prompts, read_now);
 }
 
-int64_t Scheduler::step_tokens(const Worker& worker) const {
+int64_t Scheduler::step_tokens_max(const Worker& worker) const {
   return std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max);
+}
+
+/// Whoever comes waits for the step that runs.
+int64_t Scheduler::step_tokens(const Worker& worker) const {
+  const int64_t most = step_tokens_max(worker);
+  if (options_.usual_step == 0 || most <= options_.usual_step) return most;
+  return std::min(most, worker.step_growth.tokens(kLonger));
+}
+
+/// Where larger steps than usual are taken: those that decode are to notice little of it.
+int64_t Scheduler::tokens_beside_decodes(const Worker& worker, int64_t decodes, int64_t left) const {
+  if (options_.usual_step == 0) return left;
+  return std::min(left, worker.step_growth.tokens(kLongerBesideDecodes) - decodes);
 }
 
 /// Of the tokens that a step has left, those that it may take beside so many decodes: no more than keep the time per
 /// output token, if anybody reads along. A prompt that is reached gets a block's worth, so that it comes to an end.
 int64_t Scheduler::elastic_budget(const Worker& worker, int64_t decodes, int64_t left, bool prompt) const {
-  if (options_.tpot_target == Nanos(0) || decodes == 0 || worker.readers() == 0) return left;
+  if (decodes == 0 || worker.readers() == 0) return left;
+  if (options_.tpot_target == Nanos(0)) return tokens_beside_decodes(worker, decodes, left);
   const int64_t within = worker.step_times.tokens_within(options_.tpot_target) - decodes;
   return std::min(left, std::max<int64_t>(within, prompt ? worker.limits.kv_block_tokens : 0));
 }

@@ -92,6 +92,7 @@ void Scheduler::on(WorkerJoined&& event) {
                                                    KvBlocks(l.kv_blocks, l.kv_block_tokens, l.kv_host_blocks)}))
                         .first->second;
   worker.batch_turn = BatchTurn(options_.interactive_weight);
+  worker.step_growth = StepGrowth(options_.usual_step);
   if (!is_current(worker)) worker.leaves_from = now_ + options_.renew_pause;
   renewed_first_ = false;
   set_apart();
@@ -150,7 +151,8 @@ void Scheduler::on(PlanDone&& event) {
   const auto it = workers_.find(event.worker);
   if (it == workers_.end()) return;
   Worker& worker = *it->second;
-  worker.step_times.done(event.outcome.plan, event.took);
+  const int64_t tokens = worker.step_times.done(event.outcome.plan, event.took);
+  if (event.outcome.error.is_ok()) worker.step_growth.done(tokens, event.took);
   const auto flight = std::find_if(worker.flights.begin(), worker.flights.end(),
                                    [&](const Flight& f) { return f.plan == event.outcome.plan; });
   if (flight == worker.flights.end()) return;  // from a worker that was given up
@@ -184,6 +186,18 @@ void Scheduler::leave_out_dropped(WorkerId worker, PlanOutcome& outcome) const {
     for (size_t i = 0; i < outcome.sequences.size(); ++i)
       if (part_of(flight, i, outcome.sequences[i].id) == nullptr) outcome.sequences[i].activations.clear();
   }
+}
+
+PlanWork Scheduler::work_of(WorkerId worker, PlanId plan) const {
+  PlanWork work;
+  const auto it = workers_.find(worker);
+  if (it == workers_.end()) return work;
+  for (const Flight& flight : it->second->flights) {
+    if (flight.plan != plan) continue;
+    for (const Part& part : flight.parts)
+      work.tokens += part.tokens, work.reads_prompts = work.reads_prompts || part.tokens > 1;
+  }
+  return work;
 }
 
 /// What a part computed is there.

@@ -58,7 +58,11 @@
 namespace moestro::orchestrator {
 
 struct SchedulerOptions {
+  static constexpr int64_t kAnyStep = int64_t{1} << 20;
   int64_t step_tokens = 512;       ///< token budget of a step (a worker's own limit may be lower)
+  int64_t usual_step = 0;          ///< steps of more tokens than this are taken only where they are measured to be
+                                   ///< worth it (step_growth.h), and to last at most twice as long as one of so many,
+                                   ///< or a quarter longer beside an interactive sequence that decodes; 0: they are
   std::vector<TokenId> eos_ids;
   size_t steps_in_flight = 2;      ///< 1 or 2: plans that a worker has at once
   int deaths_max =
@@ -97,6 +101,8 @@ class Scheduler {
   /// Removes from a plan's counts the outcomes that will be dropped: those of sequences that have left since it was
   /// made.
   void leave_out_dropped(WorkerId worker, PlanOutcome& outcome) const;
+  /// Of a plan in flight; nothing of others.
+  PlanWork work_of(WorkerId worker, PlanId plan) const;
 
   size_t waiting() const { return interactive_.size() + batches_.size() + apart_.size(); }
   size_t waiting_of_batches() const;
@@ -166,7 +172,9 @@ class Scheduler {
   };
   PlanningOrder planning_order(Worker& worker);
   void share_step(const Worker& worker, PlanningOrder& order, size_t decodes) const;
+  int64_t step_tokens_max(const Worker& worker) const;
   int64_t step_tokens(const Worker& worker) const;
+  int64_t tokens_beside_decodes(const Worker& worker, int64_t decodes, int64_t left) const;
   int64_t elastic_budget(const Worker& worker, int64_t decodes, int64_t left, bool prompt) const;
   size_t room_for(const Worker& worker, bool background) const;
   size_t room_for_readers(const Worker& worker) const;

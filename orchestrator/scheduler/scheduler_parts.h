@@ -6,6 +6,7 @@
 #include "orchestrator/scheduler/batch_turn.h"
 #include "orchestrator/scheduler/kv_window.h"
 #include "orchestrator/scheduler/scheduler.h"
+#include "orchestrator/scheduler/step_growth.h"
 #include "orchestrator/scheduler/step_time_model.h"
 
 namespace moestro::orchestrator {
@@ -101,6 +102,7 @@ struct Scheduler::Worker {
   std::vector<ReleasedSequence> released = {};  ///< released sequences that the worker has not been told of
   BatchTurn batch_turn = {};
   StepTimeModel step_times = {};
+  StepGrowth step_growth{0};
   bool leaving = false;                 ///< takes no new sequences, and leaves when it has none
   Nanos leaves_from{0};                 ///< earliest time: it has just arrived with an older version
   bool suspect_was_last = false;        ///< a suspect was alone in the last plan

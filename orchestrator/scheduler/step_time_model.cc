@@ -19,11 +19,13 @@ void StepTimeModel::planned(PlanId plan, int64_t tokens) {
   if (under_way_.size() > kUnderWayMax) under_way_.erase(under_way_.begin());
 }
 
-void StepTimeModel::done(PlanId plan, Nanos took) {
+int64_t StepTimeModel::done(PlanId plan, Nanos took) {
   const auto it = under_way_.find(plan);
-  if (it == under_way_.end()) return;
-  if (took > Nanos(0)) observe(static_cast<double>(it->second), static_cast<double>(took.count()));
+  if (it == under_way_.end()) return 0;
+  const int64_t tokens = it->second;
   under_way_.erase(it);
+  if (took > Nanos(0)) observe(static_cast<double>(tokens), static_cast<double>(took.count()));
+  return tokens;
 }
 
 void StepTimeModel::observe(double tokens, double took) {

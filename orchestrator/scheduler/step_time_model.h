@@ -20,7 +20,8 @@ class StepTimeModel {
  public:
   void planned(PlanId plan, int64_t tokens);
   /// `took` zero: it was not measured.
-  void done(PlanId plan, Nanos took);
+  /// Returns the plan's tokens, or 0 if it is not known.
+  int64_t done(PlanId plan, Nanos took);
   /// Tokens of a step that is expected to take no longer than `target`; at least 1. 16 without any measurement.
   int64_t tokens_within(Nanos target) const;
   /// The usual time of recent steps; 0: not measured.

@@ -112,6 +112,11 @@ struct SequenceOutcome {
   std::vector<double> state_sum = {};                         ///< where it was wanted: one per value of a hidden state
   CopyCounts copies = {};  ///< of the plan's choices; nothing if all experts are full
 };
+/// What a plan was to compute.
+struct PlanWork {
+  int64_t tokens = 0;
+  bool reads_prompts = false;  ///< not only a token of each sequence
+};
 struct PlanOutcome {
   PlanId plan;
   std::vector<SequenceOutcome> sequences;

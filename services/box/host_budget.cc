@@ -12,7 +12,7 @@
 namespace moestro::box {
 namespace {
 
-constexpr int64_t kStepTokens = 512, kStepSequences = 256;  ///< where the configuration says auto
+constexpr int64_t kStepSequences = 256;  ///< where the configuration says auto
 constexpr uint64_t kProcessBytes = 60'000'000;
 constexpr uint64_t kCudaBytes =
     300'000'000;  ///< what CUDA takes of the host for a process, with pinned buffers; estimated
@@ -52,7 +52,7 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   memory.kv_bytes = kv_bytes(model.spec, kv_tokens, dtype);
   memory.state_bytes = static_cast<uint64_t>(
       model::state_budget(model.spec, kv_tokens, dtype, box.workers.state_slots.value_or(0)).bytes);
-  const int64_t step_tokens = box.orchestrator.step_tokens.value_or(kStepTokens);
+  const int64_t step_tokens = config::step_buffers(box);
   const bool layerwise = box.workers.schedule == "layerwise" ||
                          (box.workers.schedule == "auto" && box.workers.kv_home != "host");
   memory.scratch_bytes = scratch_bytes(model.spec, step_tokens, layerwise ? kStepSequences : step_tokens);

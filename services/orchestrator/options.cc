@@ -41,7 +41,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   options.store = store.empty() ? box::store_endpoint(box.run.dir) : store;
   MOESTRO_ASSIGN_OR_RETURN(options.access, shm::access_for_group(box.run.group));
   options.http = box.orchestrator.http;
-  if (box.orchestrator.step_tokens) options.step_tokens = *box.orchestrator.step_tokens;
+  options.step_tokens = box.orchestrator.step_tokens;
   options.steps_in_flight = static_cast<size_t>(box.orchestrator.steps_in_flight);
   options.tpot_target = box.orchestrator.tpot_target;
   options.interactive_weight = box.orchestrator.interactive_weight;

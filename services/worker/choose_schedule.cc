@@ -47,7 +47,7 @@ Status take_schedule(const config::BoxConfig& box, Device on, engine::EngineOpti
   o.kv_ring_tokens = w.kv_ring_tokens.value_or(0);
   o.cut = {.count = w.micro_batches.value_or(0), .rows = w.micro_batch_rows.value_or(0),
            .least = engine::MicroBatchOptions::kRowsUsual};
-  if (box.orchestrator.step_tokens) o.step_tokens_max = *box.orchestrator.step_tokens;
+  o.step_tokens_max = config::step_buffers(box);
   if (pipeline) o.step_sequences_max = std::max(o.step_sequences_max, o.step_tokens_max);
   return Status::ok();
 }

@@ -6,6 +6,8 @@
 
 #include "common/log.h"
 #include "kernels/devices/device_registry.h"
+#include "services/box/pack_sizes.h"
+#include "services/worker/cuda/step_buffers.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/memory_places.h"
 #include "services/worker/service/route_trace.h"
@@ -129,16 +131,43 @@ void say_places(const std::string& name, const PlacesReport& places) {
   else if (!places.line.empty()) log::info("{}: {}", name, places.line);
 }
 
+/// The engine's options, with as many tokens of a step as this GPU should have buffers for. What stands against the
+/// choice stands against the device too, which says so.
+engine::EngineOptions with_step_buffers(const WorkerOptions& o, const store::Manifest& manifest,
+                                        const cuda::CudaDevice& on) {
+  engine::EngineOptions engine = o.engine;
+  const auto size = [&]() -> Result<planner::StepSize> {
+    const DType precision = engine.expert_precision.value_or(manifest.expert_precisions.front());
+    const auto needs = [&](int64_t tokens) {
+      engine.step_tokens_max = tokens;
+      return cuda::device_needs(manifest, engine, precision);
+    };
+    MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds usual, needs(o.engine.step_tokens_max));
+    MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceBudget budget, on.share_out(usual));
+    MOESTRO_ASSIGN_OR_RETURN(const auto model,
+                             model::describe_model(manifest.config_json, manifest.generation_config_json));
+    MOESTRO_ASSIGN_OR_RETURN(const auto sizes, box::pack_sizes(manifest, model, precision, engine.kv_dtype));
+    return cuda::choose_step_buffers(sizes, engine.kv_tokens, budget.room_bytes, needs);
+  }();
+  engine.step_tokens_max = size.is_ok() ? size->tokens : o.engine.step_tokens_max;
+  if (engine.step_tokens_max > o.engine.step_tokens_max)
+    log::info("{}: not every expert fits, so it has buffers for steps of up to {} tokens (--step-buffers)", o.name,
+              engine.step_tokens_max);
+  return engine;
+}
+
 /// Serves from one arena, until drained, or until it is to attach anew: because the arena is over, or for another
 /// version of the pack. `client` is then let go of, with all that maps it.
 Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting,
                   bool& attach_anew) {
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
   std::unique_ptr<WorkerHistory> history;  // where a predictor reads it; outlives the device, which has that
-  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, o.engine, *client, *lasting.ops,
+  const engine::EngineOptions engine_options =
+      o.chooses_step_buffers ? with_step_buffers(o, client->manifest(), *lasting.cuda) : o.engine;
+  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, engine_options, *client, *lasting.ops,
                                                                      lasting.cuda.get(), lasting.clock));
   MOESTRO_ASSIGN_OR_RETURN(auto engine,
-                           engine::Engine::create(o.engine, device.source(), device.backend(), lasting.clock));
+                           engine::Engine::create(engine_options, device.source(), device.backend(), lasting.clock));
   const int64_t host_tokens = engine->limits().kv_host_blocks * kernels::kKvBlockTokens;
   const std::string beside_it = host_tokens == 0 ? ""
                                                  : "; " + std::to_string(host_tokens) + " more in host memory, " +

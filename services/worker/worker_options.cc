@@ -71,6 +71,8 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   // Before the schedule's checks, which would name one that --mixed refuses.
   MOESTRO_ASSIGN_OR_RETURN(o.engine.mixed, mixed_options(box, o.device.spec.kind));
   MOESTRO_RETURN_IF_ERROR(take_schedule(box, o.device.spec.kind, o.engine));
+  o.chooses_step_buffers = o.device.spec.kind == config::DeviceSpec::Kind::kCuda && !w.step_buffers &&
+                           !box.orchestrator.step_tokens && w.kv_window == 0;
   MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
   o.engine.visible = {.sinks = w.kv_sinks, .window = w.kv_window};
   if (w.context) o.engine.context_max = *w.context;
@@ -115,6 +117,7 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "workers.schedule",
                                   "workers.micro_batches",
                                   "workers.micro_batch_rows",
+                                  "workers.step_buffers",
                                   "workers.kv_dtype",
                                   "workers.kv_sinks",
                                   "workers.kv_window",

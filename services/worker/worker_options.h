@@ -21,6 +21,7 @@ struct WorkerOptions {
   std::chrono::milliseconds store_wait{60000};  ///< store::AttachOptions
   bool deterministic = false;
   engine::EngineOptions engine;  ///< model, KV, context, precision
+  bool chooses_step_buffers = false;  ///< on a GPU: engine.step_tokens_max is only the usual one
 };
 
 /// The options, or the exit code with which the program ends now (--help: 0; a wrong command line: 2, with the reason

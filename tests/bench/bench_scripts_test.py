@@ -407,6 +407,16 @@ class BenchMixed(unittest.TestCase):
         self.assertNotIn("live", table)
 
 
+class BenchSteps(unittest.TestCase):
+    def test_what_is_wrong_is_refused(self):
+        ran = run("bench_steps", "pack", "--only", "device,disk")
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("--only disk: there are device, drive, fits", ran.stderr)
+        ran = run("bench_steps", "pack", "--drive", "fast")
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("argument --drive: fast: a rate such as 20MB/s", ran.stderr)
+
+
 class BenchPrefetch(unittest.TestCase):
     def test_every_part_comes_to_rows_and_a_picture(self):
         with tempfile.TemporaryDirectory() as home:

@@ -95,7 +95,7 @@ TEST(BoxFlags, TheHelpsSayWhatAutoIs) {
   const engine::EngineOptions engine;
   const orchestrator::OrchestratorOptions orchestrator;
   const std::pair<const char*, uint64_t> cases[] = {{"workers.kv_tokens", engine.kv_tokens},
-                                                    {"orchestrator.step_tokens", orchestrator.step_tokens},
+                                                    {"orchestrator.step_tokens", engine.step_tokens_max},
                                                     {"orchestrator.queue_max", orchestrator.queue_max}};
   for (const auto& [key, value] : cases)
     EXPECT_THAT(schema.find(key)->help, HasSubstr("auto: " + std::to_string(value))) << key;

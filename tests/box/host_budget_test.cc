@@ -53,6 +53,21 @@ TEST(HostBudget, KvWhoseHomeIsTheHostCountsThere) {
   EXPECT_EQ(bytes_of("device", 8192, "expert-pipeline").scratch_bytes, host.scratch_bytes);
 }
 
+/// What `up` chooses is counted before memory is divided.
+TEST(HostBudget, BuffersOfLargerStepsCount) {
+  const auto scratch = [](std::optional<int64_t> buffers, std::optional<int64_t> tokens) {
+    config::BoxConfig box;
+    box.workers.step_buffers = buffers, box.orchestrator.step_tokens = tokens;
+    const auto memory = worker_memory(box, test::source_dir() / "models/demo");
+    EXPECT_TRUE(memory.is_ok()) << memory.status().message();
+    return memory.is_ok() ? memory->scratch_bytes : 0;
+  };
+  EXPECT_EQ(scratch(std::nullopt, std::nullopt), scratch(512, std::nullopt));
+  EXPECT_GT(scratch(4096, std::nullopt), 3 * scratch(512, std::nullopt)) << "logits are of 256 rows";
+  EXPECT_EQ(scratch(std::nullopt, 4096), scratch(4096, std::nullopt));
+  EXPECT_EQ(scratch(1024, 4096), scratch(1024, std::nullopt)) << "steps are as large as buffers";
+}
+
 TEST(HostBudget, StatesOfSequencesAreTheHostsAlsoWhereADeviceCountsTheKvCache) {
   const auto of = [](const std::string& device) {
     config::BoxConfig box;

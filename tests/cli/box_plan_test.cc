@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class BoxPlan : public testing::Test {
  protected:
@@ -59,7 +60,7 @@ TEST_F(BoxPlan, UpTakesThePlanWhereRatesAreKnown) {
   const config::BoxConfig asked = box;
   run_named_command(cli::plan_schedule(box), "the speed of this machine has not been measured");
   EXPECT_EQ(box.workers.schedule, "auto");
-  EXPECT_THAT(cli::plan_schedule(box), HasSubstr("schedule expert-pipeline, forecast for"));
+  EXPECT_THAT(cli::plan_schedule(box), HasSubstr("schedule expert-pipeline (--schedule"));
   EXPECT_EQ(box.workers.schedule, "expert-pipeline");
   EXPECT_TRUE(box.workers.micro_batches.has_value());
   EXPECT_EQ(box.workers.kv_tokens, 65536) << "it was given";
@@ -88,6 +89,40 @@ TEST_F(BoxPlan, UpTakesThePlanWhereRatesAreKnown) {
   not_asked("all experts are in host memory", [](auto& w) { w.device = "cpu"; });
 }
 
+/// The link takes longer than anything else, so steps grow as far as the KV cache fills them; rates need not be known.
+TEST_F(BoxPlan, UpTakesLargerStepsWhereExpertsDoNotFit) {
+  const fs::path pack = packed("models/demo");
+  config::BoxConfig box;
+  box.model.pack = pack.string();
+  box.workers.device = "emulated:vram=2MiB,link=20MB/s", box.workers.threads = 1;
+  const config::BoxConfig asked = box;
+  EXPECT_THAT(cli::plan_steps(box), AllOf(HasSubstr("steps of up to 4096 tokens"), HasSubstr("instead of")));
+  EXPECT_EQ(box.workers.step_buffers, 4096);
+  EXPECT_FALSE(box.orchestrator.step_tokens.has_value()) << "the scheduler goes by measured steps";
+  engine::EngineOptions engine;
+  ASSERT_TRUE(worker::take_schedule(box, config::DeviceSpec::Kind::kEmulated, engine).is_ok());
+  EXPECT_EQ(engine.step_tokens_max, 4096);
+  EXPECT_EQ(cli::plan_steps(box), "") << "it is given now";
+
+  const auto stays = [&](const char* why, const std::function<void(config::BoxConfig&)>& set) {
+    config::BoxConfig other = asked;
+    set(other);
+    const auto before = other.workers.step_buffers;
+    EXPECT_EQ(cli::plan_steps(other), "") << why;
+    EXPECT_EQ(other.workers.step_buffers, before) << why;
+  };
+  stays("steps were given", [](auto& b) { b.orchestrator.step_tokens = 512; });
+  stays("buffers were given", [](auto& b) { b.workers.step_buffers = 512; });
+  stays("all experts are on the device", [](auto& b) { b.workers.device = "emulated:vram=2GiB,link=20MB/s"; });
+  stays("all experts are in host memory", [](auto& b) { b.workers.device = "cpu"; });
+  stays("low copies are not in forecasts", [](auto& b) { b.workers.mixed = "int4"; });
+  stays("KV moves", [](auto& b) { b.workers.kv_home = "host"; });
+  stays("a window keeps blocks for each step", [](auto& b) { b.workers.kv_window = 256; });
+  stays("a GPU's worker chooses", [](auto& b) { b.workers.device = "cuda"; });
+  stays("the link is fast", [](auto& b) { b.workers.device = "emulated:vram=2MiB,link=100GB/s"; });
+  stays("the KV cache holds no larger step", [](auto& b) { b.workers.kv_tokens = 640; });
+}
+
 /// Their states stay on the device, and pipelines with them are not compared with runs.
 TEST_F(BoxPlan, UpPlansNoModelWithStatesOfSequences) {
   const fs::path pack = packed("tests/fixtures/models/qwen3_next_hybrid");
@@ -111,7 +146,15 @@ TEST_F(BoxPlan, UpNamesWhatMeasuresTheDrive) {
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   box.store.dram = config::Bytes{model->sizes.dense_bytes + model->sizes.experts_bytes() / 2};
   run_named_command(cli::plan_schedule(box), "the speed of the drive has not been measured");
-  EXPECT_THAT(cli::plan_schedule(box), HasSubstr("forecast for"));
+  EXPECT_THAT(cli::plan_schedule(box), AllOf(HasSubstr("schedule "), Not(HasSubstr("not been measured"))));
+  const auto forecast = cli::forecast_box(box);
+  ASSERT_TRUE(forecast.has_value());
+  EXPECT_EQ(forecast->schedule, "layerwise");
+  EXPECT_GT(forecast->prompts.tokens_per_s, forecast->decoding.tokens_per_s);
+  EXPECT_EQ(forecast->sequences, 12) << "of 640 tokens in 8192";
+  EXPECT_FALSE(forecast->decoding.bound.empty());
+  box.workers.device = "cuda";
+  EXPECT_FALSE(cli::forecast_box(box).has_value()) << "a GPU's rates are not measured";
 }
 
 }  // namespace

@@ -128,6 +128,7 @@ TEST(TopServer, ShowsLatenciesOfLate) {
   EXPECT_THAT(shown(now, now), Contains("latency  first token p50 249 ms, p99 1.20 s; output token p50 66.2 ms, p99 "
                                         "101 ms; step p50 -, p99 - (of the last 30 s)"));
   const ServerLook older = read_server_status(kStatus);
+  EXPECT_THAT(shown(older, older), ::testing::Not(Contains(HasSubstr("speed"))));
   EXPECT_THAT(shown(older, older), ::testing::Not(Contains(HasSubstr("latency")))) << "a server that does not say it";
   for (const char* odd :
        {"3", "[]", "null", R"({"seconds": "x"})", R"({"seconds": 3, "ttft_s": 7, "tpot_s": {"p50": {}}})"}) {
@@ -148,6 +149,22 @@ TEST(TopServer, TonesSayHowBadItIs) {
   EXPECT_THAT(server_lines(look, look)[0].drawn(true), HasSubstr("\x1b[32mserving"));
   look.requests = 1;
   EXPECT_THAT(shown(look, look)[0], HasSubstr("1 request under way"));
+}
+
+TEST(TopServer, SpeedStandsBesideItsForecast) {
+  const ServerLook both = read_server_status(R"({"sequences": {"waiting": 1},
+    "recent": {"prompts": {"tokens_per_s": 15800, "stalled": 0.8}, "decoding": {"tokens_per_s": 30, "stalled": 0.1}},
+    "forecast": {"sequences": 12, "prompts": {"tokens_per_s": 16000, "bound": "link"},
+                 "decoding": {"tokens_per_s": 40.5, "bound": "compute"}}})");
+  EXPECT_THAT(shown(both, both),
+              Contains("speed    prompts 15.8k tokens/s, forecast 16.0k (bound by link); stalled 80 %"));
+  EXPECT_THAT(
+      shown(both, both),
+      Contains("         decoding 30.0 tokens/s, forecast 40.5 with 12 at once (bound by compute); stalled 10 %"));
+  const ServerLook measured = read_server_status(
+      R"({"sequences": {"waiting": 1}, "recent": {"prompts": null, "decoding": {"tokens_per_s": 30, "stalled": 0}}})");
+  EXPECT_THAT(shown(measured, measured), Contains("speed    prompts -"));
+  EXPECT_THAT(shown(measured, measured), Contains("         decoding 30.0 tokens/s; stalled 0 %"));
 }
 
 }  // namespace

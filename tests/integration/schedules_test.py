@@ -31,6 +31,23 @@ class Schedules(DemoTest):
             with Cluster(self.pack, *options) as cluster:
                 self.assertEqual(self.run_streams(cluster, PROMPTS, 40), self.layerwise, options)
 
+    def test_larger_steps_change_no_token_and_show_in_the_status(self):
+        slow = ("--deterministic", "--device", f"emulated:vram={32 * self.expert},link=40MB/s")
+        rounds = [[f"{number}. " + (prompt + " ") * 60 for prompt in PROMPTS[:4]] for number in range(3)]
+        told = {}
+        for steps in ((), ("--step-tokens", "512"), ("--step-buffers", "64")):
+            with Cluster(self.pack, *slow, *steps) as cluster:
+                told[steps] = [self.run_streams(cluster, prompts, 8) for prompts in rounds]  # steps grow meanwhile
+                box = (cluster.run_dir / "box.yaml").read_text()
+                status = cluster.request("GET", "/v1/moestro/status")[1]
+            self.assertEqual("step_buffers: 4096" in box, steps == (), steps)
+            self.assertIsNone(status["forecast"], "nothing was measured by `moestro plan`")
+            self.assertGreater(status["recent"]["prompts"]["tokens_per_s"], 0)
+            self.assertGreater(status["recent"]["decoding"]["tokens_per_s"], 0)
+            self.assertEqual(status["recent"]["prompts"]["bound"], "experts")
+        self.assertEqual(told[()], told["--step-tokens", "512"])
+        self.assertEqual(told[()], told["--step-buffers", "64"])
+
     def test_the_timeline_has_the_moves_of_kv(self):
         path = f"{self.dir.name}/kv.json"
         with Cluster(self.pack, "--kv-home", "host", "--context", "256", "--device", self.device(20), "--timeline",

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kGenerated = 1, kDeviceHits = 7, kStoreReads = 9, kSteps = 12;  ///< places in kMembers
+constexpr int kGenerated = 1, kDeviceHits = 7, kStoreReads = 9, kSteps = 14;  ///< places in kMembers
 
 /// A real status at `uptime_s`, with so many steps of 0.7 and of 40 ms behind it.
 json status_at(double uptime_s, int quick = 0, int slow = 0) {
@@ -81,7 +81,12 @@ TEST(StatusHistory, RecentLatenciesAreThoseOfTheWindow) {
 TEST(StatusHistory, ShortlyAfterTheStartTheyAreThoseSinceTheStart) {
   StatusHistory history;
   const json at_once = history.recent(status_at(0.5));
-  EXPECT_EQ(at_once, json({{"seconds", 0.5}, {"ttft_s", nullptr}, {"tpot_s", nullptr}, {"step_s", nullptr}}));
+  EXPECT_EQ(at_once, json({{"seconds", 0.5},
+                           {"ttft_s", nullptr},
+                           {"tpot_s", nullptr},
+                           {"step_s", nullptr},
+                           {"prompts", nullptr},
+                           {"decoding", nullptr}}));
   history.add(status_at(1, 50));
   const json recent = history.recent(status_at(20, 99, 1));
   EXPECT_DOUBLE_EQ(recent["seconds"], 20);

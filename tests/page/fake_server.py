@@ -71,8 +71,8 @@ def on_devices():
 
 
 MEMBERS = ("uptime_s", "tokens.generated", "tokens.prompt", "requests.running", "sequences.waiting", "tiers.dram.hits",
-           "tiers.dram.misses", "tiers.device.hits", "tiers.device.misses", "store.read_bytes", "latency.ttft_s.counts",
-           "latency.tpot_s.counts", "steps.duration_s.counts")
+           "tiers.dram.misses", "tiers.device.hits", "tiers.device.misses", "store.read_bytes", "steps.prompts",
+           "steps.decoding", "latency.ttft_s.counts", "latency.tpot_s.counts", "steps.duration_s.counts")
 
 
 def member(status, path):

@@ -52,6 +52,17 @@ class Script(unittest.TestCase):
         self.assertEqual({c["tag"] for c in page["cards"][:CHARTS]}, {"section"})
         self.assertTrue(all(c["open"] for c in page["cards"][CHARTS:]))
 
+    def test_speed_stands_beside_its_forecast(self):
+        self.assert_says(shown(figures()), "Workers", "There is no forecast")
+        told = figures()
+        told["recent"] = {"prompts": {"tokens_per_s": 15800.0, "step_tokens": 4000.0, "stalled": 0.8,
+                                      "bound": "experts"}, "decoding": None}
+        told["forecast"] = {"schedule": "layerwise", "step_tokens": 4096, "prompt": 512, "generate": 128,
+                            "sequences": 12, "prompts": {"tokens_per_s": 16000.0, "bound": "link"},
+                            "decoding": {"tokens_per_s": 40.5, "bound": "compute"}}
+        self.assert_says(shown(told), "Workers", "15.8 k", "16 k", "80 %", "link", "40.5", "compute",
+                         "for 12 sequences at once, of 512 + 128 tokens, with layerwise and steps of up to 4,096")
+
     def test_rows_of_the_map_have_the_numbers_of_their_layers(self):
         self.assertEqual(shown(figures())["by_title"][EXPERTS]["labels"], [["0", "25%"], ["1", "75%"]])
         told = figures()

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/lanes/schedule.h"
+#include "common/planner/step_size.h"
 #include "services/box/host_budget.h"
 #include "services/cli/common/checkpoint_hint.h"
 #include "services/cli/common/output.h"
@@ -13,8 +14,6 @@ namespace {
 
 using planner::ScheduleName;
 using Kind = config::DeviceSpec::Kind;
-
-constexpr int64_t kPrompt = 512, kGenerate = 128;  ///< of a line of the batch that is planned for
 
 int64_t sequence_tokens(const planner::Workload& w) {
   return round_up(w.prompt + w.generate, planner::kKvTokensPerBlock);
@@ -28,13 +27,11 @@ PlanOptions options_of(const config::BoxConfig& box) {
   if (box.store.dram) o.dram = std::to_string(box.store.dram->value);
   o.threads = static_cast<int>(w.threads.value_or(0));
   o.prefetch = w.predict != "none", o.measured_only = true;
-  // Who comes next to a batch waits for the step that runs: it does not get longer than without a plan.
-  o.step_tokens = box.orchestrator.step_tokens.value_or(o.step_tokens), o.steps_grow = false;
+  // Who comes next to a batch waits for the step that runs: it gets no longer than plan_steps() lets it.
+  o.step_tokens = config::step_buffers(box), o.steps_grow = false;
   const int64_t tokens = w.kv_tokens.value_or(box::kAutoKvTokens);
-  const int64_t context = std::min(w.context.value_or(tokens), tokens);
-  o.prompt = std::clamp<int64_t>(context * kPrompt / (kPrompt + kGenerate), 1, kPrompt);
-  o.generate = std::clamp<int64_t>(context - o.prompt, 1, kGenerate);
-  o.sequences = std::max<int64_t>(1, tokens / round_up(o.prompt + o.generate, planner::kKvTokensPerBlock));
+  const planner::Workload lines = planner::lines_that_fill(tokens, w.context.value_or(tokens));
+  o.prompt = lines.prompt, o.generate = lines.generate, o.sequences = lines.sequences;
   return o;
 }
 
@@ -43,6 +40,14 @@ bool planner_is_asked(const config::BoxConfig& box, Kind device) {
   return w.schedule == "auto" && w.count == 1 && w.kv_home == "device" && w.kv_window == 0 && !w.micro_batches &&
          !w.micro_batch_rows && !w.kv_ring_tokens && w.kv_resident_tokens == 0 && w.mixed == "off" &&
          device != Kind::kCuda;
+}
+
+/// Where the box says nothing of steps, and what they cost is known: low copies and KV that moves are not in forecasts,
+/// and a window keeps blocks for each step. A GPU's worker chooses by itself, for it knows the GPU's memory.
+bool steps_are_chosen(const config::BoxConfig& box, Kind device) {
+  const config::BoxConfig::Workers& w = box.workers;
+  return !w.step_buffers && !box.orchestrator.step_tokens && w.kv_home == "device" && w.kv_window == 0 &&
+         w.mixed == "off" && (w.schedule == "auto" || w.schedule == "layerwise") && device != Kind::kCuda;
 }
 
 /// Whether not every expert has its place where it is computed.
@@ -69,19 +74,62 @@ std::string measuring_command(const PlanOptions& o) {
   return text;
 }
 
-std::string said(const PlanOptions& o, const planner::PlanInput& input, const planner::ScheduleSearch& search,
+std::string said(const planner::PlanInput& input, const planner::ScheduleSearch& search,
                  const planner::ScheduleOption& choice) {
-  const std::string lines = counted(static_cast<uint64_t>(o.sequences), "sequence") + " of " +
-                            std::to_string(o.prompt) + " + " + std::to_string(o.generate) + " tokens";
-  std::string text = "schedule " + std::string(planner::schedule_name(choice.arrangement.schedule)) +
-                     ", forecast for " + lines + ": prompts " + rate_text(choice.prompt.tokens_per_s()) +
-                     ", decoding " + rate_text(choice.decode.tokens_per_s()) + " tokens/s";
+  std::string text = "schedule " + std::string(planner::schedule_name(choice.arrangement.schedule));
   if (const std::string flags = plan_flags(input, choice); !flags.empty()) text += " (" + flags + ")";
   for (const planner::ScheduleOption& other : search.options)
     if (other.runs && other.arrangement.schedule != choice.arrangement.schedule)
       text += "; " + std::string(planner::schedule_name(other.arrangement.schedule)) + " would take " +
               printed("%.2f times as long", other.seconds() / choice.seconds());
   return text;
+}
+
+/// Of one of several workers, which share the host's memory and drive.
+Status share_host(const config::BoxConfig& box, const PlannedModel& model, planner::PlanInput& in) {
+  if (box.workers.count == 1) return Status::ok();
+  MOESTRO_ASSIGN_OR_RETURN(const box::WorkerMemory all, box::worker_memory(box, model.config_json));
+  const uint64_t others = all.total() / all.workers * (all.workers - 1);
+  in.memories.host_bytes -= std::min(in.memories.host_bytes, others);
+  if (in.rates.drive_bytes_per_s) *in.rates.drive_bytes_per_s /= static_cast<double>(all.workers);
+  return Status::ok();
+}
+
+Result<planner::StepSize> choose_steps(config::BoxConfig box) {
+  PlanOptions o = options_of(box);
+  o.typical = true;
+  MOESTRO_ASSIGN_OR_RETURN(PlanParts parts, plan_parts(o, nullptr));
+  MOESTRO_ASSIGN_OR_RETURN(const PlannedRates rates, plan_rates(o, parts.model, parts.memory, nullptr, true));
+  return planner::choose_step_size([&](int64_t tokens) -> Result<planner::PlanInput> {
+    o.step_tokens = tokens, box.workers.step_buffers = tokens;
+    MOESTRO_ASSIGN_OR_RETURN(parts.memory, plan_memory(o, parts.model, nullptr));
+    planner::PlanInput in = parts.input;
+    in.workload.step_tokens = tokens;
+    in.memories = parts.memory.memories, in.needs = parts.memory.needs, in.rates = rates.rates;
+    MOESTRO_RETURN_IF_ERROR(share_host(box, parts.model, in));
+    return in;
+  });
+}
+
+orchestrator::Forecast::Phase phase_of(const planner::Phase& phase) {
+  return {phase.tokens_per_s(), std::string(planner::lane_name(phase.forecast.bound()))};
+}
+
+Result<orchestrator::Forecast> forecast_of(PlanOptions o, const std::string& schedule) {
+  o.schedule = schedule;
+  MOESTRO_ASSIGN_OR_RETURN(PlanParts parts, plan_parts(o, nullptr));
+  parts.input.kv_moves = false;
+  MOESTRO_ASSIGN_OR_RETURN(const PlannedRates rates,
+                           plan_rates(o, parts.model, parts.memory, nullptr, planner::may_need_drive(parts.input)));
+  parts.input.rates = rates.rates;
+  MOESTRO_ASSIGN_OR_RETURN(const planner::ScheduleSearch search, planner::search_schedules(parts.input));
+  const planner::ScheduleOption& option = search.options.front();
+  orchestrator::Forecast f;
+  f.schedule = planner::schedule_name(option.arrangement.schedule);
+  f.step_tokens = o.step_tokens, f.prompt = o.prompt, f.generate = o.generate;
+  f.sequences = std::min(option.arrangement.sequences(), o.sequences);
+  f.prompts = phase_of(option.prompt), f.decoding = phase_of(option.decode);
+  return f;
 }
 
 Result<std::string> ask(config::BoxConfig& box, const PlanOptions& o) {
@@ -99,7 +147,7 @@ Result<std::string> ask(config::BoxConfig& box, const PlanOptions& o) {
   const planner::ScheduleOption* const choice = planner::chosen(search);
   if (choice == nullptr) return std::string();
   take_plan(parts.input, *choice, box);
-  return said(o, parts.input, search, *choice);
+  return said(parts.input, search, *choice);
 }
 
 }  // namespace
@@ -155,6 +203,27 @@ std::string plan_flags(const planner::PlanInput& in, const planner::ScheduleOpti
   add("--kv-ring-tokens", w.kv_ring_tokens);
   add("--kv-resident-tokens", w.kv_resident_tokens);
   return text;
+}
+
+std::optional<orchestrator::Forecast> forecast_box(const config::BoxConfig& box) {
+  const config::BoxConfig::Workers& w = box.workers;
+  const auto device = config::parse_device(w.device);
+  if (!device.is_ok() || device->kind == Kind::kCuda || w.count > 1 || w.kv_home != "device" || w.kv_window > 0 ||
+      w.mixed != "off")
+    return std::nullopt;
+  const auto forecast = forecast_of(options_of(box), w.schedule == "auto" ? "layerwise" : w.schedule);
+  return forecast.is_ok() ? std::optional(*forecast) : std::nullopt;  // what is missing is said elsewhere
+}
+
+std::string plan_steps(config::BoxConfig& box) {
+  const auto device = config::parse_device(box.workers.device);
+  if (!device.is_ok() || !steps_are_chosen(box, device->kind)) return "";
+  const auto size = choose_steps(box);  // what stands against it stands against the start too
+  if (!size.is_ok() || size->tokens == config::step_buffers(box)) return "";
+  box.workers.step_buffers = size->tokens;
+  return "steps of up to " + std::to_string(size->tokens) +
+         " tokens, since not every expert fits: forecast for prompts " + rate_text(size->prompt_tokens_per_s) +
+         " instead of " + rate_text(size->usual_prompt_tokens_per_s) + " tokens/s (--step-tokens N sets the number)";
 }
 
 std::string plan_schedule(config::BoxConfig& box) {

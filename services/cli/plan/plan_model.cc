@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "services/box/pack_sizes.h"
 #include "services/cli/bench/model/model_shape.h"
 
 namespace moestro::cli {
@@ -81,13 +82,6 @@ Result<DType> experts_of(const store::Manifest& manifest, const std::string& ask
   return invalid_argument("--experts " + asked + ": this pack has " + joined(names));
 }
 
-/// Of the matrices of attention, which are in every layer.
-DType dense_of(const store::Manifest& manifest) {
-  for (const store::PackedTensor& t : manifest.tensors)
-    if (t.name.ends_with(".attn.o.weight")) return t.dtype;
-  return DType::kBF16;
-}
-
 Result<PlannedModel> read_pack(const PlanOptions& o, DType kv) {
   PlannedModel model;
   MOESTRO_ASSIGN_OR_RETURN(model.manifest, store::open_pack(o.pack));
@@ -99,13 +93,7 @@ Result<PlannedModel> read_pack(const PlanOptions& o, DType kv) {
   model.description = std::move(*description);
   MOESTRO_ASSIGN_OR_RETURN(const DType experts, experts_of(manifest, o.experts));
   model.experts = experts;
-  // Experts of several formats are counted by their longest, and compute as the first one's gate does.
-  const DType computed = experts == DType::kMixed ? manifest.expert_formats.front().gate : experts;
-  MOESTRO_ASSIGN_OR_RETURN(model.sizes, planner::model_sizes(model.description, {computed, dense_of(manifest), kv}));
-  model.sizes.dense_bytes = model.sizes.expert_bytes = 0;
-  for (const store::Blob& blob : manifest.blobs)
-    if (blob.kind == store::BlobKind::kDense) model.sizes.dense_bytes += blob.length;
-    else if (blob.precision == experts) model.sizes.expert_bytes = std::max(model.sizes.expert_bytes, blob.length);
+  MOESTRO_ASSIGN_OR_RETURN(model.sizes, box::pack_sizes(manifest, model.description, experts, kv));
   return model;
 }
 

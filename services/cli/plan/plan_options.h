@@ -20,6 +20,7 @@ struct PlanOptions {
   bool steps_grow = true;          ///< step_tokens is a default: schedules with micro-batches may have more
   bool prefetch = true, measure = false, json = false;
   bool measured_only = false;      ///< refuse where rates would have to be measured
+  bool typical = false;            ///< where they would have to be measured, take typical ones
   std::optional<double> hits, foreseen;
 };
 

@@ -5,36 +5,22 @@
 #include <memory>
 
 #include "common/config/units.h"
+#include "common/planner/sheet_rates.h"
 #include "kernels/cpu/topology.h"
 #include "kernels/ops.h"
 #include "services/cli/common/output.h"
+#include "services/cli/common/run_dir.h"
 #include "services/cli/plan/measure_rates.h"
 #include "services/cli/plan/rates_cache.h"
-#include "services/cli/common/run_dir.h"
 
 namespace moestro::cli {
 namespace {
 
 using Kind = config::DeviceSpec::Kind;
 
-double bytes_per_parameter(DType dtype, int64_t cols) {
-  return static_cast<double>(row_bytes(dtype, cols) + parameter_bytes(dtype, cols)) / static_cast<double>(cols);
-}
-
 /// Kernels that reach the usual part of a data sheet's peaks.
 planner::Rates rates_of_sheet(const PlannedModel& model, double memory_bytes_per_s, double flops) {
-  const double bandwidth = kReachedOfPeak * memory_bytes_per_s, operations = kReachedOfPeak * flops;
-  const planner::Precisions& p = model.sizes.precisions;
-  const auto curve = [&](DType dtype) {
-    return planner::ProductCurve::roofline(bytes_per_parameter(dtype, model.sizes.hidden), bandwidth, operations);
-  };
-  planner::Rates rates;
-  rates.dense = curve(p.dense), rates.router = curve(DType::kF32);
-  const double expert = static_cast<double>(model.sizes.expert_bytes) / model.sizes.expert_parameters;
-  rates.experts = planner::ProductCurve::roofline(expert, bandwidth, operations);
-  rates.kv_bytes_per_s = bandwidth, rates.attention_operations_per_s = operations;
-  rates.float_s = 2 * sizeof(float) / bandwidth;
-  return rates;
+  return planner::roofline_rates(model.sizes, kReachedOfPeak * memory_bytes_per_s, kReachedOfPeak * flops);
 }
 
 Result<PlannedRates> rates_of_file(const PlanOptions& o, const PlannedModel& model, Kind device,
@@ -107,6 +93,13 @@ Result<PlannedRates> measured_rates(const PlanOptions& o, const PlannedModel& mo
   planned.source = rates ? "measured earlier on this machine (" + cache.file().string() + "; --measure repeats it)"
                          : "measured on this machine";
   const bool drive = drive_needed && (!rates || !rates->drive_bytes_per_s);
+  if (o.typical && (!rates || drive)) {
+    const planner::Rates typical = planner::typical_rates(model.sizes, planner::Memories::Device::kHost, threads);
+    planned.rates = rates.value_or(typical);
+    if (drive) planned.rates.drive_bytes_per_s = typical.drive_bytes_per_s;
+    planned.source = "typical of such machines; `moestro plan` measures this one";
+    return planned;
+  }
   if (o.measured_only && !rates) return not_found("the speed of this machine has not been measured");
   if (o.measured_only && drive) return not_found("the speed of the drive has not been measured");
   if (!rates || drive) {

@@ -63,6 +63,26 @@ Line latency_line(const ServerLook::Recent& recent) {
   return line;
 }
 
+ServerLook::Speed read_speed(const json& status, const char* phase) {
+  const json &measured = member(member(status, "recent"), phase), &forecast = member(member(status, "forecast"), phase);
+  return {number_or(measured, "tokens_per_s", -1), number_or(measured, "stalled", -1),
+          number_or(forecast, "tokens_per_s", -1), text_or(forecast, "bound", "?")};
+}
+
+/// "prompts 1.2k tokens/s, forecast 1.5k (bound by link); stalled 83 %"
+std::string speed_text(const std::string& phase, const ServerLook::Speed& s, const std::string& forecast_for) {
+  std::string text = phase + (s.measured < 0 ? " -" : " " + readable_count(s.measured) + " tokens/s");
+  if (s.forecast >= 0)
+    text += ", forecast " + readable_count(s.forecast) + forecast_for + " (bound by " + visible(s.forecast_bound) + ")";
+  return text + (s.stalled < 0 ? "" : printed("; stalled %.0f %%", 100 * s.stalled));
+}
+
+std::vector<Line> speed_lines(const ServerLook& now) {
+  if (now.prompts.measured < 0 && now.decoding.measured < 0 && now.prompts.forecast < 0) return {};
+  return {figures("speed").add(speed_text("prompts", now.prompts, "")),
+          figures("").add(speed_text("decoding", now.decoding, " with " + whole(now.forecast_sequences) + " at once"))};
+}
+
 /// A state other than serving comes with a problem.
 Tone state_tone(const ServerLook& look) {
   if (look.problems.empty()) return Tone::kGood;
@@ -116,6 +136,8 @@ ServerLook read_server_status(std::string_view body) {
   look.skipped = count_or(mixed, "skipped");
   read_batches(member(*parsed, "batches"), look);
   look.recent = read_recent(member(*parsed, "recent"));
+  look.prompts = read_speed(*parsed, "prompts"), look.decoding = read_speed(*parsed, "decoding");
+  look.forecast_sequences = count_or(member(*parsed, "forecast"), "sequences");
   look.experts = read_expert_map(member(*parsed, "experts"));
   look.device = read_device(member(member(*parsed, "tiers"), "device"));
   return look;
@@ -133,6 +155,7 @@ std::vector<Line> server_lines(const ServerLook& before, const ServerLook& now) 
   for (const auto& problem : now.problems)
     page.push_back(figures("      !", problem.error ? Tone::kBad : Tone::kWarn).add(visible(problem.words)));
   if (now.recent.seconds > 0) page.push_back(latency_line(now.recent));
+  for (Line& line : speed_lines(now)) page.push_back(std::move(line));
   page.push_back(figures("queue"));
   page.back().add("waiting: interactive " + whole(now.waiting - now.waiting_of_batches) + ", batch " +
                   whole(now.waiting_of_batches) + "; at workers " + whole(now.running) + "; room for " +

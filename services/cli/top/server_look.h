@@ -38,6 +38,13 @@ struct ServerLook {
   };
   Recent recent;
   uint64_t choices = 0, low = 0, skipped = 0;  ///< of experts by tokens, and those without a full copy; 0: no --mixed
+  /// How fast the workers' steps are, and were forecast to be. Negative: not known.
+  struct Speed {
+    double measured = -1, stalled = -1, forecast = -1;  ///< tokens/s, of the time a share, tokens/s
+    std::string forecast_bound;
+  };
+  Speed prompts, decoding;
+  uint64_t forecast_sequences = 0;  ///< that it is for, at once
   DeviceLook device;
   ExpertMap experts;  ///< where it was asked for
 };

@@ -8,11 +8,12 @@
 #include "services/box/box_flags.h"
 #include "services/box/https.h"
 #include "services/cli/common/output.h"
+#include "services/cli/common/run_dir.h"
 #include "services/cli/plan/box_plan.h"
+#include "services/cli/plan/schedule_report.h"
 #include "services/cli/up/arena_dir.h"
 #include "services/cli/up/launch_plan.h"
 #include "services/cli/up/preflight.h"
-#include "services/cli/common/run_dir.h"
 #include "services/cli/up/runner.h"
 #include "services/command_line/command_line.h"
 
@@ -50,7 +51,23 @@ Result<RunDir> claim_run_dir(config::BoxConfig& box, const config::HostPort& htt
   return run_dir;
 }
 
-Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers) {
+/// Before the orchestrator starts, which reads it.
+Status leave_forecast(const fs::path& run_dir, const std::optional<orchestrator::Forecast>& forecast) {
+  orchestrator::remove_forecast(run_dir);
+  return forecast ? orchestrator::write_forecast(run_dir, *forecast) : Status::ok();
+}
+
+std::string forecast_text(const orchestrator::Forecast& f) {
+  const auto phase = [](const orchestrator::Forecast::Phase& p) {
+    return rate_text(p.tokens_per_s) + " tokens/s (bound by " + p.bound + ")";
+  };
+  return "forecast for " + counted(static_cast<uint64_t>(f.sequences), "sequence") + " at once, of " +
+         std::to_string(f.prompt) + " + " + std::to_string(f.generate) + " tokens: prompts " + phase(f.prompts) +
+         ", decoding " + phase(f.decoding);
+}
+
+Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers,
+               const std::optional<orchestrator::Forecast>& forecast) {
   MOESTRO_RETURN_IF_ERROR(check_files(box));
   MOESTRO_ASSIGN_OR_RETURN(const config::HostPort http, config::parse_listen_address(box.orchestrator.http));
   MOESTRO_ASSIGN_OR_RETURN(const shm::FileAccess access, shm::access_for_group(box.run.group));
@@ -61,6 +78,7 @@ Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers) {
   RunnerConfig config;
   config.places = {run_dir.path, arena.path()};
   MOESTRO_RETURN_IF_ERROR(write_box_file(box, config.places));
+  MOESTRO_RETURN_IF_ERROR(leave_forecast(run_dir.path, forecast));
   config.launches = plan_launches(box, config.places, workers, memory_nodes_to_choose());
   config.http = http;
   MOESTRO_ASSIGN_OR_RETURN(config.https, box::serves_https(box));
@@ -83,12 +101,15 @@ void run_up(const box::BoxFlags& flags, CommandResult& result) {
   if (box.orchestrator.http.starts_with(':'))
     note("--http " + box.orchestrator.http + " listens on 127.0.0.1 alone; for every address of this machine write " +
          "0.0.0.0" + box.orchestrator.http);
+  if (const std::string planned = plan_steps(box); !planned.empty()) note(planned);
   if (const std::string planned = plan_schedule(box); !planned.empty()) note(planned);
+  const auto forecast = forecast_box(box);
+  if (forecast) note(forecast_text(*forecast));
   const auto workers = check_box(box, this_machine());
   status = workers.status();
   const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kUnsupported;
   if (!status.is_ok()) return fail(result, status, usage ? kExitUsage : kExitFailed);
-  status = run_box(box, *workers);
+  status = run_box(box, *workers, forecast);
   if (!status.is_ok()) fail(result, status);
 }
 

@@ -83,6 +83,7 @@ Result<DeviceBudget> share_out(const DeviceNeeds& needs, const DeviceMemory& mem
   const uint64_t slots_min = std::min(needs.slots_min, needs.experts), fixed = fixed_bytes(needs);
   if (plus(fixed, times(slots_min, needs.expert_bytes)) > room) return does_not_fit(needs, slots_min, memory, free);
   DeviceBudget budget;
+  budget.room_bytes = room;
   if (needs.experts > 0) budget.slots = std::min(needs.experts, (room - fixed) / needs.expert_bytes);
   budget.all_resident = budget.slots == needs.experts;
   const uint64_t slots_bytes = budget.slots * needs.expert_bytes;

@@ -33,6 +33,7 @@ struct BudgetLine {
 
 struct DeviceBudget {
   uint64_t slots = 0;
+  uint64_t room_bytes = 0;    ///< that may be taken, by everything together
   bool all_resident = false;  ///< there is a slot for every expert
   std::vector<BudgetLine> lines;
   /// `lines` in columns, for the log at start.

@@ -1,0 +1,28 @@
+#include "services/worker/cuda/step_buffers.h"
+
+#include "common/planner/sheet_rates.h"
+
+namespace moestro::cuda {
+
+Result<planner::StepSize> choose_step_buffers(const planner::ModelSizes& sizes, int64_t kv_tokens, uint64_t room_bytes,
+                                              const std::function<Result<DeviceNeeds>(int64_t)>& needs) {
+  constexpr auto kWhole = planner::Memories::Device::kWhole;
+  return planner::choose_step_size([&](int64_t tokens) -> Result<planner::PlanInput> {
+    MOESTRO_ASSIGN_OR_RETURN(const DeviceNeeds device, needs(tokens));
+    planner::PlanInput in;
+    in.sizes = sizes;
+    in.rates = planner::typical_rates(sizes, kWhole, 1);
+    in.memories = {
+        .device = kWhole, .device_bytes = room_bytes, .host_bytes = 2 * (sizes.dense_bytes + sizes.experts_bytes())};
+    in.needs = {.dense_bytes = device.dense_bytes,
+                .workspace_bytes = device.workspace_bytes,
+                .expert_bytes = sizes.expert_bytes,
+                .slot_bytes = device.expert_bytes,
+                .experts = static_cast<int64_t>(device.experts)};
+    in.workload = planner::lines_that_fill(kv_tokens, kv_tokens);
+    in.workload.step_tokens = tokens, in.workload.steps_grow = false;
+    return in;
+  });
+}
+
+}  // namespace moestro::cuda
