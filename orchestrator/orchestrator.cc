@@ -177,7 +177,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   Service service(std::move(model), *control, post,
                   {.share_prefixes = options.share_prefixes,
                    .lenient = options.lenient,
-                   .mixed_warn_share = options.mixed_warn_share});
+                   .mixed_warn_share = options.mixed_warn_share,
                    .forecast = forecast.is_ok() ? std::optional(std::move(*forecast)) : std::nullopt});
   service.watch_store(store);
   service_address = &service;
