@@ -7,7 +7,8 @@ namespace moestro::orchestrator {
 
 namespace {
 
-constexpr const char *kCalls = "tool_calls", *kCallId = "tool_call_id", *kContent = "content";
+constexpr const char *kCalls = "tool_calls", *kCallId = "tool_call_id", *kContent = "content",
+                     *kReasoning = "reasoning_content";
 
 bool has_calls(const RequestJson& message) {
   const auto calls = message.find(kCalls);
@@ -23,7 +24,7 @@ std::string text_at(const RequestJson& message, const char* key) {
 
 /// Some templates refuse a message that has calls, reasoning and content: there the content is part of the reasoning.
 void move_reasoning(RequestJson& message, const char* field) {
-  std::string reasoning = text_at(message, "reasoning_content");
+  std::string reasoning = text_at(message, kReasoning);
   if (reasoning.empty() || message.contains(field)) return;
   if (const std::string content = text_at(message, kContent); has_calls(message) && !content.empty()) {
     reasoning += "\n\n" + content;
@@ -103,9 +104,12 @@ RequestJson changed(RequestJson messages, const Form& form) {
 
 }  // namespace
 
+bool has_own_history(const ToolForm& form) {
+  return form.reasoning_field() != std::string_view(kReasoning) || form.frame().next.empty() || form.ids_have_names();
+}
+
 RequestJson history_in_form(RequestJson messages, const ToolForm& form) {
-  const std::string field = form.reasoning_field();
-  if (field != "reasoning_content")
+  if (form.reasoning_field() != std::string_view(kReasoning))
     for (RequestJson& message : messages) move_reasoning(message, form.reasoning_field());
   if (form.frame().next.empty()) messages = apart(messages);
   if (form.ids_have_names()) name_ids(messages);

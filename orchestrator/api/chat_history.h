@@ -8,6 +8,8 @@
 
 namespace moestro::orchestrator {
 
+/// Whether history_in_form changes anything.
+bool has_own_history(const ToolForm& form);
 /// The messages in the words of `form`: reasoning in the field that its templates read, one call to a message where an
 /// answer has no more, ids that hold the function's name. What other servers and models have given fits then too.
 RequestJson history_in_form(RequestJson messages, const ToolForm& form);

@@ -29,7 +29,7 @@ struct ServedModel {
   int64_t created_unix_s = 0;
   std::string pad_token = {}, unk_token = {};
   std::shared_ptr<const ToolForm> tool_form = {};  ///< of the chat template; null: see tool_form_missing
-  std::string tool_form_missing = {};
+  std::string tool_form_missing = "the model has no chat template";
   std::vector<std::string> aliases = {};     ///< further names that requests may use
   std::optional<ReasoningStyle> reasoning_style = {};  ///< how the chat template marks reasoning
   bool knows_effort = false;    ///< it looks at the variable reasoning_effort
