@@ -14,9 +14,10 @@ bool takes_effort(const ServedModel& model, const CompletionRequest& request);
 /// Adds what reasoning_effort means to the template's variables.
 void add_reasoning_effort(const ServedModel& model, const CompletionRequest& request, RequestJson& arguments);
 
-/// The prompt's text. With continue_final_message it ends inside the last message. Errors name the field at fault.
+/// The prompt's text. With continue_final_message it ends inside the last message. `form`: of past calls; null: not
+/// known. Errors name the field at fault.
 std::variant<std::string, ApiError> render_chat(const ChatTemplate& chat_template, const CompletionRequest& request,
-                                                const RequestJson& arguments);
+                                                const RequestJson& arguments, const ToolForm* form = nullptr);
 /// Whether the answer goes on with reasoning that the prompt has begun.
 bool begins_in_reasoning(const ReasoningStyle& style, const CompletionRequest& request, const std::string& prompt);
 

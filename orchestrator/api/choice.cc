@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "orchestrator/api/marker.h"
+#include "orchestrator/forms/marker.h"
 #include "orchestrator/tokenizer/unicode.h"
 
 namespace moestro::orchestrator {

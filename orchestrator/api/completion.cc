@@ -67,8 +67,8 @@ int Completion::score_top(const Line& line) const {
 }
 
 void Completion::start() {
-  // A grammar that holds from the first token on leaves no room for reasoning.
-  const bool reasons = frame_.chat && (!constraint_.grammar || constraint_.triggered);
+  // An output format holds from the first token on and leaves no room for reasoning.
+  const bool reasons = frame_.chat && (request_.tool_choice != ToolChoice::kNone || !constraint_.grammar);
   for (const TokenizedPrompt& prompt : prompts_) {
     for (uint32_t c = 0; c < static_cast<uint32_t>(request_.best_of); ++c) {
       auto line = std::make_unique<Line>(lines_.size(), prompt, c, context_.model, request_, reasons);

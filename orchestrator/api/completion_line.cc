@@ -18,7 +18,7 @@ ChoiceOptions choice_options(const ServedModel& model, const CompletionRequest& 
   o.ends = end_tokens(r, model.eos_ids);
   o.include_stop = r.include_stop_str_in_output;
   o.show_special = !r.skip_special_tokens;
-  if (r.tool_choice != ToolChoice::kNone) o.shown = model.tool_style->tokens();
+  if (r.tool_choice != ToolChoice::kNone) o.shown = model.tool_form->tokens();
   if (reasons)
     for (std::string& token : model.reasoning_style->shown()) o.shown.push_back(std::move(token));
   return o;
@@ -36,8 +36,9 @@ CompletionLine::CompletionLine(size_t i, const TokenizedPrompt& p, uint32_t numb
       cursor(model.tokenizer, p.text),
       choice(model.tokenizer, &r.stop, p.ids, r.echo ? &p.text : nullptr,
              choice_options(model, r, reasons && model.reasoning_style)) {
-  if (reasons && model.reasoning_style) reasoning.emplace(*model.reasoning_style, p.reasoning_open);
-  if (r.tool_choice != ToolChoice::kNone) tools = make_tool_call_parser(*model.tool_style, r.tool_arguments);
+  const bool calls = r.tool_choice != ToolChoice::kNone;
+  if (reasons && model.reasoning_style) reasoning.emplace(*model.reasoning_style, p.reasoning_open, calls);
+  if (calls) tools = model.tool_form->parser(r.tool_arguments);
 }
 
 void CompletionLine::take_prompt_token(TokenScore score, bool has_score) {
@@ -90,7 +91,7 @@ ChatText CompletionLine::take_apart(std::string text, const std::string& answer_
   for (ToolCallDelta& delta : tools->take_calls()) {
     json call{{"index", delta.index}, {"function", {{"arguments", std::move(delta.arguments)}}}};
     if (delta.begins) {
-      call["id"] = call_id(answer_id, delta.index);
+      call["id"] = delta.id.empty() ? call_id(answer_id, delta.index) : std::move(delta.id);
       call["type"] = "function";
       call["function"]["name"] = std::move(delta.name);
     }

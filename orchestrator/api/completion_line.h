@@ -10,10 +10,10 @@
 
 #include "orchestrator/api/choice.h"
 #include "orchestrator/api/completion_request.h"
-#include "orchestrator/api/reasoning.h"
+#include "orchestrator/forms/reasoning.h"
 #include "orchestrator/api/served_model.h"
 #include "orchestrator/api/text_cursor.h"
-#include "orchestrator/api/tool_calls.h"
+#include "orchestrator/forms/tool_call_parser.h"
 
 namespace moestro::orchestrator {
 

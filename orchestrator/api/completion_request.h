@@ -12,7 +12,7 @@
 #include "common/sampling.h"
 #include "orchestrator/api/api_error.h"
 #include "orchestrator/api/request_json.h"
-#include "orchestrator/api/tool_arguments.h"
+#include "orchestrator/forms/tool_arguments.h"
 
 namespace moestro::orchestrator {
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "orchestrator/forms/reasoning_grammar.h"
 #include "orchestrator/grammar/choice_grammar.h"
 #include "orchestrator/grammar/gbnf.h"
 #include "orchestrator/grammar/json_schema.h"
 #include "orchestrator/grammar/pattern.h"
-#include "orchestrator/grammar/tagged_arguments.h"
 
 namespace moestro::orchestrator {
 
@@ -18,38 +18,12 @@ namespace {
 constexpr size_t kKeptMax = 32;
 constexpr size_t kStatesMax = 50'000;  ///< a grammar that has grown beyond is made anew for new requests
 
-/// Any object, or one that satisfies the function's parameters.
-Result<NodeId> add_arguments(ByteGrammar& g, NodeId from, const RequestJson* parameters,
-                             std::vector<std::string>* passed_over) {
-  if (parameters == nullptr) return grammar::JsonGrammar(g).object(from);
-  return grammar::JsonSchemaCompiler(g, *parameters, passed_over).compile(from);
-}
-
-/// One function's name and arguments, as the style has them between its markers.
-Result<NodeId> add_function(ByteGrammar& g, NodeId from, const RequestJson& function, const ToolStyle& style,
-                            std::vector<std::string>* passed_over) {
-  const auto found = function.find("parameters");
-  const RequestJson* parameters = found == function.end() || found->is_null() ? nullptr : &*found;
-  const RequestJson& name = function["name"];
-  switch (style.form) {
-    case ToolStyle::Form::kObject: {
-      const NodeId at = g.literal(from, "{\"name\": " + name.dump() + ", \"arguments\": ");
-      MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_arguments(g, at, parameters, passed_over));
-      return g.literal(end, "}");
-    }
-    case ToolStyle::Form::kTagged: {
-      const NodeId at = grammar::add_new_line(g, g.literal(from, name.get<std::string>()));
-      if (parameters == nullptr) return at;
-      return grammar::add_tagged_arguments(g, at, *parameters, {}, passed_over);
-    }
-  }
-  return internal_error("a form of calls without a grammar");
-}
+bool is_strict(const RequestJson& function) { return function.value("strict", RequestJson()) == true; }
 
 /// Any of the request's tools, or the one that was chosen. Where the model may call or not, what a schema wants beyond
 /// what can be promised goes into `passed_over`, unless the tool is strict.
-Result<NodeId> add_call(ByteGrammar& g, NodeId from, const CompletionRequest& request, const ToolStyle& style,
-                        std::vector<std::string>& passed_over) {
+Result<NodeId> add_function(ByteGrammar& g, NodeId from, const CompletionRequest& request, const ToolForm& form,
+                            std::vector<std::string>& passed_over) {
   const NodeId to = g.add();
   for (const RequestJson& tool : request.tools) {
     const RequestJson& function = tool["function"];
@@ -57,9 +31,9 @@ Result<NodeId> add_call(ByteGrammar& g, NodeId from, const CompletionRequest& re
     const NodeId at = g.add();
     g.empty(from, at);
     const std::string where = "the function '" + function["name"].get<std::string>() + "': ";
-    const bool may_pass = request.tool_choice == ToolChoice::kAuto && function.value("strict", RequestJson()) != true;
+    const bool may_pass = request.tool_choice == ToolChoice::kAuto && !is_strict(function);
     std::vector<std::string> passed;
-    const auto end = add_function(g, at, function, style, may_pass ? &passed : nullptr);
+    const auto end = form.add_call(g, at, function, may_pass ? &passed : nullptr);
     if (!end.is_ok()) return Status(end.status().code(), where + end.status().message());
     for (const std::string& what : passed) passed_over.push_back(where + what);
     g.empty(*end, to);
@@ -67,32 +41,14 @@ Result<NodeId> add_call(ByteGrammar& g, NodeId from, const CompletionRequest& re
   return to;
 }
 
-/// The calls of an answer, from their first marker on; `triggered`: behind it, and one call or list of calls.
-Result<NodeId> add_calls(ByteGrammar& g, NodeId from, const CompletionRequest& request, const ToolStyle& style,
-                         bool triggered, std::vector<std::string>& passed_over) {
-  const bool many = request.parallel_tool_calls;
-  NodeId at = triggered ? from : g.literal(from, style.begin);
-  if (style.list) {
-    at = g.literal(at, "[");
-    const NodeId call = g.add();
-    g.empty(at, call);
-    MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_call(g, call, request, style, passed_over));
-    if (many) g.empty(g.literal(end, ", "), call);
-    return g.literal(end, "]");
-  }
-  const NodeId call = g.add();
-  if (style.form == ToolStyle::Form::kTagged) {
-    g.empty(at, call);
-    MOESTRO_ASSIGN_OR_RETURN(const NodeId behind, add_call(g, call, request, style, passed_over));
-    const NodeId end = g.literal(behind, style.end);
-    if (many && !triggered) g.empty(g.literal(grammar::add_new_line(g, end), style.begin), call);
-    return end;
-  }
-  g.empty(g.literal(at, "\n"), call);
-  MOESTRO_ASSIGN_OR_RETURN(const NodeId behind, add_call(g, call, request, style, passed_over));
-  const NodeId end = g.literal(behind, "\n" + style.end);
-  if (many && !triggered) g.empty(g.literal(end, "\n" + style.begin + "\n"), call);
-  return end;
+/// The calls of an answer; `triggered`: behind what begins them.
+Result<NodeId> add_calls(ByteGrammar& g, NodeId from, const CompletionRequest& request, const ServedModel& model,
+                         bool triggered, bool open, std::vector<std::string>& passed_over) {
+  const ToolForm& form = *model.tool_form;
+  if (!triggered && model.reasoning_style) from = add_reasoning(g, from, *model.reasoning_style, open);
+  return form.add_calls(g, from, triggered, request.parallel_tool_calls, [&](ByteGrammar& grammar, NodeId call) {
+    return add_function(grammar, call, request, form, passed_over);
+  });
 }
 
 Result<NodeId> add_format(ByteGrammar& g, NodeId from, const OutputFormat& format) {
@@ -119,11 +75,14 @@ std::shared_ptr<TokenConstraint> Constraint::begin() const {
   return rules ? std::make_shared<RuledConstraint>(rules, std::move(text)) : text;
 }
 
-std::shared_ptr<const grammar::GrammarVocabulary> Constraints::vocabulary() const {
+std::shared_ptr<const grammar::GrammarVocabulary> Constraints::vocabulary(bool calls) const {
   const std::lock_guard lock(vocabulary_mutex_);
-  if (vocabulary_) return vocabulary_;
-  std::vector<std::string> bytes(static_cast<size_t>(model_.vocab));
-  const std::vector<std::string> markers = model_.tool_style ? model_.tool_style->tokens() : std::vector<std::string>();
+  auto& made = calls ? vocabulary_of_calls_ : vocabulary_;
+  if (made) return made;
+  std::vector<std::string> bytes(static_cast<size_t>(model_.vocab)), markers;
+  if (calls) markers = model_.tool_form->tokens();
+  if (calls && model_.reasoning_style)
+    for (std::string& token : model_.reasoning_style->shown()) markers.push_back(std::move(token));
   for (int64_t id = 0; id < model_.tokenizer.vocab_size(); ++id) {
     const auto token = static_cast<TokenId>(id);
     const bool marker = std::ranges::find(markers, model_.tokenizer.token(token)) != markers.end();
@@ -131,9 +90,9 @@ std::shared_ptr<const grammar::GrammarVocabulary> Constraints::vocabulary() cons
     if (!ends && (marker || !model_.tokenizer.is_special(token)))
       bytes[static_cast<size_t>(id)] = model_.tokenizer.token_bytes(token);
   }
-  vocabulary_ = std::make_shared<const grammar::GrammarVocabulary>(
+  made = std::make_shared<const grammar::GrammarVocabulary>(
       grammar::GrammarVocabulary{grammar::TokenTrie(std::move(bytes)), model_.eos_ids});
-  return vocabulary_;
+  return made;
 }
 
 std::optional<Constraint> Constraints::find_kept(const std::string& key) const {
@@ -145,12 +104,12 @@ std::optional<Constraint> Constraints::find_kept(const std::string& key) const {
   return known->made;
 }
 
-Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool triggered) const {
+Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool triggered, bool open) const {
   const bool calls = request.tool_choice != ToolChoice::kNone;
   const OutputFormat& format = request.output_format;
   const std::string key = std::to_string(static_cast<int>(format.kind)) + (triggered ? "t" : "") +
-                          (request.parallel_tool_calls ? "p" : "") + request.tool_name + "\n" +
-                          (calls ? request.tools : format.what).dump();
+                          (calls && open ? "o" : "") + (request.parallel_tool_calls ? "p" : "") + request.tool_name +
+                          "\n" + (calls ? request.tools : format.what).dump();
   if (auto known = find_kept(key)) {
     if (known->grammar->failed()) return unsupported(grammar::kTooLarge);
     return std::move(*known);
@@ -160,19 +119,24 @@ Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool 
   std::vector<std::string> passed_over;
   MOESTRO_ASSIGN_OR_RETURN(
       const NodeId end,
-      calls ? add_calls(g, begin, request, *model_.tool_style, triggered, passed_over) : add_format(g, begin, format));
+      calls ? add_calls(g, begin, request, model_, triggered, open, passed_over) : add_format(g, begin, format));
   g.end(end);
   g.set_start(begin);
   if (g.too_large()) return unsupported("it is too large");
-  Constraint made{std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary()), nullptr,
+  Constraint made{std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary(calls)), nullptr,
                   std::move(passed_over)};
   if (made.grammar->start() == grammar::kDeadState && !made.grammar->failed())
     return unsupported("no text can satisfy it: each goes on without an end, or nests deeper than " +
                        std::to_string(grammar::GrammarStates::kDepthMax) + " levels");
   if (const auto first = grammar::GrammarConstraint(made.grammar).allowed(); !first.is_ok())
     return unsupported(first.status().message());
-  if (triggered)
-    made.triggered = std::make_shared<grammar::TriggeredGrammar>(made.grammar, model_.tool_style->begin, vocabulary());
+  if (triggered) {
+    using Then = grammar::TriggeredGrammar::Then;
+    const bool one = !request.parallel_tool_calls || model_.tool_form->frame().next.empty();
+    made.triggered = std::make_shared<grammar::TriggeredGrammar>(made.grammar, model_.tool_form->begins(),
+                                                                 vocabulary(calls),
+                                                                 one ? Then::kNothing : Then::kFreeText);
+  }
   if (made.grammar->failed()) return unsupported(grammar::kTooLarge);
   const std::lock_guard lock(mutex_);  // not while it was made: a small schema waits for no large one
   kept_.push_front({key, made});
@@ -180,11 +144,10 @@ Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool 
   return made;
 }
 
-std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& request) const {
+std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& request, bool reasoning_open) const {
   const bool calls = request.tool_choice != ToolChoice::kNone;
-  if (calls && !model_.tool_style)
-    return not_supported("tools", "the chat template of '" + model_.name +
-                                      "' has no tool calls of a kind that is known here (" + kKnownToolStyles + ")");
+  if (calls && !model_.tool_form)
+    return not_supported("tools", "'" + model_.name + "' takes no tools: " + model_.tool_form_missing);
   const OutputFormat& format = request.output_format;
   const bool free = format.kind == OutputFormat::Kind::kText;
   if (!calls && free) return Constraint{};
@@ -193,13 +156,25 @@ std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& requ
     return not_supported(format.field, "not together with tools; give tool_choice \"none\", or leave it out");
   if (request.ignore_eos) return not_supported("ignore_eos", "not together with " + field);
   const bool triggered = calls && request.tool_choice == ToolChoice::kAuto;
-  auto made = compiled(request, triggered);
+  if (triggered && model_.tool_form->begins().empty()) return free_calls(request);
+  auto made = compiled(request, triggered, reasoning_open);
   if (!made.is_ok()) {
     ApiError e = bad_request("'" + field + "': " + made.status().message(), field);
     if (made.status().code() == Code::kUnsupported) e.code = "unsupported_parameter";
     return e;
   }
   return std::move(*made);
+}
+
+/// Calls that begin like any text: nothing can be promised of them.
+std::variant<Constraint, ApiError> Constraints::free_calls(const CompletionRequest& request) const {
+  const std::string why = "calls of the form " + model_.tool_form->name() + " begin like any text";
+  for (const RequestJson& tool : request.tools)
+    if (is_strict(tool["function"]))
+      return not_supported("tools", "'strict' with tool_choice \"auto\": " + why);
+  Constraint made;
+  made.passed_over.push_back("tools: " + why);
+  return made;
 }
 
 }  // namespace moestro::orchestrator

@@ -32,21 +32,24 @@ struct Constraint {
 class Constraints {
  public:
   explicit Constraints(const ServedModel& model) : model_(model) {}
-  /// Errors name 'tools', or the field that asked for the format.
-  std::variant<Constraint, ApiError> of(const CompletionRequest& request) const;
+  /// Errors name 'tools', or the field that asked for the format. `reasoning_open`: the prompt ends in reasoning, which
+  /// calls that must be made come behind.
+  std::variant<Constraint, ApiError> of(const CompletionRequest& request, bool reasoning_open) const;
 
  private:
   struct Kept {
     std::string key;
     Constraint made;
   };
-  std::shared_ptr<const grammar::GrammarVocabulary> vocabulary() const;
+  /// `calls`: special tokens that mark calls and reasoning have bytes.
+  std::shared_ptr<const grammar::GrammarVocabulary> vocabulary(bool calls) const;
   std::optional<Constraint> find_kept(const std::string& key) const;
-  Result<Constraint> compiled(const CompletionRequest& request, bool triggered) const;
+  Result<Constraint> compiled(const CompletionRequest& request, bool triggered, bool open) const;
+  std::variant<Constraint, ApiError> free_calls(const CompletionRequest& request) const;
 
   const ServedModel& model_;
   mutable std::mutex mutex_, vocabulary_mutex_;
-  mutable std::shared_ptr<const grammar::GrammarVocabulary> vocabulary_;  ///< made when it is first wanted
+  mutable std::shared_ptr<const grammar::GrammarVocabulary> vocabulary_, vocabulary_of_calls_;  ///< made when wanted
   mutable std::list<Kept> kept_;  ///< the last one used first
 };
 

@@ -8,6 +8,7 @@
 
 #include "common/model/model_spec.h"
 #include "common/model/strict_json.h"
+#include "orchestrator/forms/find_tool_form.h"
 
 namespace moestro::orchestrator {
 
@@ -105,7 +106,9 @@ Status read_tokenizer_config(const std::filesystem::path& pack, ServedModel& m) 
 }  // namespace
 
 void ServedModel::set_styles(const std::string& source) {
-  tool_style = tool_style_of(source);
+  auto form = find_tool_form(source, [&](std::string_view token) { return tokenizer.id_of(token).has_value(); });
+  tool_form = form.is_ok() ? std::move(*form) : nullptr;
+  tool_form_missing = form.is_ok() ? "" : form.status().message();
   reasoning_style = reasoning_style_of(source);
   knows_effort = source.find("reasoning_effort") != std::string::npos;
   knows_thinking = source.find("enable_thinking") != std::string::npos;

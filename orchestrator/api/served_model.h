@@ -3,15 +3,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/ids.h"
 #include "common/status.h"
-#include "orchestrator/api/reasoning_style.h"
-#include "orchestrator/api/tool_style.h"
 #include "orchestrator/chat/chat_template.h"
+#include "orchestrator/forms/reasoning_style.h"
+#include "orchestrator/forms/tool_form.h"
 #include "orchestrator/tokenizer/tokenizer.h"
 
 namespace moestro::orchestrator {
@@ -27,7 +28,8 @@ struct ServedModel {
   int64_t context_max = 0;  ///< positions
   int64_t created_unix_s = 0;
   std::string pad_token = {}, unk_token = {};
-  std::optional<ToolStyle> tool_style = {};  ///< how the chat template writes tool calls
+  std::shared_ptr<const ToolForm> tool_form = {};  ///< of the chat template; null: see tool_form_missing
+  std::string tool_form_missing = "the model has no chat template";
   std::vector<std::string> aliases = {};     ///< further names that requests may use
   std::optional<ReasoningStyle> reasoning_style = {};  ///< how the chat template marks reasoning
   bool knows_effort = false;    ///< it looks at the variable reasoning_effort

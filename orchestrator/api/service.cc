@@ -181,7 +181,8 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   if (!tokenized) return *refusal;
   auto& [request, prompts] = *tokenized;
   if (const auto error = check_lengths(request, prompts)) return *error;
-  auto constraint = value_or_refuse(constraints_.of(request), refuse_it);
+  const bool reasoning_open = !prompts.empty() && prompts.front().reasoning_open;
+  auto constraint = value_or_refuse(constraints_.of(request, reasoning_open), refuse_it);
   if (!constraint) return *refusal;
   auto rules = value_or_refuse(token_rules(request, model_), refuse_it);
   if (!rules) return *refusal;

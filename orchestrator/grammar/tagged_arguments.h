@@ -12,6 +12,7 @@ namespace moestro::grammar {
 
 struct ArgumentTags {
   std::string key_begin = "<arg_key>", key_end = "</arg_key>", value_begin = "<arg_value>", value_end = "</arg_value>";
+  bool lines = false;  ///< one new line before `value_end` is no part of a value
 };
 
 /// Adds the arguments of a function whose parameters are `schema`; one new line may stand before and behind each tag

@@ -4,23 +4,14 @@
 
 namespace moestro::grammar {
 
-
-TriggeredGrammar::TriggeredGrammar(std::shared_ptr<CompiledGrammar> grammar, std::string marker,
-                                   std::shared_ptr<const GrammarVocabulary> vocabulary)
+TriggeredGrammar::TriggeredGrammar(std::shared_ptr<CompiledGrammar> grammar, const std::vector<Marker>& markers,
+                                   std::shared_ptr<const GrammarVocabulary> vocabulary, Then then)
     : grammar_(std::move(grammar)),
-      marker_(std::move(marker)),
+      markers_(markers),
       vocabulary_(std::move(vocabulary)),
-      shorter_(marker_.size() + 1, 0),
-      masks_(marker_.size()) {
-  for (size_t i = 1; i < marker_.size(); ++i)
-    shorter_[i + 1] = match(shorter_[i], marker_[i]);  // Knuth, Morris and Pratt's
+      then_(then),
+      masks_(markers_.states()) {
   find_refused();
-}
-
-/// How many bytes of the marker are said when `byte` comes behind `matched` of them.
-size_t TriggeredGrammar::match(size_t matched, char byte) const {
-  while (matched > 0 && marker_[matched] != byte) matched = shorter_[matched];
-  return marker_[matched] == byte ? matched + 1 : 0;
 }
 
 std::optional<TriggeredGrammar::Place> TriggeredGrammar::read(Place at, std::string_view bytes) {
@@ -28,23 +19,23 @@ std::optional<TriggeredGrammar::Place> TriggeredGrammar::read(Place at, std::str
     if (at.inside()) {
       at.state = grammar_->advance_byte(at.state, static_cast<uint8_t>(c));
       if (!at.inside()) return std::nullopt;
-      if (grammar_->complete(at.state)) at = {};
-    } else if (at.matched = match(at.matched, c); at.matched == marker_.size()) {
-      at = {0, grammar_->start()};
+      if (then_ == Then::kFreeText && grammar_->complete(at.state)) at = {markers_.inside(), kDeadState};
+    } else if (at.said = markers_.next(at.said, c); at.said == Markers::kFound) {
+      at = {markers_.inside(), grammar_->start()};
     }
   }
   return at;
 }
 
-/// Only a token in which something follows the marker's last byte can be refused.
+/// Only a token in which something follows a marker's last byte can be refused.
 void TriggeredGrammar::find_refused() {
   const TokenTrie& tokens = vocabulary_->tokens;
-  std::vector<std::shared_ptr<TokenMask>> masks(marker_.size());
+  std::vector<std::shared_ptr<TokenMask>> masks(markers_.states());
   for (size_t id = 0; id < tokens.vocab(); ++id) {
     const std::string& bytes = tokens.bytes(static_cast<TokenId>(id));
-    const size_t last = bytes.find(marker_.back());
-    if (last == std::string::npos || last + 1 == bytes.size()) continue;
-    for (size_t said = 0; said < marker_.size(); ++said) {
+    const auto ends = [&](char c) { return markers_.may_end(c); };
+    if (bytes.empty() || std::find_if(bytes.begin(), bytes.end() - 1, ends) == bytes.end() - 1) continue;
+    for (Markers::State said = 0; said < markers_.states(); ++said) {
       if (read({said, kDeadState}, bytes)) continue;
       if (!masks[said]) {
         masks[said] = std::make_shared<TokenMask>((tokens.vocab() + 31) / 32, 0);
@@ -58,7 +49,7 @@ void TriggeredGrammar::find_refused() {
 
 Result<std::optional<CompiledGrammar::Mask>> TriggeredGrammar::allowed_within(const Place& at, int64_t& work) {
   if (at.inside()) return grammar_->allowed_within(at.state, work);
-  return std::optional(masks_[at.matched]);
+  return std::optional(masks_[at.said]);
 }
 
 std::optional<TriggeredGrammar::Place> TriggeredGrammar::advance(const Place& from, TokenId token) {

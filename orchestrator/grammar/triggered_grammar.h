@@ -1,31 +1,34 @@
 #pragma once
-// Free text in which the text after a marker must follow a grammar; then free text again.
+// Free text in which the text after a marker must follow a grammar; then free text again, or nothing more.
 //
 // A token may contain the end of the marker and more text. The rest of it must then follow the grammar, and other such
 // tokens are not allowed there. So free text has masks, but only where a token could end the marker in this way, which
 // is very rare.
 
 #include <optional>
-#include <string>
 #include <string_view>
+#include <vector>
 
 #include "orchestrator/grammar/compiled_grammar.h"
+#include "orchestrator/grammar/markers.h"
 
 namespace moestro::grammar {
 
 /// Shared by all sequences that use it; from any thread.
 class TriggeredGrammar {
  public:
-  /// In free text: the number of bytes of the marker so far. Otherwise the state of the grammar, which is not dead.
+  /// In free text: how far markers have been said. Otherwise the state of the grammar, which is not dead.
   struct Place {
-    size_t matched = 0;
+    Markers::State said = Markers::start();
     StateId state = kDeadState;
     bool inside() const { return state != kDeadState; }
   };
 
-  /// `marker` is not empty.
-  TriggeredGrammar(std::shared_ptr<CompiledGrammar> grammar, std::string marker,
-                   std::shared_ptr<const GrammarVocabulary> vocabulary);
+  enum class Then { kFreeText, kNothing };
+
+  /// `markers`: at least one. `then`: what follows where the grammar has ended.
+  TriggeredGrammar(std::shared_ptr<CompiledGrammar> grammar, const std::vector<Marker>& markers,
+                   std::shared_ptr<const GrammarVocabulary> vocabulary, Then then = Then::kFreeText);
 
   /// As TokenConstraint::allowed_within.
   Result<std::optional<CompiledGrammar::Mask>> allowed_within(const Place& at, int64_t& work);
@@ -33,16 +36,14 @@ class TriggeredGrammar {
   std::optional<Place> advance(const Place& from, TokenId token);
 
  private:
-  size_t match(size_t matched, char byte) const;
   std::optional<Place> read(Place at, std::string_view bytes);
   void find_refused();
 
   const std::shared_ptr<CompiledGrammar> grammar_;
-  const std::string marker_;
+  const Markers markers_;
   const std::shared_ptr<const GrammarVocabulary> vocabulary_;
-  std::vector<size_t> shorter_;  ///< for each number of bytes of the marker: how many at their end begin it again
-  std::vector<std::shared_ptr<const TokenMask>>
-      masks_;  ///< by the bytes of the marker so far; null: any token
+  const Then then_;
+  std::vector<std::shared_ptr<const TokenMask>> masks_;  ///< by the state of the markers; null: any token
 };
 
 /// One sequence's position in it.

@@ -89,7 +89,7 @@ void follow_grammar(grammar::CompiledGrammar& compiled, const Input& input) {
 
 void follow_trigger(const std::shared_ptr<grammar::CompiledGrammar>& compiled,
                     const std::shared_ptr<const grammar::GrammarVocabulary>& vocabulary, const Input& input) {
-  grammar::TriggeredGrammar triggered(compiled, input.marker, vocabulary);
+  grammar::TriggeredGrammar triggered(compiled, {{input.marker}}, vocabulary);
   grammar::TriggeredGrammar::Place place;
   uint32_t random = input.seed;
   for (size_t step = 0; step < kTokensMax; ++step) {
@@ -104,7 +104,7 @@ void follow_trigger(const std::shared_ptr<grammar::CompiledGrammar>& compiled,
       const auto whole = triggered.advance(place, token);
       if (compiled->failed()) return;
       MOESTRO_CHECK(
-          whole.has_value() == at.has_value() && (!at || (at->matched == whole->matched && at->state == whole->state)),
+          whole.has_value() == at.has_value() && (!at || (at->said == whole->said && at->state == whole->state)),
           "a token leads elsewhere than its bytes");
       const bool allowed = *mask == nullptr || allows(**mask, token);
       MOESTRO_CHECK(place.inside() ? !allowed || at : allowed == at.has_value(),
@@ -116,7 +116,7 @@ void follow_trigger(const std::shared_ptr<grammar::CompiledGrammar>& compiled,
     // Words and the marker's bytes come more often than chance would have them.
     TokenId next = ways[(random >> 16) % ways.size()];
     if ((random >> 8 & 1) != 0 && !place.inside())
-      next = static_cast<TokenId>(static_cast<uint8_t>(input.marker[place.matched]));
+      next = static_cast<TokenId>(static_cast<uint8_t>(input.marker[place.said]));
     const auto went = triggered.advance(place, next);
     if (!went) return;
     place = *went;

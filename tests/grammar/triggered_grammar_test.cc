@@ -52,6 +52,8 @@ class Text {
   const std::string marker_;
 };
 
+const std::vector<Marker> kMarker{{"<m>"}};
+
 TEST(TriggeredGrammar, MasksAndStepsEqualTheSlowReference) {
   const ByteGrammar g =
       testing::grammar_of(R"({"type": "array", "items": {"const": true}, "minItems": 1, "maxItems": 1})");
@@ -60,7 +62,8 @@ TEST(TriggeredGrammar, MasksAndStepsEqualTheSlowReference) {
     const auto vocabulary = vocabulary_around(marker);
     const Text reference(g, marker);
     const auto grammar =
-        std::make_shared<TriggeredGrammar>(std::make_shared<CompiledGrammar>(g, vocabulary), marker, vocabulary);
+        std::make_shared<TriggeredGrammar>(std::make_shared<CompiledGrammar>(g, vocabulary),
+                                           std::vector<Marker>{{marker}}, vocabulary);
     const auto last = static_cast<TokenId>(vocabulary->tokens.vocab() - 1);
     size_t refused = 0, values = 0;
     for (int round = 0; round < 3; ++round) {
@@ -95,7 +98,7 @@ TEST(TriggeredGrammar, MasksAndStepsEqualTheSlowReference) {
 TEST(TriggeredGrammar, FreeTextIsFreeWhereNoTokenGoesOnBehindTheMarker) {
   const auto vocabulary = testing::small_vocabulary();
   TriggeredConstraint constraint(std::make_shared<TriggeredGrammar>(
-      std::make_shared<CompiledGrammar>(testing::grammar_of("{}"), vocabulary), "<m>", vocabulary));
+      std::make_shared<CompiledGrammar>(testing::grammar_of("{}"), vocabulary), kMarker, vocabulary));
   for (const char c : {'a', '<', 'm', 'm', '<', 'm'}) {
     EXPECT_EQ(*constraint.allowed(), nullptr);
     ASSERT_TRUE(constraint.accept(c));
@@ -109,7 +112,7 @@ TEST(TriggeredGrammar, WhatMayNotBeSaidIsNotTaken) {
   const ByteGrammar g = testing::grammar_of(R"({"type": "boolean"})");
   const auto vocabulary = vocabulary_around("<m>");
   TriggeredConstraint constraint(
-      std::make_shared<TriggeredGrammar>(std::make_shared<CompiledGrammar>(g, vocabulary), "<m>", vocabulary));
+      std::make_shared<TriggeredGrammar>(std::make_shared<CompiledGrammar>(g, vocabulary), kMarker, vocabulary));
   const auto id_of = [&](const std::string& bytes) {
     TokenId id = 0;
     while (vocabulary->tokens.bytes(id) != bytes) ++id;
@@ -122,6 +125,47 @@ TEST(TriggeredGrammar, WhatMayNotBeSaidIsNotTaken) {
   EXPECT_FALSE(constraint.accept(id_of("x")));
   for (const char c : {'u', 'e', 'x'}) EXPECT_TRUE(constraint.accept(id_of(std::string(1, c)))) << c;
   EXPECT_FALSE(constraint.complete());
+}
+
+/// Which of some markers has been said first is what a plain search says.
+TEST(Markers, AreFoundWhereAPlainSearchFindsThem) {
+  const std::vector<Marker> markers{{"ab", /*at_start=*/true}, {"aab"}, {"ba ba"}, {"c", true}};
+  const Markers automaton(markers);
+  std::mt19937 random(2);
+  size_t found = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    size_t first = std::string::npos;  // the end of the first marker
+    Markers::State at = Markers::start();
+    while (text.size() < 12) {
+      text += "abc  b"[random() % 6];
+      const bool ends = std::ranges::any_of(markers, [&](const Marker& m) {
+        return m.at_start ? text == m.text : text.ends_with(m.text);
+      });
+      at = automaton.next(at, text.back());
+      ASSERT_EQ(at == Markers::kFound, ends) << text;
+      if (ends) {
+        first = text.size();
+        break;
+      }
+    }
+    found += first != std::string::npos;
+  }
+  EXPECT_GT(found, 200u);
+  EXPECT_TRUE(automaton.may_end('b') && automaton.may_end('c') && !automaton.may_end(' '));
+}
+
+/// One call and no more: behind it the text ends.
+TEST(TriggeredGrammar, MayHoldForTheRestOfTheText) {
+  const auto vocabulary = testing::small_vocabulary();
+  const auto last = static_cast<TokenId>(vocabulary->tokens.vocab() - 1);
+  TriggeredConstraint constraint(std::make_shared<TriggeredGrammar>(
+      std::make_shared<CompiledGrammar>(testing::grammar_of(R"({"const": true})"), vocabulary),
+      std::vector<Marker>{{"<m>", /*at_start=*/true}}, vocabulary, TriggeredGrammar::Then::kNothing));
+  for (const char c : std::string("<m>true")) ASSERT_TRUE(constraint.accept(c)) << c;
+  const auto mask = *constraint.allowed();
+  ASSERT_NE(mask, nullptr);
+  for (TokenId id = 0; id <= last; ++id) EXPECT_EQ(has(mask, id), id == last) << id;
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ ServedModel thinking_model(const std::string& more = "") {
       "{% for m in messages %}{{ m.role[0] }}:{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>"
       "{% endif %}{{ m.content | trim }};{% endfor %}" +
       more +
-      "{% if tools %}<tool_call></tool_call>{% endif %}{% if add_generation_prompt %}a:{% if open %}<think>\n{% endif "
-      "%}{% endif %}";
+      "{% if tools %}<tool_call>{\"name\"</tool_call>{% endif %}{% if add_generation_prompt %}a:{% if open %}<think>\n"
+      "{% endif %}{% endif %}";
   ServedModel m = byte_model();
   auto chat = ChatTemplate::parse(source);
   MOESTRO_CHECK(chat.is_ok(), chat.status().message());
@@ -118,9 +118,10 @@ TEST_F(ChatFieldsTest, ToolsAreCalledBehindIt) {
   EXPECT_EQ(c["message"]["content"], "So:");
   EXPECT_EQ(c["message"]["tool_calls"].at(0)["function"]["name"], "f");
   EXPECT_EQ(c["finish_reason"], "tool_calls");
+  says_ = {"Which?</think>\nNone."};
   const json must = choice({{"tools", tools}, {"tool_choice", "required"}, {"chat_template_kwargs", {{"open", true}}}});
-  EXPECT_EQ(must["message"]["tool_calls"].at(0)["function"]["name"], "f")
-      << "a call that must be comes at once, whatever the prompt has opened";
+  EXPECT_EQ(must["message"]["reasoning_content"], "Which?") << "a call that must be comes behind it too";
+  EXPECT_EQ(must["message"]["tool_calls"].at(0)["function"]["name"], "f");
 }
 
 TEST_F(ChatFieldsTest, AFormLeavesNoRoomForReasoning) {

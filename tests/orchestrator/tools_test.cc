@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 
+#include <random>
+
 #include "orchestrator/api/constraints.h"
+#include "orchestrator/forms/find_tool_form.h"
+#include "tests/grammar/grammar_texts.h"
 #include "tests/orchestrator/api_fixture.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
@@ -13,12 +17,14 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kToolsContext = 512;
 
-ServedModel model_with_tools(const std::string& call = "<tool_call></tool_call>") {
+ServedModel model_with_tools(const std::string& call = "<tool_call>{\"name\"</tool_call>",
+                            const std::string& answer_begin = "") {
   const std::string source =
       "{% if tools %}{{ tools | length }}{% for t in tools %} {{ t.function.name }}{% endfor %} " + call +
       "|{% endif %}"
       "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments.a }}{% else %}{{ m.content "
-      "}}{% endif %}|{% endfor %}";
+      "}}{% endif %}|{% endfor %}" +
+      (answer_begin.empty() ? "" : "{% if add_generation_prompt %}" + answer_begin + "{% endif %}{# </think> #}");
   ServedModel m = byte_model();
   auto chat = ChatTemplate::parse(source);
   MOESTRO_CHECK(chat.is_ok(), chat.status().message());
@@ -171,7 +177,7 @@ TEST_F(ToolsTest, TheTemplateSeesToolsAndCallsOfBefore) {
     finish(*exchange);
     return text;
   };
-  EXPECT_EQ(prompt_of(request()), "2 f g <tool_call></tool_call>|x|");
+  EXPECT_EQ(prompt_of(request()), "2 f g <tool_call>{\"name\"</tool_call>|x|");
   EXPECT_EQ(prompt_of(request("none")), "x|") << "what may not be called is not shown";
   json body = request("none");
   body["messages"].push_back(
@@ -234,7 +240,7 @@ TEST(ToolMarkers, ATokenThatGoesOnBehindTheMarkerIsHeldToTheSchema) {
   const Constraints constraints(model);
   const auto read = read_chat(RequestJson::parse(ToolsTest::request().dump()));
   ASSERT_TRUE(std::holds_alternative<CompletionRequest>(read));
-  const auto made = constraints.of(std::get<CompletionRequest>(read));
+  const auto made = constraints.of(std::get<CompletionRequest>(read), false);
   ASSERT_TRUE(std::holds_alternative<Constraint>(made));
   const auto has = [](const TokenMask& mask, TokenId id) {
     return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
@@ -315,6 +321,121 @@ TEST_F(TaggedToolsTest, WhatTagsCannotPromiseIsRefusedByNameWhereItMust) {
   const auto free = complete(body, "/v1/chat/completions");
   EXPECT_EQ(free->status, 200) << free->body;
   EXPECT_THAT(free->header("X-Moestro-Not-Constrained"), HasSubstr("a string between tags"));
+}
+
+/// Every form of calls, by words of its templates.
+class FormsTest : public ToolsTest, public ::testing::WithParamInterface<std::string> {
+ public:
+  FormsTest() : ToolsTest(model_with_tools(GetParam())) {}
+  static bool is_right(const json& call) {
+    return json::parse(call["function"]["arguments"].get<std::string>())["a"].is_boolean();
+  }
+};
+
+TEST_P(FormsTest, ItMustCall) {
+  says_ = {"I would rather not."};
+  json body = request("required");
+  body["parallel_tool_calls"] = false;
+  const json c = choice(body);
+  ASSERT_EQ(c["message"].value("tool_calls", json::array()).size(), 1u) << c;
+  EXPECT_TRUE(is_right(c["message"]["tool_calls"][0])) << c;
+  EXPECT_EQ(c["message"]["content"], nullptr) << c;
+  EXPECT_EQ(c["finish_reason"], "tool_calls");
+  const json named = choice(request({{"type", "function"}, {"function", {{"name", "g"}}}}));
+  for (const json& call : named["message"]["tool_calls"]) EXPECT_EQ(call["function"]["name"], "g") << named;
+}
+
+/// What it had to say is what it says freely, streamed.
+TEST_P(FormsTest, TheSameIsReadWhereItMayCall) {
+  const auto found = find_tool_form("tools" + GetParam(), [](std::string_view) { return false; });
+  ASSERT_TRUE(found.is_ok()) << found.status().message();
+  const ToolForm& form = **found;
+  grammar::ByteGrammar g;
+  const auto begin = g.add();
+  const auto tools = RequestJson::parse(request()["tools"].dump());
+  const auto end = form.add_calls(g, begin, false, false, [&](grammar::ByteGrammar& to, grammar::NodeId from) {
+    return form.add_call(to, from, tools[1]["function"], nullptr);
+  });
+  ASSERT_TRUE(end.is_ok());
+  g.end(*end);
+  g.set_start(begin);
+  std::mt19937 random(1);
+  const std::string said = grammar::testing::random_text(g, random);
+  says_ = {said};
+  json body = request();
+  body["stream"] = true;
+  std::string name, arguments, content, id;
+  for (const json& e : complete(body, "/v1/chat/completions")->events()) {
+    if (!e.is_object()) continue;
+    const json& delta = e["choices"][0]["delta"];
+    if (delta.contains("content") && delta["content"].is_string()) content += delta["content"].get<std::string>();
+    for (const json& call : delta.value("tool_calls", json::array())) {
+      name += call["function"].value("name", "");
+      id += call.value("id", "");
+      arguments += call["function"]["arguments"].get<std::string>();
+    }
+  }
+  EXPECT_EQ(name, "g") << said;
+  EXPECT_EQ(content, "") << said;
+  EXPECT_TRUE(json::parse(arguments)["a"].is_boolean()) << said;
+  EXPECT_EQ(id.starts_with("functions.g:"), form.ids_have_names()) << id;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FormsTest, ::testing::Values(
+    "<|channel|>commentary functions <|channel|>analysis<|message|>", "<｜tool▁calls▁begin｜>```json",
+    "<｜tool▁calls▁begin｜><｜tool▁sep｜>", "<|tool_calls_section_begin|>", "<minimax:tool_call><invoke name=",
+    "<seed:tool_call><function=><parameter=>", "<tool_call><function=><parameter=>", "<tool_call><arg_key><arg_value>",
+    "<tool_call>{\"name\"</tool_call>", "[TOOL_CALLS][ARGS]", "[TOOL_CALLS]", "<|tool_call|><|/tool_call|>",
+    "<|tool_call|>", "[func_name1(", "\"parameters\": dictionary of argument name"));
+
+TEST(FormsTested, AreAll) { EXPECT_EQ(all_tool_forms().size(), 15u) << "add the new one to the values above"; }
+
+/// A prompt that ends in reasoning: a call that must be made comes behind it.
+class ThinkingToolsTest : public ToolsTest {
+ public:
+  ThinkingToolsTest() : ToolsTest(model_with_tools("<tool_call>{\"name\"</tool_call>", "<think>\n")) {}
+};
+
+TEST_F(ThinkingToolsTest, ReasonBeforeTheyMustCall) {
+  says_ = {"Well.\n</think>\n\nI would rather not."};
+  const json c = choice(request("required"));
+  EXPECT_EQ(c["message"]["reasoning_content"], "Well.") << c;
+  EXPECT_EQ(c["message"]["content"], nullptr);
+  ASSERT_GE(c["message"].value("tool_calls", json::array()).size(), 1u) << c;
+  EXPECT_EQ(c["finish_reason"], "tool_calls");
+}
+
+TEST_F(ThinkingToolsTest, ACallIsMadeBehindTheReasoning) {
+  says_ = {"Well.\n</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": true}}\n</tool_call>"};
+  const json c = choice(request());
+  EXPECT_EQ(c["message"]["reasoning_content"], "Well.") << c;
+  EXPECT_EQ(c["message"]["tool_calls"][0]["function"]["name"], "f") << c;
+}
+
+TEST_F(ToolsTest, OneCallIsOneCallWhereTheModelMayCall) {
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": true}}\n</tool_call>";
+  says_ = {call + "\n" + call};
+  EXPECT_EQ(choice(request())["message"]["tool_calls"].size(), 2u);
+  json body = request();
+  body["parallel_tool_calls"] = false;
+  EXPECT_EQ(choice(body)["message"]["tool_calls"].size(), 1u);
+}
+
+class PythonicToolsTest : public ToolsTest {
+ public:
+  PythonicToolsTest() : ToolsTest(model_with_tools("[func_name1(")) {}
+};
+
+TEST_F(PythonicToolsTest, SaysThatNothingIsPromised) {
+  says_ = {"[f(a=7)]"};
+  json body = request();
+  const auto exchange = complete(body, "/v1/chat/completions");
+  EXPECT_THAT(exchange->header("X-Moestro-Not-Constrained"), HasSubstr("begin like any text"));
+  EXPECT_EQ(exchange->json()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\": 7}");
+  body["tools"][0]["function"]["strict"] = true;
+  const auto strict = complete(body, "/v1/chat/completions");
+  EXPECT_EQ(strict->status, 400);
+  EXPECT_THAT(strict->body, HasSubstr("begin like any text"));
 }
 
 class NoToolsTest : public ApiTest {};
