@@ -2,7 +2,7 @@
 // tokens of an expert (4 of quantised ones). Two kernels, with all of a layer's active experts in each: act(gate x) *
 // (up x), and down.
 
-#include "kernels/cuda/experts_work.h"
+#include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/few_products.h"
 #include "kernels/cuda/few_tokens.h"
 
@@ -57,8 +57,8 @@ struct GateUp {
     for (int i = static_cast<int>(threadIdx.x); i < kFfn * pass.count; i += static_cast<int>(blockDim.x)) {
       const int row = i % kFfn, t = i / kFfn;
       if (first_f + row >= a.layout.ffn) continue;
-      a.activated[(pass.first + t) * a.layout.ffn + first_f + row] =
-          activated(room.sum(row * kTokens + t), room.sum((kFfn + row) * kTokens + t));
+      a.activated[(pass.first + t) * a.layout.ffn + first_f + row] = activated<ExactSigmoid>(
+          a, pass.blob, first_f + row, room.sum(row * kTokens + t), room.sum((kFfn + row) * kTokens + t));
     }
   }
 };
@@ -109,7 +109,8 @@ struct Down {
     for (int i = static_cast<int>(threadIdx.x); i < kOut * pass.count; i += static_cast<int>(blockDim.x)) {
       const int row = i % kOut, t = i / kOut;
       if (first_h + row >= a.layout.hidden) continue;
-      out_row(a, a.sorted[pass.first + t])[first_h + row] = room.sum(row * kTokens + t);
+      out_row(a, a.sorted[pass.first + t])[first_h + row] =
+          with_down_bias(a, pass.blob, first_h + row, room.sum(row * kTokens + t));
     }
   }
 };

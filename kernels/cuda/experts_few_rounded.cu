@@ -1,8 +1,7 @@
 // The experts of a layer on few tokens each, on tensor cores: as experts_few.cu, with weights read once for up to 32
 // tokens of an expert. Between the two kernels, activations are bf16.
 
-#include "kernels/cuda/experts_work.h"
-#include "kernels/cuda/fast_math.h"
+#include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/few_rounded.h"
 #include "kernels/cuda/few_tokens.h"
 
@@ -57,7 +56,8 @@ struct GateUp {
       if (first_f + f >= a.layout.ffn) continue;
       const float gate = warps.sum(room, kSize, f / kFfn, row * Products::kTokens + t),
                   up = warps.sum(room, kSize, f / kFfn, (row + 8) * Products::kTokens + t);
-      activated_row(a, pass.first + t)[first_f + f] = bf16_bits(fast_activated(gate, up));
+      activated_row(a, pass.first + t)[first_f + f] =
+          bf16_bits(activated<FastSigmoid>(a, pass.blob, first_f + f, gate, up));
     }
   }
 };
@@ -107,8 +107,8 @@ struct Down {
     for (int i = static_cast<int>(threadIdx.x); i < rows * pass.count; i += static_cast<int>(blockDim.x)) {
       const int row = i % rows, t = i / rows;
       if (first_h + row >= a.layout.hidden) continue;
-      out_row(a, a.sorted[pass.first + t])[first_h + row] =
-          warps.sum(room, kSize, row / kRoundedRows, row % kRoundedRows * Products::kTokens + t);
+      const float sum = warps.sum(room, kSize, row / kRoundedRows, row % kRoundedRows * Products::kTokens + t);
+      out_row(a, a.sorted[pass.first + t])[first_h + row] = with_down_bias(a, pass.blob, first_h + row, sum);
     }
   }
 };

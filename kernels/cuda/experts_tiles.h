@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/fast_math.h"
+#include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/hopper_many.h"
 #include "kernels/cuda/rounded_rows.h"
 #include "kernels/cuda/tile_rows.h"
@@ -131,9 +131,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) gate_up_tiles_ker
         if (token >= tokens.count || f >= stride) continue;
         const auto pair = static_cast<int>(f % 16) / 2;
         const int64_t to = W::kExchanged ? f / 16 * 16 + exchanged_pair(pair) * 2 : f;
-        const float first = f < a.layout.ffn ? fast_activated(gate[0], up[0]) : 0.0f,
-                    second = f + 1 < a.layout.ffn ? fast_activated(gate[1], up[1]) : 0.0f;
-        store_as(row + to, bf16_pair(first, second));
+        const auto value = [&](int i) {
+          return f + i < a.layout.ffn ? activated<FastSigmoid>(a, tokens.blob, f + i, gate[i], up[i]) : 0.0f;
+        };
+        store_as(row + to, bf16_pair(value(0), value(1)));
       }
     }
   }
@@ -155,9 +156,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) down_tiles_kernel
       if (token >= tokens.count) continue;
       float* row = out_row(a, a.sorted[tokens.first + token]);
       MOESTRO_UNROLL
-      for (int n = 0; n < S::kEights; ++n)
-        store_pair(row, source.row_of(tile.row_of_pair(n)), a.layout.hidden, tile.sums[m][n][half * 2],
-                   tile.sums[m][n][half * 2 + 1]);
+      for (int n = 0; n < S::kEights; ++n) {
+        const int64_t h = source.row_of(tile.row_of_pair(n)), hidden = a.layout.hidden;
+        if (h >= hidden) continue;
+        store_pair(row, h, hidden, with_down_bias(a, tokens.blob, h, tile.sums[m][n][half * 2]),
+                   with_down_bias(a, tokens.blob, at_most(h + 1, hidden - 1), tile.sums[m][n][half * 2 + 1]));
+      }
     }
   }
 }
