@@ -21,7 +21,7 @@ __device__ uint16_t* activated_row(const MoestroCudaExperts& a, int64_t row) {
 }
 
 /// Rows of gate and the same rows of up: they are the two halves of a side, so a lane has both sums.
-template <typename S>
+template <typename S, bool kPlain>
 struct GateUp {
   template <int kEights>
   __device__ static void run(const MoestroCudaExperts& a, const WarpGrid& warps, const Pass& pass) {
@@ -57,13 +57,13 @@ struct GateUp {
       const float gate = warps.sum(room, kSize, f / kFfn, row * Products::kTokens + t),
                   up = warps.sum(room, kSize, f / kFfn, (row + 8) * Products::kTokens + t);
       activated_row(a, pass.first + t)[first_f + f] =
-          bf16_bits(activated<FastSigmoid>(a, pass.blob, first_f + f, gate, up));
+          bf16_bits(activated<FastSigmoid, kPlain>(a, pass.blob, first_f + f, gate, up));
     }
   }
 };
 
 /// Rows of down, through all tiles. The last tile may be narrower than the others.
-template <typename S>
+template <typename S, bool kPlain>
 struct Down {
   template <typename Products>
   __device__ static void add_tiles(const MoestroCudaExperts& a, const WarpGrid& warps, const Pass& pass,
@@ -108,7 +108,7 @@ struct Down {
       const int row = i % rows, t = i / rows;
       if (first_h + row >= a.layout.hidden) continue;
       const float sum = warps.sum(room, kSize, row / kRoundedRows, row % kRoundedRows * Products::kTokens + t);
-      out_row(a, a.sorted[pass.first + t])[first_h + row] = with_down_bias(a, pass.blob, first_h + row, sum);
+      out_row(a, a.sorted[pass.first + t])[first_h + row] = with_down_bias<kPlain>(a, pass.blob, first_h + row, sum);
     }
   }
 };
@@ -139,20 +139,23 @@ MoestroCudaResult launch_part(const MoestroCudaExperts& a, int64_t rows, Moestro
                 across);
 }
 
-template <typename S>
+template <typename S, bool kPlain>
 MoestroCudaResult launch_few(const MoestroCudaExperts& a, MoestroCudaStream stream) {
   const MoestroCudaExpertLayout& l = a.layout;
   if (!has_whole_slots<S>(l.hidden) || !has_whole_slots<S>(l.full.ffn) || !has_whole_slots<S>(l.last.ffn) ||
       !is_aligned16(a.x) || !is_aligned16(a.rounded_activated))
     return MOESTRO_CUDA_REFUSED;
-  const MoestroCudaResult result = launch_part<GateUp<S>>(a, 2 * l.ffn, stream);
-  return result != 0 ? result : launch_part<Down<S>>(a, l.hidden, stream);
+  const MoestroCudaResult result = launch_part<GateUp<S, kPlain>>(a, 2 * l.ffn, stream);
+  return result != 0 ? result : launch_part<Down<S, kPlain>>(a, l.hidden, stream);
 }
 
 }  // namespace
 
 MoestroCudaResult experts_few_rounded(const MoestroCudaExperts& a, MoestroCudaStream stream) {
-  return with_slot<true>(a.layout.dtype, [&](auto slot) { return launch_few<decltype(slot)>(a, stream); });
+  return with_slot<true>(a.layout.dtype, [&](auto slot) {
+    using Slot = decltype(slot);
+    return is_plain(a) ? launch_few<Slot, true>(a, stream) : launch_few<Slot, false>(a, stream);
+  });
 }
 
 }  // namespace moestro::kernels::cuda
