@@ -185,7 +185,7 @@ StepOutcome step_with_broken(const Fixture& fixture, std::optional<uint32_t> bro
   return std::move(*outcome);
 }
 
-/// Its rows are left out of all later layers.
+/// Its users' rows are left out of all later layers, and no other's.
 TEST_P(CudaResidencyTest, AnExpertThatCannotBeReadFailsItsUsersAlone) {
   std::vector<uint32_t> blobs;
   const StepOutcome want = step_with_broken(GetParam(), std::nullopt, blobs);
