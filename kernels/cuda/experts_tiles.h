@@ -109,7 +109,7 @@ __device__ void add_biases(Tile& tile, const float* biases, int64_t first, int64
     MOESTRO_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int64_t row = first + tile.row_of_pair(n - kFirst) + i;
-      const float bias = row < rows ? biases[row] : 0.0f;
+      const float bias = row < rows ? load_unwritten(biases + row) : 0.0f;
       MOESTRO_UNROLL
       for (auto& sixteen : tile.sums) sixteen[n][i] += bias, sixteen[n][i + 2] += bias;
     }

@@ -41,7 +41,10 @@ __device__ inline float activated(const MoestroCudaExperts& a, const char* blob,
   if constexpr (kPlain) {
     return Sigmoid::times(gate, gate) * up;
   } else {
-    if (has_biases(a)) gate += biases_at(blob, a.biases.gate)[f], up += biases_at(blob, a.biases.up)[f];
+    if (has_biases(a)) {
+      gate += load_unwritten(biases_at(blob, a.biases.gate) + f);
+      up += load_unwritten(biases_at(blob, a.biases.up) + f);
+    }
     return joined<Sigmoid>(a.unit, gate, up);
   }
 }
@@ -49,7 +52,7 @@ __device__ inline float activated(const MoestroCudaExperts& a, const char* blob,
 /// Of row h of down.
 template <bool kPlain = false>
 __device__ inline float with_down_bias(const MoestroCudaExperts& a, const char* blob, int64_t h, float sum) {
-  return !kPlain && has_biases(a) ? sum + biases_at(blob, a.biases.down)[h] : sum;
+  return !kPlain && has_biases(a) ? sum + load_unwritten(biases_at(blob, a.biases.down) + h) : sum;
 }
 
 }  // namespace moestro::kernels::cuda

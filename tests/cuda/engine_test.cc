@@ -166,23 +166,29 @@ TEST_P(CudaResidencyTest, MovedBlocksChangeNoBit) {
   EXPECT_EQ(decode_with_moves(moved.bench(), GetParam(), 11), want);
 }
 
-/// Sequences of one token each; the blob that cannot be read, if there is one.
+/// Sequences of one token each, where an earlier step has brought all experts to the device but `broken`, which cannot
+/// be read.
 StepOutcome step_with_broken(const Fixture& fixture, std::optional<uint32_t> broken, std::vector<uint32_t>& blobs) {
-  auto options = on_cuda(2);
+  auto options = on_cuda(kAll);
   options.late_host = true, options.late.broken_blob = broken;
   DeviceBench device(fixture, options);
-  for (uint64_t id = 0; id < 12; ++id) {
-    PlanSequence& s = device.bench().add(id, {static_cast<TokenId>(3 + id * 5)});
-    s.sample = true, s.sampling.logprobs = 0;
-  }
-  auto outcome = device.bench().run();
-  MOESTRO_CHECK(outcome.is_ok(), outcome.status().message());
+  const auto step = [&](uint64_t first_id) {
+    for (uint64_t i = 0; i < 12; ++i) {
+      PlanSequence& s = device.bench().add(first_id + i, {static_cast<TokenId>(3 + i * 5)});
+      s.sample = true, s.sampling.logprobs = 0;
+    }
+    auto outcome = device.bench().run();
+    MOESTRO_CHECK(outcome.is_ok(), outcome.status().message());
+    return std::move(*outcome);
+  };
+  (void)step(0);
+  StepOutcome outcome = step(100);
   const store::Manifest& manifest = device.device().manifest();
   blobs.clear();
   for (uint32_t b = 0; b < manifest.blobs.size(); ++b)
     if (manifest.blobs[b].kind == store::BlobKind::kExpert && manifest.blobs[b].moe_layer == MoeLayerId(0))
       blobs.push_back(b);
-  return std::move(*outcome);
+  return outcome;
 }
 
 /// Its users' rows are left out of all later layers, and no other's.
