@@ -27,6 +27,7 @@ MoestroCudaOps all_ops() {
   ops.delta = delta;
   ops.gated_norm = gated_norm;
   ops.sigmoid_mul = sigmoid_mul;
+  ops.scale_rows = scale_rows;
   return ops;
 }
 

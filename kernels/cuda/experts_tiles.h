@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/fast_math.h"
+#include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/hopper_many.h"
 #include "kernels/cuda/rounded_rows.h"
 #include "kernels/cuda/tile_rows.h"
@@ -100,6 +100,22 @@ struct DownSource {
   }
 };
 
+/// Adds to the sums of eights [kFirst, kEnd) of the tile what their rows have in `biases`: of `rows`, of which the tile
+/// begins with number `first`.
+template <int kFirst, int kEnd, typename Tile>
+__device__ void add_biases(Tile& tile, const float* biases, int64_t first, int64_t rows) {
+  MOESTRO_UNROLL
+  for (int n = kFirst; n < kEnd; ++n) {
+    MOESTRO_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int64_t row = first + tile.row_of_pair(n - kFirst) + i;
+      const float bias = row < rows ? load_unwritten(biases + row) : 0.0f;
+      MOESTRO_UNROLL
+      for (auto& sixteen : tile.sums) sixteen[n][i] += bias, sixteen[n][i + 2] += bias;
+    }
+  }
+}
+
 /// The list of token tiles by block 0, and x rounded by the others.
 template <typename W>
 __global__ void __launch_bounds__(kRoundThreads) begin_experts_kernel(MoestroCudaExperts a, int tile_tokens) {
@@ -116,6 +132,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) gate_up_tiles_ker
   GateUpSource<W, S> source(a, tokens);
   ProductTile<W, S, 2, kAligned, GateUpSource<W, S>> tile(source);
   tile.run(0, source.pieces());
+  if (has_biases(a)) {
+    const int64_t first = static_cast<int64_t>(tokens.row_tile) * source.kRows;
+    add_biases<0, S::kEights / 2>(tile, biases_at(tokens.blob, a.biases.gate), first, a.layout.ffn);
+    add_biases<S::kEights / 2, S::kEights>(tile, biases_at(tokens.blob, a.biases.up), first, a.layout.ffn);
+  }
   const int64_t stride = rounded_columns(a.layout.ffn);
   MOESTRO_UNROLL
   for (int m = 0; m < S::kSixteens; ++m) {
@@ -131,8 +152,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) gate_up_tiles_ker
         if (token >= tokens.count || f >= stride) continue;
         const auto pair = static_cast<int>(f % 16) / 2;
         const int64_t to = W::kExchanged ? f / 16 * 16 + exchanged_pair(pair) * 2 : f;
-        const float first = f < a.layout.ffn ? fast_activated(gate[0], up[0]) : 0.0f,
-                    second = f + 1 < a.layout.ffn ? fast_activated(gate[1], up[1]) : 0.0f;
+        const float first = f < a.layout.ffn ? joined<FastSigmoid>(a.unit, gate[0], up[0]) : 0.0f,
+                    second = f + 1 < a.layout.ffn ? joined<FastSigmoid>(a.unit, gate[1], up[1]) : 0.0f;
         store_as(row + to, bf16_pair(first, second));
       }
     }
@@ -147,6 +168,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) down_tiles_kernel
   DownSource<W, S> source(a, tokens);
   ProductTile<W, S, 1, kAligned, DownSource<W, S>> tile(source);
   tile.run(0, source.pieces());
+  if (has_biases(a))
+    add_biases<0, S::kEights>(tile, biases_at(tokens.blob, a.biases.down), source.row_of(0), a.layout.hidden);
   MOESTRO_UNROLL
   for (int m = 0; m < S::kSixteens; ++m) {
     MOESTRO_UNROLL

@@ -28,6 +28,7 @@ MoestroCudaResult sample(const MoestroCudaSample* arguments, MoestroCudaStream s
 MoestroCudaResult delta(const MoestroCudaDelta* arguments, MoestroCudaStream stream);
 MoestroCudaResult gated_norm(const MoestroCudaGatedNorm* arguments, MoestroCudaStream stream);
 MoestroCudaResult sigmoid_mul(const MoestroCudaSigmoidMul* arguments, MoestroCudaStream stream);
+MoestroCudaResult scale_rows(const MoestroCudaScaleRows* arguments, MoestroCudaStream stream);
 
 /// All of them, for the plugin's table.
 MoestroCudaOps all_ops();

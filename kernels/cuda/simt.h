@@ -39,6 +39,8 @@ __device__ inline uint16_t f16_bits(float f) { return __half_as_ushort(__float2h
 /// Past the caches that other blocks' writes do not reach.
 __device__ inline float load_fresh(const float* at) { return __ldcg(at); }
 __device__ inline int32_t load_fresh(const int32_t* at) { return __ldcg(at); }
+/// What nothing writes during the kernel, where the compiler cannot see that it is in global memory.
+__device__ inline float load_unwritten(const float* at) { return __ldg(at); }
 /// Brings the 128 bytes around `at` into the cache that all blocks share.
 __device__ inline void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 

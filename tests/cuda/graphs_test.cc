@@ -113,12 +113,13 @@ class CudaGraphsTest : public kernels::test::CudaTest {
 };
 
 TEST_F(CudaGraphsTest, ChangeNoBitWhereAllIsResident) {
-  for (const char* name : {"mixtral_window", "qwen2_moe_shared", "qwen3_next_hybrid"})
+  for (const char* name : {"mixtral_window", "qwen2_moe_shared", "gpt_oss_yarn", "llama4_maverick", "phimoe_short",
+                           "qwen3_next_hybrid"})
     expect_same(fixture_named(name), on_cuda(kAll, true), "all resident");
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitAmidMissesAndRewinds) {
-  for (const char* name : {"qwen2_moe_shared", "qwen3_next_types"}) {
+  for (const char* name : {"qwen2_moe_shared", "llama4_maverick", "arctic_parallel", "qwen3_next_types"}) {
     const Fixture& fixture = fixture_named(name);
     const auto want = busy_service(fixture, on_cuda(kAll, false));
     for (const auto& [slots, expects_all, predictor] :
@@ -144,10 +145,12 @@ TEST_F(CudaGraphsTest, ChangeNoBitWithCachesWindowsAndSinksOfAnyKind) {
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitOfTheFastKernels) {
-  DeviceBenchOptions options = on_cuda(kAll, true);
-  options.engine.deterministic = false;
-  options.engine.experts = options.engine.dense = DType::kBF16;
-  expect_same(fixture_named("mixtral_llama3"), options, "not deterministic");
+  for (const char* name : {"mixtral_llama3", "gpt_oss_yarn"}) {
+    DeviceBenchOptions options = on_cuda(kAll, true);
+    options.engine.deterministic = false;
+    options.engine.experts = options.engine.dense = DType::kBF16;
+    expect_same(fixture_named(name), options, "not deterministic");
+  }
 }
 
 /// Four sequences that decode on a device that holds everything, warm; its streams are late, so that whoever waits

@@ -128,6 +128,7 @@ template <typename T>
 T load_fresh(const T* at) {
   return *at;
 }
+inline float load_unwritten(const float* at) { return *at; }
 inline uint32_t warp_most(uint32_t value) {
   for (int step = 16; step > 0; step /= 2) {
     const uint32_t other = __shfl_xor_sync(0xffffffffu, value, step);

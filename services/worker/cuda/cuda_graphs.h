@@ -20,6 +20,7 @@ struct StepShape {
   int32_t asked_ahead = 0;  ///< routers
   bool has_gap = false;     ///< between sinks and window, for any row
   bool keeps = false;       ///< states of sequences, for layers that may be computed once more
+  int32_t chunk_parts = 0;  ///< as `parts`, of layers that see chunks
   friend auto operator<=>(const StepShape&, const StepShape&) = default;
 };
 
