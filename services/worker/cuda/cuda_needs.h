@@ -2,6 +2,8 @@
 // How much memory of a GPU an engine takes, computed before anything is allocated. The code names the allocation next
 // to each figure, and a test compares the sum with the memory that is really taken.
 
+#include <string_view>
+
 #include "common/expert_layout.h"
 #include "common/model/model_spec.h"
 #include "kernels/cuda/cuda_ops.h"
@@ -14,10 +16,11 @@ namespace moestro::cuda {
 /// Workspaces of the operations for the largest step of these options.
 kernels::cuda::CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options);
 
-/// kUnsupported: no kernel of GPUs computes with `what`, "experts", in this format.
-Status check_format(const char* what, DType format);
+/// kUnsupported: no kernel of GPUs computes with `what`, "dense weights", in this format.
+Status check_format(std::string_view what, DType format);
 
-/// `precision`: of the experts.
+/// `precision`: of the experts. kUnsupported names the first thing that GPUs lack: a setting of the model, experts of
+/// a layer, a tensor.
 Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options,
                                  DType precision);
 

@@ -76,8 +76,7 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
                  ~uint64_t{0});  // as nothing lies: whatever is launched first is sent
   ops_.reserve(ops_workspace(spec(), parts.options));
   if (!ops_.options().deterministic)
-    host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layouts.full.front(),
-                          engine::gated_unit(spec().moe().expert),
+    host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layouts.full, engine::gated_unit(spec().moe().expert),
                           slots_, p_.experts, top_k_, p_.clock);
   if (cuda.graphs && !graphs_.are_on())
     log::info("decode steps are not launched as graphs: this model's layers do not all see the same window and heads");

@@ -136,7 +136,7 @@ void CudaPass::send_table(size_t layer) {
 void CudaPass::launch_experts(size_t layer, bool after_router) {
   const auto left_out = guard_.left_out();
   if (!left_out.empty()) memory_.copy_in(device_left_out_, left_out.data(), static_cast<int64_t>(left_out.size()));
-  ops_.experts({.layout = p_.layouts.full.front(),
+  ops_.experts({.layout = p_.layouts.full[static_cast<size_t>(layers_[layer].moe)],
                 .slots = device_tables_ + table_of(layer),
                 .ids = device_ids_ + first_choice(layer),
                 .left_out = left_out.empty() ? nullptr : device_left_out_,
@@ -167,7 +167,7 @@ Status CudaPass::layer_experts(const lanes::Task& task) {
 
 void CudaPass::compute_one(int32_t expert) {
   if (const std::byte* blob = p_.experts.data(at_.layer, expert))
-    ops_.expert_ffn(p_.layouts.full.front(), blob, math_.h(), p_.experts.rows(at_, expert), top_k_,
+    ops_.expert_ffn(p_.layouts.full[at_.layer.value], blob, math_.h(), p_.experts.rows(at_, expert), top_k_,
                     expert_rows_, engine::gated_unit(spec().moe().expert));
 }
 
