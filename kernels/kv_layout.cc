@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "common/check.h"
 #include "kernels/ops.h"
 
@@ -41,6 +43,14 @@ void Ops::matmul_group(const float* x, int64_t n, std::span<const GroupProduct> 
 void Ops::matmul_onto(const float* x, int64_t n, const Weight& w, const float* bias, float* product, float* y) {
   matmul(x, n, w, bias, product);
   add_scaled(product, nullptr, n, w.rows, y);
+}
+
+void Ops::scale_rows(const float* x, const float* factors, int64_t n, int64_t each, int64_t dim, float* y) {
+  for (int64_t i = 0; i < n * each; ++i) {
+    const float* from = x + i / each * dim;
+    if (from != y + i * dim) std::copy_n(from, dim, y + i * dim);
+    scale(y + i * dim, dim, factors[i]);
+  }
 }
 
 // A backend that has them says so, and the engine asks before it loads such a model.

@@ -52,6 +52,10 @@ struct AttentionShape {
   /// [heads]: a logit of each head that takes part in the softmax and has no value, so the weights of the positions sum
   /// to less than 1 (gpt-oss). May be null.
   const float* sink_logits = nullptr;
+  /// Layers may see a step's sequences in different ways (whole, or in chunks). Calls with the same number have the
+  /// same sequences throughout a step, so that a device may keep each list.
+  int32_t view = 0;
+  static constexpr int32_t kViews = 2;
 
   /// Whether there are positions between the sinks and the window of a query at `position`, which it does not see.
   /// Otherwise it sees all positions up to its own.
@@ -317,6 +321,9 @@ class Ops {
   virtual void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) = 0;
   /// x *= factor.
   virtual void scale(float* x, int64_t count, float factor) = 0;
+  /// y[t, i, :] = factors[t, i] * x[t, :]; x: [n, dim], y: [n, each, dim]. x may be y if each is 1. This one is for
+  /// host memory.
+  virtual void scale_rows(const float* x, const float* factors, int64_t n, int64_t each, int64_t dim, float* y);
   /// x clamped to [-limit, limit].
   virtual void clamp(float* x, int64_t count, float limit) = 0;
 };

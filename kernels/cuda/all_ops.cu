@@ -24,6 +24,7 @@ MoestroCudaOps all_ops() {
   ops.route = route;
   ops.experts = experts;
   ops.sample = sample;
+  ops.scale_rows = scale_rows;
   return ops;
 }
 

@@ -39,6 +39,16 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
   return l;
 }
 
+MoestroCudaGatedUnit unit_of(const GatedUnit& unit) {
+  return {unit.kind == GatedUnit::Kind::kClampedSwiglu, unit.alpha, unit.limit};
+}
+
+MoestroCudaExpertBiases biases_of(const ExpertLayout& layout) {
+  if (!layout.has_bias()) return {};
+  const ExpertBiases at = layout.biases();
+  return {at.gate, at.up, at.down};
+}
+
 /// A product in f32 of as many tokens costs what reading the weights costs; with more, tensor cores are faster. Those
 /// have kernels for few and for many tokens: few_tokens.h says which are used.
 constexpr int64_t kFewTokens = 1;
@@ -164,7 +174,6 @@ void CudaOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t
 
 void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
                          std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& unit) {
-  MOESTRO_CHECK(unit.kind == GatedUnit::Kind::kSilu && !layout.has_bias(), "a worker refuses such experts on a GPU");
   if (rows.empty()) return;
   ExpertCall call;
   call.slot = reinterpret_cast<uint64_t>(blob);
@@ -177,6 +186,7 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
   MoestroCudaExperts a{};
   a.activated = static_cast<float*>(activated_.at_least(static_cast<uint64_t>(activated_bytes(tokens, layout.ffn()))));
   a.layout = layout_of(layout);
+  a.unit = unit_of(unit), a.biases = biases_of(layout);
   a.slots = reinterpret_cast<const uint64_t*>(sent);
   a.offsets = reinterpret_cast<const int32_t*>(sent + offsetof(ExpertCall, offsets));
   a.active = reinterpret_cast<const int32_t*>(sent + offsetof(ExpertCall, active));
@@ -231,6 +241,7 @@ void CudaOps::experts(const LayerExperts& w) {
   a.activated =
       static_cast<float*>(activated_.at_least(static_cast<uint64_t>(activated_bytes(pairs, w.layout.ffn()))));
   a.layout = layout_of(w.layout);
+  a.unit = unit_of(w.unit), a.biases = biases_of(w.layout);
   a.slots = w.slots;
   a.active_max = std::min(w.experts, pairs);
   a.top_k = w.top_k;
@@ -276,7 +287,15 @@ void CudaOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t 
   if (fine()) queue_.note("add_scaled", ops().add_scaled(&a, queue_.stream));
 }
 
-void CudaOps::scale(float*, int64_t, float) { MOESTRO_CHECK(false, "a worker refuses factors on a GPU"); }
+void CudaOps::scale(float* x, int64_t count, float factor) {
+  const MoestroCudaScaleRows a{x, 1, 1, count, factor, nullptr, x};
+  if (fine() && count > 0) queue_.note("scale", ops().scale_rows(&a, queue_.stream));
+}
+
+void CudaOps::scale_rows(const float* x, const float* factors, int64_t n, int64_t each, int64_t dim, float* y) {
+  const MoestroCudaScaleRows a{x, n, each, dim, 1.0f, factors, y};
+  if (fine()) queue_.note("scale_rows", ops().scale_rows(&a, queue_.stream));
+}
 
 void CudaOps::clamp(float* x, int64_t count, float limit) {
   const MoestroCudaClamp a{x, count, limit};

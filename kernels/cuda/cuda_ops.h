@@ -20,9 +20,10 @@ struct LayerExperts {
   const int32_t* ids = nullptr;        ///< device, [n, top_k]
   const uint8_t* left_out = nullptr;   ///< device, [n], may be null: rows of sequences that have failed
   int64_t n = 0, experts = 0, top_k = 0;
-  const float* x = nullptr;
+  const float* x = nullptr;            ///< [n, hidden]
   float* out = nullptr;                ///< [n, top_k, hidden]
   bool sorted = false;  ///< norm_route() of these rows came before, and sorts_routes(n)
+  GatedUnit unit = {};
 };
 
 class CudaOps final : public Ops {
@@ -62,7 +63,7 @@ class CudaOps final : public Ops {
   /// computed in parallel.
   static int64_t partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions);
 
-  /// Sends what attention reads of these sequences, of one token each, so that no layer of this shape has to. Returns
+  /// Sends what attention reads of these sequences, of one token each, so that no layer with this view has to. Returns
   /// the number of parts that it is launched for. The launches depend only on this and on the number of sequences.
   int64_t send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
 
@@ -129,7 +130,8 @@ class CudaOps final : public Ops {
   void silu_mul(float* gate, const float* up, int64_t count) override;
   void exponentials(const float* x, int64_t count, float shift, float factor, float* y) override;
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
-  void scale(float* x, int64_t count, float factor) override;  ///< not there: a worker refuses what needs it
+  void scale(float* x, int64_t count, float factor) override;
+  void scale_rows(const float* x, const float* factors, int64_t n, int64_t each, int64_t dim, float* y) override;
   void clamp(float* x, int64_t count, float limit) override;
 
  private:
@@ -168,8 +170,10 @@ class CudaOps final : public Ops {
   int64_t furthest_ = 0;  ///< position of any query of query_list_
   int64_t parts_max_ = INT64_MAX;  ///< of a sequence
   // Last: they use the queue.
-  Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, prefill_units_{queue_}, ids_{queue_}, sampling_{queue_},
-      expert_calls_{queue_};
+  static_assert(AttentionShape::kViews == 2);
+  Mirror queries_[2]{Mirror(queue_), Mirror(queue_)}, blocks_[2]{Mirror(queue_), Mirror(queue_)},
+      units_[2]{Mirror(queue_), Mirror(queue_)}, prefill_units_[2]{Mirror(queue_), Mirror(queue_)};  ///< by view
+  Mirror ids_{queue_}, sampling_{queue_}, expert_calls_{queue_};
   Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
       drawn_{queue_};
 };

@@ -93,9 +93,9 @@ int64_t CudaOps::launched_parts() const {
 int64_t CudaOps::send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences) {
   flatten(sequences);
   cut_units(shape, sequences, false);
-  queries_.of(std::span<const MoestroCudaQuery>(query_list_));
-  blocks_.of(std::span<const uint32_t>(block_list_));
-  units_.of(std::span<const MoestroCudaAttentionUnit>(unit_list_));
+  queries_[shape.view].of(std::span<const MoestroCudaQuery>(query_list_));
+  blocks_[shape.view].of(std::span<const uint32_t>(block_list_));
+  units_[shape.view].of(std::span<const MoestroCudaAttentionUnit>(unit_list_));
   return launched_parts();
 }
 
@@ -106,8 +106,8 @@ void CudaOps::kv_write(const AttentionShape& shape, std::span<const AttentionSeq
   if (query_list_.empty()) return;
   MoestroCudaKvWrite a{};
   a.kv = kv_of(shape, cache);
-  a.queries = queries_.of(std::span<const MoestroCudaQuery>(query_list_));
-  a.blocks = blocks_.of(std::span<const uint32_t>(block_list_));
+  a.queries = queries_[shape.view].of(std::span<const MoestroCudaQuery>(query_list_));
+  a.blocks = blocks_[shape.view].of(std::span<const uint32_t>(block_list_));
   a.count = static_cast<int64_t>(query_list_.size());
   a.k = k;
   a.v = v;
@@ -121,8 +121,8 @@ void CudaOps::place_heads(const AttentionShape& shape, std::span<const Attention
   if (query_list_.empty()) return;
   MoestroCudaPlaceHeads a{};
   a.kv = kv_of(shape, cache);
-  a.queries = queries_.of(std::span<const MoestroCudaQuery>(query_list_));
-  a.blocks = blocks_.of(std::span<const uint32_t>(block_list_));
+  a.queries = queries_[shape.view].of(std::span<const MoestroCudaQuery>(query_list_));
+  a.blocks = blocks_[shape.view].of(std::span<const uint32_t>(block_list_));
   a.count = static_cast<int64_t>(query_list_.size());
   a.q = h.q, a.k = h.k, a.v = h.v;
   a.rotary_dim = h.rotary_dim;
@@ -141,8 +141,8 @@ void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSe
             !options_.deterministic && sink_q == nullptr && shape.head_dim % 8 == 0);
   MoestroCudaAttention a{};
   a.kv = kv_of(shape, cache);
-  a.queries = queries_.of(std::span<const MoestroCudaQuery>(query_list_));
-  a.blocks = blocks_.of(std::span<const uint32_t>(block_list_));
+  a.queries = queries_[shape.view].of(std::span<const MoestroCudaQuery>(query_list_));
+  a.blocks = blocks_[shape.view].of(std::span<const uint32_t>(block_list_));
   a.parts = launched_parts();
   a.q = q;
   a.sink_q = sink_q;
@@ -150,10 +150,10 @@ void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSe
   a.sink_logits = shape.sink_logits;
   MoestroCudaAttention prefill = a;
   prefill.rounded = 1;
-  prefill.units = prefill_units_.of(std::span<const MoestroCudaAttentionUnit>(prefill_list_));
+  prefill.units = prefill_units_[shape.view].of(std::span<const MoestroCudaAttentionUnit>(prefill_list_));
   prefill.unit_count = static_cast<int64_t>(prefill_list_.size());
   if (fine() && prefill.unit_count > 0) queue_.note("attention", ops().attention(&prefill, queue_.stream));
-  a.units = units_.of(std::span<const MoestroCudaAttentionUnit>(unit_list_));
+  a.units = units_[shape.view].of(std::span<const MoestroCudaAttentionUnit>(unit_list_));
   a.unit_count = static_cast<int64_t>(unit_list_.size());
   for (const MoestroCudaAttentionUnit& unit : unit_list_) a.pairs_most = std::max(a.pairs_most, unit.pairs);
   a.partial = partial_room(shape, a.unit_count, a.parts);

@@ -8,13 +8,24 @@
 namespace moestro::kernels::cuda {
 namespace {
 
+static_assert(static_cast<int>(RouterSpec::Scores::kSoftmax) == MOESTRO_CUDA_SOFTMAX &&
+              static_cast<int>(RouterSpec::Scores::kSigmoid) == MOESTRO_CUDA_SIGMOID &&
+              static_cast<int>(RouterSpec::Scores::kSparseMixer) == MOESTRO_CUDA_SPARSE_MIXER);
+
 MoestroCudaRouter router_of(const float* logits, int64_t n, const RouterSpec& s, int32_t* ids, float* weights) {
   MOESTRO_CHECK(s.top_k >= 1 && s.top_k <= s.experts && s.groups >= 1 && s.experts % s.groups == 0 && s.group_best >= 1,
                 "a router's shape");
   MOESTRO_CHECK(s.groups_kept >= 1 && s.groups_kept <= s.groups && s.groups_kept * (s.experts / s.groups) >= s.top_k,
                 "the kept groups hold top-k experts");
-  return {logits, n,        s.experts,     s.top_k,      s.scores == RouterSpec::Scores::kSigmoid, s.normalise, s.scale,
-          s.bias, s.groups, s.groups_kept, s.group_best, ids,                                      weights};
+  MOESTRO_CHECK(s.scores != RouterSpec::Scores::kSparseMixer || (s.top_k == 2 && s.groups == 1 && !s.bias),
+                "SparseMixer chooses two, by logits alone");
+  MoestroCudaRouter a{};
+  a.logits = logits, a.n = n, a.experts = s.experts, a.top_k = s.top_k;
+  a.scores = static_cast<int32_t>(s.scores), a.jitter = s.jitter;
+  a.normalise = s.normalise, a.scale = s.scale, a.bias = s.bias;
+  a.groups = s.groups, a.groups_kept = s.groups_kept, a.group_best = s.group_best;
+  a.ids = ids, a.weights = weights;
+  return a;
 }
 
 }  // namespace

@@ -52,6 +52,12 @@ __global__ void clamp_kernel(MoestroCudaClamp a) {
   a.x[i] = x < -a.limit ? -a.limit : x > a.limit ? a.limit : x;  // NaN stays
 }
 
+__global__ void scale_rows_kernel(MoestroCudaScaleRows a) {
+  const int64_t i = element(), row = i / a.dim;
+  if (row >= a.n * a.each) return;
+  a.y[i] = a.x[row / a.each * a.dim + i % a.dim] * (a.factors ? a.factor * a.factors[row] : a.factor);
+}
+
 __global__ void combine_kernel(MoestroCudaCombine a) {
   const int64_t i = element();
   if (i >= a.n * a.hidden) return;
@@ -88,6 +94,9 @@ MoestroCudaResult add_scaled(const MoestroCudaAddScaled* a, MoestroCudaStream st
 }
 MoestroCudaResult clamp(const MoestroCudaClamp* a, MoestroCudaStream stream) {
   return launch_early(clamp_kernel, grid_for(a->count), dim3(kThreads), 0, stream, *a);
+}
+MoestroCudaResult scale_rows(const MoestroCudaScaleRows* a, MoestroCudaStream stream) {
+  return launch_early(scale_rows_kernel, grid_for(a->n * a->each * a->dim), dim3(kThreads), 0, stream, *a);
 }
 MoestroCudaResult combine(const MoestroCudaCombine* a, MoestroCudaStream stream) {
   return launch_early(combine_kernel, grid_for(a->n * a->hidden), dim3(kThreads), 0, stream, *a);

@@ -3,7 +3,7 @@
 // read once for each kTokensAtOnce of its tokens.
 
 #include "kernels/cuda/blocks.h"
-#include "kernels/cuda/experts_work.h"
+#include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/few_tokens.h"
 #include "kernels/cuda/many_tokens.h"
 
@@ -33,7 +33,8 @@ __global__ void gate_up_kernel(MoestroCudaExperts a) {
     sum_lanes(tokens.count, sums);
     if (lane_id() != 0) continue;
     for (int t = 0; t < tokens.count; ++t)
-      a.activated[(first + t) * a.layout.ffn + f] = activated(sums[0][t], sums[1][t]);
+      a.activated[(first + t) * a.layout.ffn + f] =
+          activated<ExactSigmoid>(a, work.blob, f, sums[0][t], sums[1][t]);
   }
 }
 
@@ -60,7 +61,8 @@ __global__ void down_kernel(MoestroCudaExperts a) {
     }
     sum_lanes(count, sums);
     if (lane_id() != 0) continue;
-    for (int t = 0; t < count; ++t) out_row(a, a.sorted[first + t])[h] = sums[0][t];
+    for (int t = 0; t < count; ++t)
+      out_row(a, a.sorted[first + t])[h] = with_down_bias(a, work.blob, h, sums[0][t]);
   }
 }
 

@@ -21,7 +21,7 @@ struct Apart {
       if (first_f + row >= a.layout.ffn) continue;
       float& to = a.activated[(pass.first + t) * a.layout.ffn + first_f + row];
       const float sum = room.room.sum(row * kTokens + t);
-      to = kGate ? sum : activated(to, sum);
+      to = kGate ? sum : activated<ExactSigmoid>(a, pass.blob, first_f + row, to, sum);
     }
   }
 };

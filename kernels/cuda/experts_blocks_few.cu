@@ -19,7 +19,8 @@ struct GateUp {
       const int row = i % kHalf, t = i / kHalf;
       if (first_f + row >= a.layout.ffn) continue;
       a.activated[(pass.first + t) * a.layout.ffn + first_f + row] =
-          activated(room.room.sum(row * kTokens + t), room.room.sum((kHalf + row) * kTokens + t));
+          activated<ExactSigmoid>(a, pass.blob, first_f + row, room.room.sum(row * kTokens + t),
+                                  room.room.sum((kHalf + row) * kTokens + t));
     }
   }
 };
@@ -37,7 +38,8 @@ struct Down {
     for (int i = static_cast<int>(threadIdx.x); i < kBlockRowsOfWarp * pass.count; i += static_cast<int>(blockDim.x)) {
       const int row = i % kBlockRowsOfWarp, t = i / kBlockRowsOfWarp;
       if (first_h + row >= a.layout.hidden) continue;
-      out_row(a, a.sorted[pass.first + t])[first_h + row] = room.room.sum(row * kTokens + t);
+      out_row(a, a.sorted[pass.first + t])[first_h + row] =
+          with_down_bias(a, pass.blob, first_h + row, room.room.sum(row * kTokens + t));
     }
   }
 };

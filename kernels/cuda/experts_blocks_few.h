@@ -2,6 +2,7 @@
 // What the kernels of blocks have in common that compute a layer's experts in f32: all tokens of an expert in passes.
 
 #include "kernels/cuda/blocks.h"
+#include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/few_blocks.h"
 
 namespace moestro::kernels::cuda {

@@ -2,7 +2,7 @@
 // tokens of an expert (4 of quantised ones). Two kernels, with all of a layer's active experts in each: act(gate x) *
 // (up x), and down.
 
-#include "kernels/cuda/experts_work.h"
+#include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/few_products.h"
 #include "kernels/cuda/few_tokens.h"
 
@@ -22,7 +22,7 @@ struct Pass {
 };
 
 /// Rows of gate and the same rows of up.
-template <typename S>
+template <typename S, bool kPlain>
 struct GateUp {
   static constexpr int kLanes = S::kLanes, kTokensMax = S::kTokensMax;
 
@@ -57,14 +57,14 @@ struct GateUp {
     for (int i = static_cast<int>(threadIdx.x); i < kFfn * pass.count; i += static_cast<int>(blockDim.x)) {
       const int row = i % kFfn, t = i / kFfn;
       if (first_f + row >= a.layout.ffn) continue;
-      a.activated[(pass.first + t) * a.layout.ffn + first_f + row] =
-          activated(room.sum(row * kTokens + t), room.sum((kFfn + row) * kTokens + t));
+      a.activated[(pass.first + t) * a.layout.ffn + first_f + row] = activated<ExactSigmoid, kPlain>(
+          a, pass.blob, first_f + row, room.sum(row * kTokens + t), room.sum((kFfn + row) * kTokens + t));
     }
   }
 };
 
 /// Rows of down, through all tiles. The last tile may be narrower than the others.
-template <typename S, int kLanesOfTile>
+template <typename S, int kLanesOfTile, bool kPlain>
 struct Down {
   static constexpr int kLanes = kLanesOfTile, kTokensMax = S::kTokensMax;
 
@@ -109,7 +109,8 @@ struct Down {
     for (int i = static_cast<int>(threadIdx.x); i < kOut * pass.count; i += static_cast<int>(blockDim.x)) {
       const int row = i % kOut, t = i / kOut;
       if (first_h + row >= a.layout.hidden) continue;
-      out_row(a, a.sorted[pass.first + t])[first_h + row] = room.sum(row * kTokens + t);
+      out_row(a, a.sorted[pass.first + t])[first_h + row] =
+          with_down_bias<kPlain>(a, pass.blob, first_h + row, room.sum(row * kTokens + t));
     }
   }
 };
@@ -146,32 +147,35 @@ MoestroCudaResult launch_part(const MoestroCudaExperts& a, int64_t rows, int64_t
   return launch(few_kernel<Part>, grid, dim3(threads), room.bytes(threads), stream, a, room);
 }
 
-template <typename S>
+template <typename S, bool kPlain>
 MoestroCudaResult launch_down(const MoestroCudaExperts& a, MoestroCudaStream stream) {
   const int64_t slots = divided_up(a.layout.ffn, S::kColumns);
   // Tiles of which there are several consist of whole segments.
   if constexpr (S::kGroupSlots == 2) {
     if (a.layout.tiles > 1 && a.layout.tile_ffn % (S::kColumns * S::kLanes) != 0)
-      return launch_part<Down<S, 2>, S>(a, a.layout.hidden, divided_up(slots, 2), stream);
+      return launch_part<Down<S, 2, kPlain>, S>(a, a.layout.hidden, divided_up(slots, 2), stream);
   }
-  return launch_part<Down<S, S::kLanes>, S>(a, a.layout.hidden, divided_up(slots, S::kLanes), stream);
+  return launch_part<Down<S, S::kLanes, kPlain>, S>(a, a.layout.hidden, divided_up(slots, S::kLanes), stream);
 }
 
-template <typename S>
+template <typename S, bool kPlain>
 MoestroCudaResult launch_few(const MoestroCudaExperts& a, MoestroCudaStream stream) {
   const MoestroCudaExpertLayout& l = a.layout;
   if (!has_whole_slots<S>(l.hidden) || !has_whole_slots<S>(l.full.ffn) || !has_whole_slots<S>(l.last.ffn) ||
       !is_aligned16(a.x) || !is_aligned16(a.activated))
     return MOESTRO_CUDA_REFUSED;
   const int64_t segments = divided_up(l.hidden / S::kColumns, S::kLanes);
-  const MoestroCudaResult result = launch_part<GateUp<S>, S>(a, 2 * l.ffn, segments, stream);
-  return result != 0 ? result : launch_down<S>(a, stream);
+  const MoestroCudaResult result = launch_part<GateUp<S, kPlain>, S>(a, 2 * l.ffn, segments, stream);
+  return result != 0 ? result : launch_down<S, kPlain>(a, stream);
 }
 
 }  // namespace
 
 MoestroCudaResult experts_few(const MoestroCudaExperts& a, MoestroCudaStream stream) {
-  return with_slot<false>(a.layout.dtype, [&](auto slot) { return launch_few<decltype(slot)>(a, stream); });
+  return with_slot<false>(a.layout.dtype, [&](auto slot) {
+    using Slot = decltype(slot);
+    return is_plain(a) ? launch_few<Slot, true>(a, stream) : launch_few<Slot, false>(a, stream);
+  });
 }
 
 }  // namespace moestro::kernels::cuda

@@ -1,8 +1,7 @@
 // The experts of a layer on few tokens each, on tensor cores: as experts_few.cu, with weights read once for up to 32
 // tokens of an expert. Between the two kernels, activations are bf16.
 
-#include "kernels/cuda/experts_work.h"
-#include "kernels/cuda/fast_math.h"
+#include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/few_rounded.h"
 #include "kernels/cuda/few_tokens.h"
 
@@ -22,7 +21,7 @@ __device__ uint16_t* activated_row(const MoestroCudaExperts& a, int64_t row) {
 }
 
 /// Rows of gate and the same rows of up: they are the two halves of a side, so a lane has both sums.
-template <typename S>
+template <typename S, bool kPlain>
 struct GateUp {
   template <int kEights>
   __device__ static void run(const MoestroCudaExperts& a, const WarpGrid& warps, const Pass& pass) {
@@ -57,13 +56,14 @@ struct GateUp {
       if (first_f + f >= a.layout.ffn) continue;
       const float gate = warps.sum(room, kSize, f / kFfn, row * Products::kTokens + t),
                   up = warps.sum(room, kSize, f / kFfn, (row + 8) * Products::kTokens + t);
-      activated_row(a, pass.first + t)[first_f + f] = bf16_bits(fast_activated(gate, up));
+      activated_row(a, pass.first + t)[first_f + f] =
+          bf16_bits(activated<FastSigmoid, kPlain>(a, pass.blob, first_f + f, gate, up));
     }
   }
 };
 
 /// Rows of down, through all tiles. The last tile may be narrower than the others.
-template <typename S>
+template <typename S, bool kPlain>
 struct Down {
   template <typename Products>
   __device__ static void add_tiles(const MoestroCudaExperts& a, const WarpGrid& warps, const Pass& pass,
@@ -107,8 +107,8 @@ struct Down {
     for (int i = static_cast<int>(threadIdx.x); i < rows * pass.count; i += static_cast<int>(blockDim.x)) {
       const int row = i % rows, t = i / rows;
       if (first_h + row >= a.layout.hidden) continue;
-      out_row(a, a.sorted[pass.first + t])[first_h + row] =
-          warps.sum(room, kSize, row / kRoundedRows, row % kRoundedRows * Products::kTokens + t);
+      const float sum = warps.sum(room, kSize, row / kRoundedRows, row % kRoundedRows * Products::kTokens + t);
+      out_row(a, a.sorted[pass.first + t])[first_h + row] = with_down_bias<kPlain>(a, pass.blob, first_h + row, sum);
     }
   }
 };
@@ -139,20 +139,23 @@ MoestroCudaResult launch_part(const MoestroCudaExperts& a, int64_t rows, Moestro
                 across);
 }
 
-template <typename S>
+template <typename S, bool kPlain>
 MoestroCudaResult launch_few(const MoestroCudaExperts& a, MoestroCudaStream stream) {
   const MoestroCudaExpertLayout& l = a.layout;
   if (!has_whole_slots<S>(l.hidden) || !has_whole_slots<S>(l.full.ffn) || !has_whole_slots<S>(l.last.ffn) ||
       !is_aligned16(a.x) || !is_aligned16(a.rounded_activated))
     return MOESTRO_CUDA_REFUSED;
-  const MoestroCudaResult result = launch_part<GateUp<S>>(a, 2 * l.ffn, stream);
-  return result != 0 ? result : launch_part<Down<S>>(a, l.hidden, stream);
+  const MoestroCudaResult result = launch_part<GateUp<S, kPlain>>(a, 2 * l.ffn, stream);
+  return result != 0 ? result : launch_part<Down<S, kPlain>>(a, l.hidden, stream);
 }
 
 }  // namespace
 
 MoestroCudaResult experts_few_rounded(const MoestroCudaExperts& a, MoestroCudaStream stream) {
-  return with_slot<true>(a.layout.dtype, [&](auto slot) { return launch_few<decltype(slot)>(a, stream); });
+  return with_slot<true>(a.layout.dtype, [&](auto slot) {
+    using Slot = decltype(slot);
+    return is_plain(a) ? launch_few<Slot, true>(a, stream) : launch_few<Slot, false>(a, stream);
+  });
 }
 
 }  // namespace moestro::kernels::cuda

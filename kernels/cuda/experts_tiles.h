@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/fast_math.h"
+#include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/hopper_many.h"
 #include "kernels/cuda/rounded_rows.h"
 #include "kernels/cuda/tile_rows.h"
@@ -100,6 +100,22 @@ struct DownSource {
   }
 };
 
+/// Adds to the sums of eights [kFirst, kEnd) of the tile what their rows have in `biases`: of `rows`, of which the tile
+/// begins with number `first`.
+template <int kFirst, int kEnd, typename Tile>
+__device__ void add_biases(Tile& tile, const float* biases, int64_t first, int64_t rows) {
+  MOESTRO_UNROLL
+  for (int n = kFirst; n < kEnd; ++n) {
+    MOESTRO_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int64_t row = first + tile.row_of_pair(n - kFirst) + i;
+      const float bias = row < rows ? biases[row] : 0.0f;
+      MOESTRO_UNROLL
+      for (auto& sixteen : tile.sums) sixteen[n][i] += bias, sixteen[n][i + 2] += bias;
+    }
+  }
+}
+
 /// The list of token tiles by block 0, and x rounded by the others.
 template <typename W>
 __global__ void __launch_bounds__(kRoundThreads) begin_experts_kernel(MoestroCudaExperts a, int tile_tokens) {
@@ -108,10 +124,15 @@ __global__ void __launch_bounds__(kRoundThreads) begin_experts_kernel(MoestroCud
   round_rows(a.x, a.x_rows, a.layout.hidden, W::kExchanged, blockIdx.x - 1, a.rounded_x);
 }
 
-/// Writes what a tile of gate and up has become. kExchanged: as weights of down have it.
+/// Writes what a tile of gate and up becomes. kExchanged: as weights of down have it.
 template <typename S, bool kExchanged, typename Tile>
-__device__ inline void write_activated(const MoestroCudaExperts& a, const TokensByRows& tokens, const Tile& tile) {
+__device__ inline void write_activated(const MoestroCudaExperts& a, const TokensByRows& tokens, Tile& tile) {
   constexpr int kRows = S::kRows / 2;
+  if (has_biases(a)) {
+    const int64_t first = static_cast<int64_t>(tokens.row_tile) * kRows;
+    add_biases<0, S::kEights / 2>(tile, biases_at(tokens.blob, a.biases.gate), first, a.layout.ffn);
+    add_biases<S::kEights / 2, S::kEights>(tile, biases_at(tokens.blob, a.biases.up), first, a.layout.ffn);
+  }
   const int64_t stride = rounded_columns(a.layout.ffn);
   MOESTRO_UNROLL
   for (int m = 0; m < S::kSixteens; ++m) {
@@ -127,8 +148,8 @@ __device__ inline void write_activated(const MoestroCudaExperts& a, const Tokens
         if (token >= tokens.count || f >= stride) continue;
         const auto pair = static_cast<int>(f % 16) / 2;
         const int64_t to = kExchanged ? f / 16 * 16 + exchanged_pair(pair) * 2 : f;
-        const float first = f < a.layout.ffn ? fast_activated(gate[0], up[0]) : 0.0f,
-                    second = f + 1 < a.layout.ffn ? fast_activated(gate[1], up[1]) : 0.0f;
+        const float first = f < a.layout.ffn ? joined<FastSigmoid>(a.unit, gate[0], up[0]) : 0.0f,
+                    second = f + 1 < a.layout.ffn ? joined<FastSigmoid>(a.unit, gate[1], up[1]) : 0.0f;
         store_as(row + to, bf16_pair(first, second));
       }
     }
@@ -137,7 +158,10 @@ __device__ inline void write_activated(const MoestroCudaExperts& a, const Tokens
 
 /// Writes a tile of down to the rows of `out`.
 template <typename S, typename Tile>
-__device__ inline void write_out(const MoestroCudaExperts& a, const TokensByRows& tokens, const Tile& tile) {
+__device__ inline void write_out(const MoestroCudaExperts& a, const TokensByRows& tokens, Tile& tile) {
+  if (has_biases(a))
+    add_biases<0, S::kEights>(tile, biases_at(tokens.blob, a.biases.down),
+                              static_cast<int64_t>(tokens.row_tile) * S::kRows, a.layout.hidden);
   MOESTRO_UNROLL
   for (int m = 0; m < S::kSixteens; ++m) {
     MOESTRO_UNROLL

@@ -33,9 +33,6 @@ __device__ WeightRow row_in(const char* tile, int64_t values, int64_t parameters
           reinterpret_cast<const uint16_t*>(tile + parameters) + index * W::row_parameters(cols), cols};
 }
 
-/// silu(gate) * up.
-__device__ inline float activated(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
-
 /// The row of `out` of a routed row.
 __device__ inline float* out_row(const MoestroCudaExperts& a, const MoestroCudaRoutedRow& to) {
   return a.out + (static_cast<int64_t>(to.token) * a.top_k + to.rank) * a.layout.hidden;

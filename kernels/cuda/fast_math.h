@@ -32,9 +32,5 @@ inline float fast_divided(float a, float b) { return a / b; }
 
 /// e^x; its error grows with |x|, to some 20 units of the last place.
 __device__ inline float fast_exp(float x) { return fast_exp2(x * 1.4426950408889634f); }
-/// silu(gate) * up.
-__device__ inline float fast_activated(float gate, float up) {
-  return fast_divided(gate, 1.0f + fast_exp(-gate)) * up;
-}
 
 }  // namespace moestro::kernels::cuda

@@ -20,9 +20,9 @@ inline constexpr int kPieceBytes = kHopperDepth * 2;
 inline constexpr uint32_t kBoxBytes = kBoxRows * kPieceBytes, kSwizzleAlign = 1024;
 
 /// A unit of work: rows [first, first + count) of tokens by one of the blocks of rows of the weights. count 0: there is
-/// none any more.
+/// none any more. tile: of MoestroCudaExperts::token_tiles, one of the expert's.
 struct alignas(16) HopperUnit {
-  int32_t first, count, row_block, unused;
+  int32_t first, count, row_block, tile;
 };
 
 /// Where the weights of a unit lie: 64 rows from each origin + offset[i].

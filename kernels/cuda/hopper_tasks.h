@@ -3,8 +3,7 @@
 // multiples of 64, and so are the tiles of experts.
 
 #include "kernels/cuda/bf16_pairs.h"
-#include "kernels/cuda/experts_work.h"
-#include "kernels/cuda/fast_math.h"
+#include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/hopper_product.h"
 #include "kernels/cuda/reduce.h"
 
@@ -28,6 +27,7 @@ struct GroupedTask {
     if (index / row_blocks >= a.tiles_max) return false;
     const MoestroCudaTokenTile run = a.a.token_tiles[index / row_blocks];
     if (run.blob == 0) return false;
+    unit.tile = index / row_blocks;
     const int rest = index - run.first * row_blocks;
     blob = reinterpret_cast<const char*>(run.blob);
     unit.row_block = rest / run.tiles;
@@ -35,9 +35,13 @@ struct GroupedTask {
     unit.count = at_most(kHopperTokens, run.end - unit.first);
     return true;
   }
+  /// The unit's expert; null if nobody asks, for there are no biases.
+  __device__ const char* blob_of(const HopperUnit& unit) const {
+    return has_biases(a.a) ? reinterpret_cast<const char*>(a.a.token_tiles[unit.tile].blob) : nullptr;
+  }
 };
 
-/// rounded_activated = silu(gate x) * (up x): the first half of a unit's rows is of gate, the second of up.
+/// rounded_activated = activated(gate x, up x): the first half of a unit's rows is of gate, the second of up.
 template <int kRows>
 struct GateUpTask : GroupedTask {
   static constexpr int kHalf = kRows / 2;
@@ -69,8 +73,10 @@ struct GateUpTask : GroupedTask {
   template <int kSums>
   __device__ void put(const HopperUnit& unit, int token, int h, const float (&sums)[kSums]) const {
     const int64_t ffn = a.a.layout.ffn;
-    const int64_t first = static_cast<int64_t>(unit.row_block) * kHalf + lane_id() % 4 * 8;
+    const int64_t block = static_cast<int64_t>(unit.row_block) * kHalf, first = block + lane_id() % 4 * 8,
+                  row = block + lane_id() % 4 * 2;  // of this lane's sums
     uint16_t* to = a.a.rounded_activated + (unit.first + token) * ffn + first;
+    const char* blob = blob_of(unit);
     MOESTRO_UNROLL
     for (int j = 0; j < kHalf / 8; j += 4) {
       Bytes16 eight;
@@ -78,7 +84,9 @@ struct GateUpTask : GroupedTask {
       for (int i = 0; i < 4; ++i) {
         const float* gate = &sums[4 * (j + i) + 2 * h];
         const float* up = gate + kSums / 2;
-        eight.words[i] = bf16_pair(fast_activated(gate[0], up[0]), fast_activated(gate[1], up[1]));
+        const int64_t f = at_most(row + (j + i) * 8, ffn - 2);  // behind the last row nothing is stored
+        eight.words[i] = bf16_pair(activated<FastSigmoid>(a.a, blob, f, gate[0], up[0]),
+                                   activated<FastSigmoid>(a.a, blob, f + 1, gate[1], up[1]));
       }
       transpose_in_quad(eight.words);
       if (token < unit.count && first + 8 * j < ffn) store_as(to + 8 * j, eight);
@@ -117,11 +125,14 @@ struct DownTask : GroupedTask {
     if (token >= unit.count) return;
     const int64_t first = static_cast<int64_t>(unit.row_block) * kRows + lane_id() % 4 * 2;
     float* to = out_row(a.a, a.a.sorted[unit.first + token]) + first;
+    const char* blob = blob_of(unit);
     MOESTRO_UNROLL
     for (int j = 0; j < kRows / 8; ++j) {
       if (first + 8 * j >= a.a.layout.hidden) break;
       const int at = 4 * j + 2 * h;
-      store_as(to + 8 * j, Bytes8{{float_to_bits(sums[at]), float_to_bits(sums[at + 1])}});
+      const float two[] = {with_down_bias(a.a, blob, first + 8 * j, sums[at]),
+                           with_down_bias(a.a, blob, first + 8 * j + 1, sums[at + 1])};
+      store_as(to + 8 * j, Bytes8{{float_to_bits(two[0]), float_to_bits(two[1])}});
     }
   }
 };

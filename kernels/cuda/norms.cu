@@ -20,6 +20,27 @@ __device__ float part_sum(const float (&x)[kQuads][4]) {
   return sum;
 }
 
+/// x minus the row's mean.
+template <typename Form>
+__device__ void centre_part(const RowPart<Form>& part, float* room, float (&x)[Form::kQuads][4]) {
+  const float mean = row_sum(part, part_sum(x), room) / static_cast<float>(part.dim);
+  MOESTRO_UNROLL
+  for (int q = 0; q < Form::kQuads; ++q) {
+    MOESTRO_UNROLL
+    for (int i = 0; i < 4; ++i)
+      if (part.has(q) && part.column(q) + i < part.dim) x[q][i] -= mean;
+  }
+}
+
+template <int kQuads>
+__device__ void add_part(const float (&from)[kQuads][4], float (&x)[kQuads][4]) {
+  MOESTRO_UNROLL
+  for (int q = 0; q < kQuads; ++q) {
+    MOESTRO_UNROLL
+    for (int i = 0; i < 4; ++i) x[q][i] += from[q][i];
+  }
+}
+
 template <typename Form>
 __global__ void __launch_bounds__(kRowThreads) norm_kernel(MoestroCudaNorm a) {
   constexpr int kQuads = Form::kQuads;
@@ -31,23 +52,11 @@ __global__ void __launch_bounds__(kRowThreads) norm_kernel(MoestroCudaNorm a) {
   let_next_begin();
   if (row >= a.n) return;
   load_part(part, a.x + row * a.dim, x);
-  if (a.centred) {
-    const float mean = row_sum(part, part_sum(x), room) / static_cast<float>(a.dim);
-    MOESTRO_UNROLL
-    for (int q = 0; q < kQuads; ++q) {
-      MOESTRO_UNROLL
-      for (int i = 0; i < 4; ++i)
-        if (part.has(q) && part.column(q) + i < part.dim) x[q][i] -= mean;
-    }
-  }
+  if (a.centred) centre_part(part, room, x);
   scale_part(norm_scale(row_sum(part, part_squares(x), room), a.dim, a.eps), w, x);
   if (a.bias) {
     load_part(part, a.bias, w);
-    MOESTRO_UNROLL
-    for (int q = 0; q < kQuads; ++q) {
-      MOESTRO_UNROLL
-      for (int i = 0; i < 4; ++i) x[q][i] += w[q][i];
-    }
+    add_part(w, x);
   }
   store_part(part, x, a.y + row * a.dim);  // in place: each thread writes what it alone has read
 }
@@ -125,11 +134,7 @@ __global__ void __launch_bounds__(kRowThreads) residual_kernel(MoestroCudaResidu
   load_part(part, a.base + row * a.hidden, y);
   if (a.rows) {
     sum_ranks(a, part, row, other);
-    MOESTRO_UNROLL
-    for (int q = 0; q < kQuads; ++q) {
-      MOESTRO_UNROLL
-      for (int i = 0; i < 4; ++i) y[q][i] += other[q][i];
-    }
+    add_part(other, y);
   }
   if (a.added) {
     const float scale = a.added_logit ? 1.0f / (1.0f + expf(-a.added_logit[row])) : 1.0f;
@@ -147,8 +152,16 @@ __global__ void __launch_bounds__(kRowThreads) residual_kernel(MoestroCudaResidu
   }
   store_part(part, y, a.y + row * a.hidden);
   if (!a.normed) return;
+  if (a.centred) {
+    centre_part(part, room, y);
+    sum = row_sum(part, part_squares(y), room);
+  }
   load_part(part, a.norm, other);
   scale_part(norm_scale(sum, a.hidden, a.eps), other, y);
+  if (a.norm_bias) {
+    load_part(part, a.norm_bias, other);
+    add_part(other, y);
+  }
   store_part(part, y, a.normed + row * a.hidden);
 }
 
@@ -169,7 +182,9 @@ MoestroCudaResult sum_squares(const MoestroCudaSumSquares* a, MoestroCudaStream 
 }
 
 MoestroCudaResult residual(const MoestroCudaResidual* a, MoestroCudaStream stream) {
-  return with_row_form(a->hidden, {a->base, a->rows, a->added, a->y, a->norm, a->normed}, [&](auto form) {
+  const std::initializer_list<const void*> places = {a->base, a->rows, a->added,  a->y,
+                                                     a->norm, a->normed, a->norm_bias};
+  return with_row_form(a->hidden, places, [&](auto form) {
     return launch_early(residual_kernel<decltype(form)>, dim3(row_blocks(a->n, a->hidden)),
                         dim3(row_block_threads(a->hidden)), kRowRoom, stream, *a);
   });

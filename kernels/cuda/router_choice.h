@@ -20,11 +20,11 @@ __device__ inline float score_experts(const MoestroCudaRouter& a, const float* l
   top = warp_max(top);
   float sum = 0.0f;
   for (int64_t e = lane_id(); e < a.experts; e += kWarp) {
-    scores[e] = a.sigmoid ? 1.0f / (1.0f + expf(-logits[e])) : expf(logits[e] - top);
+    scores[e] = a.scores == MOESTRO_CUDA_SIGMOID ? 1.0f / (1.0f + expf(-logits[e])) : expf(logits[e] - top);
     sum += scores[e];
   }
   sum = warp_sum(sum);
-  return a.sigmoid && !isnan(sum) ? 1.0f : sum;
+  return a.scores == MOESTRO_CUDA_SIGMOID && !isnan(sum) ? 1.0f : sum;
 }
 
 /// Of a group the sum of its best experts.
@@ -79,12 +79,45 @@ __device__ inline void choose_groups(const MoestroCudaRouter& a, const ChoiceRoo
   __syncwarp();
 }
 
+/// Of SparseMixer: the best expert but `taken`, and its weight: its share among those that are near it.
+struct MixedExpert {
+  int64_t id;
+  float weight;
+};
+__device__ inline MixedExpert mix_sparsely(const MoestroCudaRouter& a, const float* logits, int64_t taken) {
+  RankKey best = 0;
+  for (int64_t e = lane_id(); e < a.experts; e += kWarp)
+    if (e != taken) best = at_least(best, key_of(logits[e], e));
+  const int64_t id = id_of(warp_best(best));
+  const float top = logits[id];
+  float sum = 0.0f;
+  for (int64_t e = lane_id(); e < a.experts; e += kWarp) {
+    const bool is_far = (top - logits[e]) / fmaxf(fabsf(logits[e]), top) > 2.0f * a.jitter;
+    if (e != taken && !is_far) sum += expf(logits[e] - top);
+  }
+  return {id, 1.0f / warp_sum(sum)};
+}
+
+__device__ inline void choose_two_sparsely(const MoestroCudaRouter& a, int64_t t, const float* logits) {
+  int64_t taken = -1;
+  for (int64_t i = 0; i < 2; ++i) {
+    const MixedExpert mixed = mix_sparsely(a, logits, taken);
+    taken = mixed.id;
+    if (lane_id() != 0) continue;
+    a.ids[t * 2 + i] = static_cast<int32_t>(mixed.id);
+    a.weights[t * 2 + i] = mixed.weight;
+  }
+}
+
 /// Token t's experts and their weights, from its logits. `floats`: choice_floats() of shared memory.
 __device__ inline void choose_experts(const MoestroCudaRouter& a, int64_t t, const float* logits, float* floats) {
+  if (a.scores == MOESTRO_CUDA_SPARSE_MIXER) return choose_two_sparsely(a, t, logits);
   const ChoiceRoom room{floats, floats + a.experts, floats + 2 * a.experts};
+  // A sigmoid rounds large logits to 1, and its choice would be the first of them.
+  const bool by_logit = a.scores == MOESTRO_CUDA_SIGMOID && !a.bias && a.groups == 1;
   const float unit = score_experts(a, logits, room.scores);
   for (int64_t e = lane_id(); e < a.experts; e += kWarp)
-    room.choice[e] = a.bias ? room.scores[e] / unit + a.bias[e] : room.scores[e];
+    room.choice[e] = a.bias ? room.scores[e] / unit + a.bias[e] : by_logit ? logits[e] : room.scores[e];
   __syncwarp();
   if (a.groups > 1) choose_groups(a, room);
   int32_t* ids = a.ids + t * a.top_k;

@@ -115,7 +115,8 @@ struct MoestroCudaSumSquares {
 };
 
 /// What becomes of the residual stream where a block of a layer ends: y = base + weighted rows (as MoestroCudaCombine)
-/// + added (as MoestroCudaAddScaled); the guard (as MoestroCudaSumSquares); then its RMSNorm for the next block.
+/// + added (as MoestroCudaAddScaled); the guard (as MoestroCudaSumSquares); then its norm (as MoestroCudaNorm) for the
+/// next block.
 struct MoestroCudaResidual {
   int64_t n, hidden;
   const float* base;
@@ -128,6 +129,8 @@ struct MoestroCudaResidual {
   const float* norm;
   float eps;
   float* normed;  ///< null: no norm
+  const float* norm_bias;
+  int32_t centred;
 };
 
 struct MoestroCudaRope {
@@ -159,6 +162,15 @@ struct MoestroCudaClamp {
   float* x;
   int64_t count;
   float limit;
+};
+
+/// y[t, i, :] = factor * factors[t, i] * x[t, :]: x [n, dim], y [n, each, dim]. x may be y if each is 1.
+struct MoestroCudaScaleRows {
+  const float* x;
+  int64_t n, each, dim;
+  float factor;
+  const float* factors;  ///< may be null: all are 1
+  float* y;
 };
 
 /// y = base + the weighted rows; base may be y.
@@ -248,15 +260,19 @@ struct MoestroCudaAttention {
   const float* sink_logits;  ///< [heads], may be null: AttentionShape::sink_logits
 };
 
+/// MoestroCudaRouter::scores, numbered as RouterSpec::Scores.
+enum MoestroCudaScores { MOESTRO_CUDA_SOFTMAX = 0, MOESTRO_CUDA_SIGMOID = 1, MOESTRO_CUDA_SPARSE_MIXER = 2 };
+
 struct MoestroCudaRouter {
   const float* logits;
   int64_t n, experts, top_k;
-  int32_t sigmoid, normalise;
+  int32_t scores, normalise;
   float scale;
   const float* bias;
   int64_t groups, groups_kept, group_best;
   int32_t* ids;
   float* weights;
+  float jitter;  ///< of MOESTRO_CUDA_SPARSE_MIXER, whose top_k is 2, without bias and groups
 };
 #define MOESTRO_CUDA_EXPERTS_MAX 1024
 
@@ -319,6 +335,17 @@ struct MoestroCudaTokenTile {
 #define MOESTRO_CUDA_TILE_TOKENS_MIN 16
 #define MOESTRO_CUDA_RUN_TILES 16
 
+/// What joins an expert's gate and up, as moestro::kernels::GatedUnit.
+struct MoestroCudaGatedUnit {
+  int32_t clamped;  ///< 0: silu(gate) * up
+  float alpha, limit;
+};
+
+/// Byte offsets within a blob of the biases of an expert, in f32. All 0: it has none.
+struct MoestroCudaExpertBiases {
+  int64_t gate, up, down;
+};
+
 /// All experts of a layer on their rows, as Ops::expert_ffn. An expert whose slot is 0 is not computed: its rows of
 /// `out` are not written.
 struct MoestroCudaExperts {
@@ -340,6 +367,8 @@ struct MoestroCudaExperts {
   uint16_t* rounded_x;           ///< as bf16: room for x [x_rows, hidden], and for its rows in the order of `sorted`
   uint16_t* rounded_activated;   ///< [rows, ffn], as bf16; in place of `activated`
   struct MoestroCudaTokenTile* token_tiles;  ///< [rows / MOESTRO_CUDA_TILE_TOKENS_MIN + active_max]
+  struct MoestroCudaGatedUnit unit;
+  struct MoestroCudaExpertBiases biases;
 };
 
 /// How a token is drawn: as Sampling (common/sampling.h), with the token's position.
@@ -385,6 +414,7 @@ struct MoestroCudaOps {
   MoestroCudaResult (*route)(const struct MoestroCudaRoute*, MoestroCudaStream);
   MoestroCudaResult (*experts)(const struct MoestroCudaExperts*, MoestroCudaStream);
   MoestroCudaResult (*sample)(const struct MoestroCudaSample*, MoestroCudaStream);
+  MoestroCudaResult (*scale_rows)(const struct MoestroCudaScaleRows*, MoestroCudaStream);
 };
 
 #ifdef __cplusplus

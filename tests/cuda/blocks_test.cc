@@ -255,6 +255,30 @@ TEST_F(Blocks, ExpertsOfManyTokensAreNearTheReferences) {
     }
 }
 
+/// gpt-oss: biases of all matrices and the clamped unit, also where gate and up are computed apart.
+TEST_F(Blocks, BiasesAndTheClampedUnitAreTheReferences) {
+  const auto reference = make_reference_ops();
+  constexpr GatedUnit kUnit{.kind = GatedUnit::Kind::kClampedSwiglu, .alpha = 1.702f, .limit = 0.7f};
+  const ExpertShape shapes[] = {{DType::kMXFP4, 2880, 288},
+                                {{DType::kQ4_0, DType::kQ8_0, DType::kMXFP4}, 96, 160},
+                                {{DType::kQ4K, DType::kQ4K, DType::kQ6K}, 256, 256}};
+  for (const ExpertShape& s : shapes)
+    for (const bool deterministic : {true, false})
+      for (const int64_t n : {1, 6, 70}) {
+        if (deterministic && n > 6) continue;
+        const auto ops = cuda_ops(deterministic);
+        const ExpertLayout layout(s.hidden, s.ffn, s.formats, true);
+        auto blob = expert_of(random_, layout);
+        moestro::test::write_expert_biases(layout, random_.normal(s.ffn), random_.normal(s.ffn),
+                                           random_.normal(s.hidden), blob);
+        const auto x = random_.normal(n * s.hidden, 1.0f / std::sqrt(static_cast<float>(s.hidden)));
+        std::vector<float> got(x.size(), NAN), want(got.size());
+        ops->expert_ffn(layout, blob.data(), x.data(), rows_of(n), 1, got.data(), kUnit);
+        reference->expert_ffn(layout, blob.data(), x.data(), rows_of(n), 1, want.data(), kUnit);
+        expect_close(got, want, deterministic || n == 1 ? 1e-4 : 0.03, described(s, n));
+      }
+}
+
 /// What no kernel takes is refused: f32 next to blocks, and plain numbers of several formats.
 TEST_F(Blocks, ExpertsThatNoKernelTakesAreNamed) {
   using cuda::CudaOps;

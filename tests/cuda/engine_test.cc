@@ -166,6 +166,49 @@ TEST_P(CudaResidencyTest, MovedBlocksChangeNoBit) {
   EXPECT_EQ(decode_with_moves(moved.bench(), GetParam(), 11), want);
 }
 
+/// Sequences of one token each; the blob that cannot be read, if there is one.
+StepOutcome step_with_broken(const Fixture& fixture, std::optional<uint32_t> broken, std::vector<uint32_t>& blobs) {
+  auto options = on_cuda(2);
+  options.late_host = true, options.late.broken_blob = broken;
+  DeviceBench device(fixture, options);
+  for (uint64_t id = 0; id < 12; ++id) {
+    PlanSequence& s = device.bench().add(id, {static_cast<TokenId>(3 + id * 5)});
+    s.sample = true, s.sampling.logprobs = 0;
+  }
+  auto outcome = device.bench().run();
+  MOESTRO_CHECK(outcome.is_ok(), outcome.status().message());
+  const store::Manifest& manifest = device.device().manifest();
+  blobs.clear();
+  for (uint32_t b = 0; b < manifest.blobs.size(); ++b)
+    if (manifest.blobs[b].kind == store::BlobKind::kExpert && manifest.blobs[b].moe_layer == MoeLayerId(0))
+      blobs.push_back(b);
+  return std::move(*outcome);
+}
+
+/// Its rows are left out of all later layers.
+TEST_P(CudaResidencyTest, AnExpertThatCannotBeReadFailsItsUsersAlone) {
+  std::vector<uint32_t> blobs;
+  const StepOutcome want = step_with_broken(GetParam(), std::nullopt, blobs);
+  const auto uses = [](const SequenceOutcome& s, size_t expert) {
+    return std::ranges::any_of(s.activations,
+                               [&](const auto& c) { return c.layer.value == 0 && c.expert.value == expert; });
+  };
+  size_t expert = 0;
+  const auto users = [&] {
+    return std::ranges::count_if(want.sequences, [&](const SequenceOutcome& s) { return uses(s, expert); });
+  };
+  while (expert < blobs.size() && (users() == 0 || users() == std::ssize(want.sequences))) ++expert;
+  ASSERT_LT(expert, blobs.size()) << "every expert is used by all or by none";
+  const StepOutcome got = step_with_broken(GetParam(), blobs[expert], blobs);
+  for (size_t i = 0; i < want.sequences.size(); ++i) {
+    const SequenceOutcome& s = got.sequences[i];
+    ASSERT_EQ(s.status.is_ok(), !uses(want.sequences[i], expert)) << "sequence " << i;
+    if (!s.status.is_ok()) continue;
+    EXPECT_EQ(s.sampled.at(0).id, want.sequences[i].sampled.at(0).id);
+    EXPECT_EQ(s.sampled.at(0).score.logprob, want.sequences[i].sampled.at(0).score.logprob) << "sequence " << i;
+  }
+}
+
 TEST_P(CudaResidencyTest, DeterministicExpertsAreTheDevices) {
   const Reference r = prompt();
   auto options = on_cuda(2);

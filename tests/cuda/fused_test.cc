@@ -190,14 +190,16 @@ TEST_F(Fused, ExpertsFindTheRoutesThatTheRouterHasSorted) {
 TEST_F(Fused, TheStreamAfterABlockIsThatOfCombineGuardAndNorm) {
   struct Case {
     int64_t n, hidden, top_k;
-    bool added, gated, norms;
+    bool added, gated, norms, centred = false;
   };
   for (const Case& c : {Case{1, 64, 2, false, false, true}, Case{3, 4096, 8, true, false, true},
                         Case{70, 37, 3, true, true, true}, Case{2, 300, 5, false, false, false},
-                        Case{2, 9000, 1, true, true, true}, Case{9, 256, 0, true, false, true}}) {
+                        Case{2, 9000, 1, true, true, true}, Case{9, 256, 0, true, false, true},
+                        Case{3, 4096, 8, true, false, true, true}, Case{70, 37, 3, true, true, true, true},
+                        Case{9, 256, 0, false, false, true, true}}) {
     const auto base = random_.normal(c.n * c.hidden), rows = random_.normal(c.n * c.top_k * c.hidden),
                weights = random_.normal(c.n * c.top_k), added = random_.normal(c.n * c.hidden),
-               logit = random_.normal(c.n), norm = random_.normal(c.hidden);
+               logit = random_.normal(c.n), norm = random_.normal(c.hidden), norm_bias = random_.normal(c.hidden);
     auto want = base;
     want[static_cast<size_t>((c.n - 1) * c.hidden)] = c.n > 1 ? INFINITY : want[0];
     const auto broken = want;
@@ -206,7 +208,9 @@ TEST_F(Fused, TheStreamAfterABlockIsThatOfCombineGuardAndNorm) {
     if (c.added) ops_->add_scaled(added.data(), c.gated ? logit.data() : nullptr, c.n, c.hidden, want.data());
     ops_->guard(want.data(), c.n, c.hidden, 5, want_bad.data());
     auto normed = nan(c.n * c.hidden), want_normed = normed;
-    if (c.norms) ops_->rms_norm(want.data(), c.n, c.hidden, norm.data(), 1e-5f, want_normed.data());
+    if (c.centred)
+      ops_->layer_norm(want.data(), c.n, c.hidden, norm.data(), norm_bias.data(), 1e-5f, want_normed.data());
+    else if (c.norms) ops_->rms_norm(want.data(), c.n, c.hidden, norm.data(), 1e-5f, want_normed.data());
     for (const bool in_place : {false, true}) {
       auto y = in_place ? broken : nan(c.n * c.hidden);
       std::fill(bad.begin(), bad.end(), -1);
@@ -217,6 +221,7 @@ TEST_F(Fused, TheStreamAfterABlockIsThatOfCombineGuardAndNorm) {
       if (c.added) work.added = added.data(), work.added_logit = c.gated ? logit.data() : nullptr;
       work.bad_layer = bad.data(), work.layer = 5;
       if (c.norms) work.norm = norm.data(), work.eps = 1e-5f, work.normed = normed.data();
+      if (c.centred) work.norm_bias = norm_bias.data(), work.centred = 1;
       ops_->residual(work);
       const std::string what = std::to_string(c.n) + " rows of " + std::to_string(c.hidden);
       EXPECT_EQ(bad, want_bad) << what;

@@ -113,20 +113,22 @@ class CudaGraphsTest : public kernels::test::CudaTest {
 };
 
 TEST_F(CudaGraphsTest, ChangeNoBitWhereAllIsResident) {
-  for (const char* name : {"mixtral_window", "qwen2_moe_shared"})
+  for (const char* name : {"mixtral_window", "qwen2_moe_shared", "gpt_oss_yarn", "llama4_maverick", "phimoe_short"})
     expect_same(fixture_named(name), on_cuda(kAll, true), "all resident");
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitAmidMissesAndRewinds) {
-  const Fixture& fixture = fixture_named("qwen2_moe_shared");
-  const auto want = busy_service(fixture, on_cuda(kAll, false));
-  for (const auto& [slots, expects_all, predictor] :
-       {std::tuple(3, false, "none"), {3, true, "none"}, {9, true, "gate"}}) {
-    DeviceBenchOptions options = on_cuda(slots, true);
-    options.expects_all = expects_all, options.predictor = predictor;
-    EXPECT_TRUE(busy_service(fixture, options) == want)
-        << slots << " slots, " << predictor << (expects_all ? ", queued ahead" : "");
-    EXPECT_GT(spied.graphs, 20u);
+  for (const char* name : {"qwen2_moe_shared", "llama4_maverick", "arctic_parallel"}) {
+    const Fixture& fixture = fixture_named(name);
+    const auto want = busy_service(fixture, on_cuda(kAll, false));
+    for (const auto& [slots, expects_all, predictor] :
+         {std::tuple(3, false, "none"), {3, true, "none"}, {9, true, "gate"}}) {
+      DeviceBenchOptions options = on_cuda(slots, true);
+      options.expects_all = expects_all, options.predictor = predictor;
+      EXPECT_TRUE(busy_service(fixture, options) == want)
+          << name << ", " << slots << " slots, " << predictor << (expects_all ? ", queued ahead" : "");
+      EXPECT_GT(spied.graphs, 20u);
+    }
   }
 }
 
@@ -142,10 +144,12 @@ TEST_F(CudaGraphsTest, ChangeNoBitWithCachesWindowsAndSinksOfAnyKind) {
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitOfTheFastKernels) {
-  DeviceBenchOptions options = on_cuda(kAll, true);
-  options.engine.deterministic = false;
-  options.engine.experts = options.engine.dense = DType::kBF16;
-  expect_same(fixture_named("mixtral_llama3"), options, "not deterministic");
+  for (const char* name : {"mixtral_llama3", "gpt_oss_yarn"}) {
+    DeviceBenchOptions options = on_cuda(kAll, true);
+    options.engine.deterministic = false;
+    options.engine.experts = options.engine.dense = DType::kBF16;
+    expect_same(fixture_named(name), options, "not deterministic");
+  }
 }
 
 /// Four sequences that decode on a device that holds everything, warm; its streams are late, so that whoever waits

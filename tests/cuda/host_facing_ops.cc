@@ -211,7 +211,16 @@ void HostFacingOps::add_scaled(const float* x, const float* logit, int64_t n, in
   finish();
 }
 
-void HostFacingOps::scale(float* x, int64_t count, float factor) { ops_->scale(back(x, count), count, factor); }
+void HostFacingOps::scale(float* x, int64_t count, float factor) {
+  ops_->scale(back(x, count), count, factor);
+  finish();
+}
+
+void HostFacingOps::scale_rows(const float* x, const float* factors, int64_t n, int64_t each, int64_t dim, float* y) {
+  float* to = back(y, n * each * dim);
+  ops_->scale_rows(x == y ? to : in(x, n * dim), in(factors, n * each), n, each, dim, to);
+  finish();
+}
 
 void HostFacingOps::clamp(float* x, int64_t count, float limit) {
   ops_->clamp(back(x, count), count, limit);
@@ -224,12 +233,13 @@ void HostFacingOps::queue_experts(const cuda::LayerExperts& work, std::span<cons
   for (const auto& blob : blobs)
     slots.push_back(reinterpret_cast<uint64_t>(in(blob.data(), static_cast<int64_t>(blob.size()))));
   ops_->experts({work.layout, in(slots.data(), work.experts), work.ids, in(work.left_out, work.n), work.n, work.experts,
-                 work.top_k, work.x, back(work.out, work.n * work.top_k * work.layout.hidden()), work.sorted});
+                 work.top_k, work.x, back(work.out, work.n * work.top_k * work.layout.hidden()), work.sorted,
+                 work.unit});
 }
 
 void HostFacingOps::experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs) {
   queue_experts({work.layout, nullptr, in(work.ids, work.n * work.top_k), work.left_out, work.n, work.experts,
-                 work.top_k, in(work.x, work.n * work.layout.hidden()), work.out},
+                 work.top_k, in(work.x, work.n * work.layout.hidden()), work.out, false, work.unit},
                 blobs);
   finish();
 }
@@ -251,6 +261,7 @@ void HostFacingOps::residual(const MoestroCudaResidual& r) {
   d.added = in(r.added, numbers), d.added_logit = in(r.added_logit, r.n);
   d.bad_layer = back(r.bad_layer, r.n);
   d.norm = in(r.norm, r.hidden), d.normed = back(r.normed, numbers);
+  d.norm_bias = in(r.norm_bias, r.hidden);
   ops_->residual(d);
   finish();
 }

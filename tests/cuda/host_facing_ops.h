@@ -44,6 +44,7 @@ class HostFacingOps final : public Ops {
   void exponentials(const float* x, int64_t count, float shift, float factor, float* y) override;
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
   void scale(float* x, int64_t count, float factor) override;
+  void scale_rows(const float* x, const float* factors, int64_t n, int64_t each, int64_t dim, float* y) override;
   void clamp(float* x, int64_t count, float limit) override;
 
   // Those that an Ops does not have, as CudaOps; pointers to the host's memory.

@@ -270,7 +270,10 @@ constexpr size_t kMissing = 1;  ///< an expert that is not in device memory
 
 class LayerOfMany {
  public:
-  LayerOfMany(const LayerCase& c, DType dtype, Random& random) : layout_(c.hidden, c.ffn, dtype) {
+  /// dressed: with biases, and the clamped unit.
+  LayerOfMany(const LayerCase& c, DType dtype, Random& random, bool dressed = false)
+      : layout_(c.hidden, c.ffn, dtype, dressed) {
+    if (dressed) unit_ = {.kind = GatedUnit::Kind::kClampedSwiglu, .alpha = 1.702f, .limit = 0.8f};
     const auto deviation = [](int64_t cols) { return 1.0f / std::sqrt(static_cast<float>(cols)); };
     for (size_t e = 0; e < c.tokens.size(); ++e) {
       ids_.insert(ids_.end(), static_cast<size_t>(c.tokens[e]), static_cast<int32_t>(e));
@@ -282,6 +285,10 @@ class LayerOfMany {
           &read));
       read.gate = to_bf16(read.gate), read.up = to_bf16(read.up), read.down = to_bf16(read.down);
       rounded_.push_back(std::move(read));
+      if (dressed) {
+        biases_.push_back({random.normal(c.ffn), random.normal(c.ffn), random.normal(c.hidden)});
+        ::moestro::test::write_expert_biases(layout_, biases_[e][0], biases_[e][1], biases_[e][2], blobs_.back());
+      }
     }
     blobs_[kMissing].clear();
     std::shuffle(ids_.begin(), ids_.end(), random.engine());
@@ -291,7 +298,7 @@ class LayerOfMany {
   std::vector<float> computed(HostFacingOps& ops) const {
     std::vector<float> out(x_.size(), 7.0f);
     ops.experts({layout_, nullptr, ids_.data(), nullptr, n(), static_cast<int64_t>(blobs_.size()), 1, x_.data(),
-                 out.data()},
+                 out.data(), false, unit_},
                 blobs_);
     return out;
   }
@@ -302,19 +309,32 @@ class LayerOfMany {
       const auto e = static_cast<size_t>(ids_[static_cast<size_t>(t)]);
       if (e == kMissing) continue;
       std::vector<float> gate(static_cast<size_t>(ffn)), up(gate.size());
-      const auto product = [&](const std::vector<float>& w, int64_t rows, int64_t cols, const float* from, float* to) {
-        reference.matmul(from, 1, {w.data(), DType::kF32, rows, cols}, nullptr, to);
+      const auto product = [&](const std::vector<float>& w, int64_t rows, int64_t cols, const float* from, size_t bias,
+                               float* to) {
+        reference.matmul(from, 1, {w.data(), DType::kF32, rows, cols},
+                         layout_.has_bias() ? biases_[e][bias].data() : nullptr, to);
       };
-      product(rounded_[e].gate, ffn, hidden, in.data() + t * hidden, gate.data());
-      product(rounded_[e].up, ffn, hidden, in.data() + t * hidden, up.data());
-      reference.silu_mul(gate.data(), up.data(), ffn);
-      product(rounded_[e].down, hidden, ffn, to_bf16(gate).data(), out.data() + t * hidden);
+      product(rounded_[e].gate, ffn, hidden, in.data() + t * hidden, 0, gate.data());
+      product(rounded_[e].up, ffn, hidden, in.data() + t * hidden, 1, up.data());
+      join(reference, gate, up);
+      product(rounded_[e].down, hidden, ffn, to_bf16(gate).data(), 2, out.data() + t * hidden);
     }
     return out;
   }
 
  private:
+  void join(Ops& reference, std::vector<float>& gate, const std::vector<float>& up) const {
+    if (unit_.kind == GatedUnit::Kind::kSilu)
+      return reference.silu_mul(gate.data(), up.data(), static_cast<int64_t>(gate.size()));
+    for (size_t i = 0; i < gate.size(); ++i) {
+      const float g = std::min(gate[i], unit_.limit), u = std::clamp(up[i], -unit_.limit, unit_.limit);
+      gate[i] = g / (1.0f + std::exp(-unit_.alpha * g)) * (u + 1.0f);
+    }
+  }
+
   ExpertLayout layout_;
+  GatedUnit unit_;
+  std::vector<std::array<std::vector<float>, 3>> biases_;  ///< of gate, up and down
   std::vector<std::vector<std::byte>> blobs_;
   std::vector<ExpertMatrices> rounded_;
   std::vector<int32_t> ids_;
@@ -348,11 +368,13 @@ TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
                                // Few tokens, also in more than one pass.
                                LayerCase{{2, 1, 3}, 320, 192}, LayerCase{{14, 3, 8}, 2112, 208},
                                LayerCase{{35, 2, 0, 1, 1}, 64, 448}, LayerCase{{6, 3, 3}, 7168, 192}}) {
-      const LayerOfMany layer(c, dtype, random);
-      // An activation next to the middle of two roundings may be rounded either way.
-      expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3,
-                   std::string(dtype_name(dtype)) + " n " + std::to_string(layer.n()) + " hidden " +
-                       std::to_string(c.hidden) + " ffn " + std::to_string(c.ffn));
+      for (const bool dressed : {false, true}) {
+        const LayerOfMany layer(c, dtype, random, dressed);
+        // An activation next to the middle of two roundings may be rounded either way.
+        expect_close(layer.computed(*ops), layer.wanted(*reference), 4e-3,
+                     std::string(dtype_name(dtype)) + " n " + std::to_string(layer.n()) + " hidden " +
+                         std::to_string(c.hidden) + " ffn " + std::to_string(c.ffn) + (dressed ? ", biases" : ""));
+      }
     }
   }
 }
@@ -372,9 +394,10 @@ TEST_F(ManyTokens, HopperComputesTheSame) {
   Random random;
   const auto reference = make_reference_ops();
   const auto ops = cuda_ops(false);
-  for (const LayerCase& c : {LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, LayerCase{{70, 80, 90}, 1536, 192},
-                             LayerCase{{70, 80, 90}, 1504, 96}}) {
-    const LayerOfMany layer(c, DType::kBF16, random);
+  for (const auto& [c, dressed] :
+       {std::pair(LayerCase{{128, 9, 127, 129, 0, 130}, 256, 192}, false), {{{70, 80, 90}, 1536, 192}, false},
+        {{{70, 80, 90}, 1504, 96}, false}, {{{128, 9, 127, 129, 0, 130}, 256, 192}, true}}) {
+    const LayerOfMany layer(c, DType::kBF16, random, dressed);
     const auto elsewhere = layer.computed(*ops);
     const uint64_t threads = threads_of([&] { EXPECT_EQ(layer.computed(*ops), elsewhere); });
     cuda::emulated::hopper_multiprocessors() = 3;

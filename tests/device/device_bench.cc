@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
+#include <string>
 
 #include "common/check.h"
 #include "common/prediction/make_predictor.h"
@@ -34,9 +36,11 @@ std::vector<engine::testing::Fixture> on_gpus(std::vector<engine::testing::Fixtu
 std::vector<engine::testing::Fixture> one_of_each_gpu_layer() {
   std::vector<engine::testing::Fixture> found = engine::testing::fixtures();
   std::erase_if(found, [](const engine::testing::Fixture& fixture) {
-    return fixture.name != "mixtral_llama3" && fixture.name != "qwen2_moe_shared" && fixture.name != "glm4_moe_groups";
+    static const std::set<std::string> kNames{"mixtral_llama3", "qwen2_moe_shared", "glm4_moe_groups",
+                                              "llama4_maverick", "arctic_parallel"};
+    return !kNames.contains(fixture.name);
   });
-  MOESTRO_CHECK(found.size() == 3, "the three fixtures are in tests/fixtures/models");
+  MOESTRO_CHECK(found.size() == 5, "the five fixtures are in tests/fixtures/models");
   return found;
 }
 

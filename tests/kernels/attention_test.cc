@@ -99,6 +99,9 @@ TEST_P(AttentionTest, AgreesWithTheReferenceOnMixedBatches) {
   }
 }
 
+/// What small chunks go through: more than two blocks of the cache.
+constexpr int64_t kShort = 2 * kKvBlockTokens + 2;
+
 TEST_P(AttentionTest, ChunksThreadsAndModesChangeNoBit) {
   const auto one_thread = cpu_ops(std::get<0>(GetParam()), 1),
              fast = cpu_ops(std::get<0>(GetParam()), 2, false);
@@ -108,12 +111,12 @@ TEST_P(AttentionTest, ChunksThreadsAndModesChangeNoBit) {
     const Stream in = stream(s, length, random_);
     const auto whole = in_chunks(*ops_, s, in, length, length);
     for (const int64_t chunk : {1, 7, 16, 30}) {
-      const auto parts = in_chunks(*ops_, s, in, chunk == 1 ? 2 * kKvBlockTokens + 2 : length, chunk);
+      const auto parts = in_chunks(*ops_, s, in, chunk < kKvBlockTokens ? kShort : length, chunk);
       expect_same(parts.data(), whole.data(), static_cast<int64_t>(parts.size()),
                   "chunks of " + std::to_string(chunk) + ", " + name_of(c));
     }
-    const auto alone = in_chunks(*one_thread, s, in, length, 9);
-    expect_same(alone.data(), whole.data(), static_cast<int64_t>(whole.size()), "one thread");
+    const auto alone = in_chunks(*one_thread, s, in, kShort, 9);
+    expect_same(alone.data(), whole.data(), static_cast<int64_t>(alone.size()), "one thread");
     const auto hurried = in_chunks(*fast, s, in, length, length);
     expect_close(hurried, whole, 1e-5, "not deterministic");
   }
@@ -131,8 +134,8 @@ TEST_P(AttentionTest, LogitsOfSinksAgreeWithTheReference) {
     s.sink_logits = logits.data();
     const auto out = in_chunks(*ops_, s, in, length, length), want = in_chunks(*reference_, s, in, length, 16);
     expect_close(out, want, 5e-6, "logits of sinks, " + name_of(c));
-    const auto parts = in_chunks(*ops_, s, in, length, 7);
-    expect_same(parts.data(), out.data(), static_cast<int64_t>(out.size()), "chunks, " + name_of(c));
+    const auto parts = in_chunks(*ops_, s, in, kShort, 7);
+    expect_same(parts.data(), out.data(), static_cast<int64_t>(parts.size()), "chunks, " + name_of(c));
     for (int64_t t = 0; t < length; ++t) {
       const int64_t at = t * s.heads * s.head_dim, last = at + (s.heads - 1) * s.head_dim;
       expect_same(out.data() + last, plain.data() + last, s.head_dim, "a logit without weight, " + name_of(c));

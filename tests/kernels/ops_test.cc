@@ -188,7 +188,6 @@ TEST_P(OpsTest, SiluMul) {
   EXPECT_TRUE(std::isfinite(extreme[0]));
 }
 
-#if !MOESTRO_TEST_CUDA  // a GPU has none, and a worker says so
 TEST_P(OpsTest, Scale) {
   for (const int64_t count : {0, 1, 31, 1000, 40000}) {
     const auto x = random_.normal(count, 4.0f);
@@ -198,7 +197,25 @@ TEST_P(OpsTest, Scale) {
     EXPECT_EQ(got, want) << "one rounding";
   }
 }
-#endif
+
+TEST_P(OpsTest, RowsTimesTheirFactors) {
+  struct Case {
+    int64_t n, each, dim;
+  };
+  for (const auto& [n, each, dim] : {Case{1, 1, 1}, Case{5, 1, 37}, Case{3, 2, 64}, Case{33, 8, 20}}) {
+    const auto x = random_.normal(n * dim, 4.0f), factors = random_.normal(n * each);
+    std::vector<float> got(static_cast<size_t>(n * each * dim), NAN), want(got);
+    ops_->scale_rows(x.data(), factors.data(), n, each, dim, got.data());
+    for (int64_t i = 0; i < n * each * dim; ++i)
+      want[static_cast<size_t>(i)] =
+          x[static_cast<size_t>(i / dim / each * dim + i % dim)] * factors[static_cast<size_t>(i / dim)];
+    EXPECT_EQ(got, want) << n << " rows, each " << each << " times";
+    if (each > 1) continue;
+    auto in_place = x;
+    ops_->scale_rows(in_place.data(), factors.data(), n, 1, dim, in_place.data());
+    EXPECT_EQ(in_place, want) << "in place";
+  }
+}
 
 TEST_P(OpsTest, Exponentials) {
   for (const int64_t count : {0, 1, 31, 1000, 40000}) {

@@ -184,7 +184,6 @@ TEST_P(RouterTest, WhateverTheLogitsIdsAreDistinctAndInRange) {
   }
 }
 
-#if !MOESTRO_TEST_CUDA  // a worker says that a GPU has neither
 TEST_P(RouterTest, ASigmoidThatRoundsToOneChoosesByItsLogit) {
   for (Ops* ops : {ops_.get(), reference_.get()}) {
     const Choice c = run(*ops, {40.0f, 90.0f, 60.0f, -1.0f}, {.experts = 4, .top_k = 2, .scores = Scores::kSigmoid});
@@ -245,7 +244,6 @@ TEST_P(RouterTest, SparseMixerChoosesTwoWhateverTheLogits) {
       ASSERT_TRUE(std::isnan(c.weights[0]) || std::isnan(c.weights[1])) << "a NaN is hidden";
   }
 }
-#endif
 
 }  // namespace
 }  // namespace moestro::kernels::test

@@ -41,7 +41,7 @@ class Fiber {
   void hand_over(Fiber& next);
 
  private:
-  static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
+  static constexpr std::size_t kStackBytes = std::size_t{128} << 10, kColours = 32, kColourBytes = 1088;
   static void enter();
   /// `own_` begins with enter().
   void prepare();
@@ -49,6 +49,7 @@ class Fiber {
   void (*main_)(void*);
   void* argument_;
   void* stack_;
+  std::size_t top_;  ///< of the stack, from its beginning
   Suspended own_{};
 };
 

@@ -19,6 +19,7 @@ struct StepShape {
   int32_t parts = 0;        ///< of the longest sequence, as CudaOps::send_sequences rounds them
   int32_t asked_ahead = 0;  ///< routers
   bool has_gap = false;     ///< between sinks and window, for any row
+  int32_t chunk_parts = 0;  ///< as `parts`, of layers that see chunks
   friend auto operator<=>(const StepShape&, const StepShape&) = default;
 };
 

@@ -78,7 +78,10 @@ void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch
     all_likeliest = all_likeliest && sampling.temperature <= 0;
   }
   if (all_likeliest) how_.clear();
-  ops_.matmul(rows_of(batch, normed), n, weights_.head(), nullptr, logits_, kernels::Activations::kRounded);
+  ops_.matmul(rows_of(batch, normed), n, weights_.head(), weights_.head_bias(), logits_,
+              kernels::Activations::kRounded);
+  if (spec_.logits_divisor != 1.0)
+    ops_.scale(logits_, n * spec_.vocab, static_cast<float>(1.0 / spec_.logits_divisor));
   ops_.sample(logits_, n, spec_.vocab, how_, device_ids_ + first);
   for (int64_t i = 0; i < n; ++i) {
     const LogitRow& row = batch.logit_rows[static_cast<size_t>(first + i)];

@@ -58,7 +58,8 @@ Widths widths(const model::ModelSpec& spec) {
 int64_t layer_floats(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   const auto [q, kv, ffn] = widths(spec);
   const int64_t angles = spec.rope.rotary_dim / 2, sinks = options.visible.sinks > 0 ? q + 2 * angles : 0;
-  return 3 * spec.hidden + 1 + 2 * q + 2 * kv + 2 * ffn + spec.moe().experts + 2 * angles + sinks;
+  const int64_t shared_norm = spec.moe().before_attention ? spec.hidden : 0;
+  return 3 * spec.hidden + 1 + 2 * q + 2 * kv + 2 * ffn + spec.moe().experts + 2 * angles + sinks + shared_norm;
 }
 
 Status not_computed(const std::string& what) {
@@ -129,6 +130,8 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   const int64_t pass =
       n * ((2 + moe.top_k) * spec.hidden * kFloatBytes + (2 * moe_layers * moe.top_k + layers) * kFloatBytes) +
       moe_layers * moe.experts * 8;
+  const int64_t inputs = n * kFloatBytes * ((moe.router.on_input ? moe.top_k * (spec.hidden + 1) : 0) +
+                                            (moe.before_attention ? 2 * spec.hidden : 0));
   const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloatBytes +
                        kernels::cuda::CudaOps::sample_bytes(CudaHead::tile_rows(n));
   const int64_t lookahead =
@@ -138,7 +141,7 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   DeviceNeeds needs;
   needs.dense_bytes = static_cast<uint64_t>(dense_bytes(manifest));
   needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));
-  needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloatBytes + pass + head +
+  needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloatBytes + pass + inputs + head +
                                                 lookahead + ops.activated + ops.routes + ops.partial + ops.rounded +
                                                 ops.sums + kSmallBytes);
   needs.expert_bytes = device::CudaSlots::slot_bytes(static_cast<uint64_t>(longest));

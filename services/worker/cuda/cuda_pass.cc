@@ -8,20 +8,31 @@
 #include "services/worker/cuda/cuda_needs.h"
 #include "services/worker/cuda/float_bytes.h"
 #include "services/worker/cuda/model_on_gpu.h"
+#include "services/worker/engine/attention_chunks.h"
 
 namespace moestro::cuda {
 namespace {
 
-/// Whether all layers see their sequences alike, so that what is sent once a step serves all of them.
-bool sees_alike(const engine::KvCache& cache, size_t layers) {
-  const kernels::AttentionShape& first = cache.shape(0);
-  for (size_t l = 1; l < layers; ++l)
-    if (const kernels::AttentionShape& s = cache.shape(l);
-        s.heads != first.heads || s.kv_heads != first.kv_heads || s.window != first.window || s.sinks != first.sinks)
-      return false;
-  return true;
+/// Of the layers that see chunks.
+int64_t chunk_of(const model::ModelSpec& spec) {
+  for (const model::LayerSpec& layer : spec.layers)
+    if (layer.attention.chunk > 0) return layer.attention.chunk;
+  return 0;
 }
 
+/// Whether what is sent once a step serves all layers: the sequences, whole and in chunks, and the rotation for sinks,
+/// which depends on the window.
+bool sees_alike(const model::ModelSpec& spec, const engine::KvCache& cache) {
+  const kernels::AttentionShape& first = cache.shape(0);
+  for (size_t l = 1; l < spec.layers.size(); ++l) {
+    const kernels::AttentionShape& s = cache.shape(l);
+    const int64_t chunk = spec.layers[l].attention.chunk;
+    if (s.heads != first.heads || s.kv_heads != first.kv_heads || s.sinks != first.sinks ||
+        (s.sinks > 0 && s.window != first.window) || (chunk > 0 && chunk != chunk_of(spec)))
+      return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -51,7 +62,7 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
       head_(parts.math.spec, parts.math.weights, cuda.ops, cuda.memory, cuda.host_ops, parts.options.step_tokens_max),
       kv_(cuda.ops, parts.math.cache),
       guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max),
-      graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts.math.cache, parts.math.spec.layers.size())),
+      graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts.math.spec, parts.math.cache)),
       marks_(cuda.ops.queue(), parts.clock),
       calm_visits_(cuda.calm_visits),
       hidden_(spec().hidden),
@@ -59,6 +70,8 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
       top_k_(spec().moe().top_k),
       moe_layers_(spec().moe_layers()),
       step_tokens_max_(parts.options.step_tokens_max),
+      inputs_of_row_(spec().moe().router.on_input ? top_k_ : 1),
+      chunk_(chunk_of(spec())),
       buffers_(cuda.memory),
       ids_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_),
       notes_(cuda.ops, step_tokens_max_ * static_cast<int64_t>(spec().layers.size())),
@@ -70,16 +83,25 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
   device_weights_ = buffers_.make<float>(n * moe_layers_ * top_k_);
   device_notes_ = buffers_.make<int32_t>(n * layers);
   device_tables_ = buffers_.make<uint64_t>(moe_layers_ * experts_);
-  device_left_out_ = buffers_.make<uint8_t>(n);
+  device_left_out_ = buffers_.make<uint8_t>(n * inputs_of_row_);
+  if (spec().moe().router.on_input) {
+    expert_inputs_ = buffers_.make<float>(n * top_k_ * hidden_);
+    ones_ = buffers_.make<float>(n * top_k_);
+    const std::vector<float> ones(static_cast<size_t>(n * top_k_), 1.0F);
+    if (ones_ != nullptr) memory_.copy_in(ones_, ones.data(), n * top_k_ * kFloatBytes);
+  }
+  if (spec().moe().before_attention)
+    for (float*& kept : kept_inputs_) kept = buffers_.make<float>(n * hidden_);
   table_.resize(static_cast<size_t>(experts_)), read_of_.resize(static_cast<size_t>(experts_));
   tables_.assign(static_cast<size_t>(moe_layers_ * experts_),
                  ~uint64_t{0});  // as nothing lies: whatever is launched first is sent
   ops_.reserve(ops_workspace(spec(), parts.options));
   if (!ops_.options().deterministic)
     host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layouts.full, engine::gated_unit(spec().moe().expert),
-                          slots_, p_.experts, top_k_, p_.clock);
+                          slots_, p_.experts, top_k_, spec().moe().router.on_input, p_.clock);
   if (cuda.graphs && !graphs_.are_on())
-    log::info("decode steps are not launched as graphs: this model's layers do not all see the same window and heads");
+    log::info("decode steps are not launched as graphs: this model's layers differ in heads, in chunks, or in the "
+              "window that sinks stand beside");
   const MoestroCudaFunctions& f = queue_.functions;
   queue_.note("make_stream", f.make_stream(1, &out_));
   queue_.note("make_event", f.make_event(0, &computed_));
@@ -180,6 +202,11 @@ void CudaPass::begin_graphs() {
             .parts = static_cast<int32_t>(ops_.send_sequences(attention, batch_->attention)),
             .asked_ahead = asked_ahead_,
             .has_gap = attention.has_gap(batch_->furthest)};
+  if (chunk_ == 0) return;
+  kernels::AttentionShape in_chunks = attention;
+  in_chunks.view = engine::kChunkView;
+  engine::cut_into_chunks(batch_->attention, chunk_, chunks_);
+  shape_.chunk_parts = static_cast<int32_t>(ops_.send_sequences(in_chunks, chunks_));
 }
 
 /// Not where routers are asked ahead: guesses of two layers have a place at a time.
@@ -231,6 +258,9 @@ void CudaPass::rewind(size_t layer) {
   routers_.clear();
   marks_.begin(lanes::TaskKind::kRouter, static_cast<int32_t>(layer));
   math_.norm_after_attention(layer, stream(layer));
+  if (const float* kept = kept_inputs_[layers_[layer].stream])
+    memory_.copy(math_.h(), kept, rows_ * hidden_ * kFloatBytes);
+  weight_inputs(layer);
   if (spec().layers[layer].moe.shared_ffn > 0) math_.shared_expert(layer);
   marks_.end();
   const auto first = static_cast<int64_t>(layer) * rows_;
@@ -243,7 +273,7 @@ Status CudaPass::find_places(size_t layer) {
   clear_rows(p_.experts.dropped(at_));
   places_.assign(routed_.size(), lanes::Place::kHere);
   std::span<const lanes::RoutedExpert> on_host;
-  if (host_experts_) on_host = host_experts_->choose(at_, missing_, math_.h(), rows_);
+  if (host_experts_) on_host = host_experts_->choose(at_, missing_, expert_input(), rows_);
   for (size_t i = 0; i < routed_.size(); ++i) {
     if (p_.experts.data(at_.layer, routed_[i].expert) != nullptr) continue;
     const bool here = std::ranges::find(on_host, routed_[i].expert, &lanes::RoutedExpert::expert) != on_host.end();

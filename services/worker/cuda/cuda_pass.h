@@ -74,6 +74,8 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   const model::ModelSpec& spec() const { return p_.math.spec; }
   MoeLayerId moe_layer(size_t layer) const { return MoeLayerId(static_cast<uint32_t>(layers_[layer].moe)); }
   float* stream(size_t layer) const { return streams_[layers_[layer].stream]; }
+  /// What a layer's experts compute on.
+  const float* expert_input() const { return expert_inputs_ != nullptr ? expert_inputs_ : math_.h(); }
   /// Offset of a layer's addresses in tables_ and device_tables_.
   int64_t table_of(size_t layer) const { return layers_[layer].moe * experts_; }
   int64_t first_choice(size_t layer) const { return layers_[layer].moe * rows_ * top_k_; }
@@ -99,13 +101,18 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   /// there is one. Returns how many of `tasks` that were.
   size_t segment(std::span<const lanes::TaskId> tasks);
   Status queue_one(const lanes::Task& task);
+  void route(size_t layer);
   void guess(size_t layer);
+  /// Writes the weighted inputs of the layer's experts, where the model has them (RouterSpec::on_input).
+  void weight_inputs(size_t layer);
   void send_routes(size_t layer);
   /// Sends the address table for the layer's experts, and keeps it in table_.
   void send_table(size_t layer);
   Status layer_experts(const lanes::Task& task);
   /// `after_router`: nothing else was sorted since the layer's router, and no expert was computed by itself.
   void launch_experts(size_t layer, bool after_router);
+  /// Null: none is left out. Else, in device memory, for each input of the experts.
+  const uint8_t* send_left_out();
   void combine(size_t layer);
   /// y = the stream after a layer, to which `work` adds something; the guard; and the norm for what follows: the next
   /// layer's attention, or the head.
@@ -153,15 +160,23 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
 
   const int32_t calm_visits_;
   int64_t hidden_, experts_, top_k_, moe_layers_, step_tokens_max_, rows_ = 0;
+  int64_t inputs_of_row_;  ///< of a layer's experts
+  int64_t chunk_ = 0;      ///< of layers that see chunks
   std::vector<Layer> layers_;
   kernels::Buffers buffers_;
   float* streams_[2];                         ///< the residual stream, before and after a sparse layer's back
   float *expert_rows_, *device_weights_;
+  // RouterSpec::on_input alone: [rows, top_k, hidden], and weights for the sum.
+  float *expert_inputs_ = nullptr, *ones_ = nullptr;
+  /// MoeSpec::before_attention alone: the experts' input of the last layer of each of streams_, which is not made again
+  /// from the stream.
+  float* kept_inputs_[2] = {};
   int32_t *device_ids_, *device_notes_;  ///< [MoE layers, rows, top_k]; [layers, rows]: the layer where a row was not
                                          ///< finite after it, else -1
   uint64_t* device_tables_;                   ///< [MoE layers, experts]: address of an expert, 0 if it is absent
   std::vector<uint64_t> tables_;              ///< their values after everything that was queued
   uint8_t* device_left_out_;
+  std::vector<uint8_t> left_out_inputs_;  ///< scratch
   kernels::cuda::Pinned<int32_t> ids_, notes_;
   kernels::cuda::Pinned<float> weights_;
   int64_t guesses_max_ = 0;                   ///< of a layer
@@ -187,6 +202,8 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   int32_t asked_ahead_ = 0;                   ///< routers that each layer asks
   std::vector<uint64_t> table_;               ///< by expert of the current layer: its address
   std::vector<lanes::RoutedExpert> missing_;  ///< could not be leased
+  std::vector<kernels::RoutedRow> input_rows_;          ///< scratch
+  std::vector<kernels::AttentionSequence> chunks_;      ///< scratch
   uint32_t head_not_finite_ = 0;
   engine::DeviceWork work_;
 };

@@ -74,12 +74,7 @@ Status CudaPass::queue_one(const lanes::Task& task) {
       math_.dense_mlp(layer, stream(layer));
       end_layer(layer, stream(layer), {});
       break;
-    case TaskKind::kRouter:
-      math_.router(layer, batch_->micro_batches.front().rows, stream(layer), device_ids_ + first_choice(layer),
-                   device_weights_ + first_choice(layer));
-      if (asked_ahead_ > 0) guess(layer);
-      send_routes(layer);
-      break;
+    case TaskKind::kRouter: route(layer); break;
     case TaskKind::kSharedExpert: math_.shared_expert(layer); break;
     case TaskKind::kLayerExperts: return layer_experts(task);
     case TaskKind::kExpert: return compute_arrived(task.expert);
@@ -99,6 +94,20 @@ Status CudaPass::queue_one(const lanes::Task& task) {
     case TaskKind::kOutput: return lanes::cannot_run("the CUDA pass", task);
   }
   return Status::ok();
+}
+
+void CudaPass::route(size_t layer) {
+  math_.router(layer, batch_->micro_batches.front().rows, stream(layer), device_ids_ + first_choice(layer),
+               device_weights_ + first_choice(layer));
+  weight_inputs(layer);
+  if (float* kept = kept_inputs_[layers_[layer].stream]) memory_.copy(kept, math_.h(), rows_ * hidden_ * kFloatBytes);
+  if (asked_ahead_ > 0) guess(layer);
+  send_routes(layer);
+}
+
+void CudaPass::weight_inputs(size_t layer) {
+  if (expert_inputs_ != nullptr)
+    ops_.scale_rows(math_.h(), device_weights_ + first_choice(layer), rows_, top_k_, hidden_, expert_inputs_);
 }
 
 /// On the compute stream: the next layer's guesses are written where these are.
@@ -132,20 +141,32 @@ void CudaPass::send_table(size_t layer) {
   memory_.copy_in(device_tables_ + table_of(layer), sent, experts_ * static_cast<int64_t>(sizeof(uint64_t)));
 }
 
-/// Rows of sequences that have failed are left out; layers are not launched ahead then.
+const uint8_t* CudaPass::send_left_out() {
+  const auto rows = guard_.left_out();
+  if (rows.empty()) return nullptr;
+  left_out_inputs_.clear();
+  for (const uint8_t row : rows)
+    left_out_inputs_.insert(left_out_inputs_.end(), static_cast<size_t>(inputs_of_row_), row);
+  memory_.copy_in(device_left_out_, left_out_inputs_.data(), static_cast<int64_t>(left_out_inputs_.size()));
+  return device_left_out_;
+}
+
+/// Rows of sequences that have failed are left out; layers are not launched ahead then. An input of its own makes a
+/// choice a row of one choice.
 void CudaPass::launch_experts(size_t layer, bool after_router) {
-  const auto left_out = guard_.left_out();
-  if (!left_out.empty()) memory_.copy_in(device_left_out_, left_out.data(), static_cast<int64_t>(left_out.size()));
+  const uint8_t* const left_out = send_left_out();
   ops_.experts({.layout = p_.layouts.full[static_cast<size_t>(layers_[layer].moe)],
                 .slots = device_tables_ + table_of(layer),
                 .ids = device_ids_ + first_choice(layer),
-                .left_out = left_out.empty() ? nullptr : device_left_out_,
-                .n = rows_,
+                .left_out = left_out,
+                .n = rows_ * inputs_of_row_,
                 .experts = experts_,
-                .top_k = top_k_,
-                .x = math_.h(),
+                .top_k = top_k_ / inputs_of_row_,
+                .x = expert_input(),
                 .out = expert_rows_,
-                .sorted = after_router && left_out.empty() && math_.router_norms(layer) && ops_.sorts_routes(rows_)});
+                .sorted = after_router && left_out == nullptr && inputs_of_row_ == 1 && math_.router_norms(layer) &&
+                          ops_.sorts_routes(rows_),
+                .unit = engine::gated_unit(spec().moe().expert)});
 }
 
 /// Nothing is held while the host waits for an expert: what is there is queued and let go of first.
@@ -166,9 +187,15 @@ Status CudaPass::layer_experts(const lanes::Task& task) {
 }
 
 void CudaPass::compute_one(int32_t expert) {
-  if (const std::byte* blob = p_.experts.data(at_.layer, expert))
-    ops_.expert_ffn(p_.layouts.full[at_.layer.value], blob, math_.h(), p_.experts.rows(at_, expert), top_k_,
-                    expert_rows_, engine::gated_unit(spec().moe().expert));
+  const std::byte* blob = p_.experts.data(at_.layer, expert);
+  if (blob == nullptr) return;
+  auto rows = p_.experts.rows(at_, expert);
+  if (expert_inputs_ != nullptr) {
+    engine::rows_of_choices(rows, top_k_, input_rows_);
+    rows = input_rows_;
+  }
+  ops_.expert_ffn(p_.layouts.full[at_.layer.value], blob, expert_input(), rows, top_k_ / inputs_of_row_, expert_rows_,
+                  engine::gated_unit(spec().moe().expert));
 }
 
 Status CudaPass::compute_arrived(int32_t expert) {
@@ -195,7 +222,8 @@ void CudaPass::head() {
 
 void CudaPass::combine(size_t layer) {
   MoestroCudaResidual work{};
-  work.rows = expert_rows_, work.weights = device_weights_ + first_choice(layer), work.top_k = top_k_;
+  work.rows = expert_rows_, work.top_k = top_k_;
+  work.weights = ones_ != nullptr ? ones_ : device_weights_ + first_choice(layer);
   if (spec().layers[layer].moe.shared_ffn > 0) {
     const engine::LayerMath::SharedRows shared = math_.shared_rows(layer);
     work.added = shared.rows, work.added_logit = shared.logit;
@@ -208,7 +236,10 @@ void CudaPass::end_layer(size_t layer, float* y, MoestroCudaResidual work) {
   work.n = rows_, work.hidden = hidden_;
   work.base = stream(layer), work.y = y;
   work.bad_layer = device_notes_ + static_cast<int64_t>(layer) * rows_, work.layer = static_cast<int32_t>(layer);
-  work.norm = layer + 1 < layers_.size() ? weights.layer(layer + 1).input_norm : weights.norm();
+  const bool is_last = layer + 1 == layers_.size();
+  work.norm = is_last ? weights.norm() : weights.layer(layer + 1).input_norm;
+  work.norm_bias = is_last ? weights.norm_bias() : weights.layer(layer + 1).input_norm_bias;
+  work.centred = spec().norm == model::ModelSpec::Norm::kLayer;
   work.eps = static_cast<float>(spec().norm_eps);
   work.normed = math_.h();
   ops_.residual(work);

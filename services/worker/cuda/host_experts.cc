@@ -42,7 +42,7 @@ size_t experts_for_cpu(std::span<MissingExpert> missing) {
 
 HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu,
                          std::span<const ExpertLayout> layouts, kernels::GatedUnit gated, device::SlotTable& slots,
-                         engine::ExpertDispatch& experts, int64_t top_k, const Clock& clock)
+                         engine::ExpertDispatch& experts, int64_t top_k, bool on_input, const Clock& clock)
     : device_(device),
       memory_(memory),
       cpu_(cpu),
@@ -52,8 +52,10 @@ HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemo
       slots_(slots),
       experts_(experts),
       top_k_(top_k),
+      on_input_(on_input),
+      inputs_of_row_(on_input ? top_k : 1),
       clock_(clock),
-      h_(device, kRowsMax * hidden_) {
+      h_(device, kRowsMax * inputs_of_row_ * hidden_) {
   slots_.lend();
   rows_.resize(static_cast<size_t>(kRowsMax * top_k * hidden_));
   auto& queue = device_.queue();
@@ -95,10 +97,10 @@ void HostExperts::lease(std::span<const lanes::RoutedExpert> missing, const floa
 bool HostExperts::copy_input(const float* h, int64_t rows) {
   auto& queue = device_.queue();
   const MoestroCudaFunctions& f = queue.functions;
+  const auto bytes = static_cast<uint64_t>(rows * inputs_of_row_ * hidden_ * kFloatBytes);
   return queue.error == 0 && queue.note("record_event", f.record_event(computed_, queue.stream)) &&
          queue.note("stream_waits", f.stream_waits(out_, computed_)) &&
-         queue.note("copy_out",
-                    f.copy_out(h_.data(), h, static_cast<uint64_t>(rows * hidden_ * kFloatBytes), out_)) &&
+         queue.note("copy_out", f.copy_out(h_.data(), h, bytes, out_)) &&
          queue.note("record_event", f.record_event(arrived_, out_));
 }
 
@@ -115,7 +117,9 @@ size_t HostExperts::compute(float* expert_rows) {
 size_t HostExperts::compute_one(int32_t expert, const store::Lease& lease, float* expert_rows) {
   const auto rows = experts_.rows(at_, expert);
   const Nanos from = clock_.now();
-  cpu_.expert_ffn(layouts_[at_.layer.value], lease.data(), h_.data(), rows, top_k_, rows_.data(), gated_);
+  if (on_input_) engine::rows_of_choices(rows, top_k_, input_rows_);
+  cpu_.expert_ffn(layouts_[at_.layer.value], lease.data(), h_.data(), on_input_ ? input_rows_ : rows,
+                  on_input_ ? 1 : top_k_, rows_.data(), gated_);
   cost_.add(static_cast<int32_t>(rows.size()), clock_.now() - from);
   if (Status used = experts_.check(at_.layer, expert, lease); !used.is_ok())
     spoiled_.push_back({expert, std::move(used)});

@@ -42,10 +42,10 @@ size_t experts_for_cpu(std::span<MissingExpert> missing);
 
 class HostExperts {
  public:
-  /// All outlive it. `layouts`: of each MoE layer.
+  /// All outlive it. `layouts`: of each MoE layer. `on_input`: choices have inputs of their own (RouterSpec::on_input).
   HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu,
               std::span<const ExpertLayout> layouts, kernels::GatedUnit gated, device::SlotTable& slots,
-              engine::ExpertDispatch& experts, int64_t top_k, const Clock& clock);
+              engine::ExpertDispatch& experts, int64_t top_k, bool on_input, const Clock& clock);
   ~HostExperts();
   HostExperts(const HostExperts&) = delete;
   HostExperts& operator=(const HostExperts&) = delete;
@@ -80,10 +80,13 @@ class HostExperts {
   device::SlotTable& slots_;
   engine::ExpertDispatch& experts_;
   const int64_t top_k_;
+  const bool on_input_;
+  const int64_t inputs_of_row_;
   const Clock& clock_;
   HostCost cost_;
   kernels::cuda::Pinned<float> h_;
   std::vector<float> rows_;               ///< what the CPU makes, as [rows, top_k, hidden]
+  std::vector<kernels::RoutedRow> input_rows_;  ///< scratch
   engine::LayerPart at_;                  ///< of what was chosen last
   std::vector<lanes::RoutedExpert> chosen_;
   std::vector<store::Lease> leases_;      ///< of those

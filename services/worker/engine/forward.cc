@@ -114,12 +114,8 @@ void Forward::route(const lanes::Task& task) {
 }
 
 void Forward::weight_inputs(TokenRange rows, const float* weights) {
-  for (int64_t i = 0; i < rows.count * top_k_; ++i) {
-    const float* const from = math_.h() + (rows.first + i / top_k_) * hidden_;
-    float* const to = expert_inputs_.data() + (rows.first * top_k_ + i) * hidden_;
-    std::copy_n(from, hidden_, to);
-    ops().scale(to, hidden_, weights[i]);
-  }
+  ops().scale_rows(math_.h() + rows.first * hidden_, weights, rows.count, top_k_, hidden_,
+                   expert_inputs_.data() + rows.first * top_k_ * hidden_);
 }
 
 void Forward::tell_watch(MoeLayerId layer) {
@@ -217,8 +213,7 @@ void Forward::run_expert(LayerPart part, int32_t expert, const std::byte* blob,
   if (expert_inputs_.empty())
     return ops().expert_ffn(layout, blob, math_.h(), rows, top_k_, expert_rows_.data(), gated_);
   // Each choice has an input of its own, which is a token of one choice to the kernel.
-  input_rows_.clear();
-  for (const kernels::RoutedRow& r : rows) input_rows_.push_back({static_cast<int32_t>(r.token * top_k_ + r.rank), 0});
+  rows_of_choices(rows, top_k_, input_rows_);
   ops().expert_ffn(layout, blob, expert_inputs_.data(), input_rows_, 1, expert_rows_.data(), gated_);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "services/worker/engine/attention_chunks.h"
 #include "services/worker/engine/sequence_mixer.h"
 #include "services/worker/engine/visible_positions.h"
 
@@ -34,6 +35,11 @@ int64_t widest_rotated_norm(const model::ModelSpec& spec) {
   return widest;
 }
 
+float tuning_at(const AttentionSpec::Temperature& t, int32_t position) {
+  const float steps = std::floor((static_cast<float>(position) + 1.0F) / static_cast<float>(t.floor));
+  return std::log1p(steps) * static_cast<float>(t.scale) + 1.0F;
+}
+
 class GroupedAttention final : public SequenceMixer {
  public:
   GroupedAttention(const MathParts& parts, int64_t step_tokens_max);
@@ -54,11 +60,6 @@ class GroupedAttention final : public SequenceMixer {
   const float* rotate_for_sinks(size_t layer, TokenRange rows);
   /// Of q_ and k_: rotation, and what follows it.
   void place(const AttentionSpec& spec, TokenRange rows);
-  /// Multiplies the queries by AttentionSpec::Temperature.
-  void tune(const AttentionSpec& spec, TokenRange rows);
-  /// The sequences, as a query sees its chunk: each begins with the block where its chunk does.
-  std::span<const kernels::AttentionSequence> in_chunks(std::span<const kernels::AttentionSequence> sequences,
-                                                        int64_t chunk);
 
   MathParts p_;
   const StepBatch* batch_ = nullptr;
@@ -66,6 +67,9 @@ class GroupedAttention final : public SequenceMixer {
   float *q_, *k_, *v_, *attended_, *cos_, *sin_;
   float* ones_ = nullptr;  ///< weights of a norm without weights
   std::vector<kernels::AttentionSequence> chunks_;  ///< scratch
+  const AttentionSpec::Temperature* temperature_ = nullptr;  ///< of all layers that have one
+  float* tuning_ = nullptr;           ///< [rows]: what it multiplies their queries by
+  std::vector<float> tuning_list_;
   float* gate_ = nullptr;
   int64_t sink_window_ = 0;  ///< window of sink_cos_ and sink_sin_; 0: none
   float *sink_q_ = nullptr, *sink_cos_ = nullptr, *sink_sin_ = nullptr;
@@ -85,6 +89,9 @@ GroupedAttention::GroupedAttention(const MathParts& parts, int64_t n) : p_(parts
     if (ones_ != nullptr) send(p_.memory, ones_, std::vector<float>(static_cast<size_t>(width), 1.0F));
   }
   chunks_.reserve(static_cast<size_t>(n));
+  for (const model::LayerSpec& l : p_.spec.layers)
+    if (l.attention.temperature) temperature_ = &*l.attention.temperature;
+  if (temperature_ != nullptr) tuning_ = make(1);
   if (std::ranges::any_of(p_.spec.layers, [](const auto& layer) { return layer.attention.output_gate; }))
     gate_ = make(w.q);
   if (p_.cache.shape(0).sinks == 0) return;  // of all layers alike
@@ -98,6 +105,10 @@ void GroupedAttention::begin(const StepBatch& batch) {
   send(p_.memory, sin_, batch.sin);
   sink_window_ = 0;
   send_sink_rotation(p_.cache.shape(0));
+  tuning_list_.clear();
+  if (temperature_ == nullptr) return;
+  for (const int32_t position : batch.positions) tuning_list_.push_back(tuning_at(*temperature_, position));
+  send(p_.memory, tuning_, tuning_list_);
 }
 
 void GroupedAttention::send_sink_rotation(const kernels::AttentionShape& shape) {
@@ -182,31 +193,7 @@ void GroupedAttention::place(const AttentionSpec& a, TokenRange rows) {
     p_.ops.rms_norm(q, n * a.heads, a.head_dim, ones_, eps, q);
     p_.ops.rms_norm(k, n * a.kv_heads, a.head_dim, ones_, eps, k);
   }
-  if (a.temperature) tune(a, rows);
-}
-
-void GroupedAttention::tune(const AttentionSpec& a, TokenRange rows) {
-  const int64_t width = a.heads * a.head_dim;
-  for (int64_t row = rows.first; row < rows.first + rows.count; ++row) {
-    const auto position = static_cast<float>(batch_->positions[static_cast<size_t>(row)]);
-    const float steps = std::floor((position + 1.0F) / static_cast<float>(a.temperature->floor));
-    if (steps == 0.0F) continue;
-    p_.ops.scale(q_ + row * width, width, std::log1p(steps) * static_cast<float>(a.temperature->scale) + 1.0F);
-  }
-}
-
-std::span<const kernels::AttentionSequence> GroupedAttention::in_chunks(
-    std::span<const kernels::AttentionSequence> sequences, int64_t chunk) {
-  chunks_.clear();
-  for (const kernels::AttentionSequence& s : sequences)
-    for (int64_t done = 0; done < s.tokens;) {
-      const int64_t position = s.first_position + done, begin = position - position % chunk;
-      const int64_t count = std::min(s.tokens - done, begin + chunk - position);
-      chunks_.push_back({s.first_token + done, count, position - begin,
-                         s.blocks.subspan(static_cast<size_t>(begin / kernels::kKvBlockTokens))});
-      done += count;
-    }
-  return chunks_;
+  if (a.temperature) p_.ops.scale_rows(q, tuning_ + first, n, 1, a.heads * a.head_dim, q);
 }
 
 void GroupedAttention::compute(size_t layer, const MicroBatch& of,
@@ -227,8 +214,12 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
     place(a, of.rows);
     p_.ops.kv_write(shape, sequences, k_, v_, p_.cache.layer(layer));
   }
-  p_.ops.attention(shape, a.chunk > 0 ? in_chunks(sequences, a.chunk) : sequences, q_, sink_q, p_.cache.layer(layer),
-                   attended_);
+  if (a.chunk > 0) {
+    cut_into_chunks(sequences, a.chunk, chunks_);
+    sequences = chunks_;
+    shape.view = kChunkView;
+  }
+  p_.ops.attention(shape, sequences, q_, sink_q, p_.cache.layer(layer), attended_);
   const int64_t q_width = a.heads * a.head_dim;
   if (a.output_gate) {
     p_.ops.matmul(h + first * p_.spec.hidden, n, w.gate, w.gate_bias, gate_ + first * q_width);

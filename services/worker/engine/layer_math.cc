@@ -88,7 +88,18 @@ void LayerMath::norm(const float* x, const float* weight, const float* bias, Tok
 
 void LayerMath::norm_after_attention(size_t layer, const float* x) {
   const LayerWeights& w = p_.weights.layer(layer);
+  if (experts_first(layer)) return norm_for_shared(layer, x, all_rows());
   norm(x, w.post_norm, w.post_norm_bias, all_rows());
+}
+
+bool LayerMath::experts_first(size_t layer) const {
+  const model::LayerSpec& spec = p_.spec.layers[layer];
+  return spec.moe_index && spec.moe.before_attention;
+}
+
+void LayerMath::norm_for_shared(size_t layer, const float* x, TokenRange rows) {
+  const int64_t at = rows.first * hidden_;
+  norm_rows(p_.ops, p_.spec, x + at, rows.count, p_.weights.layer(layer).shared_norm, nullptr, shared_h_ + at);
 }
 
 void LayerMath::attention(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
@@ -96,18 +107,17 @@ void LayerMath::attention(size_t layer, const MicroBatch& of, std::span<const ke
   const LayerWeights& w = p_.weights.layer(layer);
   const int64_t at = of.rows.first * hidden_;
   if (!is_normed) norm(x, w.input_norm, w.input_norm_bias, of.rows);
-  const bool experts_first = p_.spec.layers[layer].moe_index && p_.spec.layers[layer].moe.before_attention;
-  if (!experts_first && p_.spec.residual_scale == 1.0) {
+  if (!experts_first(layer) && p_.spec.residual_scale == 1.0) {
     mixers_.of_layer(layer).compute(layer, of, sequences, h_, {out_, x});
     if (!router_norms(layer)) norm(x, w.post_norm, w.post_norm_bias, of.rows);
     return;
   }
   mixers_.of_layer(layer).compute(layer, of, sequences, h_, {out_});
-  if (experts_first) norm(x, w.post_norm, w.post_norm_bias, of.rows);
+  if (experts_first(layer)) norm(x, w.post_norm, w.post_norm_bias, of.rows);
   scale(out_ + at, of.rows.count * hidden_, p_.spec.residual_scale);
   p_.ops.add_scaled(out_ + at, nullptr, of.rows.count, hidden_, x + at);
-  if (!experts_first) return norm(x, w.post_norm, w.post_norm_bias, of.rows);
-  norm_rows(p_.ops, p_.spec, x + at, of.rows.count, w.shared_norm, nullptr, shared_h_ + at);
+  if (!experts_first(layer)) return norm(x, w.post_norm, w.post_norm_bias, of.rows);
+  norm_for_shared(layer, x, of.rows);
 }
 
 bool LayerMath::router_norms(size_t layer) const {
@@ -161,7 +171,7 @@ void LayerMath::dense_mlp(size_t layer, float* x) {
 
 void LayerMath::shared_expert(size_t layer) {
   const LayerWeights& w = p_.weights.layer(layer);
-  run_mlp(w.shared, p_.spec.layers[layer].moe.before_attention ? shared_h_ : h_, shared_out_);
+  run_mlp(w.shared, experts_first(layer) ? shared_h_ : h_, shared_out_);
   scale(shared_out_, rows_ * hidden_, p_.spec.residual_scale);
   if (p_.spec.layers[layer].moe.shared_gate) p_.ops.matmul(h_, rows_, w.shared_gate, nullptr, shared_logit_);
 }

@@ -36,7 +36,8 @@ class LayerMath {
   /// The same with other block tables: `sequences` are those of the micro-batch, in their order.
   void attention(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences, float* x,
                  bool is_normed = false);
-  /// Computes h() again from the stream after attention().
+  /// Computes again from the stream after attention() what shared_expert() and, unless its experts are before
+  /// attention, the rest of the layer reads: h(). Experts before attention see what is not there any more.
   void norm_after_attention(size_t layer, const float* x);
   const float* h() const { return h_; }
   float* h() { return h_; }
@@ -64,6 +65,8 @@ class LayerMath {
   void activate(const MlpWeights& w, const float* h);
   void run_mlp(const MlpWeights& w, const float* h, float* out);
   void norm(const float* x, const float* weight, const float* bias, TokenRange rows);
+  bool experts_first(size_t layer) const;
+  void norm_for_shared(size_t layer, const float* x, TokenRange rows);  ///< of experts_first()
   void scale(float* x, int64_t count, double factor);  ///< nothing where it is 1
   TokenRange all_rows() const { return {0, static_cast<uint32_t>(rows_)}; }
 

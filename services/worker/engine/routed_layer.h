@@ -32,6 +32,13 @@ struct RoutedRows {
   }
 };
 
+/// `to`: the same rows of an expert where inputs are of choices, [rows, top_k], not of rows (RouterSpec::on_input).
+inline void rows_of_choices(std::span<const kernels::RoutedRow> rows, int64_t top_k,
+                            std::vector<kernels::RoutedRow>& to) {
+  to.clear();
+  for (const kernels::RoutedRow& r : rows) to.push_back({static_cast<int32_t>(r.token * top_k + r.rank), 0});
+}
+
 /// Keeps its memory from layer to layer.
 class RoutedLayer {
  public:

@@ -1,0 +1,20 @@
+#pragma once
+// Attention within chunks (AttentionSpec::chunk), as attention on sequences that begin with their chunk.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace moestro::engine {
+
+/// AttentionShape::view of layers that see chunks. The others have 0.
+inline constexpr int32_t kChunkView = 1;
+
+/// `to`: the sequences as a query sees its chunk, a multiple of kKvBlockTokens: each begins with the block where its
+/// chunk does.
+void cut_into_chunks(std::span<const kernels::AttentionSequence> sequences, int64_t chunk,
+                     std::vector<kernels::AttentionSequence>& to);
+
+}  // namespace moestro::engine
