@@ -12,7 +12,10 @@ static_assert(static_cast<int>(DType::kF32) == MOESTRO_CUDA_F32 &&
               static_cast<int>(DType::kBF16) == MOESTRO_CUDA_BF16 &&
               static_cast<int>(DType::kF16) == MOESTRO_CUDA_F16 &&
               static_cast<int>(DType::kInt8) == MOESTRO_CUDA_INT8 &&
-              static_cast<int>(DType::kInt4) == MOESTRO_CUDA_INT4);
+              static_cast<int>(DType::kInt4) == MOESTRO_CUDA_INT4 &&
+              static_cast<int>(DType::kQ4_0) == MOESTRO_CUDA_Q4_0 &&
+              static_cast<int>(DType::kMixed) == MOESTRO_CUDA_MIXED &&
+              static_cast<int>(DType::kNVFP4) == MOESTRO_CUDA_NVFP4);
 static_assert(sizeof(RoutedRow) == sizeof(MoestroCudaRoutedRow) &&
               offsetof(RoutedRow, rank) == offsetof(MoestroCudaRoutedRow, rank));
 
@@ -27,6 +30,9 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
   l.tile_ffn = layout.tile_ffn();
   l.tiles = layout.tiles();
   l.dtype = static_cast<int32_t>(layout.dtype());
+  l.gate_dtype = static_cast<int32_t>(layout.formats().gate);
+  l.up_dtype = static_cast<int32_t>(layout.formats().up);
+  l.down_dtype = static_cast<int32_t>(layout.formats().down);
   l.full = tile_of(layout.tile(0));
   l.last = tile_of(layout.tile(layout.tiles() - 1));
   l.tile_bytes = layout.tiles() > 1 ? layout.tile(1).offset : 0;
@@ -50,7 +56,10 @@ constexpr int64_t kFewTokens = 1;
 /// A product with few blocks is cut into at most as many parts of its columns, within this memory.
 constexpr int64_t kColumnPartsMax = 16, kSumsBytesMax = int64_t{16} << 20;
 
-bool rounds(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16 || is_quantised(dtype); }
+bool rounds(DType dtype) {
+  return dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kMixed || is_quantised(dtype) ||
+         is_blocks(dtype);
+}
 
 /// One expert's call: what the kernels read of it, in one array.
 struct ExpertCall {

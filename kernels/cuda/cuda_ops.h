@@ -110,7 +110,15 @@ class CudaOps final : public Ops {
 
   const OpsOptions& options() const override { return options_; }
   /// Whether there are kernels for weights of this format, with or without a device to run them.
-  static constexpr bool computes_with(DType weight) { return weight <= DType::kInt4; }
+  static constexpr bool computes_with(DType weight) { return weight <= DType::kInt4 || is_blocks(weight); }
+  /// The same of an expert. Where its matrices differ, at least one is of blocks, and the others are of blocks or of 16
+  /// bits.
+  static constexpr bool computes_with(const ExpertFormats& f) {
+    if (f.dtype() != DType::kMixed) return computes_with(f.dtype());
+    const auto may_be_mixed = [](DType d) { return is_blocks(d) || d == DType::kBF16 || d == DType::kF16; };
+    return may_be_mixed(f.gate) && may_be_mixed(f.up) && may_be_mixed(f.down) &&
+           (is_blocks(f.gate) || is_blocks(f.up) || is_blocks(f.down));
+  }
   bool supports(DType weight) const override { return computes_with(weight); }
   void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
               Activations activations) override;

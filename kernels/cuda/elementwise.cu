@@ -1,5 +1,6 @@
 // What treats each element, or each pair of a rotation, for itself: a thread for each.
 
+#include "kernels/cuda/blocks.h"
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/ops.h"
 
@@ -106,7 +107,7 @@ MoestroCudaResult gather(const MoestroCudaGather* a, MoestroCudaStream stream) {
     case MOESTRO_CUDA_F32: return launch_early(gather_kernel<F32>, grid, dim3(kThreads), 0, stream, *a);
     case MOESTRO_CUDA_BF16: return launch_early(gather_kernel<BF16>, grid, dim3(kThreads), 0, stream, *a);
     case MOESTRO_CUDA_F16: return launch_early(gather_kernel<F16>, grid, dim3(kThreads), 0, stream, *a);
-    default: return MOESTRO_CUDA_REFUSED;
+    default: return is_block_format(a->dtype) ? gather_blocks(*a, stream) : MOESTRO_CUDA_REFUSED;
   }
 }
 

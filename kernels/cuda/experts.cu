@@ -2,6 +2,7 @@
 // are two kernels with all of a layer's active experts in each, act(gate x) * (up x) and down. Weights of an expert are
 // read once for each kTokensAtOnce of its tokens.
 
+#include "kernels/cuda/blocks.h"
 #include "kernels/cuda/experts_unit.h"
 #include "kernels/cuda/few_tokens.h"
 #include "kernels/cuda/many_tokens.h"
@@ -77,6 +78,10 @@ MoestroCudaResult launch_experts(const MoestroCudaExperts& a, MoestroCudaStream 
 }  // namespace
 
 MoestroCudaResult experts(const MoestroCudaExperts* a, MoestroCudaStream stream) {
+  if (has_block_experts(a->layout)) {
+    const MoestroCudaResult result = a->rounded_tokens > 0 ? experts_blocks_many(*a, stream) : MOESTRO_CUDA_REFUSED;
+    return result != MOESTRO_CUDA_REFUSED ? result : experts_blocks_few(*a, stream);
+  }
   if (a->rounded_tokens > 0) {
     if (a->rows <= kFewRoundedMean * a->active_max) {
       const MoestroCudaResult result = experts_few_rounded(*a, stream);

@@ -124,16 +124,12 @@ __global__ void __launch_bounds__(kRoundThreads) begin_experts_kernel(MoestroCud
   round_rows(a.x, a.x_rows, a.layout.hidden, W::kExchanged, blockIdx.x - 1, a.rounded_x);
 }
 
-template <typename W, typename S, bool kAligned>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) gate_up_tiles_kernel(MoestroCudaExperts a,
-                                                                                    uint32_t row_tiles) {
-  const TokensByRows tokens = tokens_by_rows(a, S::kTokens, row_tiles);
-  if (tokens.blob == nullptr) return;
-  GateUpSource<W, S> source(a, tokens);
-  ProductTile<W, S, 2, kAligned, GateUpSource<W, S>> tile(source);
-  tile.run(0, source.pieces());
+/// Writes what a tile of gate and up becomes. kExchanged: as weights of down have it.
+template <typename S, bool kExchanged, typename Tile>
+__device__ inline void write_activated(const MoestroCudaExperts& a, const TokensByRows& tokens, Tile& tile) {
+  constexpr int kRows = S::kRows / 2;
   if (has_biases(a)) {
-    const int64_t first = static_cast<int64_t>(tokens.row_tile) * source.kRows;
+    const int64_t first = static_cast<int64_t>(tokens.row_tile) * kRows;
     add_biases<0, S::kEights / 2>(tile, biases_at(tokens.blob, a.biases.gate), first, a.layout.ffn);
     add_biases<S::kEights / 2, S::kEights>(tile, biases_at(tokens.blob, a.biases.up), first, a.layout.ffn);
   }
@@ -148,16 +144,48 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) gate_up_tiles_ker
       for (int n = 0; n < S::kEights / 2; ++n) {
         const float* gate = &tile.sums[m][n][half * 2];
         const float* up = &tile.sums[m][n + S::kEights / 2][half * 2];
-        const int64_t f = static_cast<int64_t>(tokens.row_tile) * source.kRows + tile.row_of_pair(n);
+        const int64_t f = static_cast<int64_t>(tokens.row_tile) * kRows + tile.row_of_pair(n);
         if (token >= tokens.count || f >= stride) continue;
         const auto pair = static_cast<int>(f % 16) / 2;
-        const int64_t to = W::kExchanged ? f / 16 * 16 + exchanged_pair(pair) * 2 : f;
+        const int64_t to = kExchanged ? f / 16 * 16 + exchanged_pair(pair) * 2 : f;
         const float first = f < a.layout.ffn ? joined<FastSigmoid>(a.unit, gate[0], up[0]) : 0.0f,
                     second = f + 1 < a.layout.ffn ? joined<FastSigmoid>(a.unit, gate[1], up[1]) : 0.0f;
         store_as(row + to, bf16_pair(first, second));
       }
     }
   }
+}
+
+/// Writes a tile of down to the rows of `out`.
+template <typename S, typename Tile>
+__device__ inline void write_out(const MoestroCudaExperts& a, const TokensByRows& tokens, Tile& tile) {
+  if (has_biases(a))
+    add_biases<0, S::kEights>(tile, biases_at(tokens.blob, a.biases.down),
+                              static_cast<int64_t>(tokens.row_tile) * S::kRows, a.layout.hidden);
+  MOESTRO_UNROLL
+  for (int m = 0; m < S::kSixteens; ++m) {
+    MOESTRO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int token = tile.token_of(m) + half * 8;
+      if (token >= tokens.count) continue;
+      float* row = out_row(a, a.sorted[tokens.first + token]);
+      MOESTRO_UNROLL
+      for (int n = 0; n < S::kEights; ++n)
+        store_pair(row, static_cast<int64_t>(tokens.row_tile) * S::kRows + tile.row_of_pair(n), a.layout.hidden,
+                   tile.sums[m][n][half * 2], tile.sums[m][n][half * 2 + 1]);
+    }
+  }
+}
+
+template <typename W, typename S, bool kAligned>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) gate_up_tiles_kernel(MoestroCudaExperts a,
+                                                                                    uint32_t row_tiles) {
+  const TokensByRows tokens = tokens_by_rows(a, S::kTokens, row_tiles);
+  if (tokens.blob == nullptr) return;
+  GateUpSource<W, S> source(a, tokens);
+  ProductTile<W, S, 2, kAligned, GateUpSource<W, S>> tile(source);
+  tile.run(0, source.pieces());
+  write_activated<S, W::kExchanged>(a, tokens, tile);
 }
 
 template <typename W, typename S, bool kAligned>
@@ -168,28 +196,18 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) down_tiles_kernel
   DownSource<W, S> source(a, tokens);
   ProductTile<W, S, 1, kAligned, DownSource<W, S>> tile(source);
   tile.run(0, source.pieces());
-  if (has_biases(a))
-    add_biases<0, S::kEights>(tile, biases_at(tokens.blob, a.biases.down), source.row_of(0), a.layout.hidden);
-  MOESTRO_UNROLL
-  for (int m = 0; m < S::kSixteens; ++m) {
-    MOESTRO_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int token = tile.token_of(m) + half * 8;
-      if (token >= tokens.count) continue;
-      float* row = out_row(a, a.sorted[tokens.first + token]);
-      MOESTRO_UNROLL
-      for (int n = 0; n < S::kEights; ++n)
-        store_pair(row, source.row_of(tile.row_of_pair(n)), a.layout.hidden, tile.sums[m][n][half * 2],
-                   tile.sums[m][n][half * 2 + 1]);
-    }
-  }
+  write_out<S>(a, tokens, tile);
 }
 
-template <typename W, typename S, bool kAligned>
-MoestroCudaResult launch_expert_tiles(const MoestroCudaExperts& a, MoestroCudaStream stream) {
+/// Lists the tiles of tokens and rounds x; then gate_up(blocks, row_tiles) and down() launch the products.
+template <typename W, typename S, typename GateUp, typename Down>
+MoestroCudaResult launch_experts_on_tiles(const MoestroCudaExperts& a, MoestroCudaStream stream, GateUp gate_up,
+                                          Down down) {
   static_assert(S::kTokens >= MOESTRO_CUDA_TILE_TOKENS_MIN && MOESTRO_CUDA_ROUNDED_COLUMNS % S::kDepth == 0,
                 "workspaces have room for no smaller tiles");
-  const int64_t tiles = token_tiles_max(a, S::kTokens), gate_up_rows = divided_up(a.layout.ffn, S::kRows / 2),
+  // Also of the zeros behind the last column of rounded_activated.
+  const int64_t tiles = token_tiles_max(a, S::kTokens),
+                gate_up_rows = divided_up(rounded_columns(a.layout.ffn), S::kRows / 2),
                 down_rows = divided_up(a.layout.hidden, S::kRows),
                 rounding = rounding_blocks(a.x_rows, a.layout.hidden) + 1;
   if (tiles * at_least(gate_up_rows, down_rows) > INT32_MAX || rounding * kRoundThreads > UINT32_MAX)
@@ -197,11 +215,20 @@ MoestroCudaResult launch_expert_tiles(const MoestroCudaExperts& a, MoestroCudaSt
   MoestroCudaResult result = launch(begin_experts_kernel<W>, dim3(static_cast<unsigned>(rounding)), dim3(kRoundThreads),
                                     kTileListThreads * sizeof(int32_t), stream, a, S::kTokens);
   if (result != 0) return result;
-  result = launch(gate_up_tiles_kernel<W, S, kAligned>, dim3(static_cast<unsigned>(tiles * gate_up_rows)),
-                  dim3(S::kThreads), StageBytes<W, S>::kAll, stream, a, static_cast<uint32_t>(gate_up_rows));
+  result = gate_up(dim3(static_cast<unsigned>(tiles * gate_up_rows)), static_cast<uint32_t>(gate_up_rows));
   return result != 0 ? result
-                     : launch(down_tiles_kernel<W, S, kAligned>, dim3(static_cast<unsigned>(tiles * down_rows)),
-                              dim3(S::kThreads), StageBytes<W, S>::kAll, stream, a, static_cast<uint32_t>(down_rows));
+                     : down(dim3(static_cast<unsigned>(tiles * down_rows)), static_cast<uint32_t>(down_rows));
+}
+
+template <typename W, typename S, bool kAligned>
+MoestroCudaResult launch_expert_tiles(const MoestroCudaExperts& a, MoestroCudaStream stream) {
+  const auto launched = [&](auto kernel) {
+    return [&a, stream, kernel](dim3 blocks, uint32_t row_tiles) {
+      return launch(kernel, blocks, dim3(S::kThreads), StageBytes<W, S>::kAll, stream, a, row_tiles);
+    };
+  };
+  return launch_experts_on_tiles<W, S>(a, stream, launched(gate_up_tiles_kernel<W, S, kAligned>),
+                                       launched(down_tiles_kernel<W, S, kAligned>));
 }
 
 /// Whether every row of every part begins at a multiple of 16 bytes.

@@ -1,6 +1,7 @@
 // y = x w^T + bias: which kernel computes it, and one for shapes that no other takes, in f32, with a warp for each row
 // of a matrix.
 
+#include "kernels/cuda/blocks.h"
 #include "kernels/cuda/dense_library.h"
 #include "kernels/cuda/few_tokens.h"
 #include "kernels/cuda/hopper_many.h"
@@ -85,6 +86,7 @@ MoestroCudaResult matmul_rounded(const MoestroCudaMatmul& a, MoestroCudaStream s
 
 /// A group that no kernel on tensor cores takes is not rounded.
 MoestroCudaResult matmul_group(const MoestroCudaMatmulGroup* a, MoestroCudaStream stream) {
+  if (is_block_format(a->dtype)) return matmul_blocks_few(*a, stream);
   if (a->rounded && a->n <= kFewRoundedTokens) {
     const MoestroCudaResult result = matmul_few_rounded(*a, stream);
     if (result != MOESTRO_CUDA_REFUSED) return result;
@@ -94,7 +96,7 @@ MoestroCudaResult matmul_group(const MoestroCudaMatmulGroup* a, MoestroCudaStrea
 }
 
 MoestroCudaResult matmul(const MoestroCudaMatmul* a, MoestroCudaStream stream) {
-  if (a->rounded) return matmul_rounded(*a, stream);
+  if (a->rounded) return is_block_format(a->dtype) ? matmul_blocks_many(*a, stream) : matmul_rounded(*a, stream);
   const MoestroCudaMatmulGroup group = group_of(*a);
   return matmul_group(&group, stream);
 }

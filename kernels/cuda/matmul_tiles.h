@@ -47,37 +47,54 @@ struct DenseGrid {
   int pieces, pieces_of_part;
 };
 
-template <typename W, typename S, bool kAligned>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) matmul_tiles_kernel(MoestroCudaMatmul a,
-                                                                                   DenseGrid grid) {
+/// A block's part of a grid.
+struct DensePlace {
+  int64_t token, row;  ///< the first
+  int begin, end;      ///< pieces
+};
+template <typename S>
+__device__ inline DensePlace dense_place(const DenseGrid& grid) {
   const uint32_t in_run = MOESTRO_CUDA_RUN_TILES * grid.row_tiles, run = blockIdx.x / in_run,
                  first = run * MOESTRO_CUDA_RUN_TILES,
                  tiles = at_most<uint32_t>(grid.token_tiles - first, MOESTRO_CUDA_RUN_TILES),
                  at = blockIdx.x - run * in_run;
-  const int64_t token = static_cast<int64_t>(first + at % tiles) * S::kTokens,
-                row = static_cast<int64_t>(at / tiles) * S::kRows;
   const int begin = static_cast<int>(blockIdx.y) * grid.pieces_of_part;
-  DenseSource<W, S> source(a, token, row);
-  ProductTile<W, S, 1, kAligned, DenseSource<W, S>> tile(source);
-  tile.run(begin, at_most(begin + grid.pieces_of_part, grid.pieces));
+  return {static_cast<int64_t>(first + at % tiles) * S::kTokens, static_cast<int64_t>(at / tiles) * S::kRows, begin,
+          at_most(begin + grid.pieces_of_part, grid.pieces)};
+}
+
+/// Writes a tile's sums as products, or as this part's sums.
+template <typename S, typename Tile>
+__device__ inline void write_dense(const MoestroCudaMatmul& a, const DenseGrid& grid, const DensePlace& place,
+                                   const Tile& tile) {
   float* y = grid.parts > 1 ? a.partial + blockIdx.y * a.n * a.rows : a.y;
   const float* bias = grid.parts > 1 ? nullptr : a.bias;
   MOESTRO_UNROLL
   for (int n = 0; n < S::kEights; ++n) {
-    const int64_t r = row + tile.row_of_pair(n);
+    const int64_t r = place.row + tile.row_of_pair(n);
     const float first_bias = bias != nullptr && r < a.rows ? bias[r] : 0.0f,
                 second_bias = bias != nullptr && r + 1 < a.rows ? bias[r + 1] : 0.0f;
     MOESTRO_UNROLL
     for (int m = 0; m < S::kSixteens; ++m) {
       MOESTRO_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const int64_t t = token + tile.token_of(m) + half * 8;
+        const int64_t t = place.token + tile.token_of(m) + half * 8;
         if (t < a.n)
           store_pair(y + t * a.rows, r, a.rows, tile.sums[m][n][half * 2] + first_bias,
                      tile.sums[m][n][half * 2 + 1] + second_bias);
       }
     }
   }
+}
+
+template <typename W, typename S, bool kAligned>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocksOfSm) matmul_tiles_kernel(MoestroCudaMatmul a,
+                                                                                   DenseGrid grid) {
+  const DensePlace place = dense_place<S>(grid);
+  DenseSource<W, S> source(a, place.token, place.row);
+  ProductTile<W, S, 1, kAligned, DenseSource<W, S>> tile(source);
+  tile.run(place.begin, place.end);
+  write_dense<S>(a, grid, place, tile);
 }
 
 inline constexpr unsigned kSumThreads = 256;
@@ -105,19 +122,27 @@ DenseGrid grid_of(const MoestroCudaMatmul& a) {
   return g;
 }
 
-template <typename W, typename S, bool kAligned>
-MoestroCudaResult launch_dense_tiles(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
+/// Rounds x, then multiply(grid) launches the products, then the parts are added up.
+template <typename W, typename S, typename Multiply>
+MoestroCudaResult launch_dense(const MoestroCudaMatmul& a, MoestroCudaStream stream, Multiply multiply) {
   const DenseGrid g = grid_of<S>(a);
   const int64_t rounding = rounding_blocks(a.n, a.cols), blocks = static_cast<int64_t>(g.token_tiles) * g.row_tiles;
   if (blocks > INT32_MAX || rounding * kRoundThreads > UINT32_MAX) return MOESTRO_CUDA_REFUSED;
   MoestroCudaResult result = launch(begin_matmul_kernel<W>, dim3(static_cast<unsigned>(rounding)), dim3(kRoundThreads),
                                     0, stream, a);
   if (result != 0) return result;
-  result = launch(matmul_tiles_kernel<W, S, kAligned>, dim3(static_cast<unsigned>(blocks), g.parts), dim3(S::kThreads),
-                  StageBytes<W, S>::kAll, stream, a, g);
+  result = multiply(g, dim3(static_cast<unsigned>(blocks), g.parts));
   if (result != 0 || g.parts == 1) return result;
   return launch(add_parts_kernel<float>, dim3(static_cast<unsigned>(divided_up(a.n * a.rows, kSumThreads))),
                 dim3(kSumThreads), 0, stream, a, g.parts);
+}
+
+template <typename W, typename S, bool kAligned>
+MoestroCudaResult launch_dense_tiles(const MoestroCudaMatmul& a, MoestroCudaStream stream) {
+  return launch_dense<W, S>(a, stream, [&](const DenseGrid& grid, dim3 blocks) {
+    return launch(matmul_tiles_kernel<W, S, kAligned>, blocks, dim3(S::kThreads), StageBytes<W, S>::kAll, stream, a,
+                  grid);
+  });
 }
 
 template <typename W>

@@ -9,6 +9,8 @@
 //
 // The order of a sum depends on its columns alone. Zeros stand in for what is behind the last column, row and token.
 
+#include <type_traits>
+
 #include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/reduce.h"
@@ -61,6 +63,8 @@ struct PieceOfRows {
 ///   const char* row(int row) const             the place of a row of the tile; a valid one also for rows that are not
 ///                                              there, whose sums mean nothing
 ///   const uint16_t* parameters(int row) const  the same of its parameters
+/// or, of DecodedTiles, in place of what follows start():
+///   void fill(char* to)                        puts the next piece of the weights to `to`, as a stage has it
 /// kMatrices: 2: the rows of a tile are as many of one matrix, then of another. kAligned: every row of weights begins
 /// at a multiple of 16 bytes.
 template <typename W, typename S, int kMatrices, bool kAligned, typename Source>
@@ -75,6 +79,7 @@ class ProductTile {
   static_assert(kXCopies * kXAtOnce == S::kTokens && kWCopies * kWAtOnce == S::kRows, "all threads copy equally much");
   static_assert(kXAtOnce % 8 == 0 && kWAtOnce % 8 == 0, "a thread's chunks are exchanged alike");
   static_assert(W::kParameters == 0 || S::kRows <= S::kThreads, "a thread for each row's parameters");
+  static constexpr bool kDecoded = std::is_same_v<W, DecodedTiles>;
 
  public:
   float sums[S::kSixteens][S::kEights][4];
@@ -107,25 +112,10 @@ class ProductTile {
     place_rows();
     MOESTRO_UNROLL
     for (int i = 0; i < kXCopies; ++i) x_[i] += x_bytes_[i] != 0 ? first * S::kDepth : 0;
+    if constexpr (kDecoded) return run_decoded(first, end);
     for (int s = 0; s < S::kStages - 1; ++s) fill(first + s < end);
-    wait_copies<S::kStages - 2>();
-    __syncthreads();
-    load(0, 0);
-    for (int piece = first; piece < end; ++piece) {
-      const char* parameters = stage(read_) + Bytes::kX + Bytes::kW;
-      MOESTRO_UNROLL
-      for (int step = 0; step < kSteps; ++step) {
-        if (step == kSteps - 1) {
-          wait_copies<S::kStages - 2>();
-          __syncthreads();
-          read_ = next(read_);
-        }
-        load((step + 1) % kSteps, (step + 1) % 2);
-        // After the barrier of the last step nothing reads the stage that is filled now.
-        if (step == 0) fill(piece + S::kStages - 1 < end);
-        multiply(step, parameters);
-      }
-    }
+    begin_reading();
+    for (int piece = first; piece < end; ++piece) multiply_piece([&] { fill(piece + S::kStages - 1 < end); });
     wait_copies<0>();
   }
 
@@ -146,10 +136,48 @@ class ProductTile {
   }
 
   __device__ void place_rows() {
-    MOESTRO_UNROLL
-    for (int i = 0; i < kWCopies; ++i)
-      w_[i] = source_.row(thread() / kWChunks + i * kWAtOnce) + thread() % kWChunks * 16;
+    if constexpr (!kDecoded) {
+      MOESTRO_UNROLL
+      for (int i = 0; i < kWCopies; ++i)
+        w_[i] = source_.row(thread() / kWChunks + i * kWAtOnce) + thread() % kWChunks * 16;
+    }
     if constexpr (W::kParameters > 0) parameters_from_ = source_.parameters(thread() % S::kRows);
+  }
+
+  /// As run(), with one place in the code that fills stages, because decoding is long.
+  __device__ void run_decoded(int first, int end) {
+    constexpr int kAhead = S::kStages - 1;
+#pragma unroll 1
+    for (int piece = first - kAhead; piece < end; ++piece) {
+      if (piece == first) begin_reading();
+      fill(piece + kAhead < end);
+      if (piece >= first) multiply_piece([] {});
+    }
+    wait_copies<0>();
+  }
+
+  __device__ void begin_reading() {
+    wait_copies<S::kStages - 2>();
+    __syncthreads();
+    load(0, 0);
+  }
+
+  /// Multiplies the stage that is read, and goes on to the next. Calls begun() after its first fragments are loaded.
+  template <typename Begun>
+  __device__ void multiply_piece(Begun begun) {
+    const char* parameters = stage(read_) + Bytes::kX + Bytes::kW;
+    MOESTRO_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      if (step == kSteps - 1) {
+        wait_copies<S::kStages - 2>();
+        __syncthreads();
+        read_ = next(read_);
+      }
+      load((step + 1) % kSteps, (step + 1) % 2);
+      // After the barrier of the last step nothing reads the stage that is filled now.
+      if (step == 0) begun();
+      multiply(step, parameters);
+    }
   }
 
   /// Begins to fill the next stage with the next piece, if there is one.
@@ -167,6 +195,13 @@ class ProductTile {
       copy_async16(to + x_to_ + i * kXAtOnce * Bytes::kXRow, x_[i], x_bytes_[i]);
       x_[i] += x_bytes_[i] != 0 ? S::kDepth : 0;
     }
+    if constexpr (kDecoded)
+      source_.fill(to + Bytes::kX);
+    else
+      copy_weights(to);
+  }
+
+  __device__ void copy_weights(char* to) {
     const PieceOfRows piece = source_.piece();
     const int bytes = at_least(at_most(piece.bytes - thread() % kWChunks * 16, 16), 0);
     MOESTRO_UNROLL

@@ -74,4 +74,7 @@ struct Int4Tiles {
   }
 };
 
+/// Of blocks (block_formats.h): the source of a tile decodes them into the stage, each number rounded to bf16 once.
+struct DecodedTiles : Bf16Tiles {};
+
 }  // namespace moestro::kernels::cuda

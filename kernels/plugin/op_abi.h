@@ -24,6 +24,27 @@ enum MoestroCudaDType {
   MOESTRO_CUDA_F16 = 2,
   MOESTRO_CUDA_INT8 = 3,
   MOESTRO_CUDA_INT4 = 4,
+  // Rows of blocks with their scales (common/formats/blocks.h).
+  MOESTRO_CUDA_Q4_0 = 6,
+  MOESTRO_CUDA_Q5_0 = 7,
+  MOESTRO_CUDA_Q8_0 = 8,
+  MOESTRO_CUDA_Q2_K = 9,
+  MOESTRO_CUDA_Q3_K = 10,
+  MOESTRO_CUDA_Q4_K = 11,
+  MOESTRO_CUDA_Q5_K = 12,
+  MOESTRO_CUDA_Q6_K = 13,
+  MOESTRO_CUDA_IQ4_NL = 14,
+  MOESTRO_CUDA_MXFP4 = 15,
+  MOESTRO_CUDA_MIXED = 16,  ///< of experts alone: their matrices differ
+  MOESTRO_CUDA_Q4_1 = 17,
+  MOESTRO_CUDA_Q5_1 = 18,
+  MOESTRO_CUDA_IQ4_XS = 19,
+  MOESTRO_CUDA_FP8 = 20,
+  MOESTRO_CUDA_FP8_G32 = 21,
+  MOESTRO_CUDA_INT4_G128 = 22,
+  MOESTRO_CUDA_INT4_G64 = 23,
+  MOESTRO_CUDA_INT4_G32 = 24,
+  MOESTRO_CUDA_NVFP4 = 25,
 };
 
 /// Activations rounded to bf16 have rows of a multiple of this many columns; those behind the last are zeros.
@@ -65,7 +86,7 @@ struct MoestroCudaMatmulGroup {
 };
 
 struct MoestroCudaGather {
-  const void* table;  ///< [rows, cols]; f32, bf16 or f16
+  const void* table;  ///< [rows, cols]; not int8 or int4
   int32_t dtype;
   int64_t cols, count;
   const int32_t* ids;  ///< within the table: the caller has checked
@@ -297,8 +318,9 @@ struct MoestroCudaTile {
 
 struct MoestroCudaExpertLayout {
   int64_t hidden, ffn, tile_ffn, tiles, tile_bytes;  ///< tile_bytes: of every tile but the last
-  int32_t dtype;
+  int32_t dtype;  ///< of all matrices, or MOESTRO_CUDA_MIXED
   struct MoestroCudaTile full, last;
+  int32_t gate_dtype, up_dtype, down_dtype;
 };
 
 /// Tiles of the rows of `sorted` of one expert, as many tokens each as the kernels take; made on the device. Tile i of

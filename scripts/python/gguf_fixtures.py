@@ -12,6 +12,7 @@ import gguf_delta
 import quantised
 
 # tensor kind -> format. "exps" are the experts; "attn" q, k, v and o; "embd", "output", and "rest" other matrices.
+# "layers": formats of single layers, in place of those.
 VARIANTS = {
     "llama_q8_0": dict(
         arch="Mixtral", family="llama", tokenizer="spm",
@@ -49,6 +50,14 @@ VARIANTS = {
         formats=dict(gate_exps="IQ4_XS", up_exps="Q5_1", down_exps="IQ4_XS", attn="Q4_1", embd="Q5_1"),
         config=dict(hidden_size=256, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
                     intermediate_size=24, moe_intermediate_size=256, num_experts=2, num_experts_per_tok=1,
+                    norm_topk_prob=True, tie_word_embeddings=True,
+                    rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    "qwen3moe_by_layer": dict(
+        arch="Qwen3Moe", family="qwen3moe", pre="qwen2",
+        formats=dict(exps="Q8_0", attn="Q8_0", embd="F16", rest="Q8_0"),
+        layers={1: dict(exps="MXFP4", down_exps="Q5_0"), 2: dict(exps="Q4_0", down_exps="F16", attn="Q4_0")},
+        config=dict(num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
+                    intermediate_size=24, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
                     norm_topk_prob=True, tie_word_embeddings=True,
                     rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
     "glm4moe_mxfp4": dict(
@@ -245,7 +254,8 @@ def encoded(values, kind, random):
 
 
 def format_of(v, name):
-    f = v["formats"]
+    layer = int(name.split(".")[1]) if name.startswith("blk.") else -1
+    f = v["formats"] | v.get("layers", {}).get(layer, {})
     if name.endswith((".bias", "ssm_a")) or any(
             part in name for part in ("norm", "conv1d", "gate_inp", "exp_probs", "attn_sinks")):
         return "F32"

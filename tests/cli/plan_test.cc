@@ -399,6 +399,18 @@ TEST_F(PlanCommand, OfAPack) {
   expect_refused({"--model", (dir_ / "none").string()}, 1, "none");
 }
 
+/// Experts and dense weights of several formats, on a GPU: as the pack has them in each layer.
+TEST_F(PlanCommand, OfAPackWhoseFormatsAreMixed) {
+  const fs::path pack = dir_ / "mixed";
+  const fs::path file = source_dir() / "tests/fixtures/gguf/qwen3moe_k_quants/qwen3moe_k_quants.gguf";
+  const Ran packed = run_moestro({"pack", file.string(), "-o", pack.string()});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  const Ran ran = plan({"--model", pack.string(), "--hardware", hardware(), "--device", "cuda", "--prompt", "32",
+                        "--generate", "32", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_GT(json::parse(ran.out)["decode"]["tokens_per_s"].get<double>(), 0);
+}
+
 TEST(RatesCache, KeepsRatesByTheirKey) {
   TempDir dir;
   planner::Rates rates;

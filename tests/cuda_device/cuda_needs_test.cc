@@ -59,6 +59,57 @@ TEST(CudaNeeds, LatentAttentionIsRefusedByName) {
   EXPECT_GT(refused, 0);
 }
 
+store::Manifest manifest_of(const Fixture& fixture, DType experts, DType dense) {
+  auto pack = store::open_pack(engine::testing::packed(fixture, experts, dense));
+  MOESTRO_CHECK(pack.is_ok(), pack.status().message());
+  return std::move(*pack);
+}
+
+size_t moe_layers(const store::Manifest& manifest) {
+  const auto described = model::describe_model(manifest.config_json, "");
+  MOESTRO_CHECK(described.is_ok(), described.status().message());
+  return static_cast<size_t>(described->spec.moe_layers());
+}
+
+TEST(CudaNeeds, FormatsWithoutKernelsAreRefusedByName) {
+  const Fixture& fixture = engine::testing::any_fixture();
+  const auto refusal = [](const store::Manifest& manifest, DType precision) {
+    const auto needs = device_needs(manifest, {.model = "m", .kv_tokens = 256}, precision);
+    return needs.is_ok() ? std::string() : needs.status().message();
+  };
+  using ::testing::HasSubstr;
+  store::Manifest manifest = manifest_of(fixture, DType::kBF16, DType::kBF16);
+  EXPECT_EQ(refusal(manifest, DType::kBF16), "");
+  EXPECT_THAT(refusal(manifest, DType::kBF16In12), HasSubstr("experts as bf16-12bit on this device"));
+  manifest.expert_formats.assign(moe_layers(manifest), DType::kBF16);
+  ASSERT_GT(manifest.expert_formats.size(), 1u);
+  EXPECT_EQ(refusal(manifest, DType::kMixed), "");
+  manifest.expert_formats[1] = ExpertFormats(DType::kBF16, DType::kBF16, DType::kF16);
+  EXPECT_THAT(refusal(manifest, DType::kMixed),
+              HasSubstr("experts with gate as bf16, up as bf16 and down as f16 (MoE layer 1) on this device"));
+  const auto matrix = std::ranges::find_if(manifest.tensors, [](const store::PackedTensor& t) {
+    return t.shape.size() == 2 && t.name.ends_with(".attn.o.weight");
+  });
+  ASSERT_NE(matrix, manifest.tensors.end());
+  matrix->dtype = DType::kBF16In12;
+  EXPECT_THAT(refusal(manifest, DType::kBF16), HasSubstr("tensor '" + matrix->name + "' as bf16-12bit"));
+}
+
+/// Slots are as long as the longest expert of any layer.
+TEST(CudaNeeds, OfLayersThatDifferAreThoseOfTheLongestExpert) {
+  store::Manifest manifest = manifest_of(engine::testing::any_fixture(), DType::kBF16, DType::kBF16);
+  const auto slot_bytes = [&](DType precision) {
+    const auto needs = device_needs(manifest, {.model = "m", .kv_tokens = 256}, precision);
+    MOESTRO_CHECK(needs.is_ok(), needs.status().message());
+    return needs->expert_bytes;
+  };
+  manifest.expert_formats.assign(moe_layers(manifest), DType::kF16);
+  EXPECT_EQ(slot_bytes(DType::kMixed), slot_bytes(DType::kF16));
+  manifest.expert_formats.back() = DType::kF32;
+  EXPECT_EQ(slot_bytes(DType::kMixed), slot_bytes(DType::kF32));
+  EXPECT_GT(slot_bytes(DType::kF32), slot_bytes(DType::kF16));
+}
+
 /// Of small arrays, which no formula has.
 constexpr uint64_t kAllowance = uint64_t{8} << 20;
 

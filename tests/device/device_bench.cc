@@ -1,7 +1,7 @@
 #include "tests/device/device_bench.h"
 
+#include <algorithm>
 #include <fstream>
-#include <set>
 #include <string>
 
 #include "common/check.h"
@@ -11,10 +11,12 @@
 namespace moestro::device::testing {
 namespace {
 
+/// Of the longest: layers may differ.
 uint64_t expert_bytes(const store::Manifest& manifest) {
+  uint64_t longest = 0;
   for (const store::Blob& b : manifest.blobs)
-    if (b.kind == store::BlobKind::kExpert) return b.length;
-  return 0;
+    if (b.kind == store::BlobKind::kExpert) longest = std::max(longest, b.length);
+  return longest;
 }
 
 }  // namespace
@@ -64,7 +66,8 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
         .device = {.vram_bytes = static_cast<uint64_t>(options.slots) * expert_bytes(host_->manifest()),
                    .link_bytes_per_s = options.link_bytes_per_s,
                    .latency = options.latency},
-        .precision = options.engine.experts,
+        .precision = options.engine.experts == DType::kMixed ? host_->manifest().expert_precisions.front()
+                                                             : options.engine.experts,
         .mixed = options.engine.engine.mixed,
         .cache = options.cache,
         .prefetch = options.predictor != "none",

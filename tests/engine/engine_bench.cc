@@ -36,6 +36,16 @@ std::vector<Fixture> fixtures() {
   return found;
 }
 
+std::vector<Fixture> native_fixtures() {
+  std::vector<Fixture> found;
+  std::error_code error;
+  for (const char* kind : {"gguf", "quantised"})
+    for (const auto& entry : fs::directory_iterator(test::source_dir() / "tests/fixtures" / kind, error))
+      found.push_back({entry.path().filename().string(), entry.path()});
+  std::ranges::sort(found, {}, &Fixture::name);
+  return found;
+}
+
 std::vector<Fixture> one_of_each_architecture() {
   std::vector<Fixture> found = fixtures();
   std::set<std::string> seen;

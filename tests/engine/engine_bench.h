@@ -45,6 +45,8 @@ struct Fixture {
 };
 /// The models of tests/fixtures/models.
 std::vector<Fixture> fixtures();
+/// Those of tests/fixtures/gguf and quantised: with weights of blocks.
+std::vector<Fixture> native_fixtures();
 /// The first of each architecture: for tests of what its other options have no part in.
 std::vector<Fixture> one_of_each_architecture();
 /// Of every fixture, packed once per process: experts and dense weights at these precisions; kMixed: their own. `low`:

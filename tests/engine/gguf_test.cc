@@ -5,24 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "tests/engine/engine_bench.h"
-#include "tests/support/places.h"
 
 namespace moestro::engine::testing {
 namespace {
-
-std::vector<Fixture> native_fixtures() {
-  std::vector<Fixture> found;
-  std::error_code error;
-  for (const char* kind : {"gguf", "quantised"})
-    for (const auto& entry :
-         std::filesystem::directory_iterator(test::source_dir() / "tests/fixtures" / kind, error))
-      found.push_back({entry.path().filename().string(), entry.path()});
-  std::ranges::sort(found, {}, &Fixture::name);
-  return found;
-}
 
 class NativeFormats : public ::testing::TestWithParam<Fixture> {
  protected:

@@ -49,19 +49,19 @@ Result<planner::Needs> host_needs(const PlanOptions& o, const PlannedModel& mode
   return needs;
 }
 
-/// On a GPU the workspace and the slots are those that the worker allocates there.
+/// On a GPU the workspace and the slots are those that the worker allocates there: of a pack, as long as the longest
+/// expert of any layer, whatever their formats.
 Status add_cuda_needs(const PlanOptions& o, const PlannedModel& model, planner::Needs& needs) {
-  MOESTRO_RETURN_IF_ERROR(cuda::check_format("experts", model.experts));
-  MOESTRO_RETURN_IF_ERROR(cuda::check_format("dense weights", model.sizes.precisions.dense));
   store::Manifest shape;  // of the configuration alone: dense weights are counted from the model's sizes
   shape.config_json = model.config_json;
+  if (!model.manifest) MOESTRO_RETURN_IF_ERROR(cuda::check_format("dense weights", model.sizes.precisions.dense));
   engine::EngineOptions options;
   options.kv_dtype = model.sizes.precisions.kv;
   options.kv_tokens = o.sequences * round_up(o.prompt + o.generate, planner::kKvTokensPerBlock);
   options.step_tokens_max = o.step_tokens;
   options.step_sequences_max = std::min(o.sequences, o.step_tokens);
   MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds device,
-                           cuda::device_needs(shape, options, model.sizes.precisions.experts));
+                           cuda::device_needs(model.manifest ? *model.manifest : shape, options, model.experts));
   needs.workspace_bytes = device.workspace_bytes;
   needs.slot_bytes = device.expert_bytes;
   return Status::ok();

@@ -80,6 +80,32 @@ int64_t layer_floats(const model::ModelSpec& spec, const engine::EngineOptions& 
          w.gate + 2 * w.keys + 3 * w.values + 2 * w.state_heads;
 }
 
+Status not_computed(const std::string& what) {
+  return unsupported(what + " on this device; choose another with --precision, or pack one (moestro pack --experts, "
+                     "--dense)");
+}
+
+/// Every format of a layer's experts, which may differ from layer to layer.
+Status check_experts(const std::vector<ExpertLayout>& layouts) {
+  for (size_t layer = 0; layer < layouts.size(); ++layer) {
+    const ExpertFormats& f = layouts[layer].formats();
+    if (CudaOps::computes_with(f)) continue;
+    if (f.dtype() != DType::kMixed) return check_format("experts", f.dtype());
+    return not_computed("experts with gate as " + std::string(dtype_name(f.gate)) + ", up as " +
+                        std::string(dtype_name(f.up)) + " and down as " + std::string(dtype_name(f.down)) +
+                        " (MoE layer " + std::to_string(layer) + ")");
+  }
+  return Status::ok();
+}
+
+/// Every dense matrix that is multiplied as it is packed: routers become f32.
+Status check_dense(const store::Manifest& manifest) {
+  for (const store::PackedTensor& t : manifest.tensors)
+    if (t.shape.size() == 2 && !t.name.ends_with("router.weight"))
+      MOESTRO_RETURN_IF_ERROR(check_format("tensor '" + t.name + "'", t.dtype));
+  return Status::ok();
+}
+
 }  // namespace
 
 CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options) {
@@ -115,11 +141,9 @@ KeptStatesRoom kept_states_room(const model::ModelSpec& spec, int64_t step_token
   return room;
 }
 
-Status check_format(const char* what, DType format) {
+Status check_format(std::string_view what, DType format) {
   if (CudaOps::computes_with(format)) return Status::ok();
-  return unsupported(std::string(what) + " as " + std::string(dtype_name(format)) +
-                     " on this device; choose another with --precision, or pack one (moestro pack --experts, "
-                     "--dense)");
+  return not_computed(std::string(what) + " as " + std::string(dtype_name(format)));
 }
 
 Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options,
@@ -129,8 +153,10 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   const model::ModelSpec& spec = description.spec;
   if (spec.moe_layers() == 0) return unsupported("a model without a single MoE layer");
   MOESTRO_RETURN_IF_ERROR(check_on_gpu(spec));
-  MOESTRO_RETURN_IF_ERROR(check_format("experts", precision));
   const model::MoeSpec& moe = spec.moe();
+  MOESTRO_ASSIGN_OR_RETURN(const auto layouts, manifest.expert_layouts(moe.expert, precision));
+  MOESTRO_RETURN_IF_ERROR(check_experts(layouts));
+  MOESTRO_RETURN_IF_ERROR(check_dense(manifest));
   const int64_t n = options.step_tokens_max, layers = static_cast<int64_t>(spec.layers.size()),
                 moe_layers = spec.moe_layers();
   const CudaOps::Room ops = ops_workspace(spec, options);
@@ -144,7 +170,6 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   const int64_t lookahead =
       (moe_layers * moe.experts * spec.hidden + n * (spec.hidden + moe_layers * moe.experts)) * kFloatBytes;
   const KeptStatesRoom kept = kept_states_room(spec, n, state_budget_of(spec, options).slots);
-  MOESTRO_ASSIGN_OR_RETURN(const auto layouts, manifest.expert_layouts(moe.expert, precision));
   int64_t longest = 0;
   for (const ExpertLayout& layout : layouts) longest = std::max(longest, layout.bytes());
   DeviceNeeds needs;

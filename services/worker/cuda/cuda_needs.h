@@ -2,6 +2,8 @@
 // How much memory of a GPU an engine takes, computed before anything is allocated. The code names the allocation next
 // to each figure, and a test compares the sum with the memory that is really taken.
 
+#include <string_view>
+
 #include "common/expert_layout.h"
 #include "common/model/model_spec.h"
 #include "kernels/cuda/cuda_ops.h"
@@ -23,10 +25,11 @@ struct KeptStatesRoom {
 };
 KeptStatesRoom kept_states_room(const model::ModelSpec& spec, int64_t step_tokens_max, int64_t state_slots);
 
-/// kUnsupported: no kernel of GPUs computes with `what`, "experts", in this format.
-Status check_format(const char* what, DType format);
+/// kUnsupported: no kernel of GPUs computes with `what`, "dense weights", in this format.
+Status check_format(std::string_view what, DType format);
 
-/// `precision`: of the experts.
+/// `precision`: of the experts. kUnsupported names the first thing that GPUs lack: a setting of the model, experts of
+/// a layer, a tensor.
 Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options,
                                  DType precision);
 

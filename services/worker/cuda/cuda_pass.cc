@@ -106,9 +106,8 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
                  ~uint64_t{0});  // as nothing lies: whatever is launched first is sent
   ops_.reserve(ops_workspace(spec(), parts.options));
   if (!ops_.options().deterministic)
-    host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layouts.full.front(),
-                          engine::gated_unit(spec().moe().expert), slots_, p_.experts, top_k_,
-                          spec().moe().router.on_input, p_.clock);
+    host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layouts.full, engine::gated_unit(spec().moe().expert),
+                          slots_, p_.experts, top_k_, spec().moe().router.on_input, p_.clock);
   if (cuda.graphs && !graphs_.are_on())
     log::info("decode steps are not launched as graphs: this model's layers differ in heads, in chunks, or in the "
               "window that sinks stand beside");

@@ -166,7 +166,7 @@ const uint8_t* CudaPass::send_left_out() {
 /// choice a row of one choice.
 void CudaPass::launch_experts(size_t layer, bool after_router) {
   const uint8_t* const left_out = send_left_out();
-  ops_.experts({.layout = p_.layouts.full.front(),
+  ops_.experts({.layout = p_.layouts.full[static_cast<size_t>(layers_[layer].moe)],
                 .slots = device_tables_ + table_of(layer),
                 .ids = device_ids_ + first_choice(layer),
                 .left_out = left_out,
@@ -205,7 +205,7 @@ void CudaPass::compute_one(int32_t expert) {
     engine::rows_of_choices(rows, top_k_, input_rows_);
     rows = input_rows_;
   }
-  ops_.expert_ffn(p_.layouts.full.front(), blob, expert_input(), rows, top_k_ / inputs_of_row_, expert_rows_,
+  ops_.expert_ffn(p_.layouts.full[at_.layer.value], blob, expert_input(), rows, top_k_ / inputs_of_row_, expert_rows_,
                   engine::gated_unit(spec().moe().expert));
 }
 

@@ -41,12 +41,13 @@ size_t experts_for_cpu(std::span<MissingExpert> missing) {
 }
 
 HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu,
-                         const ExpertLayout& layout, kernels::GatedUnit gated, device::SlotTable& slots,
+                         std::span<const ExpertLayout> layouts, kernels::GatedUnit gated, device::SlotTable& slots,
                          engine::ExpertDispatch& experts, int64_t top_k, bool on_input, const Clock& clock)
     : device_(device),
       memory_(memory),
       cpu_(cpu),
-      layout_(layout),
+      layouts_(layouts),
+      hidden_(layouts.front().hidden()),
       gated_(gated),
       slots_(slots),
       experts_(experts),
@@ -54,9 +55,9 @@ HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemo
       on_input_(on_input),
       inputs_of_row_(on_input ? top_k : 1),
       clock_(clock),
-      h_(device, kRowsMax * inputs_of_row_ * layout.hidden()) {
+      h_(device, kRowsMax * inputs_of_row_ * hidden_) {
   slots_.lend();
-  rows_.resize(static_cast<size_t>(kRowsMax * top_k * layout.hidden()));
+  rows_.resize(static_cast<size_t>(kRowsMax * top_k * hidden_));
   auto& queue = device_.queue();
   queue.note("make_stream", queue.functions.make_stream(1, &out_));
   for (MoestroCudaEvent* event : {&computed_, &arrived_})
@@ -96,7 +97,7 @@ void HostExperts::lease(std::span<const lanes::RoutedExpert> missing, const floa
 bool HostExperts::copy_input(const float* h, int64_t rows) {
   auto& queue = device_.queue();
   const MoestroCudaFunctions& f = queue.functions;
-  const auto bytes = static_cast<uint64_t>(rows * inputs_of_row_ * layout_.hidden() * kFloatBytes);
+  const auto bytes = static_cast<uint64_t>(rows * inputs_of_row_ * hidden_ * kFloatBytes);
   return queue.error == 0 && queue.note("record_event", f.record_event(computed_, queue.stream)) &&
          queue.note("stream_waits", f.stream_waits(out_, computed_)) &&
          queue.note("copy_out", f.copy_out(h_.data(), h, bytes, out_)) &&
@@ -117,14 +118,14 @@ size_t HostExperts::compute_one(int32_t expert, const store::Lease& lease, float
   const auto rows = experts_.rows(at_, expert);
   const Nanos from = clock_.now();
   if (on_input_) engine::rows_of_choices(rows, top_k_, input_rows_);
-  cpu_.expert_ffn(layout_, lease.data(), h_.data(), on_input_ ? input_rows_ : rows, on_input_ ? 1 : top_k_,
-                  rows_.data(), gated_);
+  cpu_.expert_ffn(layouts_[at_.layer.value], lease.data(), h_.data(), on_input_ ? input_rows_ : rows,
+                  on_input_ ? 1 : top_k_, rows_.data(), gated_);
   cost_.add(static_cast<int32_t>(rows.size()), clock_.now() - from);
   if (Status used = experts_.check(at_.layer, expert, lease); !used.is_ok())
     spoiled_.push_back({expert, std::move(used)});
   for (const kernels::RoutedRow& r : rows) {
-    const int64_t at = (r.token * top_k_ + r.rank) * layout_.hidden();
-    memory_.copy_in(expert_rows + at, rows_.data() + at, layout_.hidden() * kFloatBytes);
+    const int64_t at = (r.token * top_k_ + r.rank) * hidden_;
+    memory_.copy_in(expert_rows + at, rows_.data() + at, hidden_ * kFloatBytes);
   }
   return rows.size();
 }

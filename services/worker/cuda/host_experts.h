@@ -42,9 +42,9 @@ size_t experts_for_cpu(std::span<MissingExpert> missing);
 
 class HostExperts {
  public:
-  /// All outlive it. `on_input`: choices have inputs of their own (RouterSpec::on_input).
+  /// All outlive it. `layouts`: of each MoE layer. `on_input`: choices have inputs of their own (RouterSpec::on_input).
   HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu,
-              const ExpertLayout& layout, kernels::GatedUnit gated, device::SlotTable& slots,
+              std::span<const ExpertLayout> layouts, kernels::GatedUnit gated, device::SlotTable& slots,
               engine::ExpertDispatch& experts, int64_t top_k, bool on_input, const Clock& clock);
   ~HostExperts();
   HostExperts(const HostExperts&) = delete;
@@ -74,7 +74,8 @@ class HostExperts {
   kernels::cuda::CudaOps& device_;
   kernels::cuda::CudaMemory& memory_;
   kernels::Ops& cpu_;
-  const ExpertLayout& layout_;
+  const std::span<const ExpertLayout> layouts_;
+  const int64_t hidden_;
   const kernels::GatedUnit gated_;
   device::SlotTable& slots_;
   engine::ExpertDispatch& experts_;

@@ -175,7 +175,7 @@ Result<std::vector<ExpertLayout>> Engine::Impl::layouts_of(DType precision) cons
   MOESTRO_ASSIGN_OR_RETURN(auto found, manifest.expert_layouts(spec.moe().expert, precision));
   if (std::ssize(found) != spec.moe_layers()) return corrupt("the pack has experts of another number of layers");
   for (const ExpertLayout& layout : found)
-    for (const DType d : {precision, layout.formats().gate, layout.formats().up, layout.formats().down})
+    for (const DType d : {layout.formats().gate, layout.formats().up, layout.formats().down})
       if (!backend.ops.supports(d))
         return unsupported("experts as " + std::string(dtype_name(d)) +
                            " on this device; choose another with --precision, or pack one (moestro pack --experts)");

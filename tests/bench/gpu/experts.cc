@@ -24,7 +24,7 @@ class Layer {
     std::vector<uint64_t> slots;
     for (int64_t e = 0; e < sizes_.experts && clock_.status().is_ok(); ++e) {
       void* blob = dtype == DType::kBF16 ? clock_.random_bf16(bytes, 0.03f) : clock_.allocate(bytes);
-      // 0x3c3c is a small bf16 number, so that scales are sound.
+      // 0x3c3c is a small bf16 number, and one as f16, so that scales are sound.
       if (blob != nullptr && dtype != DType::kBF16)
         clock_.note("fill", bench.functions.fill(blob, 0x3c, bytes, clock_.stream()));
       slots.push_back(reinterpret_cast<uint64_t>(blob));
@@ -118,18 +118,18 @@ class Dense {
   Status failed_;
 };
 
-GpuRow many_row(const GpuBench& bench, kernels::cuda::CudaOps& ops) {
+GpuRow many_row(const GpuBench& bench, kernels::cuda::CudaOps& ops, DType dtype) {
   const GpuSizes& s = bench.sizes;
-  GpuRow row{.what = std::to_string(s.experts) + " experts of bf16 on " + std::to_string(s.many_tokens) + " tokens, " +
-                     std::to_string(s.top_k) + " each",
+  GpuRow row{.what = std::to_string(s.experts) + " experts of " + std::string(dtype_name(dtype)) + " on " +
+                     std::to_string(s.many_tokens) + " tokens, " + std::to_string(s.top_k) + " each",
              .value = 0,
              .unit = "TFLOP/s",
              .ceiling = 0,
              .ceiling_is = "one dense product of as many operations, " +
                            (bench.dense ? bench.dense_name : "the plugin's own: there is no cuBLAS"),
-             .aim = 0.80,
+             .aim = dtype == DType::kBF16 ? 0.80 : 0,
              .failed = ""};
-  Layer layer(bench, ops, DType::kBF16, s.many_tokens);
+  Layer layer(bench, ops, dtype, s.many_tokens);
   layer.route(s.many_tokens);
   Dense dense(bench, layer.clock());
   std::vector<double> ours, best;
@@ -170,8 +170,9 @@ void few_rows(const GpuBench& bench, kernels::cuda::CudaOps& ops, DType dtype, d
 
 std::vector<GpuRow> expert_rows(const GpuBench& bench, double memory_rate) {
   std::vector<GpuRow> rows;
-  with_ops(bench, "experts on many tokens", rows,
-           [&](kernels::cuda::CudaOps& ops) { rows.push_back(many_row(bench, ops)); });
+  for (const DType dtype : bench.sizes.many_dtypes)
+    with_ops(bench, "experts on many tokens", rows,
+             [&](kernels::cuda::CudaOps& ops) { rows.push_back(many_row(bench, ops, dtype)); });
   for (const DType dtype : bench.sizes.few_dtypes)
     with_ops(bench, "experts on few tokens", rows,
              [&](kernels::cuda::CudaOps& ops) { few_rows(bench, ops, dtype, memory_rate, rows); });

@@ -5,6 +5,8 @@ namespace moestro::bench {
 GpuSizes GpuSizes::tiny() {
   GpuSizes s;
   s.hidden = 64, s.ffn = 96, s.experts = 4;
+  s.few_dtypes = {DType::kBF16, DType::kInt8, DType::kInt4, DType::kMXFP4};
+  s.many_dtypes = {DType::kBF16, DType::kMXFP4};
   s.many_tokens = 40;
   s.few_tokens = {1, 20};
   s.dense_tokens = {1, 40};

@@ -24,7 +24,8 @@ struct GpuSizes {
   int64_t hidden = 4096, ffn = 14336, experts = 8, top_k = 2;
   int64_t many_tokens = 4096;
   std::vector<int64_t> few_tokens = {1, 2, 4, 8, 16, 32};
-  std::vector<DType> few_dtypes = {DType::kBF16, DType::kInt8, DType::kInt4};
+  std::vector<DType> many_dtypes = {DType::kBF16, DType::kMXFP4, DType::kQ4K},
+                     few_dtypes = {DType::kBF16, DType::kInt8, DType::kInt4, DType::kMXFP4, DType::kQ4K};
   std::vector<int64_t> dense_tokens = {1, 32, 128, 512, 4096};  ///< of a [hidden, hidden] matrix
   int64_t heads = 32, kv_heads = 8, head_dim = 128;
   struct Decode {

@@ -36,8 +36,11 @@ TEST(GpuBench, MeasuresEveryRowBesideItsCeiling) {
               ::testing::ElementsAre(
                   StartsWith("device memory"), StartsWith("copy of 64 KiB from shared memory, chunks of 12 KiB"),
                   HasSubstr("an expert of bf16"), StartsWith("4 experts of bf16 on 40 tokens"),
-                  "2 experts of bf16 on 1 token", StartsWith("4 experts of bf16 on 20"), "2 experts of int8 on 1 token",
-                  StartsWith("4 experts of int8"), "2 experts of int4 on 1 token", StartsWith("4 experts of int4"),
+                  StartsWith("4 experts of mxfp4 on 40 tokens"), "2 experts of bf16 on 1 token",
+                  StartsWith("4 experts of bf16 on 20"), "2 experts of int8 on 1 token",
+                  StartsWith("4 experts of int8"),
+                  "2 experts of int4 on 1 token", StartsWith("4 experts of int4"), "2 experts of mxfp4 on 1 token",
+                  StartsWith("4 experts of mxfp4 on 20"),
                   "a matrix of 64 x 64 of bf16 on 1 token", "a matrix of 64 x 64 of bf16 on 40 tokens",
                   "attention, 3 sequences of 160 tokens decode, cache of bf16", HasSubstr("cache of int8"),
                   "attention, a prompt of 48 tokens, cache of bf16", "drawing greedy from 2 rows of 500 logits",
@@ -46,7 +49,7 @@ TEST(GpuBench, MeasuresEveryRowBesideItsCeiling) {
   const auto json = nlohmann::json::parse(rows_json("a device", rows));
   EXPECT_EQ(json.at("rows").size(), rows.size());
   EXPECT_EQ(json.at("rows")[1].at("aim"), 0.97);
-  EXPECT_EQ(json.at("rows")[6].at("aim"), nullptr);
+  EXPECT_EQ(json.at("rows")[7].at("aim"), nullptr);
 }
 
 TEST(GpuBench, TheDenseProductOfTheYardstickHasAsManyOperations) {
