@@ -24,6 +24,8 @@ MoestroCudaOps all_ops() {
   ops.route = route;
   ops.experts = experts;
   ops.sample = sample;
+  ops.latent_write = latent_write;
+  ops.latent_attention = latent_attention;
   return ops;
 }
 

@@ -211,6 +211,7 @@ void CudaOps::reserve(const Room& room) {
   partial_.at_least(static_cast<uint64_t>(room.partial));
   rounded_.at_least(static_cast<uint64_t>(room.rounded));
   sums_.at_least(static_cast<uint64_t>(room.sums));
+  latents_.at_least(static_cast<uint64_t>(room.latents));
 }
 
 void CudaOps::experts(const LayerExperts& w) {

@@ -48,6 +48,7 @@ class CudaOps final : public Ops {
     int64_t rounded = 0;    ///< rounded_bytes: of tokens in the widest rows, or of their routes in x
     int64_t sums = 0;       ///< sums_bytes
     int64_t positions = 0;  ///< positions that a sequence may have
+    int64_t latents = 0;    ///< latent_bytes_max
   };
   /// Makes this room, so that steps do not allocate. status() says whether there was enough memory.
   void reserve(const Room& room);
@@ -62,9 +63,16 @@ class CudaOps final : public Ops {
   /// computed in parallel.
   static int64_t partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions);
 
+  /// The most bytes that latent attention on up to n queries needs beside Room::partial, and its part of that.
+  static int64_t latent_bytes_max(const LatentShape& shape, int64_t n);
+  static int64_t latent_partial_bytes_max(const LatentShape& shape, int64_t n, int64_t positions);
+
   /// Sends what attention reads of these sequences, of one token each, so that no layer of this shape has to. Returns
   /// the number of parts that it is launched for. The launches depend only on this and on the number of sequences.
   int64_t send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
+
+  /// The same for latent attention over a cache of this format.
+  int64_t send_sequences(const LatentShape& shape, DType cache, std::span<const AttentionSequence> sequences);
 
   /// Whether norm_route() of n rows also sorts the routes for experts(), if nothing else is sorted in between.
   static bool sorts_routes(int64_t n) { return n <= MOESTRO_CUDA_ROUTE_ROWS; }
@@ -123,6 +131,13 @@ class CudaOps final : public Ops {
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
   void scale(float* x, int64_t count, float factor) override;  ///< not there: a worker refuses what needs it
   void clamp(float* x, int64_t count, float limit) override;
+  bool supports_latent() const override { return true; }
+  void latent_write(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* kv,
+                    const float* norm, float eps, const float* cos, const float* sin, const KvView& cache) override;
+  /// Absorbed, whatever the form asked for.
+  void latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                        const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
+                        float* out) override;
 
  private:
   explicit CudaOps(const MoestroCudaFunctions& functions, OpsOptions options);
@@ -151,6 +166,22 @@ class CudaOps final : public Ops {
   /// Room for the results of parts that are computed in parallel; null if they are not.
   float* partial_room(const AttentionShape& shape, int64_t units, int64_t parts);
 
+  /// Queries of a step that latent attention computes together, in units of up to `most` pairs.
+  struct LatentPass {
+    int64_t first_query, queries, first_unit, units;
+    int64_t groups, most, tiles;  ///< tiles: of the units of one group
+    int32_t pairs_most;
+    bool rounded;
+  };
+  bool rounds_latents(const LatentShape& shape, DType cache, const AttentionSequence& sequence) const;
+  /// What latent attention reads of the step's sequences: in latent_order_, flattened, in units and passes.
+  void cut_latents(const LatentShape& shape, DType cache, std::span<const AttentionSequence> sequences);
+  /// The pass that the next query belongs to.
+  LatentPass& latent_pass(const LatentShape& shape, bool rounded, int64_t query);
+  void add_latent_units(const LatentShape& shape, LatentPass& pass, int64_t position, int64_t queries);
+  void add_latent_unit(LatentPass& pass, int64_t first_pair, int64_t pairs, int64_t last_position);
+  float* latent_partial_room(const LatentShape& shape, const LatentPass& pass, int64_t parts);
+
   OpsOptions options_;
   DeviceQueue queue_;
   std::vector<MoestroCudaQuery> query_list_;
@@ -159,11 +190,14 @@ class CudaOps final : public Ops {
   std::vector<std::byte> expert_call_;
   int64_t furthest_ = 0;  ///< position of any query of query_list_
   int64_t parts_max_ = INT64_MAX;  ///< of a sequence
+  std::vector<AttentionSequence> latent_order_;
+  std::vector<MoestroCudaLatentUnit> latent_unit_list_;
+  std::vector<LatentPass> latent_passes_;
   // Last: they use the queue.
   Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, prefill_units_{queue_}, ids_{queue_}, sampling_{queue_},
-      expert_calls_{queue_};
+      expert_calls_{queue_}, latent_units_{queue_};
   Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
-      drawn_{queue_};
+      drawn_{queue_}, latents_{queue_};
 };
 
 }  // namespace moestro::kernels::cuda

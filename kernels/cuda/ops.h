@@ -25,6 +25,8 @@ MoestroCudaResult sort_routes(const MoestroCudaSortRoutes* arguments, MoestroCud
 MoestroCudaResult route(const MoestroCudaRoute* arguments, MoestroCudaStream stream);
 MoestroCudaResult experts(const MoestroCudaExperts* arguments, MoestroCudaStream stream);
 MoestroCudaResult sample(const MoestroCudaSample* arguments, MoestroCudaStream stream);
+MoestroCudaResult latent_write(const MoestroCudaLatentWrite* arguments, MoestroCudaStream stream);
+MoestroCudaResult latent_attention(const MoestroCudaLatentAttention* arguments, MoestroCudaStream stream);
 
 /// All of them, for the plugin's table.
 MoestroCudaOps all_ops();

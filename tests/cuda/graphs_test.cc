@@ -113,7 +113,7 @@ class CudaGraphsTest : public kernels::test::CudaTest {
 };
 
 TEST_F(CudaGraphsTest, ChangeNoBitWhereAllIsResident) {
-  for (const char* name : {"mixtral_window", "qwen2_moe_shared"})
+  for (const char* name : {"mixtral_window", "qwen2_moe_shared", "deepseek_v3_yarn"})
     expect_same(fixture_named(name), on_cuda(kAll, true), "all resident");
 }
 
@@ -145,7 +145,8 @@ TEST_F(CudaGraphsTest, ChangeNoBitOfTheFastKernels) {
   DeviceBenchOptions options = on_cuda(kAll, true);
   options.engine.deterministic = false;
   options.engine.experts = options.engine.dense = DType::kBF16;
-  expect_same(fixture_named("mixtral_llama3"), options, "not deterministic");
+  for (const char* name : {"mixtral_llama3", "deepseek_v3_yarn"})
+    expect_same(fixture_named(name), options, "not deterministic");
 }
 
 /// Four sequences that decode on a device that holds everything, warm; its streams are late, so that whoever waits

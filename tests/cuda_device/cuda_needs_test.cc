@@ -44,21 +44,6 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaNeedsTest,
                          ::testing::ValuesIn(device::testing::on_gpus(engine::testing::fixtures())),
                          [](const auto& param) { return param.param.name; });
 
-TEST(CudaNeeds, LatentAttentionIsRefusedByName) {
-  int refused = 0;
-  for (const Fixture& fixture : engine::testing::fixtures()) {
-    if (!fixture.has_latents()) continue;
-    const auto source = store::ResidentSource::open(engine::testing::packed(fixture, DType::kBF16, DType::kBF16));
-    ASSERT_TRUE(source.is_ok()) << source.status().message();
-    const auto needs = device_needs((*source)->manifest(), {}, DType::kBF16);
-    ASSERT_FALSE(needs.is_ok()) << fixture.name;
-    EXPECT_EQ(needs.status().code(), Code::kUnsupported);
-    EXPECT_NE(needs.status().message().find("--device cuda: latent attention (MLA)"), std::string::npos);
-    ++refused;
-  }
-  EXPECT_GT(refused, 0);
-}
-
 TEST(CudaNeeds, TheGatedDeltaRuleIsRefusedByName) {
   int refused = 0;
   for (const Fixture& fixture : engine::testing::fixtures()) {
@@ -120,9 +105,18 @@ TEST(ModelsOnGpus, SettingsThatKernelsLackAreRefused) {
   EXPECT_THAT(said["granitemoe_factors"], HasSubstr("a factor of embedding, residual stream or logits"));
   EXPECT_THAT(said["llama4_scout"], HasSubstr("chunked attention"));
   EXPECT_FALSE(said.contains("ernie4_5_moe_shared")) << said["ernie4_5_moe_shared"];
+  EXPECT_FALSE(said.contains("deepseek_v3_yarn")) << said["deepseek_v3_yarn"];
   model::ModelSpec spec;
   spec.layers.resize(1);
   EXPECT_TRUE(check_on_gpu(spec).is_ok());
+  for (const model::LatentSpec& wide :
+       {model::LatentSpec{.kv_rank = 520}, {.rope_dim = 66}, {.nope_dim = 513}, {.value_dim = 513}}) {
+    spec.layers[0].latent = wide;
+    EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("latent attention (MLA) wider than"));
+  }
+  spec.layers[0].latent = model::LatentSpec{.kv_rank = 512, .nope_dim = 512, .rope_dim = 64, .value_dim = 512};
+  EXPECT_TRUE(check_on_gpu(spec).is_ok());
+  spec.layers[0].latent.reset();
   spec.layers[0].moe_index = MoeLayerId(0);
   spec.layers[0].moe.expert.bias = true;
   EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("experts with biases"));

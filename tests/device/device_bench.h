@@ -35,8 +35,8 @@ struct DeviceBenchOptions {
 
 /// Those of the fixtures that run on a GPU.
 std::vector<engine::testing::Fixture> on_gpus(std::vector<engine::testing::Fixture> fixtures);
-/// One for each way in which a GPU queues a layer: experts alone, a shared expert beside them, and layers without
-/// experts before them. For tests of when something is queued, which say nothing of a family.
+/// One for each way in which a GPU queues a layer: experts alone, a shared expert beside them, layers without experts
+/// before them, and latent attention. For tests of when something is queued, which say nothing of a family.
 std::vector<engine::testing::Fixture> one_of_each_gpu_layer();
 
 class DeviceBench {

@@ -240,6 +240,7 @@ void Block::begin_copy(void* to, const void* from, int bytes) {
   MOESTRO_CHECK(reinterpret_cast<uintptr_t>(from) % kCopyBytes == 0, "the source of a copy is aligned");
   check_shared(to, kCopyBytes);
   std::memset(to, 0xff, kCopyBytes);
+  counters.copied_bytes += static_cast<uint64_t>(bytes);
   threads_[current].groups.back().push_back({to, from, bytes});
 }
 

@@ -47,9 +47,9 @@ enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kMatrice
 /// the same for each grid of as many blocks. Otherwise threads, warps and blocks run in a random order from this seed.
 /// A kernel without races gives the same bits. Valid until the next call.
 void set_order(uint64_t seed);
-/// Numbers of launches and threads so far.
+/// Numbers of launches and threads so far, and of bytes that copy_async16() has read.
 struct Counters {
-  uint64_t launches = 0, threads = 0;
+  uint64_t launches = 0, threads = 0, copied_bytes = 0;
 };
 Counters counters();
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/model/mixer.h"
 #include "services/worker/cuda/cuda_head.h"
 #include "services/worker/cuda/float_bytes.h"
 #include "services/worker/cuda/model_on_gpu.h"
@@ -35,8 +36,7 @@ int64_t dense_bytes(const store::Manifest& manifest) {
 /// KvCache.
 int64_t kv_bytes(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   int64_t bytes = 0;
-  for (const model::LayerSpec& layer : spec.layers)
-    bytes += kernels::kv_block_bytes(engine::attention_shape(layer.attention, options.visible), options.kv_dtype);
+  for (const model::LayerSpec& layer : spec.layers) bytes += model::kv_block_bytes(layer.kv, options.kv_dtype);
   return bytes * ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
 }
 
@@ -54,11 +54,31 @@ Widths widths(const model::ModelSpec& spec) {
   return w;
 }
 
+/// Those of latent attention.
+struct LatentWidths {
+  int64_t q_a = 0, q = 0, kv = 0, attended = 0;
+  int64_t widest() const { return std::max({q_a, q, kv, attended}); }
+};
+LatentWidths latent_widths(const model::ModelSpec& spec) {
+  LatentWidths w;
+  for (const model::LayerSpec& l : spec.layers) {
+    if (!l.latent) continue;
+    w.q_a = std::max(w.q_a, l.latent->q_rank);
+    w.q = std::max(w.q, l.latent->heads * (l.latent->nope_dim + l.latent->rope_dim));
+    w.kv = std::max(w.kv, l.latent->kv_rank + l.latent->rope_dim);
+    w.attended = std::max(w.attended, l.latent->heads * l.latent->value_dim);
+  }
+  return w;
+}
+
 /// LayerMath, for each token of a step.
 int64_t layer_floats(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   const auto [q, kv, ffn] = widths(spec);
-  const int64_t angles = spec.rope.rotary_dim / 2, sinks = options.visible.sinks > 0 ? q + 2 * angles : 0;
-  return 3 * spec.hidden + 1 + 2 * q + 2 * kv + 2 * ffn + spec.moe().experts + 2 * angles + sinks;
+  const auto [latent_q_a, latent_q, latent_kv, latent_attended] = latent_widths(spec);
+  const int64_t angles = spec.rope.rotary_dim / 2, sinks = options.visible.sinks > 0 ? q + 2 * angles : 0,
+                kinds = (q > 0 ? 1 : 0) + (latent_q > 0 ? 1 : 0);  // that have rotations of their own
+  return 3 * spec.hidden + 1 + 2 * q + 2 * kv + 2 * ffn + spec.moe().experts + kinds * 2 * angles + sinks +
+         latent_q_a + latent_q + latent_kv + latent_attended;
 }
 
 }  // namespace
@@ -68,16 +88,24 @@ CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOp
   const int64_t n = options.step_tokens_max,
                 positions = engine::positions_max(options, spec, ceil_div(options.kv_tokens, kernels::kKvBlockTokens));
   const auto [q, kv, ffn] = widths(spec);
+  const int64_t latent = latent_widths(spec).widest();
   CudaOps::Room room{.activated = CudaOps::activated_bytes(n * moe.top_k, moe.expert.ffn),
                      .routes = CudaOps::routes_bytes(n, moe.top_k, moe.experts),
-                     .rounded = std::max(CudaOps::rounded_bytes(n, std::max({spec.hidden, q, ffn})),
+                     .rounded = std::max(CudaOps::rounded_bytes(n, std::max({spec.hidden, q, ffn, latent})),
                                          CudaOps::rounded_bytes(n * moe.top_k, spec.hidden)),
-                     .sums = CudaOps::sums_bytes(n, std::max({spec.hidden, q, kv, ffn, spec.vocab})),
+                     .sums = CudaOps::sums_bytes(n, std::max({spec.hidden, q, kv, ffn, spec.vocab, latent})),
                      .positions = positions};
-  for (const model::LayerSpec& layer : spec.layers)
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.latent) {
+      const kernels::LatentShape shape = engine::latent_shape(*layer.latent);
+      room.partial = std::max(room.partial, CudaOps::latent_partial_bytes_max(shape, n, positions));
+      room.latents = std::max(room.latents, CudaOps::latent_bytes_max(shape, n));
+      continue;
+    }
     room.partial = std::max(
         room.partial, CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible), n,
                                                  positions));
+  }
   return room;
 }
 
@@ -115,7 +143,7 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));
   needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloatBytes + pass + head +
                                                 lookahead + ops.activated + ops.routes + ops.partial + ops.rounded +
-                                                ops.sums + kSmallBytes);
+                                                ops.sums + ops.latents + kSmallBytes);
   needs.expert_bytes = device::CudaSlots::slot_bytes(static_cast<uint64_t>(longest));
   needs.experts = static_cast<uint64_t>(moe_layers * moe.experts);
   return needs;

@@ -17,7 +17,8 @@ bool sees_alike(const engine::KvCache& cache, size_t layers) {
   const kernels::AttentionShape& first = cache.shape(0);
   for (size_t l = 1; l < layers; ++l)
     if (const kernels::AttentionShape& s = cache.shape(l);
-        s.heads != first.heads || s.kv_heads != first.kv_heads || s.window != first.window || s.sinks != first.sinks)
+        s.heads != first.heads || s.kv_heads != first.kv_heads || s.window != first.window || s.sinks != first.sinks ||
+        cache.latent_shape(l).heads != cache.latent_shape(0).heads)
       return false;
   return true;
 }
@@ -177,8 +178,12 @@ void CudaPass::begin_graphs() {
       std::ranges::all_of(batch_->attention, [](const kernels::AttentionSequence& s) { return s.tokens == 1; });
   if (!as_graphs_) return;
   const kernels::AttentionShape& attention = p_.math.cache.shape(0);
+  const bool latent = spec().layers.front().latent.has_value();
+  const int64_t parts = latent ? ops_.send_sequences(p_.math.cache.latent_shape(0), p_.math.cache.layer(0).dtype,
+                                                     batch_->attention)
+                               : ops_.send_sequences(attention, batch_->attention);
   shape_ = {.rows = static_cast<int32_t>(rows_),
-            .parts = static_cast<int32_t>(ops_.send_sequences(attention, batch_->attention)),
+            .parts = static_cast<int32_t>(parts),
             .asked_ahead = asked_ahead_,
             .has_gap = attention.has_gap(batch_->furthest)};
 }
