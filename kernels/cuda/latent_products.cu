@@ -140,9 +140,7 @@ MoestroCudaResult expand(const MoestroCudaLatentAttention& a, MoestroCudaStream 
 }
 
 /// With more queries than a block takes, weights are read again.
-bool of_many(const MoestroCudaLatentAttention& a) {
-  return a.rounded && a.query_count > kQueries && a.kv_b_dtype != MOESTRO_CUDA_F32;
-}
+bool of_many(const MoestroCudaLatentAttention& a) { return a.rounded && a.query_count > kQueries; }
 
 }  // namespace
 

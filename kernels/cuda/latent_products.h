@@ -60,7 +60,7 @@ __device__ inline void rotate_queries(const MoestroCudaLatentAttention& a, const
   }
 }
 
-/// On tensor cores, of absorbed queries that are rounded and weights of 16 bits; as absorb_queries, expand_values.
+/// On tensor cores, if queries are rounded; as absorb_queries, expand_values.
 MoestroCudaResult absorb_many_queries(const MoestroCudaLatentAttention& a, MoestroCudaStream stream);
 MoestroCudaResult expand_many_values(const MoestroCudaLatentAttention& a, MoestroCudaStream stream);
 

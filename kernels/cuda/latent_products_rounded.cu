@@ -164,16 +164,22 @@ dim3 grid_of(const MoestroCudaLatentAttention& a, int64_t columns) {
 
 MoestroCudaResult absorb_many_queries(const MoestroCudaLatentAttention& a, MoestroCudaStream stream) {
   const dim3 grid = grid_of(a, latent_width(a.latent.kv_rank));
-  if (a.kv_b_dtype == MOESTRO_CUDA_BF16)
-    return launch(absorb_many_kernel<BF16>, grid, dim3(kThreads), sizeof(Room), stream, a);
-  return launch(absorb_many_kernel<F16>, grid, dim3(kThreads), sizeof(Room), stream, a);
+  switch (a.kv_b_dtype) {
+    case MOESTRO_CUDA_F32: return launch(absorb_many_kernel<F32>, grid, dim3(kThreads), sizeof(Room), stream, a);
+    case MOESTRO_CUDA_BF16: return launch(absorb_many_kernel<BF16>, grid, dim3(kThreads), sizeof(Room), stream, a);
+    case MOESTRO_CUDA_F16: return launch(absorb_many_kernel<F16>, grid, dim3(kThreads), sizeof(Room), stream, a);
+    default: return MOESTRO_CUDA_REFUSED;
+  }
 }
 
 MoestroCudaResult expand_many_values(const MoestroCudaLatentAttention& a, MoestroCudaStream stream) {
   const dim3 grid = grid_of(a, a.latent.value_dim);
-  if (a.kv_b_dtype == MOESTRO_CUDA_BF16)
-    return launch(expand_many_kernel<BF16>, grid, dim3(kThreads), sizeof(Room), stream, a);
-  return launch(expand_many_kernel<F16>, grid, dim3(kThreads), sizeof(Room), stream, a);
+  switch (a.kv_b_dtype) {
+    case MOESTRO_CUDA_F32: return launch(expand_many_kernel<F32>, grid, dim3(kThreads), sizeof(Room), stream, a);
+    case MOESTRO_CUDA_BF16: return launch(expand_many_kernel<BF16>, grid, dim3(kThreads), sizeof(Room), stream, a);
+    case MOESTRO_CUDA_F16: return launch(expand_many_kernel<F16>, grid, dim3(kThreads), sizeof(Room), stream, a);
+    default: return MOESTRO_CUDA_REFUSED;
+  }
 }
 
 }  // namespace moestro::kernels::cuda

@@ -142,11 +142,12 @@ TEST_F(CudaGraphsTest, ChangeNoBitWithCachesWindowsAndSinksOfAnyKind) {
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitOfTheFastKernels) {
-  DeviceBenchOptions options = on_cuda(kAll, true);
-  options.engine.deterministic = false;
-  options.engine.experts = options.engine.dense = DType::kBF16;
-  for (const char* name : {"mixtral_llama3", "deepseek_v3_yarn"})
+  for (const char* name : {"mixtral_llama3", "deepseek_v3_yarn"}) {
+    DeviceBenchOptions options = on_cuda(kAll, true);
+    options.engine.deterministic = false;
+    options.engine.experts = options.engine.dense = DType::kBF16;
     expect_same(fixture_named(name), options, "not deterministic");
+  }
 }
 
 /// Four sequences that decode on a device that holds everything, warm; its streams are late, so that whoever waits
@@ -207,6 +208,16 @@ TEST_F(CudaGraphsTest, ALayerThatDecodesIsEightKernelsAndNineOfLongSequences) {
   }
   const auto [kernels, layers] = kernels_and_layers("mixtral_window", 130);
   EXPECT_LE(kernels, 9 * layers + kEnds);
+}
+
+/// Latents of queries and of keys and values, the former's norm, queries, writing; absorbing, attending and expanding;
+/// the output; then as others, here with a shared expert.
+TEST_F(CudaGraphsTest, ALayerOfLatentAttentionIsFifteenKernels) {
+  constexpr uint64_t kEnds = 5;
+  for (const size_t longest : {5, 130}) {
+    const auto [kernels, layers] = kernels_and_layers("deepseek_v3_kimi_k2", longest);
+    EXPECT_LE(kernels, (longest > 128 ? 16 : 15) * layers + kEnds) << longest;
+  }
 }
 #endif
 
