@@ -28,6 +28,8 @@ MoestroCudaOps all_ops() {
   ops.gated_norm = gated_norm;
   ops.sigmoid_mul = sigmoid_mul;
   ops.scale_rows = scale_rows;
+  ops.latent_write = latent_write;
+  ops.latent_attention = latent_attention;
   return ops;
 }
 

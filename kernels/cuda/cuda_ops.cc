@@ -231,6 +231,7 @@ void CudaOps::reserve(const Room& room) {
   rounded_.at_least(static_cast<uint64_t>(room.rounded));
   sums_.at_least(static_cast<uint64_t>(room.sums));
   prepared_.at_least(static_cast<uint64_t>(room.delta));
+  latents_.at_least(static_cast<uint64_t>(room.latents));
 }
 
 void CudaOps::experts(const LayerExperts& w) {

@@ -50,6 +50,7 @@ class CudaOps final : public Ops {
     int64_t sums = 0;       ///< sums_bytes
     int64_t positions = 0;  ///< positions that a sequence may have
     int64_t delta = 0;      ///< delta_bytes
+    int64_t latents = 0;    ///< latent_bytes_max
   };
   /// Makes this room, so that steps do not allocate. status() says whether there was enough memory.
   void reserve(const Room& room);
@@ -86,6 +87,12 @@ class CudaOps final : public Ops {
   /// What gated_delta() needs for n rows.
   static int64_t delta_bytes(const DeltaShape& shape, int64_t n);
   static bool computes_delta(const DeltaShape& shape);
+  /// The most bytes that latent attention on up to n queries needs beside Room::partial, and its part of that.
+  static int64_t latent_bytes_max(const LatentShape& shape, int64_t n);
+  static int64_t latent_partial_bytes_max(const LatentShape& shape, int64_t n, int64_t positions);
+
+  /// The same for latent attention over a cache of this format.
+  int64_t send_sequences(const LatentShape& shape, DType cache, std::span<const AttentionSequence> sequences);
 
   /// Whether norm_route() of n rows also sorts the routes for experts(), if nothing else is sorted in between.
   static bool sorts_routes(int64_t n) { return n <= MOESTRO_CUDA_ROUTE_ROWS; }
@@ -158,6 +165,13 @@ class CudaOps final : public Ops {
                    float* states, float* out) override;
   void gated_norm(float* x, int64_t n, int64_t dim, const float* weight, float eps, float* gate) override;
   void sigmoid_mul(float* x, const float* gate, int64_t count) override;
+  bool supports_latent() const override { return true; }
+  void latent_write(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* kv,
+                    const float* norm, float eps, const float* cos, const float* sin, const KvView& cache) override;
+  /// Absorbed, whatever the form asked for.
+  void latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                        const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
+                        float* out) override;
 
  private:
   explicit CudaOps(const MoestroCudaFunctions& functions, OpsOptions options);
@@ -186,6 +200,22 @@ class CudaOps final : public Ops {
   /// Room for the results of parts that are computed in parallel; null if they are not.
   float* partial_room(const AttentionShape& shape, int64_t units, int64_t parts);
 
+  /// Queries of a step that latent attention computes together, in units of up to `most` pairs.
+  struct LatentPass {
+    int64_t first_query, queries, first_unit, units;
+    int64_t groups, most, tiles;  ///< tiles: of the units of one group
+    int32_t pairs_most;
+    bool rounded;
+  };
+  bool rounds_latents(const LatentShape& shape, DType cache, const AttentionSequence& sequence) const;
+  /// What latent attention reads of the step's sequences: in latent_order_, flattened, in units and passes.
+  void cut_latents(const LatentShape& shape, DType cache, std::span<const AttentionSequence> sequences);
+  /// The pass that the next query belongs to.
+  LatentPass& latent_pass(const LatentShape& shape, bool rounded, int64_t query);
+  void add_latent_units(const LatentShape& shape, LatentPass& pass, int64_t position, int64_t queries);
+  void add_latent_unit(LatentPass& pass, int64_t first_pair, int64_t pairs, int64_t last_position);
+  float* latent_partial_room(const LatentShape& shape, const LatentPass& pass, int64_t parts);
+
   OpsOptions options_;
   DeviceQueue queue_;
   std::vector<MoestroCudaQuery> query_list_;
@@ -198,6 +228,9 @@ class CudaOps final : public Ops {
   KeptStates kept_;
   int64_t furthest_ = 0;  ///< position of any query of query_list_
   int64_t parts_max_ = INT64_MAX;  ///< of a sequence
+  std::vector<AttentionSequence> latent_order_;
+  std::vector<MoestroCudaLatentUnit> latent_unit_list_;
+  std::vector<LatentPass> latent_passes_;
   // Last: they use the queue.
   static_assert(AttentionShape::kViews == 2);
   Mirror queries_[2]{Mirror(queue_), Mirror(queue_)}, blocks_[2]{Mirror(queue_), Mirror(queue_)},
@@ -207,6 +240,11 @@ class CudaOps final : public Ops {
       drawn_{queue_};
   Mirror sent_sequences_{queue_}, sent_writes_{queue_}, sent_rows_{queue_};  ///< of the gated delta rule
   Workspace prepared_{queue_};
+  Mirror latent_units_{queue_};
+  Workspace latents_{queue_};
+};
+  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
+      drawn_{queue_}, latents_{queue_};
 };
 
 }  // namespace moestro::kernels::cuda

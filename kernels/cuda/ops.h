@@ -29,6 +29,8 @@ MoestroCudaResult delta(const MoestroCudaDelta* arguments, MoestroCudaStream str
 MoestroCudaResult gated_norm(const MoestroCudaGatedNorm* arguments, MoestroCudaStream stream);
 MoestroCudaResult sigmoid_mul(const MoestroCudaSigmoidMul* arguments, MoestroCudaStream stream);
 MoestroCudaResult scale_rows(const MoestroCudaScaleRows* arguments, MoestroCudaStream stream);
+MoestroCudaResult latent_write(const MoestroCudaLatentWrite* arguments, MoestroCudaStream stream);
+MoestroCudaResult latent_attention(const MoestroCudaLatentAttention* arguments, MoestroCudaStream stream);
 
 /// All of them, for the plugin's table.
 MoestroCudaOps all_ops();

@@ -452,6 +452,75 @@ struct MoestroCudaSigmoidMul {
   int64_t count;
 };
 
+/// One layer's cache of latents, in the layout of kernels/ops.h (LatentShape), and what is computed with it.
+struct MoestroCudaLatent {
+  int64_t heads, kv_rank, nope_dim, rope_dim, value_dim;
+  int32_t interleaved;
+  float scale;
+  int32_t dtype;
+  void* data;
+  int64_t block_bytes, scales_offset;
+};
+#define MOESTRO_CUDA_LATENT_RANK_MAX 512
+#define MOESTRO_CUDA_LATENT_ROPE_MAX 64
+/// The most components without rotation, and the most of a value.
+#define MOESTRO_CUDA_LATENT_HEAD_MAX 512
+
+/// As Ops::latent_write.
+struct MoestroCudaLatentWrite {
+  struct MoestroCudaLatent latent;
+  const struct MoestroCudaQuery* queries;
+  const uint32_t* blocks;
+  int64_t count;
+  const float *kv, *norm;
+  float eps;
+  const float *cos, *sin;
+};
+
+/// Pairs [first_pair, first_pair + pairs) of one sequence, pair p being head p % heads of query p / heads. Its
+/// positions are visited in tiles of MOESTRO_CUDA_LATENT_TILE from position 0 up to that of its last pair; first_tile:
+/// the tiles of all units before it that have the same number among their `groups`.
+struct MoestroCudaLatentUnit {
+  int32_t first_pair, pairs, first_tile;
+};
+/// Of a unit. On tensor cores: MOESTRO_CUDA_LATENT_TILE_PAIRS, or half as many.
+#define MOESTRO_CUDA_LATENT_PAIRS 8
+#define MOESTRO_CUDA_LATENT_TILE_PAIRS 32
+#define MOESTRO_CUDA_LATENT_TILE 32
+/// The most blocks that share units on tensor cores.
+#define MOESTRO_CUDA_LATENT_BLOCKS 264
+/// Numbers of an absorbed query: the latent's, filled up with zeros to half of MOESTRO_CUDA_LATENT_RANK_MAX or all of
+/// it, then MOESTRO_CUDA_LATENT_ROPE_MAX with those that are rotated.
+#define MOESTRO_CUDA_LATENT_WIDTH(rank) \
+  (((rank) <= MOESTRO_CUDA_LATENT_RANK_MAX / 2 ? 1 : 2) * (MOESTRO_CUDA_LATENT_RANK_MAX / 2) + \
+   MOESTRO_CUDA_LATENT_ROPE_MAX)
+
+/// As Ops::latent_attention, absorbed: queries are multiplied by their heads' keys, meet latents, and the sums of
+/// latents are multiplied by their heads' values.
+struct MoestroCudaLatentAttention {
+  struct MoestroCudaLatent latent;
+  const struct MoestroCudaQuery* queries;
+  int64_t query_count;
+  const uint32_t* blocks;
+  const struct MoestroCudaLatentUnit* units;
+  int64_t unit_count;
+  int64_t groups;      ///< 1, or so many neighbouring units share a query, each with some of its heads
+  int32_t pairs_most;  ///< of any unit
+  /// On tensor cores: everything is rounded to bf16 but sums and scores. kv_rank and rope_dim are multiples of 8.
+  int32_t rounded;
+  const float *q, *cos, *sin;
+  const void* kv_b;
+  int32_t kv_b_dtype;  ///< f32, bf16 or f16
+  void* absorbed;      ///< [pairs of all queries][MOESTRO_CUDA_LATENT_WIDTH] of f32; rounded: of bf16
+  float* attended;     ///< [pairs of all queries][kv_rank]
+  /// Results of parts of the positions, each of kv_rank + MOESTRO_CUDA_PARTIAL_HEAD floats. In f32: of all pairs, for
+  /// each of `parts` parts of MOESTRO_CUDA_ATTENTION_PART positions; null: one part after another, with the same bits.
+  /// Rounded: 2 * MOESTRO_CUDA_LATENT_BLOCKS of a unit's most pairs.
+  float* partial;
+  int64_t parts;  ///< of the furthest query, or more
+  float* out;
+};
+
 struct MoestroCudaOps {
   MoestroCudaResult (*matmul)(const struct MoestroCudaMatmul*, MoestroCudaStream);
   MoestroCudaResult (*matmul_group)(const struct MoestroCudaMatmulGroup*, MoestroCudaStream);
@@ -477,6 +546,8 @@ struct MoestroCudaOps {
   MoestroCudaResult (*gated_norm)(const struct MoestroCudaGatedNorm*, MoestroCudaStream);
   MoestroCudaResult (*sigmoid_mul)(const struct MoestroCudaSigmoidMul*, MoestroCudaStream);
   MoestroCudaResult (*scale_rows)(const struct MoestroCudaScaleRows*, MoestroCudaStream);
+  MoestroCudaResult (*latent_write)(const struct MoestroCudaLatentWrite*, MoestroCudaStream);
+  MoestroCudaResult (*latent_attention)(const struct MoestroCudaLatentAttention*, MoestroCudaStream);
 };
 
 #ifdef __cplusplus

@@ -93,6 +93,48 @@ std::vector<std::vector<float>> scores_of(Bench& bench, const Fixture& fixture) 
   return scores;
 }
 
+std::vector<Fixture> with_latents() {
+  std::vector<Fixture> all = fixtures();
+  std::erase_if(all, [](const Fixture& fixture) { return !fixture.has_latents(); });
+  return all;
+}
+using CudaLatentTest = CudaEngineTest;
+INSTANTIATE_TEST_SUITE_P(Latents, CudaLatentTest, ::testing::ValuesIn(with_latents()), fixture_name);
+
+DeviceBenchOptions with_cache(DType dtype, bool deterministic) {
+  BenchOptions engine{.engine = {.model = "m", .kv_tokens = 512, .kv_dtype = dtype, .poison_kv = true}};
+  engine.deterministic = deterministic;
+  return on_cuda(kAll, "none", engine);
+}
+
+/// With --deterministic: as a whole, in chunks, token by token, and in a batch.
+TEST_P(CudaLatentTest, ChunksAndCompanyChangeNoBit) {
+  const std::vector<TokenId> ids = prompt().ids, other = GetParam().prompts("f32").at(1).ids;
+  for (const DType cache : {DType::kF32, DType::kBF16, DType::kInt8}) {
+    DeviceBench device(GetParam(), with_cache(cache, true));
+    const auto want = device.bench().score({ids}, ids.size());
+    for (const size_t chunk : {size_t{1}, size_t{5}})
+      EXPECT_TRUE(same(device.bench().score({ids}, chunk), want)) << dtype_name(cache) << ", chunks of " << chunk;
+    EXPECT_TRUE(same({device.bench().score({other, ids}, 9).back()}, want)) << dtype_name(cache) << ", in a batch";
+  }
+}
+
+/// Without it prompts are computed on tensor cores, where shapes allow it.
+TEST_P(CudaLatentTest, WithoutDeterminismTheErrorIsBounded) {
+  const std::vector<TokenId> ids = prompt().ids;
+  for (const DType cache : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
+    const auto want = Bench(GetParam(), with_cache(cache, true).engine).score({ids}, ids.size()).front();
+    for (const size_t chunk : {ids.size(), size_t{1}}) {
+      DeviceBench device(GetParam(), with_cache(cache, false));
+      const auto got = device.bench().score({ids}, chunk).front();
+      ASSERT_EQ(got.size(), want.size());
+      double sum = 0;
+      for (size_t i = 0; i < got.size(); ++i) sum += std::abs(static_cast<double>(got[i]) - want[i]);
+      EXPECT_LT(sum / static_cast<double>(got.size()), 2e-2) << dtype_name(cache) << ", chunks of " << chunk;
+    }
+  }
+}
+
 /// Ahead of the host where all is there, and waiting where it is not.
 TEST_P(CudaResidencyTest, TheNumberOfSlotsAndThePredictorChangeNoBit) {
   DeviceBench all(GetParam(), on_cuda(kAll));

@@ -114,7 +114,7 @@ class CudaGraphsTest : public kernels::test::CudaTest {
 
 TEST_F(CudaGraphsTest, ChangeNoBitWhereAllIsResident) {
   for (const char* name : {"mixtral_window", "qwen2_moe_shared", "gpt_oss_yarn", "llama4_maverick", "phimoe_short",
-                           "qwen3_next_hybrid"})
+                           "qwen3_next_hybrid", "deepseek_v3_yarn"})
     expect_same(fixture_named(name), on_cuda(kAll, true), "all resident");
 }
 
@@ -145,7 +145,7 @@ TEST_F(CudaGraphsTest, ChangeNoBitWithCachesWindowsAndSinksOfAnyKind) {
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitOfTheFastKernels) {
-  for (const char* name : {"mixtral_llama3", "gpt_oss_yarn"}) {
+  for (const char* name : {"mixtral_llama3", "gpt_oss_yarn", "deepseek_v3_yarn"}) {
     DeviceBenchOptions options = on_cuda(kAll, true);
     options.engine.deterministic = false;
     options.engine.experts = options.engine.dense = DType::kBF16;
@@ -214,6 +214,16 @@ TEST_F(CudaGraphsTest, ALayerThatDecodesIsEightKernelsAndNineOfLongSequences) {
   // Six of the gated delta rule, or five of attention with its gate; four of the shared expert; four of what all have.
   const auto [of_hybrid, hybrid_layers] = kernels_and_layers("qwen3_5_moe_text", 5);
   EXPECT_LE(of_hybrid, 14 * hybrid_layers + kEnds);
+}
+
+/// Latents of queries and of keys and values, the former's norm, queries, writing; absorbing, attending and expanding;
+/// the output: eight. Then a norm and an MLP of four, or routes, a shared expert of three, experts of two, their sum.
+TEST_F(CudaGraphsTest, ALayerOfLatentAttentionThatDecodesIsFifteenKernels) {
+  constexpr uint64_t kEnds = 5, kDense = 13, kSparse = 15;
+  const auto [kernels, layers] = kernels_and_layers("deepseek_v3_kimi_k2", 5);
+  ASSERT_EQ(layers, 2u);
+  EXPECT_LE(kernels, kDense + kSparse + kEnds);
+  EXPECT_LE(kernels_and_layers("deepseek_v3_kimi_k2", 130).first, kDense + kSparse + layers + kEnds);
 }
 #endif
 

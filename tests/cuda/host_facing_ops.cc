@@ -56,6 +56,11 @@ KvView HostFacingOps::cache(const AttentionShape& shape, const KvView& view) {
           view.blocks};
 }
 
+KvView HostFacingOps::cache(const LatentShape& shape, const KvView& view) {
+  return {back(static_cast<std::byte*>(view.data), view.blocks * latent_block_bytes(shape, view.dtype)), view.dtype,
+          view.blocks};
+}
+
 void HostFacingOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
                            Activations activations) {
   ops_->matmul(in(x, n * w.cols), n, weight(w), in(bias, w.rows), back(y, n * w.rows), activations);
@@ -224,6 +229,25 @@ void HostFacingOps::scale_rows(const float* x, const float* factors, int64_t n, 
 
 void HostFacingOps::clamp(float* x, int64_t count, float limit) {
   ops_->clamp(back(x, count), count, limit);
+  finish();
+}
+
+void HostFacingOps::latent_write(const LatentShape& shape, std::span<const AttentionSequence> sequences,
+                                 const float* kv, const float* norm, float eps, const float* cos, const float* sin,
+                                 const KvView& view) {
+  const int64_t rows = rows_of(sequences), angles = rows * shape.rope_dim / 2;
+  ops_->latent_write(shape, sequences, in(kv, rows * (shape.kv_rank + shape.rope_dim)), in(norm, shape.kv_rank), eps,
+                     in(cos, angles), in(sin, angles), cache(shape, view));
+  finish();
+}
+
+void HostFacingOps::latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences,
+                                     const float* q, const float* cos, const float* sin, const Weight& kv_b,
+                                     const KvView& view, float* out) {
+  const int64_t rows = rows_of(sequences), angles = rows * shape.rope_dim / 2;
+  ops_->latent_attention(shape, sequences, in(q, rows * shape.heads * shape.query_dim()), in(cos, angles),
+                         in(sin, angles), weight(kv_b), cache(shape, view),
+                         back(out, rows * shape.heads * shape.value_dim));
   finish();
 }
 

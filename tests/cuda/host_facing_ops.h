@@ -51,6 +51,12 @@ class HostFacingOps final : public Ops {
                    float* states, float* out) override;
   void gated_norm(float* x, int64_t n, int64_t dim, const float* weight, float eps, float* gate) override;
   void sigmoid_mul(float* x, const float* gate, int64_t count) override;
+  bool supports_latent() const override { return ops_->supports_latent(); }
+  void latent_write(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* kv,
+                    const float* norm, float eps, const float* cos, const float* sin, const KvView& cache) override;
+  void latent_attention(const LatentShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                        const float* cos, const float* sin, const Weight& kv_b, const KvView& cache,
+                        float* out) override;
 
   // Those that an Ops does not have, as CudaOps; pointers to the host's memory.
   /// blobs[e]: of expert e; empty: it is missing. `work.slots` is not read.
@@ -94,6 +100,7 @@ class HostFacingOps final : public Ops {
   OnDevice queue_route(const RouteInput& in, const RouterSpec& spec, int32_t* ids, float* weights);
   void queue_experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs);
   KvView cache(const AttentionShape& shape, const KvView& view);
+  KvView cache(const LatentShape& shape, const KvView& view);
   /// Waits, and copies the output back.
   void finish();
   void check(MoestroCudaResult result) const;

@@ -96,6 +96,7 @@ inline const MoestroCudaFunctions& spied_functions() {
         MOESTRO_SPY(router), MOESTRO_SPY(sort_routes);
     MOESTRO_SPY(experts), MOESTRO_SPY(sample), MOESTRO_SPY(matmul_group), MOESTRO_SPY(residual);
     MOESTRO_SPY(place_heads), MOESTRO_SPY(route);
+    MOESTRO_SPY(latent_write), MOESTRO_SPY(latent_attention);
 #undef MOESTRO_SPY
     return f;
   }();

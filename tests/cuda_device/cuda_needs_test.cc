@@ -44,21 +44,6 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaNeedsTest,
                          ::testing::ValuesIn(device::testing::on_gpus(engine::testing::fixtures())),
                          [](const auto& param) { return param.param.name; });
 
-TEST(CudaNeeds, LatentAttentionIsRefusedByName) {
-  int refused = 0;
-  for (const Fixture& fixture : engine::testing::fixtures()) {
-    if (!fixture.has_latents()) continue;
-    const auto source = store::ResidentSource::open(engine::testing::packed(fixture, DType::kBF16, DType::kBF16));
-    ASSERT_TRUE(source.is_ok()) << source.status().message();
-    const auto needs = device_needs((*source)->manifest(), {}, DType::kBF16);
-    ASSERT_FALSE(needs.is_ok()) << fixture.name;
-    EXPECT_EQ(needs.status().code(), Code::kUnsupported);
-    EXPECT_NE(needs.status().message().find("--device cuda: latent attention (MLA)"), std::string::npos);
-    ++refused;
-  }
-  EXPECT_GT(refused, 0);
-}
-
 store::Manifest manifest_of(const Fixture& fixture, DType experts, DType dense) {
   auto pack = store::open_pack(engine::testing::packed(fixture, experts, dense));
   MOESTRO_CHECK(pack.is_ok(), pack.status().message());
@@ -150,11 +135,19 @@ TEST(ModelsOnGpus, SettingsThatKernelsLackAreRefused) {
   }
   using ::testing::HasSubstr;
   for (const char* name : {"gpt_oss_yarn", "phimoe_short", "dbrx_clip", "granitemoe_factors", "llama4_scout",
-                           "arctic_parallel", "ernie4_5_moe_shared"})
+                           "arctic_parallel", "ernie4_5_moe_shared", "deepseek_v3_yarn"})
     EXPECT_FALSE(said.contains(name)) << said[name];
   model::ModelSpec spec;
   spec.layers.resize(1);
   EXPECT_TRUE(check_on_gpu(spec).is_ok());
+  for (const model::LatentSpec& wide :
+       {model::LatentSpec{.kv_rank = 520}, {.rope_dim = 66}, {.nope_dim = 513}, {.value_dim = 513}}) {
+    spec.layers[0].latent = wide;
+    EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("latent attention (MLA) wider than"));
+  }
+  spec.layers[0].latent = model::LatentSpec{.kv_rank = 512, .nope_dim = 512, .rope_dim = 64, .value_dim = 512};
+  EXPECT_TRUE(check_on_gpu(spec).is_ok());
+  spec.layers[0].latent.reset();
   spec.layers[0].delta.emplace().conv = 17;
   EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("convolution sees more than 16 positions"));
   spec.layers[0].delta->key_dim = 129;

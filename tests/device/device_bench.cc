@@ -34,8 +34,9 @@ std::vector<engine::testing::Fixture> on_gpus(std::vector<engine::testing::Fixtu
 
 std::vector<engine::testing::Fixture> one_of_each_gpu_layer() {
   std::vector<engine::testing::Fixture> found = engine::testing::fixtures();
-  constexpr std::string_view kNames[] = {"mixtral_llama3",  "qwen2_moe_shared",  "glm4_moe_groups", "llama4_maverick",
-                                         "arctic_parallel", "qwen3_next_hybrid", "qwen3_next_types"};
+  constexpr std::string_view kNames[] = {"mixtral_llama3",   "qwen2_moe_shared", "glm4_moe_groups",
+                                         "llama4_maverick",  "arctic_parallel",  "qwen3_next_hybrid",
+                                         "qwen3_next_types", "deepseek_v3_yarn"};
   std::erase_if(found, [&](const engine::testing::Fixture& fixture) {
     return std::ranges::find(kNames, fixture.name) == std::end(kNames);
   });

@@ -36,9 +36,9 @@ struct DeviceBenchOptions {
 /// Those of the fixtures that run on a GPU.
 std::vector<engine::testing::Fixture> on_gpus(std::vector<engine::testing::Fixture> fixtures);
 /// One for each way in which a GPU queues a layer: experts alone, a shared expert beside them, layers without experts
-/// before them, experts whose inputs are made for each choice, experts before attention, and layers that keep states of
-/// sequences, one or several between two with experts. For tests of when something is queued, which say nothing of a
-/// family.
+/// before them, latent attention, experts whose inputs are made for each choice, experts before attention, and layers
+/// that keep states of sequences, one or several between two with experts. For tests of when something is queued, which
+/// say nothing of a family.
 std::vector<engine::testing::Fixture> one_of_each_gpu_layer();
 
 class DeviceBench {

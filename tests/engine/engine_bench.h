@@ -41,7 +41,7 @@ struct Fixture {
   std::filesystem::path dir;
   std::vector<Reference> prompts(const std::string& dtype) const;
   bool has_states() const;   ///< states of sequences, which --kv-window does not have
-  bool has_latents() const;  ///< latent attention, which CUDA devices and --kv-window do not have
+  bool has_latents() const;  ///< latent attention, which --kv-window does not have
 };
 /// The models of tests/fixtures/models.
 std::vector<Fixture> fixtures();

@@ -18,6 +18,12 @@ constexpr Case kCases[] = {{2, 32, 16, 8, 16, true, DType::kF32},   {3, 40, 17, 
                            {5, 20, 9, 2, 33, true, DType::kF16},    {1, 100, 1, 10, 1, false, DType::kBF16},
                            {130, 16, 4, 4, 5, true, DType::kF32},   {16, 64, 24, 16, 24, true, DType::kBF16}};
 
+#if MOESTRO_TEST_CUDA
+constexpr int64_t kLength = 150;  // beyond a part's end; emulated threads are slow
+#else
+constexpr int64_t kLength = 530;
+#endif
+
 LatentShape shape_of(const Case& c, Form form) {
   const auto scale = 1.0f / std::sqrt(static_cast<float>(c.nope_dim + c.rope_dim));
   return {c.heads, c.kv_rank, c.nope_dim, c.rope_dim, c.value_dim, scale, c.interleaved, form};
@@ -151,7 +157,7 @@ TEST_P(LatentTest, ChunksThreadsAndCompanyChangeNoBit) {
   const auto one_thread = cpu_ops(std::get<0>(GetParam()), 1), three = cpu_ops(std::get<0>(GetParam()), 3);
   for (const Case& c : kCases) {
     choose(c, Form::kFaster);
-    const int64_t length = c.heads > 100 ? 270 : 530, row = c.heads * c.value_dim;
+    const int64_t length = c.heads > 100 ? kLength / 2 + 5 : kLength, row = c.heads * c.value_dim;
     const Stream in = stream(shape_, length, random_);
     const auto whole = in_chunks(*ops_, in, length, length);
     for (const int64_t chunk : {7, 16, 150}) {
@@ -183,6 +189,7 @@ TEST_P(LatentTest, ChunksThreadsAndCompanyChangeNoBit) {
   }
 }
 
+#if !MOESTRO_TEST_CUDA  // tests/cuda/latent_tiles_test.cc
 TEST_P(LatentTest, WithoutDeterminismTheErrorIsBounded) {
   const auto fast = cpu_ops(std::get<0>(GetParam()), 2, false);
   for (const Case& c : kCases) {
@@ -195,6 +202,7 @@ TEST_P(LatentTest, WithoutDeterminismTheErrorIsBounded) {
                    name_of(c) + ", chunks of " + std::to_string(chunk));
   }
 }
+#endif
 
 /// What rounding in the cache adds, relative to the largest output.
 double storing_bound(DType dtype) {

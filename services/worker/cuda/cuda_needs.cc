@@ -44,8 +44,7 @@ model::StateBudget state_budget_of(const model::ModelSpec& spec, const engine::E
 }
 int64_t kv_bytes(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   int64_t bytes = 0;
-  for (const model::LayerSpec& layer : spec.layers)
-    bytes += model::kv_block_bytes(layer.kv, options.kv_dtype);
+  for (const model::LayerSpec& layer : spec.layers) bytes += model::kv_block_bytes(layer.kv, options.kv_dtype);
   return bytes * ceil_div(options.kv_tokens, kernels::kKvBlockTokens) + state_budget_of(spec, options).bytes;
 }
 
@@ -71,13 +70,33 @@ Widths widths(const model::ModelSpec& spec) {
   return w;
 }
 
+/// Those of latent attention.
+struct LatentWidths {
+  int64_t q_a = 0, q = 0, kv = 0, attended = 0;
+  int64_t widest() const { return std::max({q_a, q, kv, attended}); }
+};
+LatentWidths latent_widths(const model::ModelSpec& spec) {
+  LatentWidths w;
+  for (const model::LayerSpec& l : spec.layers) {
+    if (!l.latent) continue;
+    w.q_a = std::max(w.q_a, l.latent->q_rank);
+    w.q = std::max(w.q, l.latent->heads * (l.latent->nope_dim + l.latent->rope_dim));
+    w.kv = std::max(w.kv, l.latent->kv_rank + l.latent->rope_dim);
+    w.attended = std::max(w.attended, l.latent->heads * l.latent->value_dim);
+  }
+  return w;
+}
+
 /// LayerMath, for each token of a step.
 int64_t layer_floats(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   const Widths w = widths(spec);
-  const int64_t angles = spec.rope.rotary_dim / 2, sinks = options.visible.sinks > 0 ? w.q + 2 * angles : 0;
+  const auto [latent_q_a, latent_q, latent_kv, latent_attended] = latent_widths(spec);
+  const int64_t angles = spec.rope.rotary_dim / 2, sinks = options.visible.sinks > 0 ? w.q + 2 * angles : 0,
+                kinds = (w.q > 0 ? 1 : 0) + (latent_q > 0 ? 1 : 0);  // that have rotations of their own
   const int64_t shared_norm = spec.moe().before_attention ? spec.hidden : 0;
-  return 3 * spec.hidden + 1 + 2 * w.q + 2 * w.kv + 2 * w.ffn + spec.moe().experts + 2 * angles + sinks + shared_norm +
-         w.gate + 2 * w.keys + 3 * w.values + 2 * w.state_heads;
+  return 3 * spec.hidden + 1 + 2 * w.q + 2 * w.kv + 2 * w.ffn + spec.moe().experts + kinds * 2 * angles + sinks +
+         shared_norm + w.gate + 2 * w.keys + 3 * w.values + 2 * w.state_heads + latent_q_a + latent_q + latent_kv +
+         latent_attended;
 }
 
 Status not_computed(const std::string& what) {
@@ -112,7 +131,7 @@ CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOp
   const model::MoeSpec& moe = spec.moe();
   const int64_t n = options.step_tokens_max,
                 positions = engine::positions_max(options, spec, ceil_div(options.kv_tokens, kernels::kKvBlockTokens));
-  const int64_t widest = widths(spec).widest();
+  const int64_t widest = std::max(widths(spec).widest(), latent_widths(spec).widest());
   CudaOps::Room room{.activated = CudaOps::activated_bytes(n * moe.top_k, moe.expert.ffn),
                      .routes = CudaOps::routes_bytes(n, moe.top_k, moe.experts),
                      .rounded = std::max(CudaOps::rounded_bytes(n, std::max(spec.hidden, widest)),
@@ -120,6 +139,12 @@ CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOp
                      .sums = CudaOps::sums_bytes(n, std::max({spec.hidden, widest, spec.vocab})),
                      .positions = positions};
   for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.latent) {
+      const kernels::LatentShape shape = engine::latent_shape(*layer.latent);
+      room.partial = std::max(room.partial, CudaOps::latent_partial_bytes_max(shape, n, positions));
+      room.latents = std::max(room.latents, CudaOps::latent_bytes_max(shape, n));
+      continue;
+    }
     room.partial = std::max(
         room.partial, CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible), n,
                                                  positions));
@@ -177,8 +202,8 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));
   needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloatBytes + pass + inputs + head +
                                                 lookahead + ops.activated + ops.routes + ops.partial + ops.rounded +
-                                                ops.sums + ops.delta + kept.layers * kept.of_layer() * kFloatBytes +
-                                                kSmallBytes);
+                                                ops.sums + ops.delta + ops.latents +
+                                                kept.layers * kept.of_layer() * kFloatBytes + kSmallBytes);
   needs.expert_bytes = device::CudaSlots::slot_bytes(static_cast<uint64_t>(longest));
   needs.experts = static_cast<uint64_t>(moe_layers * moe.experts);
   return needs;

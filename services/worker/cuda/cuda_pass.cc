@@ -36,6 +36,7 @@ bool sees_alike(const engine::PassParts& parts) {
     if (spec.layers[l].delta) continue;
     const kernels::AttentionShape& s = parts.math.cache.shape(l);
     const int64_t chunk = spec.layers[l].attention.chunk;
+    if (parts.math.cache.latent_shape(l).heads != parts.math.cache.latent_shape(0).heads) return false;
     if (s.heads != first->heads || s.kv_heads != first->kv_heads || s.sinks != first->sinks ||
         (s.sinks > 0 && s.window != first->window) || (chunk > 0 && chunk != chunk_of(spec)))
       return false;
@@ -213,6 +214,11 @@ void CudaPass::begin_graphs() {
       std::ranges::all_of(batch_->attention, [](const kernels::AttentionSequence& s) { return s.tokens == 1; });
   if (!as_graphs_) return;
   shape_ = {.rows = static_cast<int32_t>(rows_), .asked_ahead = asked_ahead_};
+  if (spec().layers.front().latent) {
+    shape_.parts = static_cast<int32_t>(ops_.send_sequences(
+        p_.math.cache.latent_shape(0), p_.math.cache.layer(0).dtype, batch_->attention));
+    return;
+  }
   if (const kernels::AttentionShape* attention = first_attention(p_)) {
     shape_.parts = static_cast<int32_t>(ops_.send_sequences(*attention, batch_->attention));
     shape_.has_gap = attention->has_gap(batch_->furthest);

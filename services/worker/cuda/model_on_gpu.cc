@@ -9,7 +9,11 @@ namespace {
 
 /// What a layer asks for and GPUs lack; null: nothing.
 const char* missing_for(const model::LayerSpec& layer) {
-  if (layer.latent) return "latent attention (MLA)";
+  if (layer.latent && (layer.latent->kv_rank > MOESTRO_CUDA_LATENT_RANK_MAX ||
+                       layer.latent->rope_dim > MOESTRO_CUDA_LATENT_ROPE_MAX ||
+                       layer.latent->nope_dim > MOESTRO_CUDA_LATENT_HEAD_MAX ||
+                       layer.latent->value_dim > MOESTRO_CUDA_LATENT_HEAD_MAX))
+    return "latent attention (MLA) wider than 512 numbers, or than 64 that are rotated,";
   if (layer.attention.head_dim > MOESTRO_CUDA_HEAD_DIM_MAX) return "heads of more than 256 numbers";
   if (layer.moe.experts > MOESTRO_CUDA_EXPERTS_MAX) return "more than 1024 experts";
   if (layer.delta && layer.delta->key_dim > MOESTRO_CUDA_DELTA_KEY_MAX)

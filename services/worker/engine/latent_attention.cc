@@ -53,15 +53,17 @@ class LatentAttention final : public SequenceMixer {
     const auto eps = static_cast<float>(a.norm_eps);
     const float* const x = h + first * p_.spec.hidden;
     float* const q = q_ + first * shape.heads * shape.query_dim();
-    if (a.q_rank > 0) {
-      float* const q_a = q_a_ + first * a.q_rank;
-      p_.ops.matmul(x, n, w.latent.q_a, w.latent.q_a_bias, q_a);
+    float* const kv = kv_ + first * w.latent.kv_a.rows;
+    float* const q_a = q_a_ + first * a.q_rank;
+    const bool through_rank = a.q_rank > 0;
+    const kernels::GroupProduct products[] = {
+        {through_rank ? &w.latent.q_a : &w.q, w.latent.q_a_bias, through_rank ? q_a : q},
+        {&w.latent.kv_a, w.latent.kv_a_bias, kv}};
+    p_.ops.matmul_group(x, n, products);
+    if (through_rank) {
       p_.ops.rms_norm(q_a, n, a.q_rank, w.latent.q_a_norm, eps, q_a);
       p_.ops.matmul(q_a, n, w.q, nullptr, q);
-    } else {
-      p_.ops.matmul(x, n, w.q, nullptr, q);
     }
-    p_.ops.matmul(x, n, w.latent.kv_a, w.latent.kv_a_bias, kv_ + first * w.latent.kv_a.rows);
     p_.ops.latent_write(shape, sequences, kv_, w.latent.kv_a_norm, eps, cos_, sin_, p_.cache.layer(layer));
     p_.ops.latent_attention(shape, sequences, q_, cos_, sin_, w.latent.kv_b, p_.cache.layer(layer), attended_);
     out.project(p_.ops, attended_ + first * w.o.cols, first, n, w.o, w.o_bias);

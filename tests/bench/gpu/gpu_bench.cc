@@ -13,6 +13,8 @@ GpuSizes GpuSizes::tiny() {
   s.heads = 4, s.kv_heads = 2, s.head_dim = 16;
   s.decodes = {{3, 160, DType::kBF16}, {3, 160, DType::kInt8}};
   s.prompt = 48;
+  s.kv_rank = 32, s.nope_dim = 8, s.rope_dim = 8, s.value_dim = 8;
+  s.latent_decodes = {{16, 3, 100, false}, {16, 1, 100, true}};
   s.vocabulary = 500;
   s.drawn_rows = {2};
   s.delta = {.key_heads = 1, .value_heads = 2, .key_dim = 16, .value_dim = 24, .conv = 4};
@@ -40,8 +42,8 @@ double median_seconds(const GpuBench& bench, DeviceClock& clock, kernels::cuda::
 }
 
 void with_ops(const GpuBench& bench, const std::string& what, std::vector<GpuRow>& rows,
-              const std::function<void(kernels::cuda::CudaOps&)>& measure) {
-  auto ops = kernels::cuda::CudaOps::create(bench.functions, {.deterministic = false});
+              const std::function<void(kernels::cuda::CudaOps&)>& measure, bool deterministic) {
+  auto ops = kernels::cuda::CudaOps::create(bench.functions, {.deterministic = deterministic});
   if (ops.is_ok()) return measure(**ops);
   rows.push_back({.what = what,
                   .value = 0,
@@ -77,6 +79,7 @@ std::vector<GpuRow> run_gpu_bench(const GpuBench& bench, const std::function<voi
   add(std::move(experts));
   add(dense_rows(bench, product_rate));
   add(attention_rows(bench, memory_rate, product_rate));
+  add(latent_rows(bench, memory_rate));
   add(drawing_rows(bench, memory_rate));
   add(delta_rows(bench, memory_rate));
   return rows;

@@ -35,6 +35,15 @@ struct GpuSizes {
   std::vector<Decode> decodes = {{32, 2048, DType::kBF16}, {32, 2048, DType::kInt8}, {32, 2048, DType::kF32},
                                  {8, 2048, DType::kBF16},  {1, 2048, DType::kBF16},  {1, 32768, DType::kBF16}};
   int64_t prompt = 4096;
+  /// Latent attention: DeepSeek-V3's, and with as many heads as DeepSeek-V2-Lite has.
+  int64_t kv_rank = 512, nope_dim = 128, rope_dim = 64, value_dim = 128;
+  struct LatentDecode {
+    int64_t heads, sequences, context;
+    bool deterministic;  ///< in f32, as a baseline
+  };
+  std::vector<LatentDecode> latent_decodes = {
+      {128, 32, 4096, false}, {128, 1, 4096, false}, {128, 1, 32768, false}, {16, 32, 4096, false},
+      {16, 1, 32768, false},  {128, 32, 4096, true}, {16, 32, 4096, true}};
   int64_t vocabulary = 128256;
   std::vector<int64_t> drawn_rows = {1, 32};
   /// A layer of Qwen3-Next-80B.
@@ -81,16 +90,17 @@ std::vector<GpuRow> run_gpu_bench(const GpuBench& bench, const std::function<voi
 /// The median seconds of `work`, which is queued on the clock's stream by `ops`; 0 after an error, which `failed` gets.
 double median_seconds(const GpuBench& bench, DeviceClock& clock, kernels::cuda::CudaOps& ops,
                       const std::function<void()>& work, std::string& failed);
-/// Calls `measure` with operations of its own, because an error stays with those that met it; they are not
-/// deterministic. If there are none, `rows` gets a row of this name that says why.
+/// Calls `measure` with operations of its own, because an error stays with those that met it. If there are
+/// none, `rows` gets a row of this name that says why.
 void with_ops(const GpuBench& bench, const std::string& what, std::vector<GpuRow>& rows,
-              const std::function<void(kernels::cuda::CudaOps&)>& measure);
+              const std::function<void(kernels::cuda::CudaOps&)>& measure, bool deterministic = false);
 
 /// The parts. If something cannot be measured, its row says why. Rates in bytes/s, and multiply-adds twice a second.
 std::vector<GpuRow> copy_rows(const GpuBench& bench);
 std::vector<GpuRow> expert_rows(const GpuBench& bench, double memory_rate);
 std::vector<GpuRow> dense_rows(const GpuBench& bench, double product_rate);
 std::vector<GpuRow> attention_rows(const GpuBench& bench, double memory_rate, double product_rate);
+std::vector<GpuRow> latent_rows(const GpuBench& bench, double memory_rate);
 std::vector<GpuRow> drawing_rows(const GpuBench& bench, double memory_rate);
 std::vector<GpuRow> delta_rows(const GpuBench& bench, double memory_rate);
 /// The rate of device memory in bytes/s: the best of copies within it, which read and write, and of fills.

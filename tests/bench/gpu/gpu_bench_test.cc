@@ -43,7 +43,10 @@ TEST(GpuBench, MeasuresEveryRowBesideItsCeiling) {
                   StartsWith("4 experts of mxfp4 on 20"),
                   "a matrix of 64 x 64 of bf16 on 1 token", "a matrix of 64 x 64 of bf16 on 40 tokens",
                   "attention, 3 sequences of 160 tokens decode, cache of bf16", HasSubstr("cache of int8"),
-                  "attention, a prompt of 48 tokens, cache of bf16", "drawing greedy from 2 rows of 500 logits",
+                  "attention, a prompt of 48 tokens, cache of bf16",
+                  "latent attention, 16 heads, 3 sequences of 100 tokens decode, cache of bf16",
+                  "latent attention, 16 heads, 1 sequence of 100 tokens decodes, cache of bf16, in f32",
+                  "drawing greedy from 2 rows of 500 logits",
                   HasSubstr("at a temperature"), HasSubstr("top_k 50"), HasSubstr("top_p 0.95"),
                   "gated delta rule, 3 sequences decode", StartsWith("gated delta rule, a prompt of 20 tokens")));
   const auto json = nlohmann::json::parse(rows_json("a device", rows));
