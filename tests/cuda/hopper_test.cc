@@ -98,7 +98,10 @@ struct Layer {
                   layout.tile(0).bytes,
                   MOESTRO_CUDA_BF16,
                   tile_of(layout.tile(0)),
-                  tile_of(layout.tile(layout.tiles() - 1))};
+                  tile_of(layout.tile(layout.tiles() - 1)),
+                  MOESTRO_CUDA_BF16,
+                  MOESTRO_CUDA_BF16,
+                  MOESTRO_CUDA_BF16};
     h.a.offsets = offsets.data();
     h.a.sorted = sorted.data();
     h.a.top_k = top_k;
