@@ -1,5 +1,5 @@
 // Latent attention on tensor cores against the reference: many shapes, formats and lengths, units that several blocks
-// share, and how often latents are read.
+// share, and how often latents are read. In f32: parts side by side and one after another.
 
 #ifndef MOESTRO_CUDA_PLUGIN
 #include "kernels/cuda/emulator/emulator.h"
@@ -102,6 +102,34 @@ TEST_F(LatentTiles, PromptsAgreeWithTheReference) {
 TEST_F(LatentTiles, LongStepsAreCutIntoPasses) {
   choose({128, 8, 2, 8, 2, true, DType::kBF16}, DType::kBF16);
   check({{0, 131}, {2, 1}});
+}
+
+/// In f32 many queries have their parts one after another, few have them side by side.
+TEST_F(LatentTiles, PartsSideBySideAndOneAfterAnotherGiveTheSameBits) {
+  for (const Case& c : {kCases[1], kCases[5]}) {
+    choose(c, DType::kF16);
+    shape_.heads = 2;
+    kv_b_.weight.rows = 2 * shape_.expanded_dim();
+    const int64_t length = 300, many = 270, few = 3, width = shape_.heads * shape_.value_dim;
+    const PagedCache cache(latent_block_bytes(shape_, dtype_), dtype_, {length}, random_);
+    const auto kv = random_.normal(length * (shape_.kv_rank + shape_.rope_dim)), norm = random_.normal(shape_.kv_rank),
+               q = random_.normal(length * shape_.heads * shape_.query_dim()), cos = angles(length, false),
+               sin = angles(length, true);
+    const AttentionSequence all = cache.sequence(0, 0, length, 0);
+    deterministic_->latent_write(shape_, {&all, 1}, kv.data(), norm.data(), 1e-6f, cos.data(), sin.data(),
+                                 cache.view());
+    std::vector<float> want(static_cast<size_t>(length * width), NAN), in_turn(want), side_by_side(want);
+    const auto last = [&](int64_t tokens) {
+      return std::vector<AttentionSequence>{cache.sequence(0, length - tokens, tokens, length - tokens)};
+    };
+    attend(*deterministic_, last(many), q, cos, sin, cache, in_turn);
+    attend(*deterministic_, last(few), q, cos, sin, cache, side_by_side);
+    attend(*reference_, last(many), q, cos, sin, cache, want);
+    expect_same(in_turn.data() + (length - few) * width, side_by_side.data() + (length - few) * width, few * width,
+                name_);
+    const auto from = static_cast<std::ptrdiff_t>((length - many) * width);
+    expect_close({in_turn.begin() + from, in_turn.end()}, {want.begin() + from, want.end()}, 5e-6, name_);
+  }
 }
 
 #ifndef MOESTRO_CUDA_PLUGIN
