@@ -12,7 +12,6 @@
 namespace moestro::store {
 namespace {
 
-using model::in_quotes;
 using Bytes = std::vector<std::byte>;
 
 constexpr int64_t kNumbersAtOnce = 1 << 24;  // of what is read beyond the blocks themselves
@@ -141,11 +140,20 @@ class Int4Matrix : public QuantisedMatrix {
   }
 
  protected:
-  /// Of a range: its numbers row by row, and scales and zero points, a row of them for each row.
+  /// Of a range: where its numbers go, and scales and zero points, a row of them for each row.
   struct Part {
-    std::vector<uint8_t> values, zeros;
+    std::vector<uint8_t> zeros;
     std::vector<uint16_t> scales;
     int64_t first_group = 0, groups = 0;
+    uint8_t* blocks = nullptr;
+    BlockShape shape;
+    int64_t row_bytes = 0;
+
+    /// The 16 bytes of columns [32 * run, 32 * run + 32) of a row of the range.
+    uint8_t* run(int64_t row, int64_t run) const {
+      const int64_t runs = shape.columns / kNibbleRun;
+      return blocks + row * row_bytes + run / runs * shape.bytes + kHeaderBytes + run % runs * kNibbleRunBytes;
+    }
   };
   virtual Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const = 0;
   const SourceTensor& scales() const { return scales_; }
@@ -157,21 +165,19 @@ class Int4Matrix : public QuantisedMatrix {
     Part part;
     part.first_group = range.first_col / group_;
     part.groups = (range.first_col + range.cols - 1) / group_ + 1 - part.first_group;
-    part.values.resize(static_cast<size_t>(range.rows * range.cols));
     part.zeros.resize(static_cast<size_t>(range.rows * part.groups));
     part.scales.resize(part.zeros.size());
+    part.blocks = reinterpret_cast<uint8_t*>(out);
+    part.shape = block_shape(dtype());
+    part.row_bytes = row_bytes(dtype(), range.cols);
     MOESTRO_RETURN_IF_ERROR(load(read, range, part));
-    const BlockShape shape = block_shape(dtype());
-    const uint8_t* values = part.values.data();
     for (int64_t r = 0; r < range.rows; ++r)
-      for (int64_t c = 0; c < range.cols; c += shape.columns, values += shape.columns, out += shape.bytes) {
+      for (int64_t c = 0; c < range.cols; c += part.shape.columns, out += part.shape.bytes) {
         const auto g =
             static_cast<size_t>(r * part.groups + (range.first_col + c) / group_ - part.first_group);
         std::memcpy(out, &part.scales[g], sizeof(uint16_t));
         out[2] = static_cast<std::byte>(part.zeros[g]);
         out[3] = static_cast<std::byte>(scales_.format == "BF16" ? 1 : 0);
-        pack_nibbles(
-            shape.columns, [&](int64_t i) { return values[i]; }, reinterpret_cast<uint8_t*>(out + kHeaderBytes));
       }
     return Status::ok();
   }
@@ -179,6 +185,26 @@ class Int4Matrix : public QuantisedMatrix {
   SourceTensor scales_;
   int64_t group_;
 };
+
+/// The eight numbers of a word, each in a byte, the lowest first.
+uint64_t spread(uint32_t word) {
+  uint64_t x = word;
+  x = (x | x << 16) & 0x0000ffff0000ffffu;
+  x = (x | x << 8) & 0x00ff00ff00ff00ffu;
+  return (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
+}
+
+/// Zero points as version 1 of GPTQ stores them, less 1. GPTQModel takes 1 from all eight of a word at once, with a
+/// borrow from the next where one is 0; AutoGPTQ from each number, of which 0 becomes 15.
+uint32_t zeros_of_word(uint32_t stored, GptqZeros zeros) {
+  constexpr uint32_t kOnes = 0x11111111u, kTops = 0x88888888u;
+  switch (zeros) {
+    case GptqZeros::kAsTheyAre: return stored;
+    case GptqZeros::kLess1: return ((stored & ~kTops) + kOnes) ^ (stored & kTops);
+    case GptqZeros::kWordLess1: return stored + kOnes;
+  }
+  return stored;
+}
 
 /// GPTQ and AWQ: matrices are [in, out], so a row of ours is a column of theirs.
 class TransposedInt4Matrix : public Int4Matrix {
@@ -196,19 +222,19 @@ class TransposedInt4Matrix : public Int4Matrix {
         part.scales[static_cast<size_t>(r * part.groups + g)] = number_at<uint16_t>(bytes, g * range.rows + r);
     return Status::ok();
   }
-  /// Words [lines, rows / 8], each with 8 adjacent rows of ours, whose bits are those at shift_of(row % 8) of
-  /// word + `add`. put(line, row of the range, number).
-  template <class Shift, class Put>
-  Status unpack_rows(const ReadTensor& read, const SourceTensor& words, int64_t first_line, int64_t lines,
-                     const MatrixRange& range, uint32_t add, const Shift& shift_of, const Put& put) const {
+  /// Zero points [groups, rows / 8]: word(stored) gives the eight numbers of a word in order.
+  template <class Word>
+  Status load_zeros(const ReadTensor& read, const SourceTensor& zeros, const MatrixRange& range, const Word& word,
+                    Part& part) const {
     const int64_t first = range.first_row / kInWord, last = ceil_div(range.first_row + range.rows, kInWord);
     Bytes bytes;
-    MOESTRO_RETURN_IF_ERROR(
-        read_rows(read, words, rows() / kInWord, 4, {first_line, lines, first, last - first}, bytes));
-    for (int64_t line = 0; line < lines; ++line)
+    MOESTRO_RETURN_IF_ERROR(read_rows(read, zeros, rows() / kInWord, 4,
+                                      {part.first_group, part.groups, first, last - first}, bytes));
+    for (int64_t g = 0; g < part.groups; ++g)
       for (int64_t r = range.first_row; r < range.first_row + range.rows; ++r) {
-        const uint32_t word = number_at<uint32_t>(bytes, line * (last - first) + r / kInWord - first) + add;
-        put(line, r - range.first_row, static_cast<uint8_t>(word >> shift_of(r % kInWord) & 15));
+        const uint64_t numbers = word(number_at<uint32_t>(bytes, g * (last - first) + r / kInWord - first));
+        part.zeros[static_cast<size_t>((r - range.first_row) * part.groups + g)] =
+            static_cast<uint8_t>(numbers >> 8 * (r % kInWord));
       }
     return Status::ok();
   }
@@ -216,78 +242,138 @@ class TransposedInt4Matrix : public Int4Matrix {
 
 class GptqMatrix : public TransposedInt4Matrix {
  public:
-  GptqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, SourceTensor scales,
-             SourceTensor words, SourceTensor zeros, std::optional<SourceTensor> groups_of, bool zeros_less_1)
-      : TransposedInt4Matrix(std::move(name), dtype, rows, cols, group, std::move(scales)),
-        words_(std::move(words)),
-        zeros_(std::move(zeros)),
-        groups_of_(std::move(groups_of)),
-        zeros_less_1_(zeros_less_1) {}
+  GptqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, Int4Tensors t, GptqZeros zeros)
+      : TransposedInt4Matrix(std::move(name), dtype, rows, cols, group, std::move(t.scales)),
+        words_(std::move(t.words)),
+        zeros_(std::move(*t.zeros)),
+        form_(zeros) {}
 
  protected:
   Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const override {
-    MOESTRO_RETURN_IF_ERROR(check_order(read, range));
     MOESTRO_RETURN_IF_ERROR(load_scales(read, range, part));
-    // In the first version, zero points are stored less 1. GPTQModel takes 1 from all eight of a word at once, with a
-    // borrow from the next where one is 0, and 1 is added so here. AutoGPTQ takes it from each number: where a zero
-    // point is 0, which needs sym false, its words differ, and nothing in a file says whose they are.
-    MOESTRO_RETURN_IF_ERROR(unpack_rows(
-        read, zeros_, part.first_group, part.groups, range, zeros_less_1_ ? 0x11111111u : 0u,
-        [](int64_t i) { return 4 * i; },
-        [&](int64_t g, int64_t r, uint8_t zero) { part.zeros[static_cast<size_t>(r * part.groups + g)] = zero; }));
-    Bytes bytes;  // a word has 8 adjacent columns of a row
-    const int64_t first = range.first_col / kInWord, lines = range.cols / kInWord;
-    MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, rows(), 4, {first, lines, range.first_row, range.rows}, bytes));
-    for (int64_t line = 0; line < lines; ++line)
+    MOESTRO_RETURN_IF_ERROR(load_zeros(
+        read, zeros_, range, [&](uint32_t stored) { return spread(zeros_of_word(stored, form_)); }, part));
+    constexpr int64_t kLines = kNibbleRun / kInWord;  // a word has 8 adjacent columns of a row
+    Bytes bytes;
+    MOESTRO_RETURN_IF_ERROR(read_rows(
+        read, words_, rows(), 4, {range.first_col / kInWord, range.cols / kInWord, range.first_row, range.rows},
+        bytes));
+    for (int64_t run = 0; run < range.cols / kNibbleRun; ++run)
       for (int64_t r = 0; r < range.rows; ++r) {
-        const auto word = number_at<uint32_t>(bytes, line * range.rows + r);
-        uint8_t* to = part.values.data() + r * range.cols + line * kInWord;
-        for (int64_t i = 0; i < kInWord; ++i) to[i] = static_cast<uint8_t>(word >> 4 * i & 15);
+        const auto line = [&](int64_t i) {
+          return spread(number_at<uint32_t>(bytes, (run * kLines + i) * range.rows + r));
+        };
+        const uint64_t columns[2] = {line(0) | line(2) << 4, line(1) | line(3) << 4};
+        std::memcpy(part.run(r, run), columns, sizeof columns);
       }
     return Status::ok();
   }
 
  private:
-  // With act-order, adjacent columns belong to different groups, and no block has one scale.
-  Status check_order(const ReadTensor& read, const MatrixRange& range) const {
-    if (!groups_of_) return Status::ok();
-    Bytes bytes;
-    MOESTRO_RETURN_IF_ERROR(read_rows(read, *groups_of_, cols(), 4, {0, 1, range.first_col, range.cols}, bytes));
-    for (int64_t c = 0; c < range.cols; ++c)
-      if (number_at<int32_t>(bytes, c) != (range.first_col + c) / group())
-        return unsupported("tensor " + in_quotes(groups_of_->name) + " orders columns by activation (GPTQ with "
-                           "desc_act), which is not supported: take a checkpoint that was quantised with desc_act "
-                           "false, or with static_groups, or pack the unquantised one with --experts int4");
+  SourceTensor words_, zeros_;
+  GptqZeros form_;
+};
+
+/// GPTQ with act-order: adjacent columns belong to different groups, so that no block has one scale. Its numbers, which
+/// f32 holds exactly.
+class OrderedGptqMatrix : public QuantisedMatrix {
+ public:
+  OrderedGptqMatrix(std::string name, int64_t rows, int64_t cols, std::vector<int32_t> groups_of, Int4Tensors t,
+                    GptqZeros zeros)
+      : QuantisedMatrix(std::move(name), DType::kF32, rows, cols),
+        groups_of_(std::move(groups_of)),
+        t_(std::move(t)),
+        form_(zeros) {}
+
+  bool has_short_runs() const override { return true; }
+  bool is_widened() const override { return true; }
+
+  Status read_range(const ReadTensor& read, const MatrixRange& range, std::byte* out) const override {
+    const int64_t rows_at_once = std::max<int64_t>(kNumbersAtOnce / range.cols, 1);
+    for (int64_t r = 0; r < range.rows; r += rows_at_once)
+      MOESTRO_RETURN_IF_ERROR(read_part(
+          read, {range.first_row + r, std::min(rows_at_once, range.rows - r), range.first_col, range.cols},
+          out + r * row_bytes(dtype(), range.cols)));
     return Status::ok();
   }
 
-  SourceTensor words_, zeros_;
-  std::optional<SourceTensor> groups_of_;
-  bool zeros_less_1_;
+ private:
+  Status read_part(const ReadTensor& read, const MatrixRange& range, std::byte* out) const {
+    const int64_t groups = t_.scales.shape[0], first_word = range.first_row / kInWord,
+                  words = ceil_div(range.first_row + range.rows, kInWord) - first_word;
+    const int64_t first_line = range.first_col / kInWord,
+                  lines = ceil_div(range.first_col + range.cols, kInWord) - first_line;
+    Bytes scales, zeros, numbers;
+    MOESTRO_RETURN_IF_ERROR(read_rows(read, t_.scales, rows(), 2, {0, groups, range.first_row, range.rows}, scales));
+    MOESTRO_RETURN_IF_ERROR(
+        read_rows(read, *t_.zeros, rows() / kInWord, 4, {0, groups, first_word, words}, zeros));
+    MOESTRO_RETURN_IF_ERROR(
+        read_rows(read, t_.words, rows(), 4, {first_line, lines, range.first_row, range.rows}, numbers));
+    for (int64_t r = 0; r < range.rows; ++r)
+      for (int64_t c = 0; c < range.cols; ++c) {
+        const int64_t column = range.first_col + c, g = groups_of_[static_cast<size_t>(column)],
+                      row = range.first_row + r;
+        const uint32_t zero_word =
+            zeros_of_word(number_at<uint32_t>(zeros, g * words + row / kInWord - first_word), form_);
+        const auto zero = static_cast<int>(zero_word >> 4 * (row % kInWord) & 15);
+        const auto word = number_at<uint32_t>(numbers, (column / kInWord - first_line) * range.rows + r);
+        const auto number = static_cast<int>(word >> 4 * (column % kInWord) & 15);
+        const float value = scale_at(t_.scales.format, scales, g * range.rows + r) * static_cast<float>(number - zero);
+        std::memcpy(out + (r * range.cols + c) * static_cast<int64_t>(sizeof value), &value, sizeof value);
+      }
+    return Status::ok();
+  }
+
+  std::vector<int32_t> groups_of_;  ///< of each column
+  Int4Tensors t_;
+  GptqZeros form_;
 };
 
 class AwqMatrix : public TransposedInt4Matrix {
  public:
-  AwqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, SourceTensor scales,
-            SourceTensor words, SourceTensor zeros)
-      : TransposedInt4Matrix(std::move(name), dtype, rows, cols, group, std::move(scales)),
-        words_(std::move(words)),
-        zeros_(std::move(zeros)) {}
+  AwqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, Int4Tensors t)
+      : TransposedInt4Matrix(std::move(name), dtype, rows, cols, group, std::move(t.scales)),
+        words_(std::move(t.words)),
+        zeros_(std::move(*t.zeros)) {}
 
  protected:
   Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const override {
-    constexpr std::array<int, kInWord> kShifts = {0, 16, 4, 20, 8, 24, 12, 28};  // of rows 0..7
-    const auto shift_of = [&](int64_t i) { return kShifts[static_cast<size_t>(i)]; };
     MOESTRO_RETURN_IF_ERROR(load_scales(read, range, part));
-    MOESTRO_RETURN_IF_ERROR(unpack_rows(
-        read, zeros_, part.first_group, part.groups, range, 0, shift_of,
-        [&](int64_t g, int64_t r, uint8_t zero) { part.zeros[static_cast<size_t>(r * part.groups + g)] = zero; }));
-    return unpack_rows(
-        read, words_, range.first_col, range.cols, range, 0, shift_of,
-        [&](int64_t c, int64_t r, uint8_t value) { part.values[static_cast<size_t>(r * range.cols + c)] = value; });
+    MOESTRO_RETURN_IF_ERROR(load_zeros(read, zeros_, range, in_order, part));
+    const int64_t first = range.first_row / kInWord, last = ceil_div(range.first_row + range.rows, kInWord);
+    Bytes bytes;  // a word has 8 adjacent rows of a column
+    MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, rows() / kInWord, 4,
+                                      {range.first_col, range.cols, first, last - first}, bytes));
+    for (int64_t run = 0; run < range.cols / kNibbleRun; ++run)
+      for (int64_t w = first; w < last; ++w) {
+        uint64_t rows_of[kNibbleRunBytes];
+        for (int64_t i = 0; i < kNibbleRunBytes; ++i) {
+          const auto column = [&](int64_t c) {
+            return in_order(number_at<uint32_t>(bytes, (run * kNibbleRun + c) * (last - first) + w - first));
+          };
+          rows_of[i] = column(i) | column(i + kNibbleRunBytes) << 4;
+        }
+        const int64_t begin = std::max(w * kInWord, range.first_row),
+                      end = std::min((w + 1) * kInWord, range.first_row + range.rows);
+        for (int64_t r = begin; r < end; ++r) {
+          uint8_t* to = part.run(r - range.first_row, run);
+          for (int64_t i = 0; i < kNibbleRunBytes; ++i) to[i] = static_cast<uint8_t>(rows_of[i] >> 8 * (r % kInWord));
+        }
+      }
+    return Status::ok();
   }
 
  private:
+  /// The rows of a word, each in a byte: even ones are in its low half, odd ones in the high one.
+  static uint64_t in_order(uint32_t word) {
+    const uint64_t halves = spread(word), even = halves & 0xffffffffu, odd = halves >> 32;
+    const auto apart = [](uint64_t four) {
+      four = (four | four << 16) & 0x0000ffff0000ffffu;
+      return (four | four << 8) & 0x00ff00ff00ff00ffu;
+    };
+    return apart(even) | apart(odd) << 8;
+  }
+
   SourceTensor words_, zeros_;
 };
 
@@ -305,9 +391,10 @@ class PackedInt4Matrix : public Int4Matrix {
     Bytes bytes;
     MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, cols() / 2, 1,
                                       {range.first_row, range.rows, range.first_col / 2, range.cols / 2}, bytes));
-    const AdjacentNibbles nibble{reinterpret_cast<const uint8_t*>(bytes.data())};
-    for (size_t i = 0; i < part.values.size(); ++i)
-      part.values[i] = static_cast<uint8_t>(nibble(static_cast<int64_t>(i)));
+    const auto* from = reinterpret_cast<const uint8_t*>(bytes.data());
+    for (int64_t r = 0; r < range.rows; ++r)
+      for (int64_t run = 0; run < range.cols / kNibbleRun; ++run, from += kNibbleRunBytes)
+        pack_nibbles(kNibbleRun, AdjacentNibbles{from}, part.run(r, run));
     MOESTRO_RETURN_IF_ERROR(read_rows(read, scales(), all_groups(), 2,
                                       {range.first_row, range.rows, part.first_group, part.groups}, bytes));
     std::memcpy(part.scales.data(), bytes.data(), bytes.size());
@@ -383,14 +470,17 @@ std::shared_ptr<const QuantisedMatrix> fp8_matrix(const MatrixName& m, DType dty
 }
 
 std::shared_ptr<const QuantisedMatrix> gptq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t,
-                                                   std::optional<SourceTensor> groups_of, bool zeros_less_1) {
-  return std::make_shared<GptqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t.scales), std::move(t.words),
-                                      std::move(*t.zeros), std::move(groups_of), zeros_less_1);
+                                                   GptqZeros zeros) {
+  return std::make_shared<GptqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t), zeros);
+}
+
+std::shared_ptr<const QuantisedMatrix> ordered_gptq_matrix(const MatrixName& m, std::vector<int32_t> groups_of,
+                                                           Int4Tensors t, GptqZeros zeros) {
+  return std::make_shared<OrderedGptqMatrix>(m.name, m.rows, m.cols, std::move(groups_of), std::move(t), zeros);
 }
 
 std::shared_ptr<const QuantisedMatrix> awq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t) {
-  return std::make_shared<AwqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t.scales), std::move(t.words),
-                                     std::move(*t.zeros));
+  return std::make_shared<AwqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t));
 }
 
 std::shared_ptr<const QuantisedMatrix> packed_int4_matrix(const MatrixName& m, DType dtype, int64_t group,
