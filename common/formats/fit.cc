@@ -10,8 +10,8 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// Parts of a group that the outermost levels span at first; what is beyond is cut off.
-constexpr float kParts[] = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f, 0.7f};
-constexpr int kRefinements = 3;
+constexpr float kParts[] = {1.0f, 0.9f, 0.8f, 0.7f};
+constexpr int kRefinements = 2;
 
 /// The number of the largest magnitude.
 void largest(const Lanes& lanes, float* out) {

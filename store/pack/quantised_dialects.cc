@@ -6,45 +6,15 @@
 #include <cstring>
 
 #include "common/expert_layout.h"
-#include "common/float16.h"
-#include "common/model/strict_json.h"
+#include "store/pack/matrix_numbers.h"
 
 namespace moestro::store {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-constexpr int64_t kNumbersAtOnce = 1 << 24;  // of what is read beyond the blocks themselves
+constexpr int64_t kRowsAtOnce = 64;          // that are unpacked together, so that they stay in the core's cache
 constexpr int64_t kHeaderBytes = 4;          // before the values of blocks of fp8 and int4
 constexpr int64_t kNibbleRun = 32, kNibbleRunBytes = 16;
 
-/// Columns [first, first + cols) of rows of a tensor [.., width] with `each` bytes a number.
-Status read_rows(const ReadTensor& read, const SourceTensor& tensor, int64_t width, int64_t each,
-                 const MatrixRange& range, Bytes& out) {
-  const int64_t line = range.cols * each;
-  out.resize(static_cast<size_t>(range.rows * line));
-  const auto at = [&](int64_t row) { return static_cast<uint64_t>((row * width + range.first_col) * each); };
-  if (range.cols == width) return read(tensor, at(range.first_row), out);
-  for (int64_t r = 0; r < range.rows; ++r)
-    MOESTRO_RETURN_IF_ERROR(read(tensor, at(range.first_row + r),
-                                 std::span(out).subspan(static_cast<size_t>(r * line), static_cast<size_t>(line))));
-  return Status::ok();
-}
-
-template <class Number>
-Number number_at(const Bytes& bytes, int64_t index) {
-  Number n;
-  std::memcpy(&n, bytes.data() + index * static_cast<int64_t>(sizeof n), sizeof n);
-  return n;
-}
-
-/// Number `index` of scales in one of the formats that checkpoints have them in.
-float scale_at(const std::string& format, const Bytes& bytes, int64_t index) {
-  if (format == "F32") return number_at<float>(bytes, index);
-  if (format == "F8_E8M0") return std::ldexp(1.0f, static_cast<int>(number_at<uint8_t>(bytes, index)) - 127);
-  const auto half = number_at<uint16_t>(bytes, index);
-  return format == "BF16" ? bf16_to_f32(half) : f16_to_f32(half);
-}
 int64_t scale_bytes(const std::string& format) { return format == "F32" ? 4 : format == "F8_E8M0" ? 1 : 2; }
 
 /// Two numbers of 4 bits a byte, columns c and c + 16 of each 32; `nibble(c)` gives column c.
@@ -194,18 +164,6 @@ uint64_t spread(uint32_t word) {
   return (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
 }
 
-/// Zero points as version 1 of GPTQ stores them, less 1. GPTQModel takes 1 from all eight of a word at once, with a
-/// borrow from the next where one is 0; AutoGPTQ from each number, of which 0 becomes 15.
-uint32_t zeros_of_word(uint32_t stored, GptqZeros zeros) {
-  constexpr uint32_t kOnes = 0x11111111u, kTops = 0x88888888u;
-  switch (zeros) {
-    case GptqZeros::kAsTheyAre: return stored;
-    case GptqZeros::kLess1: return ((stored & ~kTops) + kOnes) ^ (stored & kTops);
-    case GptqZeros::kWordLess1: return stored + kOnes;
-  }
-  return stored;
-}
-
 /// GPTQ and AWQ: matrices are [in, out], so a row of ours is a column of theirs.
 class TransposedInt4Matrix : public Int4Matrix {
  public:
@@ -258,74 +216,21 @@ class GptqMatrix : public TransposedInt4Matrix {
     MOESTRO_RETURN_IF_ERROR(read_rows(
         read, words_, rows(), 4, {range.first_col / kInWord, range.cols / kInWord, range.first_row, range.rows},
         bytes));
-    for (int64_t run = 0; run < range.cols / kNibbleRun; ++run)
-      for (int64_t r = 0; r < range.rows; ++r) {
-        const auto line = [&](int64_t i) {
-          return spread(number_at<uint32_t>(bytes, (run * kLines + i) * range.rows + r));
-        };
-        const uint64_t columns[2] = {line(0) | line(2) << 4, line(1) | line(3) << 4};
-        std::memcpy(part.run(r, run), columns, sizeof columns);
-      }
+    const auto unpack = [&](int64_t r, int64_t run) {
+      const auto line = [&](int64_t i) {
+        return spread(number_at<uint32_t>(bytes, (run * kLines + i) * range.rows + r));
+      };
+      const uint64_t columns[2] = {line(0) | line(2) << 4, line(1) | line(3) << 4};
+      std::memcpy(part.run(r, run), columns, sizeof columns);
+    };
+    for (int64_t r = 0; r < range.rows; r += kRowsAtOnce)
+      for (int64_t run = 0; run < range.cols / kNibbleRun; ++run)
+        for (int64_t i = r; i < std::min(r + kRowsAtOnce, range.rows); ++i) unpack(i, run);
     return Status::ok();
   }
 
  private:
   SourceTensor words_, zeros_;
-  GptqZeros form_;
-};
-
-/// GPTQ with act-order: adjacent columns belong to different groups, so that no block has one scale. Its numbers, which
-/// f32 holds exactly.
-class OrderedGptqMatrix : public QuantisedMatrix {
- public:
-  OrderedGptqMatrix(std::string name, int64_t rows, int64_t cols, std::vector<int32_t> groups_of, Int4Tensors t,
-                    GptqZeros zeros)
-      : QuantisedMatrix(std::move(name), DType::kF32, rows, cols),
-        groups_of_(std::move(groups_of)),
-        t_(std::move(t)),
-        form_(zeros) {}
-
-  bool has_short_runs() const override { return true; }
-  bool is_widened() const override { return true; }
-
-  Status read_range(const ReadTensor& read, const MatrixRange& range, std::byte* out) const override {
-    const int64_t rows_at_once = std::max<int64_t>(kNumbersAtOnce / range.cols, 1);
-    for (int64_t r = 0; r < range.rows; r += rows_at_once)
-      MOESTRO_RETURN_IF_ERROR(read_part(
-          read, {range.first_row + r, std::min(rows_at_once, range.rows - r), range.first_col, range.cols},
-          out + r * row_bytes(dtype(), range.cols)));
-    return Status::ok();
-  }
-
- private:
-  Status read_part(const ReadTensor& read, const MatrixRange& range, std::byte* out) const {
-    const int64_t groups = t_.scales.shape[0], first_word = range.first_row / kInWord,
-                  words = ceil_div(range.first_row + range.rows, kInWord) - first_word;
-    const int64_t first_line = range.first_col / kInWord,
-                  lines = ceil_div(range.first_col + range.cols, kInWord) - first_line;
-    Bytes scales, zeros, numbers;
-    MOESTRO_RETURN_IF_ERROR(read_rows(read, t_.scales, rows(), 2, {0, groups, range.first_row, range.rows}, scales));
-    MOESTRO_RETURN_IF_ERROR(
-        read_rows(read, *t_.zeros, rows() / kInWord, 4, {0, groups, first_word, words}, zeros));
-    MOESTRO_RETURN_IF_ERROR(
-        read_rows(read, t_.words, rows(), 4, {first_line, lines, range.first_row, range.rows}, numbers));
-    for (int64_t r = 0; r < range.rows; ++r)
-      for (int64_t c = 0; c < range.cols; ++c) {
-        const int64_t column = range.first_col + c, g = groups_of_[static_cast<size_t>(column)],
-                      row = range.first_row + r;
-        const uint32_t zero_word =
-            zeros_of_word(number_at<uint32_t>(zeros, g * words + row / kInWord - first_word), form_);
-        const auto zero = static_cast<int>(zero_word >> 4 * (row % kInWord) & 15);
-        const auto word = number_at<uint32_t>(numbers, (column / kInWord - first_line) * range.rows + r);
-        const auto number = static_cast<int>(word >> 4 * (column % kInWord) & 15);
-        const float value = scale_at(t_.scales.format, scales, g * range.rows + r) * static_cast<float>(number - zero);
-        std::memcpy(out + (r * range.cols + c) * static_cast<int64_t>(sizeof value), &value, sizeof value);
-      }
-    return Status::ok();
-  }
-
-  std::vector<int32_t> groups_of_;  ///< of each column
-  Int4Tensors t_;
   GptqZeros form_;
 };
 
@@ -344,22 +249,26 @@ class AwqMatrix : public TransposedInt4Matrix {
     Bytes bytes;  // a word has 8 adjacent rows of a column
     MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, rows() / kInWord, 4,
                                       {range.first_col, range.cols, first, last - first}, bytes));
-    for (int64_t run = 0; run < range.cols / kNibbleRun; ++run)
-      for (int64_t w = first; w < last; ++w) {
-        uint64_t rows_of[kNibbleRunBytes];
-        for (int64_t i = 0; i < kNibbleRunBytes; ++i) {
-          const auto column = [&](int64_t c) {
-            return in_order(number_at<uint32_t>(bytes, (run * kNibbleRun + c) * (last - first) + w - first));
-          };
-          rows_of[i] = column(i) | column(i + kNibbleRunBytes) << 4;
-        }
-        const int64_t begin = std::max(w * kInWord, range.first_row),
-                      end = std::min((w + 1) * kInWord, range.first_row + range.rows);
-        for (int64_t r = begin; r < end; ++r) {
-          uint8_t* to = part.run(r - range.first_row, run);
-          for (int64_t i = 0; i < kNibbleRunBytes; ++i) to[i] = static_cast<uint8_t>(rows_of[i] >> 8 * (r % kInWord));
-        }
+    const auto unpack = [&](int64_t w, int64_t run) {
+      uint64_t rows_of[kNibbleRunBytes];
+      for (int64_t i = 0; i < kNibbleRunBytes; ++i) {
+        const auto column = [&](int64_t c) {
+          return in_order(number_at<uint32_t>(bytes, (run * kNibbleRun + c) * (last - first) + w - first));
+        };
+        rows_of[i] = column(i) | column(i + kNibbleRunBytes) << 4;
       }
+      const int64_t begin = std::max(w * kInWord, range.first_row),
+                    end = std::min((w + 1) * kInWord, range.first_row + range.rows);
+      for (int64_t r = begin; r < end; ++r) {
+        uint8_t row[kNibbleRunBytes];
+        for (int64_t i = 0; i < kNibbleRunBytes; ++i) row[i] = static_cast<uint8_t>(rows_of[i] >> 8 * (r % kInWord));
+        std::memcpy(part.run(r - range.first_row, run), row, sizeof row);
+      }
+    };
+    constexpr int64_t kWordsAtOnce = kRowsAtOnce / kInWord;
+    for (int64_t w = first; w < last; w += kWordsAtOnce)
+      for (int64_t run = 0; run < range.cols / kNibbleRun; ++run)
+        for (int64_t i = w; i < std::min(w + kWordsAtOnce, last); ++i) unpack(i, run);
     return Status::ok();
   }
 
@@ -472,11 +381,6 @@ std::shared_ptr<const QuantisedMatrix> fp8_matrix(const MatrixName& m, DType dty
 std::shared_ptr<const QuantisedMatrix> gptq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t,
                                                    GptqZeros zeros) {
   return std::make_shared<GptqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t), zeros);
-}
-
-std::shared_ptr<const QuantisedMatrix> ordered_gptq_matrix(const MatrixName& m, std::vector<int32_t> groups_of,
-                                                           Int4Tensors t, GptqZeros zeros) {
-  return std::make_shared<OrderedGptqMatrix>(m.name, m.rows, m.cols, std::move(groups_of), std::move(t), zeros);
 }
 
 std::shared_ptr<const QuantisedMatrix> awq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t) {
