@@ -163,8 +163,12 @@ template <int kColumns>
 void int4(const uint8_t* b, float* out) {
   const float scale = scale_of_int4(b);
   const int zero = b[2];
-  for (int c = 0; c < kColumns; ++c)
-    out[c] = scale * static_cast<float>(nibble(b + 4 + c / 32 * 16, c % 32) - zero);
+  const uint8_t* q = b + 4;
+  for (int c = 0; c < kColumns; c += 32, q += 16)
+    for (int i = 0; i < 16; ++i) {
+      out[c + i] = scale * static_cast<float>((q[i] & 15) - zero);
+      out[c + i + 16] = scale * static_cast<float>((q[i] >> 4) - zero);
+    }
 }
 
 void nvfp4(const uint8_t* b, float* out) {

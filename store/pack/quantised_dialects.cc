@@ -250,18 +250,27 @@ class AwqMatrix : public TransposedInt4Matrix {
     MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, rows() / kInWord, 4,
                                       {range.first_col, range.cols, first, last - first}, bytes));
     const auto unpack = [&](int64_t w, int64_t run) {
-      uint64_t rows_of[kNibbleRunBytes];
+      uint32_t low[kNibbleRunBytes], high[kNibbleRunBytes];  // columns that share bytes
       for (int64_t i = 0; i < kNibbleRunBytes; ++i) {
         const auto column = [&](int64_t c) {
-          return in_order(number_at<uint32_t>(bytes, (run * kNibbleRun + c) * (last - first) + w - first));
+          return number_at<uint32_t>(bytes, (run * kNibbleRun + c) * (last - first) + w - first);
         };
-        rows_of[i] = column(i) | column(i + kNibbleRunBytes) << 4;
+        low[i] = column(i), high[i] = column(i + kNibbleRunBytes);
+      }
+      // Nibbles 0, 2, 4, 6 of both, and 1, 3, 5, 7: a byte of a row each. Nibbles 0 to 3 are of rows 0, 2, 4, 6.
+      uint32_t even[kNibbleRunBytes], odd[kNibbleRunBytes];
+      for (int64_t i = 0; i < kNibbleRunBytes; ++i) {
+        constexpr uint32_t kLow = 0x0f0f0f0fu;
+        even[i] = (low[i] & kLow) | (high[i] & kLow) << 4;
+        odd[i] = (low[i] >> 4 & kLow) | (high[i] & ~kLow);
       }
       const int64_t begin = std::max(w * kInWord, range.first_row),
                     end = std::min((w + 1) * kInWord, range.first_row + range.rows);
       for (int64_t r = begin; r < end; ++r) {
+        const int64_t nibble = r % 2 * 4 + r % kInWord / 2;
+        const uint32_t* words = nibble % 2 == 0 ? even : odd;
         uint8_t row[kNibbleRunBytes];
-        for (int64_t i = 0; i < kNibbleRunBytes; ++i) row[i] = static_cast<uint8_t>(rows_of[i] >> 8 * (r % kInWord));
+        for (int64_t i = 0; i < kNibbleRunBytes; ++i) row[i] = static_cast<uint8_t>(words[i] >> 8 * (nibble / 2));
         std::memcpy(part.run(r - range.first_row, run), row, sizeof row);
       }
     };
