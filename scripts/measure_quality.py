@@ -4,9 +4,8 @@ first. With --mixed, what low copies of missing experts cost.
 
   build/dev/bin/moestro pack models/demo -o build/packs/quality --experts bf16,int8,int4
   scripts/measure_quality.py build/packs/quality --precisions bf16,int8,int4 models/demo/heldout/*.txt
-  build/dev/bin/moestro pack models/demo -o build/packs/blocks --experts bf16,q8_0,q5_0,q4_0,iq4_nl,mxfp4,fp8,fp8_g32
-  scripts/measure_quality.py build/packs/blocks --precisions bf16,q8_0,q5_0,q4_0,iq4_nl,mxfp4,fp8,fp8_g32
-  models/demo/heldout/*.txt
+  build/dev/bin/moestro pack models/demo -o build/packs/formats --experts bf16,q8_0,mxfp4
+  scripts/measure_quality.py build/packs/formats --precisions bf16,q8_0,mxfp4 models/demo/heldout/*.txt
   scripts/measure_quality.py build/packs/quality --precisions bf16 --kv-dtypes f32,bf16,f16,int8
   models/demo/heldout/*.txt
 
