@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Measures what precisions cost in quality: bits per byte of held-out text, and perplexity against the first.
-With --mixed, what low copies of missing experts cost.
+"""Measures what precisions cost in quality: bits per byte of held-out text, perplexity and KL divergence against the
+first. With --mixed, what low copies of missing experts cost.
 
   build/dev/bin/moestro pack models/demo -o build/packs/quality --experts bf16,int8,int4
   scripts/measure_quality.py build/packs/quality --precisions bf16,int8,int4 models/demo/heldout/*.txt
+  build/dev/bin/moestro pack models/demo -o build/packs/formats --experts bf16,q8_0,mxfp4
+  scripts/measure_quality.py build/packs/formats --precisions bf16,q8_0,mxfp4 models/demo/heldout/*.txt
   scripts/measure_quality.py build/packs/quality --precisions bf16 --kv-dtypes f32,bf16,f16,int8
   models/demo/heldout/*.txt
 
@@ -16,7 +18,7 @@ the API (echo, max_tokens 0), in windows that begin where the last one ended.
 
 With --mixed, one token is computed at a time, as when text is generated, on an emulated device that has memory for
 --slots percent of the full experts and that nothing is copied to before it is needed: then misses are most frequent.
-The KL divergence from the full model is of the 20 likeliest tokens and all others together, which is at most the whole.
+KL divergences are of the 20 likeliest tokens and all others together, which is at most the whole.
 
 --keep writes what was measured to PACK/quality.json, beside what an earlier run of the same pack has kept there.
 `moestro plan` goes by it: --mixed auto, --max-loss.
@@ -59,11 +61,6 @@ def answers(url, ids, window, at_once, top):
                    dict(prompt=rows[at : at + at_once], max_tokens=0, echo=True, logprobs=top))
 
 
-def nats(url, ids, window):
-    return -sum(v for answer in answers(url, ids, window, 16, 0) for choice in answer["choices"]
-                for v in choice["logprobs"]["token_logprobs"] if v is not None)
-
-
 class Scored:
     """Of each token: its log-probability, and those of the likeliest. Shares of the choices, by computed tokens: those
     include the first of each window, which has no log-probability."""
@@ -71,16 +68,19 @@ class Scored:
     def __init__(self):
         self.nats, self.best, self.low, self.skipped, self.computed = [], [], 0.0, 0.0, 0
 
-    def add(self, url, ids, window):
-        for answer in answers(url, ids, window, 1, TOP):
-            scores = answer["choices"][0]["logprobs"]
-            self.nats += [-v for v in scores["token_logprobs"][1:]]
-            self.best += scores["top_logprobs"][1:]
+    def add(self, url, ids, window, at_once=1):
+        for answer in answers(url, ids, window, at_once, TOP):
+            for scores in (choice["logprobs"] for choice in answer["choices"]):
+                self.nats += [-v for v in scores["token_logprobs"][1:]]
+                self.best += scores["top_logprobs"][1:]
             own = answer["usage"].get("moestro", dict(low_share=0, skipped_share=0))
             tokens = answer["usage"]["prompt_tokens"]
             self.low += own["low_share"] * tokens
             self.skipped += own["skipped_share"] * tokens
             self.computed += tokens
+
+    def kl(self, full):
+        return sum(map(divergence, full.best, self.best)) / len(self.nats)
 
     def against(self, full):
         tokens = len(self.nats)
@@ -88,7 +88,7 @@ class Scored:
         return dict(low_share=self.low / self.computed, skipped_share=self.skipped / self.computed, tokens=tokens,
                     perplexity=math.exp(sum(self.nats) / tokens),
                     against_full=math.exp((sum(self.nats) - sum(full.nats)) / tokens) - 1,
-                    kl=sum(map(divergence, full.best, self.best)) / tokens, top1_agreement=same / tokens)
+                    kl=self.kl(full), top1_agreement=same / tokens)
 
 
 def divergence(full, other):
@@ -115,12 +115,14 @@ def served(binary, pack, flags, use):
 
 def score(binary, pack, precision, kv, texts, window, more):
     def use(url):
-        result = {}
+        result, scored = {}, Scored()
         for name, text in texts.items():
             ids = post(url, "/tokenize", dict(content=text))["tokens"]
-            result[name] = (nats(url, ids, window), len(ids) - 1)
+            before = sum(scored.nats)
+            scored.add(url, ids, window, 16)
+            result[name] = sum(scored.nats) - before
             print(f"{precision}, KV {kv}, {name}: {len(ids):,} tokens", file=sys.stderr, flush=True)
-        return result
+        return result, scored
 
     return served(binary, pack, ["--precision", precision, "--kv-dtype", kv, *more], use)
 
@@ -238,15 +240,16 @@ def main():
         if args.plot:
             args.plot.write_text(draw_mixed(rows))
         return
-    rows = []
+    rows, first = [], None
     for precision, kv in itertools.product(args.precisions.split(","), args.kv_dtypes.split(",")):
-        got = score(args.bin, args.pack, precision, kv, texts, args.window, more)
-        total, tokens = (sum(v[i] for v in got.values()) for i in (0, 1))
+        got, scored = score(args.bin, args.pack, precision, kv, texts, args.window, more)
+        first = first or scored
+        total, tokens = sum(got.values()), len(scored.nats)
         size = sum(len(t.encode()) for t in texts.values())
         rows.append(
             dict(precision=precision, kv_dtype=kv, tokens=tokens, perplexity=math.exp(total / tokens),
                  bits_per_byte=total / math.log(2) / size,
-                 texts={n: v[0] / math.log(2) / len(texts[n].encode()) for n, v in got.items()}))
+                 kl=scored.kl(first), texts={n: v / math.log(2) / len(texts[n].encode()) for n, v in got.items()}))
         rows[-1]["against_first"] = rows[-1]["perplexity"] / rows[0]["perplexity"] - 1
     if args.keep:
         first_kv = args.kv_dtypes.split(",")[0]
@@ -255,12 +258,12 @@ def main():
     if args.json:
         print(json.dumps(rows, indent=1))
         return
-    print(f"{'experts':10} {'KV':5} {'perplexity':>11} {'against first':>13} {'bits/byte':>10}  " +
+    print(f"{'experts':10} {'KV':5} {'perplexity':>11} {'against first':>13} {'KL, nats':>9} {'bits/byte':>10}  " +
           "  ".join(f"{n:>12}" for n in texts))
     for r in rows:
         print(
             f"{r['precision']:10} {r['kv_dtype']:5} {r['perplexity']:11.4f} {r['against_first']:+13.2%} "
-            f"{r['bits_per_byte']:10.4f}  "
+            f"{r['kl']:9.5f} {r['bits_per_byte']:10.4f}  "
             + "  ".join(f"{v:12.4f}" for v in r["texts"].values()))
 
 

@@ -1,6 +1,7 @@
 #include "common/formats/blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -29,7 +30,8 @@ float half_of_e8m0(uint8_t e) { return std::ldexp(1.0f, static_cast<int>(e) - 12
 int nibble(const uint8_t* q, int c) { return c < 16 ? q[c] & 15 : q[c - 16] >> 4; }
 
 void q4_0(const uint8_t* b, float* out) {
-  for (int c = 0; c < 32; ++c) out[c] = f16_at(b) * static_cast<float>(nibble(b + 2, c) - 8);
+  const float d = f16_at(b);  // once: the compiler cannot know that `out` is elsewhere
+  for (int c = 0; c < 32; ++c) out[c] = d * static_cast<float>(nibble(b + 2, c) - 8);
 }
 
 void q4_1(const uint8_t* b, float* out) {
@@ -44,7 +46,8 @@ int five_bits(const uint8_t* b, int c) {
 }
 
 void q5_0(const uint8_t* b, float* out) {
-  for (int c = 0; c < 32; ++c) out[c] = f16_at(b) * static_cast<float>(five_bits(b + 2, c) - 16);
+  const float d = f16_at(b);
+  for (int c = 0; c < 32; ++c) out[c] = d * static_cast<float>(five_bits(b + 2, c) - 16);
 }
 
 void q5_1(const uint8_t* b, float* out) {
@@ -52,15 +55,18 @@ void q5_1(const uint8_t* b, float* out) {
 }
 
 void q8_0(const uint8_t* b, float* out) {
-  for (int c = 0; c < 32; ++c) out[c] = f16_at(b) * static_cast<float>(static_cast<int8_t>(b[2 + c]));
+  const float d = f16_at(b);
+  for (int c = 0; c < 32; ++c) out[c] = d * static_cast<float>(static_cast<int8_t>(b[2 + c]));
 }
 
 void iq4_nl(const uint8_t* b, float* out) {
-  for (int c = 0; c < 32; ++c) out[c] = f16_at(b) * static_cast<float>(kIQ4NLValues[nibble(b + 2, c)]);
+  const float d = f16_at(b);
+  for (int c = 0; c < 32; ++c) out[c] = d * static_cast<float>(kIQ4NLValues[nibble(b + 2, c)]);
 }
 
 void mxfp4(const uint8_t* b, float* out) {
-  for (int c = 0; c < 32; ++c) out[c] = half_of_e8m0(b[0]) * static_cast<float>(kE2M1Doubled[nibble(b + 1, c)]);
+  const float half = half_of_e8m0(b[0]);
+  for (int c = 0; c < 32; ++c) out[c] = half * static_cast<float>(kE2M1Doubled[nibble(b + 1, c)]);
 }
 
 /// Two bits of column c: of each half of 128 columns, byte c % 32 has columns c % 32, + 32, + 64, + 96.
@@ -142,15 +148,27 @@ float f32_at(const uint8_t* p) {
 
 template <int kColumns>
 void fp8(const uint8_t* b, float* out) {
-  for (int c = 0; c < kColumns; ++c) out[c] = f32_at(b) * e4m3_to_f32(b[4 + c]);
+  static const auto kNumbers = [] {
+    std::array<float, 256> all{};
+    for (size_t i = 0; i < all.size(); ++i) all[i] = e4m3_to_f32(static_cast<uint8_t>(i));
+    return all;
+  }();
+  const float scale = f32_at(b);
+  for (int c = 0; c < kColumns; ++c) out[c] = scale * kNumbers[b[4 + c]];
 }
 
 float scale_of_int4(const uint8_t* b) { return b[3] == 0 ? f16_at(b) : bf16_to_f32(half_at(b)); }
 
 template <int kColumns>
 void int4(const uint8_t* b, float* out) {
-  for (int c = 0; c < kColumns; ++c)
-    out[c] = scale_of_int4(b) * static_cast<float>(nibble(b + 4 + c / 32 * 16, c % 32) - b[2]);
+  const float scale = scale_of_int4(b);
+  const int zero = b[2];
+  const uint8_t* q = b + 4;
+  for (int c = 0; c < kColumns; c += 32, q += 16)
+    for (int i = 0; i < 16; ++i) {
+      out[c + i] = scale * static_cast<float>((q[i] & 15) - zero);
+      out[c + i + 16] = scale * static_cast<float>((q[i] >> 4) - zero);
+    }
 }
 
 void nvfp4(const uint8_t* b, float* out) {

@@ -83,6 +83,13 @@ void refuse_rules(ConfigReader& format) {
                                            "modules as they are, '-:...', are)");
 }
 
+/// GPTQModel writes its name: "meta": {"quantizer": ["gptqmodel:1.9.0"]}.
+bool is_of_gptqmodel(ConfigReader& format) {
+  const nlohmann::json* meta = format.object("meta");
+  if (meta == nullptr || !meta->contains("quantizer")) return false;
+  return (*meta)["quantizer"].dump().find("gptqmodel") != std::string::npos;
+}
+
 Quantisation read_gptq(ConfigReader& format) {
   Quantisation q{.method = Method::kGptq};
   expect_bits(format, "bits", 4);
@@ -90,7 +97,8 @@ Quantisation read_gptq(ConfigReader& format) {
   const std::string layout = format.text_or("checkpoint_format", format.text_or("format", "gptq"));
   if (layout != "gptq" && layout != "gptq_v2")
     format.refuse_unsupported("checkpoint_format", in_quotes(layout) + " is not supported (gptq and gptq_v2 are)");
-  q.zero_points_less_1 = layout == "gptq";
+  if (layout == "gptq_v2") q.gptq_zeros = Quantisation::GptqZeros::kAsTheyAre;
+  else if (is_of_gptqmodel(format)) q.gptq_zeros = Quantisation::GptqZeros::kWordLess1;
   expect_text(format, "pack_dtype", "int32");
   expect_flag(format, "is_marlin_format", false);
   // desc_act: columns may belong to groups out of turn. Their g_idx says whether they do, and is read.

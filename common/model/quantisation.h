@@ -22,8 +22,10 @@ struct Quantisation {
   int64_t block_rows = 0, block_cols = 0;  ///< kFp8: that share a scale; 0: a row's or a tensor's columns do
   int64_t group = 0;               ///< 4 bits: columns that share a scale; 0: all of a row
   bool symmetric = false;          ///< kPackedInt4: there are no zero points
-  bool zero_points_less_1 = true;  ///< kGptq: as its first version stores them
-  bool needs_order = false;        ///< kGptq: columns may be of groups out of turn, so g_idx must say of which
+  /// kGptq: version 2 stores zero points as they are, version 1 less 1: AutoGPTQ each number, GPTQModel a whole word.
+  enum class GptqZeros : uint8_t { kAsTheyAre, kLess1, kWordLess1 };
+  GptqZeros gptq_zeros = GptqZeros::kLess1;
+  bool needs_order = false;  ///< kGptq: columns may be of groups out of turn, so g_idx must say of which
 
   friend bool operator==(const Quantisation&, const Quantisation&) = default;
 };

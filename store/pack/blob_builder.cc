@@ -50,22 +50,33 @@ Status BlobBuilder::build_dense(uint32_t blob, const Sink& sink) {
     MOESTRO_RETURN_IF_ERROR(sink(piece_));
     begin += slice.length;
   }
+  dense_.reset();
   return Status::ok();
+}
+
+DenseSource& BlobBuilder::dense_source(uint32_t tensor) {
+  if (!dense_ || dense_tensor_ != tensor)
+    dense_.emplace(checkpoint_, checkpoint_.model().dense[tensor], scratch_bytes_max_ / kBands);
+  dense_tensor_ = tensor;
+  return *dense_;
 }
 
 // Writes what of the tensor lies in the blob's bytes [begin, begin + out.size()).
 Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<std::byte> out) {
   const PackedTensor& packed = plan_.manifest.tensors[index];
-  DenseSource source(checkpoint_, checkpoint_.model().dense[index]);
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < packed.shape.size(); ++i) rows *= packed.shape[i];
+  const auto packed_end =
+      packed.offset + static_cast<uint64_t>(dense_bytes(packed.dtype, rows, packed.shape.back()));
+  if (begin + out.size() <= packed.offset || begin >= packed_end) return Status::ok();
+  DenseSource& source = dense_source(index);
   if (packed.dtype == DType::kBF16In12) return fill_in_12_bits(packed, source, begin, out);
   if (is_quantised(packed.dtype)) return fill_from_matrix(packed, source, begin, out);
   // Values are converted as they lie, or whole blocks: a piece may begin and end within one.
   const SourceTensor& tensor = source.tensor();
-  const int64_t columns = block_shape(*tensor.dtype).columns;
+  const int64_t columns = std::max(block_shape(*tensor.dtype).columns, block_shape(packed.dtype).columns);
   const auto from = static_cast<uint64_t>(source_bytes(tensor, columns)),
              to = static_cast<uint64_t>(row_bytes(packed.dtype, columns));
-  const uint64_t packed_end = packed.offset + source.bytes() / from * to;
-  if (begin + out.size() <= packed.offset || begin >= packed_end) return Status::ok();
   const uint64_t first = begin > packed.offset ? (begin - packed.offset) / to : 0,
                  last = (std::min(begin + out.size(), packed_end) - packed.offset + to - 1) / to;
   source_.resize((last - first) * from);

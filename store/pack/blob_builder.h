@@ -40,6 +40,8 @@ class BlobBuilder {
   };
 
   Status build_dense(uint32_t blob, const Sink& sink);
+  /// Kept from piece to piece of a tensor, with what it has read.
+  DenseSource& dense_source(uint32_t tensor);
   Status fill_from_matrix(const PackedTensor& packed, DenseSource& source, uint64_t begin,
                           std::span<std::byte> out);
   Status fill_from_tensor(uint32_t tensor, uint64_t begin, std::span<std::byte> out);
@@ -64,6 +66,8 @@ class BlobBuilder {
   std::vector<std::byte> piece_, source_, converted_;
   std::vector<float> work_;
   std::vector<uint16_t> wide_;
+  std::optional<DenseSource> dense_;
+  uint32_t dense_tensor_ = 0;  ///< of `dense_`
   std::optional<bf16_in_12::Encoder> encoder_;  ///< of `encoded_`
   const PackedTensor* encoded_ = nullptr;
 };

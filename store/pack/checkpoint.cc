@@ -170,7 +170,8 @@ Status Checkpoint::note_formats(const model::ExpertTensors& t) {
 // Matrices of several tensors become one tensor each, and vectors stay what they are.
 Status Checkpoint::assemble(const std::string& name, const std::vector<int64_t>& shape) {
   if (shape.size() < 2) return Status::ok();
-  return assemble_matrix(model_.spec.quantisation, name, shape, tensors_).with_context(directory_.string());
+  return assemble_matrix(model_.spec.quantisation, name, shape, files_reader(), tensors_)
+      .with_context(directory_.string());
 }
 
 // GPTQ's tools save a bias of zeros where a layer has none.

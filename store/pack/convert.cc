@@ -7,6 +7,7 @@
 #include "common/expert_layout.h"
 #include "common/float16.h"
 #include "common/formats/blocks.h"
+#include "common/formats/encode.h"
 #include "store/pack/finite.h"
 
 namespace moestro::store {
@@ -54,7 +55,8 @@ bool from_f32(const float* in, DType to, std::byte* target, int64_t n) {
       return stayed_finite(in, to, target, n);
     default: break;
   }
-  MOESTRO_CHECK(false, "quantise_row and bf16_in_12::encode are for those");
+  MOESTRO_CHECK(is_blocks(to), "quantise_row and bf16_in_12::encode are for those");
+  return formats::encode(to, in, n, target);
 }
 
 }  // namespace
@@ -69,7 +71,7 @@ bool convert_values(DType from, const std::byte* source, DType to, std::byte* ta
   for (int64_t i = 0; i < n; i += kBlock) {
     const int64_t part = std::min(kBlock, n - i);
     to_f32(from, source + row_bytes(from, i), block, part);
-    if (!from_f32(block, to, target + i * dtype_bytes(to), part)) return false;
+    if (!from_f32(block, to, target + row_bytes(to, i), part)) return false;
   }
   return true;
 }

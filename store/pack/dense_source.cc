@@ -13,8 +13,11 @@ DType joined(DType a, DType b) { return a == b && !is_blocks(a) ? a : DType::kF3
 
 }  // namespace
 
-DenseSource::DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted)
-    : checkpoint_(checkpoint), wanted_(wanted), tensor_(checkpoint.tensor(wanted.source_name)) {
+DenseSource::DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted, uint64_t band_bytes_max)
+    : checkpoint_(checkpoint),
+      wanted_(wanted),
+      tensor_(checkpoint.tensor(wanted.source_name)),
+      band_bytes_max_(band_bytes_max) {
   if (!wanted.values_name.empty())
     tensor_.dtype = joined(*tensor_.dtype, *checkpoint.tensor(wanted.values_name).dtype);
 }
@@ -39,7 +42,30 @@ uint64_t DenseSource::source_row(uint64_t row) const {
 Status DenseSource::read(uint64_t first, std::span<std::byte> out) {
   if (wanted_.head_rows > 0 || wanted_.group_rows > 0 || !wanted_.values_name.empty())
     return read_by_rows(first, out);
-  return checkpoint_.read(tensor_, source_row(0) * row_bytes() + first, out);
+  return read_at(source_row(0) * row_bytes() + first, out);
+}
+
+Status DenseSource::read_at(uint64_t at, std::span<std::byte> out) {
+  if (!tensor_.matrix || !tensor_.matrix->has_short_runs()) return checkpoint_.read(tensor_, at, out);
+  while (!out.empty()) {
+    if (at < band_at_ || at >= band_at_ + band_.size()) MOESTRO_RETURN_IF_ERROR(load_band(at));
+    const uint64_t within = at - band_at_, part = std::min<uint64_t>(out.size(), band_.size() - within);
+    std::memcpy(out.data(), band_.data() + within, part);
+    at += part;
+    out = out.subspan(part);
+  }
+  return Status::ok();
+}
+
+// Whole rows from the one of `at` on: a checkpoint has each column of them in one run.
+Status DenseSource::load_band(uint64_t at) {
+  const auto row = static_cast<uint64_t>(moestro::row_bytes(*tensor_.dtype, tensor_.matrix->cols()));
+  const uint64_t rows = std::max<uint64_t>(band_bytes_max_ / row, 1), first = at / row * row;
+  band_.resize(std::min(rows * row, tensor_.bytes - first));
+  band_at_ = first;
+  const Status read = checkpoint_.read(tensor_, first, band_);
+  if (!read.is_ok()) band_.clear();
+  return read;
 }
 
 Status DenseSource::read_by_rows(uint64_t first, std::span<std::byte> out) {
@@ -47,7 +73,7 @@ Status DenseSource::read_by_rows(uint64_t first, std::span<std::byte> out) {
   while (!out.empty()) {
     const uint64_t within = first % row, part = std::min<uint64_t>(out.size(), row - within);
     if (wanted_.values_name.empty()) {
-      MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor_, source_row(first / row) * row + within, out.first(part)));
+      MOESTRO_RETURN_IF_ERROR(read_at(source_row(first / row) * row + within, out.first(part)));
     } else {
       MOESTRO_RETURN_IF_ERROR(read_latent_row(first / row));
       std::memcpy(out.data(), row_.data() + within, part);

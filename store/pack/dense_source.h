@@ -11,7 +11,8 @@ namespace moestro::store {
 /// values of latents may be two tensors (DenseTensor::values_name); they are read as one.
 class DenseSource {
  public:
-  DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted);
+  /// `band_bytes_max`: of a matrix whose rows are scattered in the checkpoint, so many bytes of rows are read at once.
+  DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted, uint64_t band_bytes_max);
 
   const SourceTensor& tensor() const { return tensor_; }  ///< its name and format; it may have other rows too
   uint64_t bytes() const { return rows() * row_bytes(); }
@@ -23,6 +24,9 @@ class DenseSource {
   uint64_t row_bytes() const;
   uint64_t source_row(uint64_t row) const;
   Status read_by_rows(uint64_t first, std::span<std::byte> out);
+  /// Bytes of tensor(), from the band where there is one.
+  Status read_at(uint64_t at, std::span<std::byte> out);
+  Status load_band(uint64_t at);
   /// A row of keys or values of latents.
   Status read_latent_row(uint64_t row);
   /// Rows of a tensor, in the format of tensor().
@@ -31,6 +35,9 @@ class DenseSource {
   const Checkpoint& checkpoint_;
   const model::DenseTensor& wanted_;
   SourceTensor tensor_;
+  const uint64_t band_bytes_max_;
+  uint64_t band_at_ = 0;          ///< where band_ begins in the tensor
+  std::vector<std::byte> band_;
   std::vector<std::byte> row_, raw_, keys_;  ///< keys_: of one head, as they lie in the checkpoint
   int64_t keys_head_ = -1;
 };

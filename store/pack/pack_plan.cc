@@ -6,6 +6,7 @@
 
 #include "common/dense_layout.h"
 #include "store/pack/dense_source.h"
+#include "store/pack/requantise.h"
 
 namespace moestro::store {
 namespace {
@@ -61,10 +62,7 @@ class Planner {
 
   void place_tensor(uint32_t index, uint32_t blob) {
     const model::DenseTensor& source = checkpoint_.model().dense[index];
-    const DType dtype = source.exact                     ? DType::kF32
-                        : !options_.dense                ? own_dtype(source)
-                        : is_matrix_of_a_product(source) ? *options_.dense
-                                                         : options_.dense_rest;
+    const DType dtype = packed_dtype(source);
     PackedTensor tensor{source.name, dtype, source.shape, blob, plan_.manifest.blobs[blob].length};
     int64_t rows = 1;
     for (size_t i = 0; i + 1 < source.shape.size(); ++i) rows *= source.shape[i];
@@ -74,17 +72,12 @@ class Planner {
     plan_.manifest.tensors.push_back(std::move(tensor));
   }
 
-  /// kv_b is read across its rows, which blocks lie along.
-  DType own_dtype(const model::DenseTensor& source) const {
-    const DType dtype = *DenseSource(checkpoint_, source).tensor().dtype;
-    return is_blocks(dtype) && source.name.ends_with("kv_b.weight") ? DType::kF32 : dtype;
-  }
-
-  /// What may be quantised: not the embedding, which is looked up, and not the router, which decides.
-  static bool is_matrix_of_a_product(const model::DenseTensor& t) {
-    const auto within = [&](const char* part) { return t.name.find(part) != std::string::npos; };
-    return t.shape.size() == 2 &&
-           (within(".attn.") || within(".mlp.") || within(".shared.") || t.name.starts_with("head."));
+  DType packed_dtype(const model::DenseTensor& source) const {
+    if (source.exact) return DType::kF32;
+    const DType own = *DenseSource(checkpoint_, source, 0).tensor().dtype;
+    const std::optional<DType> wanted = is_matrix_of_a_product(source) ? options_.dense : options_.dense_rest;
+    const DType dtype = wanted ? dense_format(own, *wanted) : own;
+    return is_blocks(dtype) && is_read_across(source) ? DType::kF32 : dtype;
   }
 
   void plan_experts(DType precision) {

@@ -16,9 +16,10 @@ namespace moestro::store {
 struct PackPlanOptions {
   std::string model_name;
   std::vector<DType> experts;  ///< at least one; kMixed: every matrix as the checkpoint has it
-  std::optional<DType> dense = DType::kBF16;  ///< nullopt: every tensor as the checkpoint has it
-  DType dense_rest =
-      DType::kBF16;  ///< if `dense` is quantised: for embedding, router and vectors; otherwise the same as `dense`
+  std::optional<DType> dense = std::nullopt;  ///< nullopt: every tensor as the checkpoint has it
+  /// If `dense` is quantised: for embedding, router and vectors; otherwise the same as `dense`. nullopt: every tensor
+  /// as the checkpoint has it.
+  std::optional<DType> dense_rest = std::nullopt;
   uint64_t file_bytes_max = uint64_t{4} << 30;  ///< expert files are split here; a blob is never split
   /// The share of the bytes for each directory (shards.h). The slices of every blob are distributed, so that all drives
   /// read it at once.

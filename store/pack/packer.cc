@@ -14,6 +14,7 @@
 #include "store/pack/copied_files.h"
 #include "store/pack/journal.h"
 #include "store/pack/pack_plan.h"
+#include "store/pack/requantise.h"
 #include "store/pack/shards.h"
 
 namespace moestro::store {
@@ -36,6 +37,11 @@ Status check_widths(const model::ModelSpec& spec, DType d) {
                      " and " + std::to_string(ffn) + " wide; choose int4");
 }
 
+Status mixed_is_asked_for(const std::string& what, const std::string& flag) {
+  return unsupported(what + " as mixed: the source does not have them so; leave " + flag +
+                     " out to keep them as they are");
+}
+
 Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOptions& options) {
   PackPlanOptions out;
   out.file_bytes_max = options.file_bytes_max;
@@ -44,21 +50,22 @@ Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOpt
   const DType own =
       checkpoint.is_native() ? one_format(checkpoint.expert_formats()) : checkpoint.own_expert_dtype().dtype;
   out.experts = options.experts.empty() ? std::vector{own} : options.experts;
-  for (const DType d : out.experts)
-    if ((is_blocks(d) || d == DType::kMixed) && d != own && !is_made_of_others(d))
-      return unsupported("experts as " + std::string(dtype_name(d)) + ": the source does not have them so, and nothing "
-                         "else is converted to it; leave --experts out to keep them as they are");
+  if (options.experts.empty()) MOESTRO_RETURN_IF_ERROR(check_blocks_hold_experts(checkpoint));
+  for (const DType d : out.experts) {
+    if (is_made_of_others(d)) MOESTRO_RETURN_IF_ERROR(check_widths(checkpoint.model().spec, d));
+    else if (is_blocks(d)) MOESTRO_RETURN_IF_ERROR(check_expert_blocks(checkpoint, d));
+    if (d == DType::kMixed && d != own) return mixed_is_asked_for("experts", "--experts");
+  }
   out.dense = options.dense;
   if (!checkpoint.is_native()) out.dense = options.dense.value_or(checkpoint.own_dense_dtype().dtype);
-  if (out.dense && (is_blocks(*out.dense) || *out.dense == DType::kMixed))
-    return unsupported("dense weights as " + std::string(dtype_name(*out.dense)) +
-                       ": nothing is converted to it; leave --dense out to keep them as they are");
+  if (out.dense == DType::kMixed) return mixed_is_asked_for("dense weights", "--dense");
   if (out.dense) {
+    const bool blocks = is_blocks(*out.dense);
+    if (blocks) MOESTRO_RETURN_IF_ERROR(check_dense_blocks(checkpoint, *out.dense));
     const DType plain = checkpoint.is_native() ? DType::kF32 : checkpoint.own_dense_dtype().dtype;
-    out.dense_rest = is_quantised(*out.dense) ? plain : computed_as(*out.dense);
+    out.dense_rest = blocks || is_quantised(*out.dense) ? plain : computed_as(*out.dense);
+    if (blocks && checkpoint.is_native()) out.dense_rest = std::nullopt;  // an embedding of blocks stays small
   }
-  for (const DType d : out.experts)
-    if (is_made_of_others(d)) MOESTRO_RETURN_IF_ERROR(check_widths(checkpoint.model().spec, d));
   if (std::set(out.experts.begin(), out.experts.end()).size() != out.experts.size())
     return invalid_argument("an expert precision is given twice");
   return out;
@@ -74,6 +81,11 @@ std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions
   const bool as_they_are = options.experts.empty() && !options.dense;
   if (checkpoint.is_native() && as_they_are)
     lines.push_back("weights stay in the formats that the source has them in");
+  if (!options.dense && has_widened_dense(checkpoint))
+    lines.push_back("dense matrices whose columns are ordered by activation (GPTQ with desc_act) become f32, which is "
+                    "exact; --dense bf16 takes half the room");
+  if (std::string twice = quantised_twice(checkpoint, options.experts, options.dense); !twice.empty())
+    lines.push_back(std::move(twice));
   if (!checkpoint.is_native() && !options.dense && checkpoint.own_dense_dtype().widened)
     widened("dense weights", "--dense");
   if (!checkpoint.is_native() && options.experts.empty() && checkpoint.own_expert_dtype().widened)

@@ -6,46 +6,15 @@
 #include <cstring>
 
 #include "common/expert_layout.h"
-#include "common/float16.h"
-#include "common/model/strict_json.h"
+#include "store/pack/matrix_numbers.h"
 
 namespace moestro::store {
 namespace {
 
-using model::in_quotes;
-using Bytes = std::vector<std::byte>;
-
-constexpr int64_t kNumbersAtOnce = 1 << 24;  // of what is read beyond the blocks themselves
+constexpr int64_t kRowsAtOnce = 64;          // that are unpacked together, so that they stay in the core's cache
 constexpr int64_t kHeaderBytes = 4;          // before the values of blocks of fp8 and int4
 constexpr int64_t kNibbleRun = 32, kNibbleRunBytes = 16;
 
-/// Columns [first, first + cols) of rows of a tensor [.., width] with `each` bytes a number.
-Status read_rows(const ReadTensor& read, const SourceTensor& tensor, int64_t width, int64_t each,
-                 const MatrixRange& range, Bytes& out) {
-  const int64_t line = range.cols * each;
-  out.resize(static_cast<size_t>(range.rows * line));
-  const auto at = [&](int64_t row) { return static_cast<uint64_t>((row * width + range.first_col) * each); };
-  if (range.cols == width) return read(tensor, at(range.first_row), out);
-  for (int64_t r = 0; r < range.rows; ++r)
-    MOESTRO_RETURN_IF_ERROR(read(tensor, at(range.first_row + r),
-                                 std::span(out).subspan(static_cast<size_t>(r * line), static_cast<size_t>(line))));
-  return Status::ok();
-}
-
-template <class Number>
-Number number_at(const Bytes& bytes, int64_t index) {
-  Number n;
-  std::memcpy(&n, bytes.data() + index * static_cast<int64_t>(sizeof n), sizeof n);
-  return n;
-}
-
-/// Number `index` of scales in one of the formats that checkpoints have them in.
-float scale_at(const std::string& format, const Bytes& bytes, int64_t index) {
-  if (format == "F32") return number_at<float>(bytes, index);
-  if (format == "F8_E8M0") return std::ldexp(1.0f, static_cast<int>(number_at<uint8_t>(bytes, index)) - 127);
-  const auto half = number_at<uint16_t>(bytes, index);
-  return format == "BF16" ? bf16_to_f32(half) : f16_to_f32(half);
-}
 int64_t scale_bytes(const std::string& format) { return format == "F32" ? 4 : format == "F8_E8M0" ? 1 : 2; }
 
 /// Two numbers of 4 bits a byte, columns c and c + 16 of each 32; `nibble(c)` gives column c.
@@ -141,11 +110,20 @@ class Int4Matrix : public QuantisedMatrix {
   }
 
  protected:
-  /// Of a range: its numbers row by row, and scales and zero points, a row of them for each row.
+  /// Of a range: where its numbers go, and scales and zero points, a row of them for each row.
   struct Part {
-    std::vector<uint8_t> values, zeros;
+    std::vector<uint8_t> zeros;
     std::vector<uint16_t> scales;
     int64_t first_group = 0, groups = 0;
+    uint8_t* blocks = nullptr;
+    BlockShape shape;
+    int64_t row_bytes = 0;
+
+    /// The 16 bytes of columns [32 * run, 32 * run + 32) of a row of the range.
+    uint8_t* run(int64_t row, int64_t run) const {
+      const int64_t runs = shape.columns / kNibbleRun;
+      return blocks + row * row_bytes + run / runs * shape.bytes + kHeaderBytes + run % runs * kNibbleRunBytes;
+    }
   };
   virtual Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const = 0;
   const SourceTensor& scales() const { return scales_; }
@@ -157,21 +135,19 @@ class Int4Matrix : public QuantisedMatrix {
     Part part;
     part.first_group = range.first_col / group_;
     part.groups = (range.first_col + range.cols - 1) / group_ + 1 - part.first_group;
-    part.values.resize(static_cast<size_t>(range.rows * range.cols));
     part.zeros.resize(static_cast<size_t>(range.rows * part.groups));
     part.scales.resize(part.zeros.size());
+    part.blocks = reinterpret_cast<uint8_t*>(out);
+    part.shape = block_shape(dtype());
+    part.row_bytes = row_bytes(dtype(), range.cols);
     MOESTRO_RETURN_IF_ERROR(load(read, range, part));
-    const BlockShape shape = block_shape(dtype());
-    const uint8_t* values = part.values.data();
     for (int64_t r = 0; r < range.rows; ++r)
-      for (int64_t c = 0; c < range.cols; c += shape.columns, values += shape.columns, out += shape.bytes) {
+      for (int64_t c = 0; c < range.cols; c += part.shape.columns, out += part.shape.bytes) {
         const auto g =
             static_cast<size_t>(r * part.groups + (range.first_col + c) / group_ - part.first_group);
         std::memcpy(out, &part.scales[g], sizeof(uint16_t));
         out[2] = static_cast<std::byte>(part.zeros[g]);
         out[3] = static_cast<std::byte>(scales_.format == "BF16" ? 1 : 0);
-        pack_nibbles(
-            shape.columns, [&](int64_t i) { return values[i]; }, reinterpret_cast<uint8_t*>(out + kHeaderBytes));
       }
     return Status::ok();
   }
@@ -179,6 +155,14 @@ class Int4Matrix : public QuantisedMatrix {
   SourceTensor scales_;
   int64_t group_;
 };
+
+/// The eight numbers of a word, each in a byte, the lowest first.
+uint64_t spread(uint32_t word) {
+  uint64_t x = word;
+  x = (x | x << 16) & 0x0000ffff0000ffffu;
+  x = (x | x << 8) & 0x00ff00ff00ff00ffu;
+  return (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
+}
 
 /// GPTQ and AWQ: matrices are [in, out], so a row of ours is a column of theirs.
 class TransposedInt4Matrix : public Int4Matrix {
@@ -196,19 +180,19 @@ class TransposedInt4Matrix : public Int4Matrix {
         part.scales[static_cast<size_t>(r * part.groups + g)] = number_at<uint16_t>(bytes, g * range.rows + r);
     return Status::ok();
   }
-  /// Words [lines, rows / 8], each with 8 adjacent rows of ours, whose bits are those at shift_of(row % 8) of
-  /// word + `add`. put(line, row of the range, number).
-  template <class Shift, class Put>
-  Status unpack_rows(const ReadTensor& read, const SourceTensor& words, int64_t first_line, int64_t lines,
-                     const MatrixRange& range, uint32_t add, const Shift& shift_of, const Put& put) const {
+  /// Zero points [groups, rows / 8]: word(stored) gives the eight numbers of a word in order.
+  template <class Word>
+  Status load_zeros(const ReadTensor& read, const SourceTensor& zeros, const MatrixRange& range, const Word& word,
+                    Part& part) const {
     const int64_t first = range.first_row / kInWord, last = ceil_div(range.first_row + range.rows, kInWord);
     Bytes bytes;
-    MOESTRO_RETURN_IF_ERROR(
-        read_rows(read, words, rows() / kInWord, 4, {first_line, lines, first, last - first}, bytes));
-    for (int64_t line = 0; line < lines; ++line)
+    MOESTRO_RETURN_IF_ERROR(read_rows(read, zeros, rows() / kInWord, 4,
+                                      {part.first_group, part.groups, first, last - first}, bytes));
+    for (int64_t g = 0; g < part.groups; ++g)
       for (int64_t r = range.first_row; r < range.first_row + range.rows; ++r) {
-        const uint32_t word = number_at<uint32_t>(bytes, line * (last - first) + r / kInWord - first) + add;
-        put(line, r - range.first_row, static_cast<uint8_t>(word >> shift_of(r % kInWord) & 15));
+        const uint64_t numbers = word(number_at<uint32_t>(bytes, g * (last - first) + r / kInWord - first));
+        part.zeros[static_cast<size_t>((r - range.first_row) * part.groups + g)] =
+            static_cast<uint8_t>(numbers >> 8 * (r % kInWord));
       }
     return Status::ok();
   }
@@ -216,78 +200,98 @@ class TransposedInt4Matrix : public Int4Matrix {
 
 class GptqMatrix : public TransposedInt4Matrix {
  public:
-  GptqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, SourceTensor scales,
-             SourceTensor words, SourceTensor zeros, std::optional<SourceTensor> groups_of, bool zeros_less_1)
-      : TransposedInt4Matrix(std::move(name), dtype, rows, cols, group, std::move(scales)),
-        words_(std::move(words)),
-        zeros_(std::move(zeros)),
-        groups_of_(std::move(groups_of)),
-        zeros_less_1_(zeros_less_1) {}
+  GptqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, Int4Tensors t, GptqZeros zeros)
+      : TransposedInt4Matrix(std::move(name), dtype, rows, cols, group, std::move(t.scales)),
+        words_(std::move(t.words)),
+        zeros_(std::move(*t.zeros)),
+        form_(zeros) {}
 
  protected:
   Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const override {
-    MOESTRO_RETURN_IF_ERROR(check_order(read, range));
     MOESTRO_RETURN_IF_ERROR(load_scales(read, range, part));
-    // In the first version, zero points are stored less 1. GPTQModel takes 1 from all eight of a word at once, with a
-    // borrow from the next where one is 0, and 1 is added so here. AutoGPTQ takes it from each number: where a zero
-    // point is 0, which needs sym false, its words differ, and nothing in a file says whose they are.
-    MOESTRO_RETURN_IF_ERROR(unpack_rows(
-        read, zeros_, part.first_group, part.groups, range, zeros_less_1_ ? 0x11111111u : 0u,
-        [](int64_t i) { return 4 * i; },
-        [&](int64_t g, int64_t r, uint8_t zero) { part.zeros[static_cast<size_t>(r * part.groups + g)] = zero; }));
-    Bytes bytes;  // a word has 8 adjacent columns of a row
-    const int64_t first = range.first_col / kInWord, lines = range.cols / kInWord;
-    MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, rows(), 4, {first, lines, range.first_row, range.rows}, bytes));
-    for (int64_t line = 0; line < lines; ++line)
-      for (int64_t r = 0; r < range.rows; ++r) {
-        const auto word = number_at<uint32_t>(bytes, line * range.rows + r);
-        uint8_t* to = part.values.data() + r * range.cols + line * kInWord;
-        for (int64_t i = 0; i < kInWord; ++i) to[i] = static_cast<uint8_t>(word >> 4 * i & 15);
-      }
+    MOESTRO_RETURN_IF_ERROR(load_zeros(
+        read, zeros_, range, [&](uint32_t stored) { return spread(zeros_of_word(stored, form_)); }, part));
+    constexpr int64_t kLines = kNibbleRun / kInWord;  // a word has 8 adjacent columns of a row
+    Bytes bytes;
+    MOESTRO_RETURN_IF_ERROR(read_rows(
+        read, words_, rows(), 4, {range.first_col / kInWord, range.cols / kInWord, range.first_row, range.rows},
+        bytes));
+    const auto unpack = [&](int64_t r, int64_t run) {
+      const auto line = [&](int64_t i) {
+        return spread(number_at<uint32_t>(bytes, (run * kLines + i) * range.rows + r));
+      };
+      const uint64_t columns[2] = {line(0) | line(2) << 4, line(1) | line(3) << 4};
+      std::memcpy(part.run(r, run), columns, sizeof columns);
+    };
+    for (int64_t r = 0; r < range.rows; r += kRowsAtOnce)
+      for (int64_t run = 0; run < range.cols / kNibbleRun; ++run)
+        for (int64_t i = r; i < std::min(r + kRowsAtOnce, range.rows); ++i) unpack(i, run);
     return Status::ok();
   }
 
  private:
-  // With act-order, adjacent columns belong to different groups, and no block has one scale.
-  Status check_order(const ReadTensor& read, const MatrixRange& range) const {
-    if (!groups_of_) return Status::ok();
-    Bytes bytes;
-    MOESTRO_RETURN_IF_ERROR(read_rows(read, *groups_of_, cols(), 4, {0, 1, range.first_col, range.cols}, bytes));
-    for (int64_t c = 0; c < range.cols; ++c)
-      if (number_at<int32_t>(bytes, c) != (range.first_col + c) / group())
-        return unsupported("tensor " + in_quotes(groups_of_->name) + " orders columns by activation (GPTQ with "
-                           "desc_act), which is not supported: take a checkpoint that was quantised with desc_act "
-                           "false, or with static_groups, or pack the unquantised one with --experts int4");
-    return Status::ok();
-  }
-
   SourceTensor words_, zeros_;
-  std::optional<SourceTensor> groups_of_;
-  bool zeros_less_1_;
+  GptqZeros form_;
 };
 
 class AwqMatrix : public TransposedInt4Matrix {
  public:
-  AwqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, SourceTensor scales,
-            SourceTensor words, SourceTensor zeros)
-      : TransposedInt4Matrix(std::move(name), dtype, rows, cols, group, std::move(scales)),
-        words_(std::move(words)),
-        zeros_(std::move(zeros)) {}
+  AwqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, Int4Tensors t)
+      : TransposedInt4Matrix(std::move(name), dtype, rows, cols, group, std::move(t.scales)),
+        words_(std::move(t.words)),
+        zeros_(std::move(*t.zeros)) {}
 
  protected:
   Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const override {
-    constexpr std::array<int, kInWord> kShifts = {0, 16, 4, 20, 8, 24, 12, 28};  // of rows 0..7
-    const auto shift_of = [&](int64_t i) { return kShifts[static_cast<size_t>(i)]; };
     MOESTRO_RETURN_IF_ERROR(load_scales(read, range, part));
-    MOESTRO_RETURN_IF_ERROR(unpack_rows(
-        read, zeros_, part.first_group, part.groups, range, 0, shift_of,
-        [&](int64_t g, int64_t r, uint8_t zero) { part.zeros[static_cast<size_t>(r * part.groups + g)] = zero; }));
-    return unpack_rows(
-        read, words_, range.first_col, range.cols, range, 0, shift_of,
-        [&](int64_t c, int64_t r, uint8_t value) { part.values[static_cast<size_t>(r * range.cols + c)] = value; });
+    MOESTRO_RETURN_IF_ERROR(load_zeros(read, zeros_, range, in_order, part));
+    const int64_t first = range.first_row / kInWord, last = ceil_div(range.first_row + range.rows, kInWord);
+    Bytes bytes;  // a word has 8 adjacent rows of a column
+    MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, rows() / kInWord, 4,
+                                      {range.first_col, range.cols, first, last - first}, bytes));
+    const auto unpack = [&](int64_t w, int64_t run) {
+      uint32_t low[kNibbleRunBytes], high[kNibbleRunBytes];  // columns that share bytes
+      for (int64_t i = 0; i < kNibbleRunBytes; ++i) {
+        const auto column = [&](int64_t c) {
+          return number_at<uint32_t>(bytes, (run * kNibbleRun + c) * (last - first) + w - first);
+        };
+        low[i] = column(i), high[i] = column(i + kNibbleRunBytes);
+      }
+      // Nibbles 0, 2, 4, 6 of both, and 1, 3, 5, 7: a byte of a row each. Nibbles 0 to 3 are of rows 0, 2, 4, 6.
+      uint32_t even[kNibbleRunBytes], odd[kNibbleRunBytes];
+      for (int64_t i = 0; i < kNibbleRunBytes; ++i) {
+        constexpr uint32_t kLow = 0x0f0f0f0fu;
+        even[i] = (low[i] & kLow) | (high[i] & kLow) << 4;
+        odd[i] = (low[i] >> 4 & kLow) | (high[i] & ~kLow);
+      }
+      const int64_t begin = std::max(w * kInWord, range.first_row),
+                    end = std::min((w + 1) * kInWord, range.first_row + range.rows);
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t nibble = r % 2 * 4 + r % kInWord / 2;
+        const uint32_t* words = nibble % 2 == 0 ? even : odd;
+        uint8_t row[kNibbleRunBytes];
+        for (int64_t i = 0; i < kNibbleRunBytes; ++i) row[i] = static_cast<uint8_t>(words[i] >> 8 * (nibble / 2));
+        std::memcpy(part.run(r - range.first_row, run), row, sizeof row);
+      }
+    };
+    constexpr int64_t kWordsAtOnce = kRowsAtOnce / kInWord;
+    for (int64_t w = first; w < last; w += kWordsAtOnce)
+      for (int64_t run = 0; run < range.cols / kNibbleRun; ++run)
+        for (int64_t i = w; i < std::min(w + kWordsAtOnce, last); ++i) unpack(i, run);
+    return Status::ok();
   }
 
  private:
+  /// The rows of a word, each in a byte: even ones are in its low half, odd ones in the high one.
+  static uint64_t in_order(uint32_t word) {
+    const uint64_t halves = spread(word), even = halves & 0xffffffffu, odd = halves >> 32;
+    const auto apart = [](uint64_t four) {
+      four = (four | four << 16) & 0x0000ffff0000ffffu;
+      return (four | four << 8) & 0x00ff00ff00ff00ffu;
+    };
+    return apart(even) | apart(odd) << 8;
+  }
+
   SourceTensor words_, zeros_;
 };
 
@@ -305,9 +309,10 @@ class PackedInt4Matrix : public Int4Matrix {
     Bytes bytes;
     MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, cols() / 2, 1,
                                       {range.first_row, range.rows, range.first_col / 2, range.cols / 2}, bytes));
-    const AdjacentNibbles nibble{reinterpret_cast<const uint8_t*>(bytes.data())};
-    for (size_t i = 0; i < part.values.size(); ++i)
-      part.values[i] = static_cast<uint8_t>(nibble(static_cast<int64_t>(i)));
+    const auto* from = reinterpret_cast<const uint8_t*>(bytes.data());
+    for (int64_t r = 0; r < range.rows; ++r)
+      for (int64_t run = 0; run < range.cols / kNibbleRun; ++run, from += kNibbleRunBytes)
+        pack_nibbles(kNibbleRun, AdjacentNibbles{from}, part.run(r, run));
     MOESTRO_RETURN_IF_ERROR(read_rows(read, scales(), all_groups(), 2,
                                       {range.first_row, range.rows, part.first_group, part.groups}, bytes));
     std::memcpy(part.scales.data(), bytes.data(), bytes.size());
@@ -383,14 +388,12 @@ std::shared_ptr<const QuantisedMatrix> fp8_matrix(const MatrixName& m, DType dty
 }
 
 std::shared_ptr<const QuantisedMatrix> gptq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t,
-                                                   std::optional<SourceTensor> groups_of, bool zeros_less_1) {
-  return std::make_shared<GptqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t.scales), std::move(t.words),
-                                      std::move(*t.zeros), std::move(groups_of), zeros_less_1);
+                                                   GptqZeros zeros) {
+  return std::make_shared<GptqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t), zeros);
 }
 
 std::shared_ptr<const QuantisedMatrix> awq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t) {
-  return std::make_shared<AwqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t.scales), std::move(t.words),
-                                     std::move(*t.zeros));
+  return std::make_shared<AwqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t));
 }
 
 std::shared_ptr<const QuantisedMatrix> packed_int4_matrix(const MatrixName& m, DType dtype, int64_t group,

@@ -23,6 +23,7 @@ struct Int4Tensors {
   std::optional<SourceTensor> zeros;
 };
 
+using GptqZeros = model::Quantisation::GptqZeros;
 using Quantised = std::shared_ptr<const QuantisedMatrix>;
 
 /// blocks [rows, cols / 32, 16], low half of a byte first, and exponents [rows, cols / 32].
@@ -30,9 +31,10 @@ Quantised mxfp4_matrix(const MatrixName& m, SourceTensor blocks, SourceTensor sc
 /// A scale for `block_rows` rows and `block_cols` columns.
 Quantised fp8_matrix(const MatrixName& m, DType dtype, SourceTensor values, SourceTensor scales, int64_t block_rows,
                      int64_t block_cols);
-/// words [cols / 8, rows], zeros [groups, rows / 8] (version 1: less 1), scales [groups, rows], groups_of [cols].
-Quantised gptq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t,
-                      std::optional<SourceTensor> groups_of, bool zeros_less_1);
+/// words [cols / 8, rows], zeros [groups, rows / 8], scales [groups, rows].
+Quantised gptq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t, GptqZeros zeros);
+/// The same in f32, if column c is of group groups_of[c].
+Quantised ordered_gptq_matrix(const MatrixName& m, std::vector<int32_t> groups_of, Int4Tensors t, GptqZeros zeros);
 /// words [cols, rows / 8], zeros [groups, rows / 8], both in AWQ's order, scales [groups, rows].
 Quantised awq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t);
 /// words [rows, cols / 8], zeros [rows / 8, groups] (absent: all 8), scales [rows, groups].

@@ -17,8 +17,9 @@ using Shape = std::vector<int64_t>;
 /// Finds the tensors of one matrix, and takes them out of the checkpoint's.
 class Assembler {
  public:
-  Assembler(const Quantisation& quantisation, const std::string& name, const Shape& shape, SourceTensors& tensors)
-      : quantisation_(quantisation), name_(name), shape_(shape), tensors_(tensors), cols_(shape.back()) {
+  Assembler(const Quantisation& quantisation, const std::string& name, const Shape& shape, const ReadTensor& read,
+            SourceTensors& tensors)
+      : quantisation_(quantisation), name_(name), shape_(shape), read_(read), tensors_(tensors), cols_(shape.back()) {
     for (size_t i = 0; i + 1 < shape.size(); ++i) rows_ *= shape[i];
     if (name.ends_with(".weight")) base_ = name.substr(0, name.size() - std::string("weight").size());
   }
@@ -75,11 +76,33 @@ class Assembler {
     auto words = take(base_ + "qweight", {cols_ / kInWord, rows_}, {"I32"});
     auto zeros = take(base_ + "qzeros", {groups(), rows_ / kInWord}, {"I32"});
     auto scales = take(base_ + "scales", {groups(), rows_}, {"F16", "BF16"});
-    std::optional<SourceTensor> order;
-    if (quantisation_.needs_order || has(base_ + "g_idx")) order = take(base_ + "g_idx", {cols_}, {"I32"});
-    return put(gptq_matrix(matrix(), int4_format(true), group(),
-                           {std::move(words), std::move(scales), std::move(zeros)}, std::move(order),
-                           quantisation_.zero_points_less_1));
+    std::vector<int32_t> groups_of;
+    if (quantisation_.needs_order || has(base_ + "g_idx"))
+      MOESTRO_RETURN_IF_ERROR(read_order(take(base_ + "g_idx", {cols_}, {"I32"}), groups_of));
+    Int4Tensors t{std::move(words), std::move(scales), std::move(zeros)};
+    if (!groups_of.empty()) {
+      check_words_of_rows();
+      if (cols_ % kInWord != 0) refuse_width("4 bits", kInWord);
+      return put(ordered_gptq_matrix(matrix(), std::move(groups_of), std::move(t), quantisation_.gptq_zeros));
+    }
+    return put(gptq_matrix(matrix(), int4_format(true), group(), std::move(t), quantisation_.gptq_zeros));
+  }
+
+  /// The group of each column; empty if they follow one another, as without act-order.
+  Status read_order(const SourceTensor& tensor, std::vector<int32_t>& groups_of) {
+    if (!error_.is_ok()) return error_;
+    groups_of.resize(static_cast<size_t>(cols_));
+    MOESTRO_RETURN_IF_ERROR(read_(tensor, 0, std::as_writable_bytes(std::span(groups_of))));
+    bool in_order = true;
+    for (int64_t c = 0; c < cols_; ++c) {
+      const int64_t g = groups_of[static_cast<size_t>(c)];
+      if (g < 0 || g >= groups())
+        return invalid_argument("tensor " + in_quotes(tensor.name) + " says that column " + std::to_string(c) +
+                                " is of group " + std::to_string(g) + "; there are " + std::to_string(groups()));
+      in_order = in_order && g == c / group();
+    }
+    if (in_order) groups_of.clear();
+    return Status::ok();
   }
 
   Status awq() {
@@ -125,11 +148,14 @@ class Assembler {
 
   int64_t group() const { return quantisation_.group == 0 ? cols_ : quantisation_.group; }
   int64_t groups() const { return ceil_div(cols_, group()); }
-  /// The widest blocks of which groups and rows are whole ones.
-  DType int4_format(bool by_words_of_rows) {
-    if (by_words_of_rows && rows_ % kInWord != 0)
+  void check_words_of_rows() {
+    if (rows_ % kInWord != 0)
       refuse(unsupported("tensor " + in_quotes(name_) + " has " + std::to_string(rows_) +
                          " rows; 4 bits are read of multiples of 8"));
+  }
+  /// The widest blocks of which groups and rows are whole ones.
+  DType int4_format(bool by_words_of_rows) {
+    if (by_words_of_rows) check_words_of_rows();
     for (const DType d : {DType::kInt4G128, DType::kInt4G64, DType::kInt4G32})
       if (group() % block_shape(d).columns == 0 && cols_ % block_shape(d).columns == 0) return d;
     refuse_width("4 bits");
@@ -186,6 +212,7 @@ class Assembler {
   const Quantisation& quantisation_;
   const std::string& name_;
   const Shape& shape_;
+  const ReadTensor& read_;
   SourceTensors& tensors_;
   std::string base_;  ///< "NAME." of NAME.weight; empty: it has another name
   int64_t rows_ = 1, cols_;
@@ -214,8 +241,8 @@ Status QuantisedMatrix::read_bytes(const ReadTensor& read, uint64_t first, std::
 }
 
 Status assemble_matrix(const Quantisation& quantisation, const std::string& name, const Shape& shape,
-                       SourceTensors& tensors) {
-  return Assembler(quantisation, name, shape, tensors).assemble();
+                       const ReadTensor& read, SourceTensors& tensors) {
+  return Assembler(quantisation, name, shape, read, tensors).assemble();
 }
 
 bool is_scale_of_activations(std::string_view name) {

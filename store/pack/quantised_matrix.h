@@ -34,6 +34,8 @@ class QuantisedMatrix {
   int64_t cols() const { return cols_; }
   /// Whether a few of its rows are many runs of few numbers in the checkpoint, so that many are better read at once.
   virtual bool has_short_runs() const { return false; }
+  /// Whether no block can say its numbers, so that they are read as f32, which is exact.
+  virtual bool is_widened() const { return false; }
   /// These rows, whole blocks of each. Any thread.
   virtual Status read_range(const ReadTensor& read, const MatrixRange& range, std::byte* out) const = 0;
   /// Bytes [first, first + out.size()) of all rows one after another, whole blocks.
@@ -53,8 +55,9 @@ using SourceTensors = std::map<std::string, SourceTensor>;
 /// Replaces the tensors that are a matrix of `shape` in quantised form by the matrix itself, under its name. Leaves a
 /// matrix alone that the checkpoint does not hold so. Errors name the tensor that is missing or has another shape or
 /// format than config.json says.
+/// `read`: for the order of columns.
 Status assemble_matrix(const model::Quantisation& quantisation, const std::string& name,
-                       const std::vector<int64_t>& shape, SourceTensors& tensors);
+                       const std::vector<int64_t>& shape, const ReadTensor& read, SourceTensors& tensors);
 
 /// Scales of activations and caches, beside quantised matrices: weights are computed with as they are, so nothing uses
 /// them.

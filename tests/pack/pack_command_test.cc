@@ -71,6 +71,21 @@ TEST_F(PackCommand, SaysWhatALayerIsMadeOf) {
   EXPECT_EQ(parts["expert"], "clamped SwiGLU (limit 7, alpha 1.702), biases in f32");
 }
 
+TEST_F(PackCommand, MakesBlocksOrSaysWhatFits) {
+  const Outcome refused = run("pack " + src() + " -o " + pack() + " --experts q4_k");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("experts as q4_k: gate and up have rows of 72 numbers, and a block is 256; no"));
+  EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  testing::write_checkpoint(dir_ / "wide", {.architecture = "MixtralForCausalLM", .hidden = 64, .ffn = 256});
+  const std::string wide = "pack " + (dir_ / "wide").string() + " -o " + pack();
+  const Outcome packed = run(wide + " --experts q8_0,bf16 --dense q5_0");
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  const auto report = nlohmann::json::parse(run("inspect " + pack() + " --verify --json").out);
+  EXPECT_EQ(report["verified"], true);
+  EXPECT_EQ(report["dense"]["precision"], "q5_0");
+  EXPECT_EQ(report["experts"]["precisions"][0]["precision"], "q8_0");
+}
+
 TEST_F(PackCommand, FailsInOneLine) {
   for (const std::string& line : {"pack " + src() + "/absent -o " + pack(), "inspect " + src(), "inspect " + pack()}) {
     const Outcome outcome = run(line);

@@ -6,15 +6,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "common/expert_layout.h"
 #include "common/float16.h"
 #include "common/formats/blocks.h"
 #include "store/pack/checkpoint.h"
+#include "store/pack/convert.h"
 #include "store/pack/packer.h"
 #include "store/pack/quantised_dialects.h"
 #include "tests/pack/synthetic_checkpoint.h"
@@ -92,21 +95,106 @@ TEST_F(QuantisedCheckpoint, WithoutItsConfigItsFormatIsNamed) {
   EXPECT_THAT(error(), HasSubstr("is F8_E4M3; weights are read from F32, BF16 and F16"));
 }
 
-/// Byte `at` of a tensor's data becomes `byte`.
-void spoil(const fs::path& file, const std::string& tensor, size_t at, char byte) {
-  std::string text = testing::read_text(file);
+/// Where a tensor's data begin in the text of its file.
+size_t data_of(const std::string& text, const std::string& tensor) {
   uint64_t header = 0;
   std::memcpy(&header, text.data(), sizeof header);
   const size_t offsets = text.find("data_offsets\":[", text.find(tensor + "\""));
-  ASSERT_NE(offsets, std::string::npos);
-  text[8 + header + std::stoull(text.substr(offsets + 15)) + at] = byte;
+  EXPECT_NE(offsets, std::string::npos) << tensor;
+  return 8 + header + std::stoull(text.substr(offsets + 15));
+}
+
+/// Byte `at` of a tensor's data becomes `byte`.
+void spoil(const fs::path& file, const std::string& tensor, size_t at, char byte) {
+  std::string text = testing::read_text(file);
+  text[data_of(text, tensor) + at] = byte;
   testing::write_text(file, text);
 }
 
-TEST_F(QuantisedCheckpoint, ActOrderIsRefusedByName) {
+TEST_F(QuantisedCheckpoint, AGroupThatIsNotThereIsNamed) {
   copy("mixtral_gptq");
   spoil(source() / kFile, "experts.1.w2.g_idx", 4 * 77, 1);
-  EXPECT_THAT(error(), HasSubstr("experts.1.w2.g_idx' orders columns by activation (GPTQ with desc_act)"));
+  EXPECT_THAT(error(), HasSubstr("experts.1.w2.g_idx' says that column 77 is of group 1; there are 1"));
+  spoil(source() / kFile, "experts.1.w2.g_idx", 4 * 77 + 3, static_cast<char>(0x80));
+  EXPECT_THAT(error(), HasSubstr("is of group -2147483647;"));
+}
+
+/// The column that another one comes from.
+int64_t shuffled(int64_t column) { return (column * 37 + 11) % 64; }
+
+/// Columns of a matrix of 64 in GPTQ's form in another order, and the groups that they are of.
+void shuffle_columns(std::string& text, const std::string& base, int64_t rows, int64_t group) {
+  constexpr int64_t kCols = 64;
+  char* words = text.data() + data_of(text, base + ".qweight");
+  char* order = text.data() + data_of(text, base + ".g_idx");
+  std::vector<uint32_t> old(static_cast<size_t>(rows * kCols / kInWord)), now(old.size());
+  std::memcpy(old.data(), words, old.size() * sizeof(uint32_t));
+  for (int64_t c = 0; c < kCols; ++c) {
+    const int64_t from = shuffled(c);
+    for (int64_t r = 0; r < rows; ++r)
+      now[static_cast<size_t>(c / kInWord * rows + r)] |=
+          (old[static_cast<size_t>(from / kInWord * rows + r)] >> 4 * (from % kInWord) & 15) << 4 * (c % kInWord);
+    const auto g = static_cast<int32_t>(from / group);
+    std::memcpy(order + 4 * c, &g, sizeof g);
+  }
+  std::memcpy(words, now.data(), now.size() * sizeof(uint32_t));
+}
+
+std::vector<float> numbers_of(const Checkpoint& checkpoint, const std::string& name) {
+  const SourceTensor& t = checkpoint.tensor(name);
+  std::vector<std::byte> bytes(t.bytes);
+  EXPECT_TRUE(checkpoint.read(t, 0, bytes).is_ok());
+  std::vector<float> numbers(static_cast<size_t>(t.shape[0] * t.shape[1]));
+  EXPECT_TRUE(convert_values(*t.dtype, bytes.data(), DType::kF32, reinterpret_cast<std::byte*>(numbers.data()),
+                             std::ssize(numbers)));
+  return numbers;
+}
+
+// The same numbers in another order of columns, bit by bit.
+TEST_F(QuantisedCheckpoint, ActOrderBecomesF32) {
+  copy("qwen3_moe_gptq_groups_of_32");
+  const auto before = Checkpoint::open(source());
+  ASSERT_TRUE(before) << before.status().message();
+  const std::string dense = "model.layers.0.self_attn.q_proj";
+  std::string text = testing::read_text(source() / kFile);
+  std::vector<std::string> bases = {dense};
+  for (const model::ExpertTensors& e : before->model().experts)
+    for (const std::string& name : {e.gate, e.up, e.down}) bases.push_back(name.substr(0, name.rfind(".weight")));
+  std::map<std::string, std::vector<float>> numbers;
+  for (const std::string& base : bases) {
+    numbers[base] = numbers_of(*before, base + ".weight");
+    shuffle_columns(text, base, before->tensor(base + ".weight").shape[0], 32);
+  }
+  testing::write_text(source() / kFile, text);
+  const auto after = Checkpoint::open(source());
+  ASSERT_TRUE(after) << after.status().message();
+  for (const std::string& base : bases) {
+    const SourceTensor& t = after->tensor(base + ".weight");
+    ASSERT_EQ(t.shape[1], 64);
+    EXPECT_EQ(t.dtype, DType::kF32);
+    const std::vector<float>&old = numbers[base], now = numbers_of(*after, base + ".weight");
+    for (int64_t r = 0; r < t.shape[0]; ++r)
+      for (int64_t c = 0; c < 64; ++c)
+        ASSERT_EQ(now[static_cast<size_t>(r * 64 + c)], old[static_cast<size_t>(r * 64 + shuffled(c))])
+            << base << " row " << r << " column " << c;
+  }
+  // In parts: rows and columns from any place on.
+  const SourceTensor& t = after->tensor(dense + ".weight");
+  const std::vector<float> all = numbers_of(*after, dense + ".weight");
+  std::vector<float> part(5 * 29);
+  ASSERT_TRUE(after->read_range(t, {3, 5, 13, 29}, std::as_writable_bytes(std::span(part))).is_ok());
+  for (size_t r = 0; r < 5; ++r)
+    for (size_t c = 0; c < 29; ++c) ASSERT_EQ(part[r * 29 + c], all[(3 + r) * 64 + 13 + c]);
+  // Experts in eight times the room only if that is asked for.
+  EXPECT_THAT(error(), HasSubstr("mlp.experts.0.gate_proj.weight' has columns ordered by activation (GPTQ with"));
+  std::vector<std::string> notes;
+  for (const DType d : {DType::kF32, DType::kQ8_0}) {
+    fs::remove_all(dir_ / "pack");
+    const auto packed = pack_checkpoint(source(), dir_ / "pack", {.experts = {d}},
+                                        {.progress = {}, .note = [&](const std::string& n) { notes.push_back(n); }});
+    ASSERT_TRUE(packed) << packed.status().message();
+  }
+  EXPECT_THAT(notes, ::testing::Contains(HasSubstr("ordered by activation (GPTQ with desc_act) become f32")));
 }
 
 TEST_F(QuantisedCheckpoint, AMatrixThatIsThereInTwoFormsIsNamed) {
@@ -174,6 +262,25 @@ TEST_F(QuantisedCheckpoint, AreReadInAnyPieces) {
   }
 }
 
+// Dense matrices are read in bands of many rows, or row by row where there is no memory: the same bytes.
+TEST_F(QuantisedCheckpoint, DenseMatricesAreTheSameWithAnyMemory) {
+  for (const char* fixture : {"qwen3_moe_awq", "qwen3_moe_gptq_groups_of_32", "mixtral_gptq"})
+    for (const std::optional<DType> dense : {std::optional<DType>(), std::optional(DType::kBF16),
+                                             std::optional(DType::kInt8), std::optional(DType::kBF16In12)}) {
+      copy(fixture);
+      std::map<std::string, std::string> first;
+      for (const uint64_t scratch : {uint64_t{1}, uint64_t{100} << 10, uint64_t{64} << 20}) {
+        fs::remove_all(dir_ / "pack");
+        const auto packed = pack_checkpoint(source(), dir_ / "pack",
+                                            {.dense = dense, .model_name = "m", .scratch_bytes_max = scratch}, {});
+        ASSERT_TRUE(packed) << fixture << ": " << packed.status().message();
+        const auto bytes = testing::read_directory(dir_ / "pack");
+        if (first.empty()) first = bytes;
+        EXPECT_EQ(bytes, first) << fixture << " with " << scratch;
+      }
+    }
+}
+
 // Matrices with many scales, each another, against the definition of the numbers, in parts from any place on.
 class ManyScales : public ::testing::Test {
  protected:
@@ -198,7 +305,8 @@ class ManyScales : public ::testing::Test {
       ASSERT_TRUE(matrix.read_range(read, range, bytes.data()).is_ok());
       std::vector<float> numbers(static_cast<size_t>(range.cols));
       for (int64_t r = 0; r < range.rows; ++r) {
-        formats::dequantise(matrix.dtype(), bytes.data() + r * row, range.cols, numbers.data());
+        ASSERT_TRUE(convert_values(matrix.dtype(), bytes.data() + r * row, DType::kF32,
+                                   reinterpret_cast<std::byte*>(numbers.data()), range.cols));
         for (int64_t c = 0; c < range.cols; ++c)
           ASSERT_EQ(numbers[static_cast<size_t>(c)], expected(range.first_row + r, range.first_col + c))
               << "row " << range.first_row + r << ", column " << range.first_col + c;
@@ -250,6 +358,48 @@ TEST_F(ManyScales, AwqHasGroups) {
     const auto g = static_cast<size_t>(c / kGroup * kRows + r);
     return static_cast<float>(values[static_cast<size_t>(c * kRows + r)] - zeros[g]) * bf16_to_f32(scales[g]);
   });
+}
+
+// Zero points of all kinds, 0 and 15 among them, in each of the forms that GPTQ's tools write.
+TEST_F(ManyScales, GptqHasThreeFormsOfZeroPoints) {
+  constexpr int64_t kRows = 24, kCols = 256, kGroup = 64, kGroups = kCols / kGroup;
+  const std::vector<uint8_t> values = mixed(kCols * kRows, 16), zeros = mixed(kGroups * kRows, 16);
+  EXPECT_NE(std::ranges::find(zeros, 0), zeros.end());
+  EXPECT_NE(std::ranges::find(zeros, 15), zeros.end());
+  std::vector<uint32_t> words(values.size() / kInWord);  // values: [columns, rows]
+  for (int64_t c = 0; c < kCols; ++c)
+    for (int64_t r = 0; r < kRows; ++r)
+      words[static_cast<size_t>(c / kInWord * kRows + r)] |=
+          uint32_t{values[static_cast<size_t>(c * kRows + r)]} << 4 * (c % kInWord);
+  std::vector<uint16_t> scales;
+  for (int i = 0; i < kGroups * kRows; ++i) scales.push_back(f32_to_f16(1.0f + static_cast<float>(i) / 128));
+  std::vector<int32_t> order;  // each second column of the other half's group
+  for (int64_t c = 0; c < kCols; ++c) order.push_back(static_cast<int32_t>((c + c % 2 * 128) % kCols / kGroup));
+  const std::vector<MatrixRange> ranges = {{0, kRows, 0, kCols}, {3, 14, 64, 128}, {17, 1, 192, 64}};
+  using enum GptqZeros;
+  for (const GptqZeros form : {kAsTheyAre, kLess1, kWordLess1}) {
+    std::vector<uint32_t> stored(zeros.size() / kInWord);
+    for (size_t w = 0; w < stored.size(); ++w) {
+      for (size_t i = 0; i < kInWord; ++i) {
+        const uint32_t zero = zeros[w * kInWord + i];
+        stored[w] |= (form == kLess1 ? (zero + 15) % 16 : zero) << 4 * i;
+      }
+      if (form == kWordLess1) stored[w] -= 0x11111111u;
+    }
+    const auto tensors = [&] {
+      return Int4Tensors{add("words", "I32", words), add("scales", "F16", scales), add("zeros", "I32", stored)};
+    };
+    const auto number = [&](int64_t r, int64_t c, int64_t g) {
+      const auto at = static_cast<size_t>(g * kRows + r);
+      return static_cast<float>(values[static_cast<size_t>(c * kRows + r)] - zeros[at]) * f16_to_f32(scales[at]);
+    };
+    check(*gptq_matrix({"m", kRows, kCols}, DType::kInt4G64, kGroup, tensors(), form), ranges,
+          [&](int64_t r, int64_t c) { return number(r, c, c / kGroup); });
+    Int4Tensors ordered = tensors();
+    ordered.scales.shape = {kGroups, kRows};
+    check(*ordered_gptq_matrix({"m", kRows, kCols}, order, ordered, form), ranges,
+          [&](int64_t r, int64_t c) { return number(r, c, order[static_cast<size_t>(c)]); });
+  }
 }
 
 TEST_F(ManyScales, Nvfp4HasBlocks) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "common/formats/encode.h"
 #include "orchestrator/api/served_model.h"
 #include "services/cli/common/checkpoint_hint.h"
 #include "services/cli/pack/progress.h"
@@ -109,24 +110,30 @@ void add_pack_command(command_line::App& app, CommandResult& result) {
                    "Directory of the pack. After an interruption, the same command continues")
       ->required()
       ->option_text("PACK");
-  const command_line::Check precisions = command_line::IsMember({"bf16", "bf16-12bit", "f16", "f32", "int8", "int4"});
+  std::vector<std::string> names = {"bf16", "bf16-12bit", "f16", "f32", "int8", "int4"};
+  for (size_t i = 0; i < kBlockFormats; ++i)
+    if (!is_made_of_others(block_format(i))) names.emplace_back(dtype_name(block_format(i)));
+  const command_line::Check precisions = command_line::IsMember(names);
+  names.emplace_back(dtype_name(DType::kInt2));
+  const command_line::Check expert_precisions = command_line::IsMember(names);
   command
       ->add_option(
           "--experts", arguments->experts,
           "Precisions of the experts. With several, the pack has all of them, and the first is served by "
-          "default. bf16-12bit: bf16 without loss in three quarters of the space. Default: the plain precision "
-          "that holds the checkpoint exactly; of a GGUF file or a quantised checkpoint, its own formats. int2 "
-          "changes answers much: it is meant for --mixed")
+          "default. bf16-12bit: bf16 without loss in three quarters of the space. BLOCKS, of fewer bits than the "
+          "source has: " + formats::encodable_formats() + ". int2 changes answers much: it is meant for --mixed. "
+          "Default: the plain precision that holds the checkpoint exactly; of a GGUF file or a quantised checkpoint, "
+          "its own formats")
       ->delimiter(',')
-      ->check(command_line::IsMember({"bf16", "bf16-12bit", "f16", "f32", "int8", "int4", "int2"}))
-      ->option_text("bf16|bf16-12bit|f16|f32|int8|int4|int2[,...]");
+      ->check(expert_precisions)
+      ->option_text("bf16|bf16-12bit|f16|f32|int8|int4|int2|BLOCKS[,...]");
   command
       ->add_option(
           "--dense", arguments->dense,
-          "Precision of all other weights. bf16-12bit, int8 and int4 apply to attention, shared experts, dense "
+          "Precision of all other weights. bf16-12bit, int8, int4 and blocks apply to attention, shared experts, dense "
           "layers and the head. Default: as for --experts")
       ->check(precisions)
-      ->option_text("bf16|bf16-12bit|f16|f32|int8|int4");
+      ->option_text("bf16|bf16-12bit|f16|f32|int8|int4|BLOCKS");
   command
       ->add_option(
           "--spread", arguments->spread,
