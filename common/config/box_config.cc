@@ -210,8 +210,8 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.reserve", .flag = "--reserve", .field = &c.reserve, .min = 1, .max = 1 << 20,
               .help = "Experts that each worker may always hold in use at once. auto: 1"});
   schema.add({.key = "workers.precision", .flag = "--precision", .field = &c.precision,
-              .choices = {"", "f32", "bf16", "bf16-12bit", "f16", "int8", "int4", "int2", "q8_0", "q6_k", "q5_k", "q4_k",
-                          "q5_0", "q4_0", "iq4_nl", "mxfp4", "fp8", "fp8_g32"},
+              .choices = {"", "f32", "bf16", "bf16-12bit", "f16", "int8", "int4", "int2", "q8_0", "q6_k", "q5_k",
+                          "q4_k", "q5_0", "q4_0", "iq4_nl", "mxfp4", "fp8", "fp8_g32"},
               .help = "Expert precision to use, of those in the pack. Default: the pack's first",
               .theme = kModel});
   schema.add({.key = "workers.mixed", .flag = "--mixed", .field = &c.mixed,

@@ -87,12 +87,12 @@ class CudaOps final : public Ops {
   /// What gated_delta() needs for n rows.
   static int64_t delta_bytes(const DeltaShape& shape, int64_t n);
   static bool computes_delta(const DeltaShape& shape);
+
+  /// As send_sequences() for latent attention over a cache of this format.
+  int64_t send_sequences(const LatentShape& shape, DType cache, std::span<const AttentionSequence> sequences);
   /// The most bytes that latent attention on up to n queries needs beside Room::partial, and its part of that.
   static int64_t latent_bytes_max(const LatentShape& shape, int64_t n);
   static int64_t latent_partial_bytes_max(const LatentShape& shape, int64_t n, int64_t positions);
-
-  /// The same for latent attention over a cache of this format.
-  int64_t send_sequences(const LatentShape& shape, DType cache, std::span<const AttentionSequence> sequences);
 
   /// Whether norm_route() of n rows also sorts the routes for experts(), if nothing else is sorted in between.
   static bool sorts_routes(int64_t n) { return n <= MOESTRO_CUDA_ROUTE_ROWS; }
@@ -236,15 +236,5 @@ class CudaOps final : public Ops {
   Mirror queries_[2]{Mirror(queue_), Mirror(queue_)}, blocks_[2]{Mirror(queue_), Mirror(queue_)},
       units_[2]{Mirror(queue_), Mirror(queue_)}, prefill_units_[2]{Mirror(queue_), Mirror(queue_)};  ///< by view
   Mirror ids_{queue_}, sampling_{queue_}, expert_calls_{queue_};
-  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
-      drawn_{queue_};
-  Mirror sent_sequences_{queue_}, sent_writes_{queue_}, sent_rows_{queue_};  ///< of the gated delta rule
-  Workspace prepared_{queue_};
-  Mirror latent_units_{queue_};
-  Workspace latents_{queue_};
-};
-  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
-      drawn_{queue_}, latents_{queue_};
-};
 
 }  // namespace moestro::kernels::cuda
