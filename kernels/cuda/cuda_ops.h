@@ -236,5 +236,12 @@ class CudaOps final : public Ops {
   Mirror queries_[2]{Mirror(queue_), Mirror(queue_)}, blocks_[2]{Mirror(queue_), Mirror(queue_)},
       units_[2]{Mirror(queue_), Mirror(queue_)}, prefill_units_[2]{Mirror(queue_), Mirror(queue_)};  ///< by view
   Mirror ids_{queue_}, sampling_{queue_}, expert_calls_{queue_};
+  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
+      drawn_{queue_};
+  Mirror sent_sequences_{queue_}, sent_writes_{queue_}, sent_rows_{queue_};  ///< of the gated delta rule
+  Workspace prepared_{queue_};
+  Mirror latent_units_{queue_};
+  Workspace latents_{queue_};
+};
 
 }  // namespace moestro::kernels::cuda
