@@ -204,17 +204,18 @@ TEST_F(PlanCommand, SaysHowToRunWhatItForecasts) {
   EXPECT_EQ(one["flags"], "") << "the default does it";
 }
 
-/// Workers on GPUs do not compute with blocks, and a pack of several formats has them.
+/// Workers on GPUs do not compute with bf16 in 12 bits.
 TEST_F(PlanCommand, APackThatGpusDoNotComputeWithIsRefusedForThem) {
-  const fs::path pack = dir_ / "pack", source = source_dir() / "tests/fixtures/gguf/qwen3moe_k_quants";
-  const Ran packed = run_moestro({"pack", (source / "qwen3moe_k_quants.gguf").string(), "-o", pack.string()});
+  const fs::path pack = dir_ / "pack";
+  const Ran packed = run_moestro(
+      {"pack", (source_dir() / "models" / "demo").string(), "-o", pack.string(), "--experts", "bf16-12bit"});
   ASSERT_EQ(packed.exit_code, 0) << packed.err;
   const std::vector<std::string> arguments{"--model",  pack.string(), "--hardware", hardware(),
                                            "--prompt", "16",          "--generate", "16"};
   auto cpu = arguments, gpu = arguments;
   cpu.insert(cpu.end(), {"--device", "cpu"}), gpu.insert(gpu.end(), {"--device", "cuda"});
   EXPECT_EQ(plan(cpu).exit_code, 0) << plan(cpu).err;
-  expect_refused(gpu, 2, "on this device; choose another with --precision");
+  expect_refused(gpu, 2, "bf16-12bit on this device; choose another with --precision");
 }
 
 /// The engine takes a ring only if the longest sequence has room in it.
