@@ -117,7 +117,9 @@ class CudaOps final : public Ops {
 
   const OpsOptions& options() const override { return options_; }
   /// Whether there are kernels for weights of this format, with or without a device to run them.
-  static constexpr bool computes_with(DType weight) { return weight <= DType::kInt4 || is_blocks(weight); }
+  static constexpr bool computes_with(DType weight) {
+    return weight <= DType::kInt4 || (is_blocks(weight) && !is_made_of_others(weight));
+  }
   /// The same of an expert. Where its matrices differ, at least one is of blocks, and the others are of blocks or of 16
   /// bits.
   static constexpr bool computes_with(const ExpertFormats& f) {

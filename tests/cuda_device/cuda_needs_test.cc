@@ -66,6 +66,7 @@ TEST(CudaNeeds, FormatsWithoutKernelsAreRefusedByName) {
   store::Manifest manifest = manifest_of(fixture, DType::kBF16, DType::kBF16);
   EXPECT_EQ(refusal(manifest, DType::kBF16), "");
   EXPECT_THAT(refusal(manifest, DType::kBF16In12), HasSubstr("experts as bf16-12bit on this device"));
+  EXPECT_THAT(refusal(manifest, DType::kInt2), HasSubstr("experts as int2 on this device"));
   manifest.expert_formats.assign(moe_layers(manifest), DType::kBF16);
   ASSERT_GT(manifest.expert_formats.size(), 1u);
   EXPECT_EQ(refusal(manifest, DType::kMixed), "");
