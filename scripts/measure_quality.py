@@ -20,8 +20,9 @@ With --mixed, one token is computed at a time, as when text is generated, on an 
 --slots percent of the full experts and that nothing is copied to before it is needed: then misses are most frequent.
 KL divergences are of the 20 likeliest tokens and all others together, which is at most the whole.
 
---keep writes what was measured to PACK/quality.json, beside what an earlier run of the same pack has kept there.
-`moestro plan` goes by it: --mixed auto, --max-loss.
+--keep writes what was measured to PACK/quality.json, and keeps what earlier runs have measured of the same pack.
+Losses of precisions are kept only if all are against the same precision, on the same texts. `moestro plan` goes by the
+file: --mixed auto, --max-loss.
 """
 
 import argparse
@@ -144,20 +145,26 @@ def inspect(args):
 
 def measure_mixed(args, texts, more):
     """A row for each --mixed and number of slots, against the full copies alone."""
-    all_bytes = inspect(args)["experts"]["precisions"][0]["bytes"]
-    flags = ["--step-tokens", "1", "--predict", "none", *more]
+    held = {p["precision"]: p["bytes"] for p in inspect(args)["experts"]["precisions"]}
+    precision = args.precisions or next(iter(held))
+    if precision not in held:
+        raise SystemExit(f"error: --precisions {precision}: with --mixed, the precision of the full copies, one of "
+                         + ", ".join(held))
+    all_bytes = held[precision]
+    flags = ["--precision", precision, "--step-tokens", "1", "--predict", "none", *more]
     full = score_mixed(args.bin, args.pack, flags, texts, args.window)
-    rows = [dict(mixed="off", slots=100, **full.against(full))]
+    rows = [dict(mixed="off", slots=100, full=precision, **full.against(full))]
     for slots, mixed in itertools.product([float(s) for s in args.slots.split(",")], args.mixed):
         device = f"emulated:vram={int(all_bytes * slots / 100)},link=100GB/s"
         got = score_mixed(args.bin, args.pack, [*flags, "--device", device, "--mixed", mixed], texts, args.window)
-        rows.append(dict(mixed=mixed, slots=slots, **got.against(full)))
+        rows.append(dict(mixed=mixed, slots=slots, full=precision, **got.against(full)))
         print(f"{mixed}, {slots:g} % slots: {rows[-1]['against_full']:+.2%}", file=sys.stderr, flush=True)
     return rows
 
 
 def keep(args, inspected, precisions, mixed):
-    """Rows of a setting that was measured before are replaced. So is a file of another version of the pack."""
+    """Rows of a setting that was measured before are replaced. So are losses of precisions against another one or on
+    other texts, and a file of another version of the pack."""
     path = pathlib.Path(args.pack, "quality.json")
     kept = dict(format="moestro-quality", version=1, identity=inspected["identity"], precisions=[], mixed=[])
     try:
@@ -166,10 +173,16 @@ def keep(args, inspected, precisions, mixed):
             kept = before
     except (OSError, ValueError, LookupError, TypeError):
         pass
-    setting = lambda row: (row.get("precision"), row.get("mixed"), row.get("slots"))
+    setting = lambda row: (row.get("precision"), row.get("mixed"), row.get("slots"), row.get("full"))
+    baseline = lambda row: (row.get("against"), row.get("on"))  # rows of --mixed have none
     for name, rows in (("precisions", precisions), ("mixed", mixed)):
         new = {setting(row) for row in rows}
-        kept[name] = [row for row in kept[name] if setting(row) not in new] + rows
+        baselines = {baseline(row) for row in rows}
+        others = [row for row in kept[name] if rows and baseline(row) not in baselines]
+        if others:
+            print(f"{path}: removed {len(others)} rows that are against another precision or on other texts",
+                  file=sys.stderr)
+        kept[name] = [row for row in kept[name] if setting(row) not in new and row not in others] + rows
     partial = path.with_suffix(".json.partial")
     partial.write_text(json.dumps(kept, indent=1) + "\n")
     partial.replace(path)
@@ -215,8 +228,9 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("pack")
     p.add_argument("texts", nargs="+", metavar="TEXT", help="UTF-8 files that the model has not seen")
-    p.add_argument("--precisions", default="bf16,int8,int4",
-                   help="the first is what the others are compared with (default bf16,int8,int4)")
+    p.add_argument("--precisions",
+                   help="the first is what the others are compared with (default bf16,int8,int4). With --mixed: that "
+                   "of the full copies (default the pack's first)")
     p.add_argument("--kv-dtypes", default="f32", help="of the KV cache, each with each precision (default f32)")
     p.add_argument("--window", type=int, default=512, help="tokens scored at a time (default 512)")
     p.add_argument("--bytes", type=int, default=60_000, help="of each text, at most (default 60000)")
@@ -234,14 +248,15 @@ def main():
         rows = measure_mixed(args, texts, more)
         if args.keep:
             keep(args, inspect(args), [], [
-                dict(mixed=r["mixed"], slots=r["slots"], low_share=r["low_share"], skipped_share=r["skipped_share"],
-                     loss=r["against_full"]) for r in rows if r["mixed"] != "off"])
+                dict(mixed=r["mixed"], slots=r["slots"], full=r["full"], low_share=r["low_share"],
+                     skipped_share=r["skipped_share"], loss=r["against_full"]) for r in rows if r["mixed"] != "off"])
         print(json.dumps(rows, indent=1) if args.json else "\n".join(mixed_table(rows)))
         if args.plot:
             args.plot.write_text(draw_mixed(rows))
         return
     rows, first = [], None
-    for precision, kv in itertools.product(args.precisions.split(","), args.kv_dtypes.split(",")):
+    precisions = (args.precisions or "bf16,int8,int4").split(",")
+    for precision, kv in itertools.product(precisions, args.kv_dtypes.split(",")):
         got, scored = score(args.bin, args.pack, precision, kv, texts, args.window, more)
         first = first or scored
         total, tokens = sum(got.values()), len(scored.nats)
@@ -253,8 +268,10 @@ def main():
         rows[-1]["against_first"] = rows[-1]["perplexity"] / rows[0]["perplexity"] - 1
     if args.keep:
         first_kv = args.kv_dtypes.split(",")[0]
+        on = f"{args.bytes} bytes of each of {', '.join(texts)}; windows of {args.window}; KV {first_kv}"
         keep(args, inspect(args),
-             [dict(precision=r["precision"], loss=r["against_first"]) for r in rows if r["kv_dtype"] == first_kv], [])
+             [dict(precision=r["precision"], loss=r["against_first"], against=precisions[0], on=on)
+              for r in rows if r["kv_dtype"] == first_kv], [])
     if args.json:
         print(json.dumps(rows, indent=1))
         return

@@ -1,5 +1,6 @@
 #include "common/config/box_config.h"
 
+#include "common/dtype.h"
 #include "common/step_tokens.h"
 
 namespace moestro::config {
@@ -178,6 +179,13 @@ void add_kv_cache(Schema& schema, BoxConfig::Workers& c) {
               .theme = kKvCache});
 }
 
+/// Every format that a pack's experts may have, and none.
+std::vector<std::string> precisions() {
+  std::vector<std::string> names = {""};
+  for (size_t i = 0; i < kDTypes; ++i) names.emplace_back(dtype_name(static_cast<DType>(i)));
+  return names;
+}
+
 void add_steps(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.schedule", .flag = "--schedule", .field = &c.schedule,
               .choices = {"auto", "layerwise", "expert-pipeline", "cgo"},
@@ -210,8 +218,7 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.reserve", .flag = "--reserve", .field = &c.reserve, .min = 1, .max = 1 << 20,
               .help = "Experts that each worker may always hold in use at once. auto: 1"});
   schema.add({.key = "workers.precision", .flag = "--precision", .field = &c.precision,
-              .choices = {"", "f32", "bf16", "bf16-12bit", "f16", "int8", "int4", "int2", "q8_0", "q6_k", "q5_k",
-                          "q4_k", "q5_0", "q4_0", "iq4_nl", "mxfp4", "fp8", "fp8_g32"},
+              .choices = precisions(),
               .help = "Expert precision to use, of those in the pack. Default: the pack's first",
               .theme = kModel});
   schema.add({.key = "workers.mixed", .flag = "--mixed", .field = &c.mixed,

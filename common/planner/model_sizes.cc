@@ -17,7 +17,7 @@ bool is_matrix_of_a_product(const model::DenseTensor& t) {
 }
 
 uint64_t bytes_of(const model::DenseTensor& t, DType dense) {
-  const DType rest = is_quantised(dense) ? DType::kBF16 : computed_as(dense);
+  const DType rest = is_quantised(dense) || is_blocks(dense) ? DType::kBF16 : computed_as(dense);
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < t.shape.size(); ++i) rows *= t.shape[i];
   const int64_t bytes = dense_bytes(is_matrix_of_a_product(t) ? dense : rest, rows, t.shape.back());

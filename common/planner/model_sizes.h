@@ -12,7 +12,7 @@ namespace moestro::planner {
 
 struct Precisions {
   DType experts = DType::kBF16;
-  DType dense = DType::kBF16;  ///< of matrices; embedding, routers and vectors stay bf16 if this is quantised
+  DType dense = DType::kBF16;  ///< of matrices; the embedding, routers and vectors stay bf16 with int8, int4 and blocks
   DType kv = DType::kF32;      ///< f32, bf16, f16 or int8
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 // How many tokens a step may have. A step of the layerwise schedule brings nearly every expert that is not there once,
 // however many tokens it has, so larger steps read prompts faster until computing takes as long as bringing. They cost
-// buffers, which take room from experts, and time for whoever waits for the step that runs.
+// buffers, which take room from experts, and time for requests that wait for the step that runs.
 
 #include <functional>
 #include <span>

@@ -124,9 +124,10 @@ class CudaOps final : public Ops {
   /// bits.
   static constexpr bool computes_with(const ExpertFormats& f) {
     if (f.dtype() != DType::kMixed) return computes_with(f.dtype());
-    const auto may_be_mixed = [](DType d) { return is_blocks(d) || d == DType::kBF16 || d == DType::kF16; };
+    const auto of_blocks = [](DType d) { return is_blocks(d) && computes_with(d); };
+    const auto may_be_mixed = [&](DType d) { return of_blocks(d) || d == DType::kBF16 || d == DType::kF16; };
     return may_be_mixed(f.gate) && may_be_mixed(f.up) && may_be_mixed(f.down) &&
-           (is_blocks(f.gate) || is_blocks(f.up) || is_blocks(f.down));
+           (of_blocks(f.gate) || of_blocks(f.up) || of_blocks(f.down));
   }
   bool supports(DType weight) const override { return computes_with(weight); }
   void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace moestro::orchestrator {
 
@@ -33,7 +34,8 @@ void move_reasoning(RequestJson& message, const char* field) {
   message[field] = std::move(reasoning);
 }
 
-/// Each call in a message of its own, followed by its result: the one with its id, else the next one.
+/// Each call in a message of its own, followed by its result: the one with its id, else the next one that has the id of
+/// no other call.
 RequestJson apart(const RequestJson& messages) {
   RequestJson all = RequestJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -45,13 +47,17 @@ RequestJson apart(const RequestJson& messages) {
     size_t next = i + 1;
     for (; next < messages.size() && is_result(messages[next]); ++next) results.push_back(&messages[next]);
     RequestJson message = messages[i];
+    std::set<std::string> ids;
+    for (const RequestJson& call : messages[i][kCalls]) ids.insert(text_at(call, "id"));
+    ids.erase("");
     for (const RequestJson& call : messages[i][kCalls]) {
       message[kCalls] = RequestJson::array({call});
       all.push_back(message);
       message = {{"role", message["role"]}, {kContent, ""}};  // what else it says, it says once
       const std::string id = text_at(call, "id");
       auto result = std::ranges::find_if(results, [&](const RequestJson* r) { return text_at(*r, kCallId) == id; });
-      if (result == results.end()) result = results.begin();
+      const auto is_of_none = [&](const RequestJson* r) { return !ids.contains(text_at(*r, kCallId)); };
+      if (result == results.end()) result = std::ranges::find_if(results, is_of_none);
       if (result == results.end()) continue;
       all.push_back(**result);
       results.erase(result);
@@ -65,13 +71,16 @@ RequestJson apart(const RequestJson& messages) {
 /// Ids as the model would have written them, where they are not.
 void name_ids(RequestJson& messages) {
   std::map<std::string, std::string> names;  // by the ids that there were
+  const std::set<std::string> given = call_ids(messages);
   size_t number = 0;
   for (RequestJson& message : messages) {
     if (has_calls(message)) {
       for (RequestJson& call : message[kCalls]) {
         const std::string before = text_at(call, "id"),
                           prefix = "functions." + call["function"]["name"].get<std::string>() + ":";
-        std::string id = before.starts_with(prefix) ? before : prefix + std::to_string(number);
+        std::string id = before;
+        if (!before.starts_with(prefix))
+          while (given.contains(id = prefix + std::to_string(number))) ++number;
         ++number;
         names[before] = id;
         call["id"] = std::move(id);
@@ -103,6 +112,14 @@ RequestJson changed(RequestJson messages, const Form& form) {
 }
 
 }  // namespace
+
+std::set<std::string> call_ids(const RequestJson& messages) {
+  std::set<std::string> ids;
+  for (const RequestJson& message : messages)
+    if (has_calls(message))
+      for (const RequestJson& call : message[kCalls]) ids.insert(text_at(call, "id"));
+  return ids;
+}
 
 bool has_own_history(const ToolForm& form) {
   return form.reasoning_field() != std::string_view(kReasoning) || form.frame().next.empty() || form.ids_have_names();

@@ -1,6 +1,9 @@
 #pragma once
 // Past messages with tool calls as chat templates want them. From any thread.
 
+#include <set>
+#include <string>
+
 #include "common/status.h"
 #include "orchestrator/api/request_json.h"
 #include "orchestrator/chat/chat_template.h"
@@ -8,6 +11,8 @@
 
 namespace moestro::orchestrator {
 
+/// The ids of past calls.
+std::set<std::string> call_ids(const RequestJson& messages);
 /// Whether history_in_form changes anything.
 bool has_own_history(const ToolForm& form);
 /// The messages in the words of `form`: reasoning in the field that its templates read, one call to a message where an

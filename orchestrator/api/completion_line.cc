@@ -38,7 +38,9 @@ CompletionLine::CompletionLine(size_t i, const TokenizedPrompt& p, uint32_t numb
              choice_options(model, r, reasons && model.reasoning_style)) {
   const bool calls = r.tool_choice != ToolChoice::kNone;
   if (reasons && model.reasoning_style) reasoning.emplace(*model.reasoning_style, p.reasoning_open, calls);
-  if (calls) tools = model.tool_form->parser(r.tool_arguments);
+  if (!calls) return;
+  tools = model.tool_form->parser(r.tool_arguments);
+  tools->avoid_ids(r.past_call_ids);
 }
 
 void CompletionLine::take_prompt_token(TokenScore score, bool has_score) {

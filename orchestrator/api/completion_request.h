@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -54,6 +55,7 @@ struct CompletionRequest {
   std::string tool_name;         ///< the one tool that is to be called
   bool parallel_tool_calls = true;
   ToolArguments tool_arguments = {};  ///< of tools that may be called, once the request has been read whole
+  std::set<std::string> past_call_ids = {};  ///< likewise, where the model's calls have ids of their own
   int logprobs = -1, prompt_logprobs = -1;  ///< -1: none; else how many alternatives
   // Of chats:
   bool add_generation_prompt = true, continue_final_message = false;

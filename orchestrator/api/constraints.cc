@@ -107,8 +107,9 @@ std::optional<Constraint> Constraints::find_kept(const std::string& key) const {
 Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool triggered, bool open) const {
   const bool calls = request.tool_choice != ToolChoice::kNone;
   const OutputFormat& format = request.output_format;
-  const std::string key = std::to_string(static_cast<int>(format.kind)) + (triggered ? "t" : "") +
-                          (calls && open ? "o" : "") + (request.parallel_tool_calls ? "p" : "") + request.tool_name +
+  const auto flag = [](bool is) { return is ? '1' : '0'; };  // each of one byte: a tool's name cannot be read as one
+  const std::string key = std::to_string(static_cast<int>(format.kind)) + ":" + flag(triggered) +
+                          flag(calls && open && !triggered) + flag(request.parallel_tool_calls) + request.tool_name +
                           "\n" + (calls ? request.tools : format.what).dump();
   if (auto known = find_kept(key)) {
     if (known->grammar->failed()) return unsupported(grammar::kTooLarge);
@@ -132,10 +133,13 @@ Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool 
     return unsupported(first.status().message());
   if (triggered) {
     using Then = grammar::TriggeredGrammar::Then;
-    const bool one = !request.parallel_tool_calls || model_.tool_form->frame().next.empty();
+    const CallFrame& frame = model_.tool_form->frame();
+    const bool one = !request.parallel_tool_calls || frame.next.empty();
+    // Where nothing ends a section, a call after the first has no marker: only the grammar can hold it to its schema.
+    const bool to_the_end = one || (frame.section && frame.tail.empty());
     made.triggered = std::make_shared<grammar::TriggeredGrammar>(made.grammar, model_.tool_form->begins(),
                                                                  vocabulary(calls),
-                                                                 one ? Then::kNothing : Then::kFreeText);
+                                                                 to_the_end ? Then::kNothing : Then::kFreeText);
   }
   if (made.grammar->failed()) return unsupported(grammar::kTooLarge);
   const std::lock_guard lock(mutex_);  // not while it was made: a small schema waits for no large one
@@ -174,6 +178,7 @@ std::variant<Constraint, ApiError> Constraints::free_calls(const CompletionReque
       return not_supported("tools", "'strict' with tool_choice \"auto\": " + why);
   Constraint made;
   made.passed_over.push_back("tools: " + why);
+  if (!request.parallel_tool_calls) made.passed_over.push_back("parallel_tool_calls: " + why);
   return made;
 }
 

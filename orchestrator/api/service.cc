@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "orchestrator/api/chat_history.h"
 #include "orchestrator/api/chat_prompt.h"
 #include "orchestrator/api/request_rules.h"
 #include "orchestrator/api/status_report.h"
@@ -187,7 +188,10 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   auto rules = value_or_refuse(token_rules(request, model_), refuse_it);
   if (!rules) return *refusal;
   constraint->rules = std::move(*rules);
-  if (request.tool_choice != ToolChoice::kNone) request.tool_arguments = arguments_of_tools(request.tools);
+  if (request.tool_choice != ToolChoice::kNone) {
+    request.tool_arguments = arguments_of_tools(request.tools);
+    if (model_.tool_form->ids_have_names()) request.past_call_ids = call_ids(request.messages);
+  }
   // What is large and was of use only here goes here, and not on the server's thread.
   request.prompts.clear();
   for (RequestJson* used : {&request.messages, &request.template_arguments, &request.tools,

@@ -14,6 +14,7 @@ class MarkedCallParser final : public ToolCallParser {
  public:
   explicit MarkedCallParser(const CallMarks& marks)
       : ToolCallParser(marks.section_begin.empty() ? marks.call_begin : marks.section_begin), marks_(marks) {}
+  void avoid_ids(std::set<std::string> ids) override { ids_ = std::move(ids); }
   void finish() override;
 
  private:
@@ -33,7 +34,7 @@ class MarkedCallParser final : public ToolCallParser {
   const CallMarks marks_;
   Place place_ = Place::kContent;
   JsonEnd end_;
-  std::set<std::string> ids_;  ///< of the answer so far
+  std::set<std::string> ids_;  ///< of past calls and of the answer so far
 };
 
 }  // namespace moestro::orchestrator

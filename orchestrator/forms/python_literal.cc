@@ -31,6 +31,14 @@ class Reader {
     return text_.empty() ? std::optional(out_) : std::nullopt;
   }
 
+  std::string begun_string() {
+    white();
+    if (text_.empty() || (text_.front() != '"' && text_.front() != '\'')) return "";
+    std::string said;
+    (void)string_inside(said);
+    return '"' + escaped_json(said);
+  }
+
  private:
   void white() {
     while (!text_.empty() && is_json_white(text_.front())) text_.remove_prefix(1);
@@ -92,19 +100,24 @@ class Reader {
   }
 
   bool string() {
+    std::string said;
+    if (!string_inside(said)) return false;
+    text_.remove_prefix(1);
+    out_ += quoted_json(said);
+    return true;
+  }
+
+  /// Up to the closing quote.
+  bool string_inside(std::string& said) {
     const char quote = text_.front();
     text_.remove_prefix(1);
-    std::string said;
     while (!text_.empty() && text_.front() != quote) {
       const char c = text_.front();
       text_.remove_prefix(1);
       if (c != '\\') said += c;
       else if (!escape(said)) return false;
     }
-    if (text_.empty()) return false;
-    text_.remove_prefix(1);
-    out_ += quoted_json(said);
-    return true;
+    return !text_.empty();
   }
 
   bool escape(std::string& said) {
@@ -148,6 +161,8 @@ class Reader {
 }  // namespace
 
 std::optional<std::string> python_to_json(std::string_view literal) { return Reader(literal).read(); }
+
+std::string begun_python_string(std::string_view text) { return Reader(text).begun_string(); }
 
 bool PythonValueEnd::take(char c) {
   if (quote_ != 0) {

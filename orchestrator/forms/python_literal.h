@@ -11,6 +11,9 @@ namespace moestro::orchestrator {
 /// anything else, or nested deeper than 64 levels.
 std::optional<std::string> python_to_json(std::string_view literal);
 
+/// The beginning of a string as JSON without its closing quote, up to an escape that is cut; empty if it is no string.
+std::string begun_python_string(std::string_view text);
+
 /// Finds where an argument's value ends in a call that comes piece by piece: at a ',' or ')' outside of strings and
 /// brackets.
 class PythonValueEnd {

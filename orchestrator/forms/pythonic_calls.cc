@@ -78,7 +78,7 @@ bool PythonicCallParser::read_key() {
   }
   const size_t at = rest_.find('=');
   const std::string_view key = trimmed(std::string_view(rest_).substr(0, at));
-  if (!is_python_name(key)) {
+  if (is_too_long(at, 1) || !is_python_name(key)) {
     place_ = Place::kContent;
     return true;
   }
@@ -118,7 +118,7 @@ void PythonicCallParser::finish() {
   if (place_ == Place::kName || place_ == Place::kStart) no_call();
   if (place_ == Place::kContent || place_ == Place::kName || place_ == Place::kStart) finish_content();
   if (place_ == Place::kKey) add_content(rest_);
-  if (place_ == Place::kValue) say_arguments(rest_);
+  if (place_ == Place::kValue) say_arguments(python_to_json(trimmed(rest_)).value_or(begun_python_string(rest_)));
   rest_.clear();
   place_ = Place::kContent;
 }

@@ -12,6 +12,7 @@ namespace moestro::orchestrator {
 /// Calls stand at the beginning of the answer, or behind `begin`. A call is certain once its name, one of the tools',
 /// and the '(' behind it have been said. An argument is given out when it has ended; one that is no literal is a
 /// string. If a call goes wrong, its arguments stay unfinished, and what follows is content.
+/// If the text ends in a value, what is given out of it is the beginning of JSON.
 class PythonicCallParser final : public ToolCallParser {
  public:
   PythonicCallParser(std::string begin, const ToolArguments& tools) : ToolCallParser(std::move(begin)), tools_(tools) {}

@@ -116,6 +116,10 @@ bool TaggedCallParser::read_argument() {
   if (key == Begins::kNotCertain) return false;
   const size_t begin = tags_.key_begin.size();
   const size_t key_end = key == Begins::kYes ? rest_.find(tags_.key_end, begin) : 0;
+  if (key == Begins::kYes && is_too_long(key_end, tags_.key_end.size())) {
+    place_ = Place::kContent;
+    return true;
+  }
   if (key_end == std::string::npos) return false;
   size_t value_at = key_end + tags_.key_end.size();
   if (key == Begins::kYes && !tags_.value_begin.empty()) {

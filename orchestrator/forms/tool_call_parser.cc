@@ -1,6 +1,7 @@
 #include "orchestrator/forms/tool_call_parser.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "orchestrator/forms/marker.h"
 
@@ -16,10 +17,13 @@ bool ToolCallParser::find_begin() {
   const size_t at = rest_.find(begin_);
   const bool found = at != std::string::npos;
   const size_t certain = found ? at : rest_.size() - begun_marker(rest_, begin_);
-  white_ += rest_.substr(0, certain);
-  const auto last = std::find_if_not(white_.rbegin(), white_.rend(), is_json_white).base();
-  content_.append(white_.begin(), last);
-  white_.erase(white_.begin(), last);
+  const auto end = rest_.begin() + static_cast<std::ptrdiff_t>(certain);
+  const auto last = std::find_if_not(std::reverse_iterator(end), rest_.rend(), is_json_white).base();
+  if (last != rest_.begin()) {
+    content_ += std::exchange(white_, {});
+    content_.append(rest_.begin(), last);
+  }
+  white_.append(last, end);  // looks at the new bytes only
   rest_.erase(0, certain);
   if (!found) return false;
   raw_ = white_ + begin_;

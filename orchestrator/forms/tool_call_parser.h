@@ -2,6 +2,7 @@
 // Finds tool calls in what a model says, as it says it.
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,8 @@ class ToolCallParser {
   ToolCallParser(const ToolCallParser&) = delete;
   ToolCallParser& operator=(const ToolCallParser&) = delete;
 
+  /// Ids of past calls, which new calls do not get. Forms whose ids need not differ ignore them.
+  virtual void avoid_ids(std::set<std::string>) {}
   /// Takes text; what it makes certain is in take_content() and take_calls().
   void push(std::string_view text);
   /// No more text comes.

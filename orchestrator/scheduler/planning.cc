@@ -102,7 +102,7 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight) {
     Sequence* const s = order.sequences[i];
     const bool prompt = s->expected() - s->planned() > 1;
     if (i == order.fixed) budget = elastic_budget(worker, static_cast<int64_t>(plan.sequences.size()), budget, prompt);
-    if (budget == 0 || plan.sequences.size() >= worker.limits.step_sequences_max) break;
+    if (budget <= 0 || plan.sequences.size() >= worker.limits.step_sequences_max) break;
     if (s->worker == nullptr) continue;  // sent back to make room for an older one
     if (s->in_flight == 0) {
       reuse(worker, *s, reusable_blocks(worker, *s));  // what others have computed since

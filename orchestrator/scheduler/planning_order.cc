@@ -8,7 +8,7 @@
 namespace moestro::orchestrator {
 
 namespace {
-/// That a step of more tokens than usual may last.
+/// How many times as long as a usual step one of more tokens may last.
 constexpr double kLonger = 2, kLongerBesideDecodes = 1.25;
 }  // namespace
 
@@ -61,18 +61,18 @@ int64_t Scheduler::step_tokens(const Worker& worker) const {
   return std::min(most, worker.step_growth.tokens(kLonger));
 }
 
-/// Where larger steps than usual are taken: those that decode are to notice little of it.
-int64_t Scheduler::tokens_beside_decodes(const Worker& worker, int64_t decodes, int64_t left) const {
-  if (options_.usual_step == 0) return left;
-  return std::min(left, worker.step_growth.tokens(kLongerBesideDecodes) - decodes);
+/// The tokens of a step that keeps the time per output token. Without a target: those that decode are to notice little
+/// of steps that are larger than usual.
+int64_t Scheduler::tokens_beside_decodes(const Worker& worker) const {
+  if (options_.tpot_target > Nanos(0)) return worker.step_times.tokens_within(options_.tpot_target);
+  return options_.usual_step == 0 ? step_tokens_max(worker) : worker.step_growth.tokens(kLongerBesideDecodes);
 }
 
 /// Of the tokens that a step has left, those that it may take beside so many decodes: no more than keep the time per
 /// output token, if anybody reads along. A prompt that is reached gets a block's worth, so that it comes to an end.
 int64_t Scheduler::elastic_budget(const Worker& worker, int64_t decodes, int64_t left, bool prompt) const {
   if (decodes == 0 || worker.readers() == 0) return left;
-  if (options_.tpot_target == Nanos(0)) return tokens_beside_decodes(worker, decodes, left);
-  const int64_t within = worker.step_times.tokens_within(options_.tpot_target) - decodes;
+  const int64_t within = tokens_beside_decodes(worker) - decodes;
   return std::min(left, std::max<int64_t>(within, prompt ? worker.limits.kv_block_tokens : 0));
 }
 

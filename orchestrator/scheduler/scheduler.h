@@ -174,7 +174,7 @@ class Scheduler {
   void share_step(const Worker& worker, PlanningOrder& order, size_t decodes) const;
   int64_t step_tokens_max(const Worker& worker) const;
   int64_t step_tokens(const Worker& worker) const;
-  int64_t tokens_beside_decodes(const Worker& worker, int64_t decodes, int64_t left) const;
+  int64_t tokens_beside_decodes(const Worker& worker) const;
   int64_t elastic_budget(const Worker& worker, int64_t decodes, int64_t left, bool prompt) const;
   size_t room_for(const Worker& worker, bool background) const;
   size_t room_for_readers(const Worker& worker) const;

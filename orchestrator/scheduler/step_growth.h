@@ -3,9 +3,13 @@
 //
 // Where a worker has no room for all experts, a step brings nearly every one of them, however many tokens it has: then
 // steps of twice the tokens take little longer, and prompts are read faster. Elsewhere they take twice as long, gain
-// nothing, and keep others waiting. Which it is is measured: a size is tried once the one below has proved itself, and
-// kept if its steps last less than the tokens that they have more would take one step of the usual size after another,
-// by half, and within a limit. What was measured long ago is measured again.
+// nothing, and keep others waiting. Which it is is measured. A size is tried once the one below has proved itself. It
+// is kept while its additional tokens cost at most half of what as many cost in usual steps, and while its steps last
+// no longer than the limit.
+//
+// One slow step decides nothing: of a size's last two steps the shorter one counts. Usual steps are measured again
+// while larger ones are taken, because all are compared with them: the first steps of a worker may be slow, as nothing
+// has been read yet. A size that has failed is tried again, and less often each time.
 
 #include <array>
 #include <cstdint>
@@ -25,11 +29,22 @@ class StepGrowth {
   int64_t tokens(double longer) const;
 
  private:
-  struct Size {
-    double tokens = 0, took = 0;  ///< means of recent steps
-    uint64_t seen = 0;            ///< last use, in steps of at least the usual number of tokens; 0: never
+  static constexpr uint64_t kAgainFirst = 8;  ///< steps
+
+  struct Step {
+    double tokens = 0, took = 0;  ///< ns; 0: there was none
   };
-  bool known(const Size& size) const;
+  struct Size {
+    Step latest, before;
+    uint64_t seen = 0;             ///< the latest step's number, of those of at least the usual number of tokens
+    uint64_t again = kAgainFirst;  ///< steps after `seen` until it is measured again
+
+    bool seen_twice() const { return before.took > 0; }
+    const Step& shorter() const { return seen_twice() && before.took < latest.took ? before : latest; }
+  };
+  bool long_ago(const Size& size) const { return steps_ - size.seen >= size.again; }
+  bool to_measure(const Size& size) const { return !size.seen_twice() || long_ago(size); }
+  bool worth_it(const Size& size, double longer) const;
 
   int64_t usual_;
   std::array<Size, 12> sizes_;  ///< [k]: steps of usual * 2^k tokens or more, up to twice as many

@@ -147,7 +147,11 @@ engine::EngineOptions with_step_buffers(const WorkerOptions& o, const store::Man
     MOESTRO_ASSIGN_OR_RETURN(const auto model,
                              model::describe_model(manifest.config_json, manifest.generation_config_json));
     MOESTRO_ASSIGN_OR_RETURN(const auto sizes, box::pack_sizes(manifest, model, precision, engine.kv_dtype));
-    return cuda::choose_step_buffers(sizes, engine.kv_tokens, budget.room_bytes, needs);
+    MOESTRO_ASSIGN_OR_RETURN(const auto chosen,
+                             cuda::choose_step_buffers(sizes, engine.kv_tokens, budget.room_bytes, needs));
+    MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds larger, needs(chosen.tokens));
+    MOESTRO_RETURN_IF_ERROR(on.share_out(larger).status());
+    return chosen;
   }();
   engine.step_tokens_max = size.is_ok() ? size->tokens : o.engine.step_tokens_max;
   if (engine.step_tokens_max > o.engine.step_tokens_max)

@@ -69,10 +69,10 @@ class GgufConfigReader {
     const auto found = tensors_.find(name);
     return found == tensors_.end() || found->second->shape.size() <= index ? 0 : found->second->shape[index];
   }
-  /// Of the first layer that has experts.
-  int64_t expert_dimension(const char* stacked, size_t index) const {
+  /// The same of "blk.N" + suffix in any layer that has such a tensor.
+  int64_t dimension_in_any_layer(const char* suffix, size_t index) const {
     for (const auto& [name, tensor] : tensors_)
-      if (name.ends_with(stacked) && tensor->shape.size() > index) return tensor->shape[index];
+      if (name.ends_with(suffix) && tensor->shape.size() > index) return tensor->shape[index];
     return 0;
   }
   void refuse(Status error) {

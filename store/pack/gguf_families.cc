@@ -16,7 +16,8 @@ void expect_whole_rotation(GgufConfigReader& in, const json& config) {
 }
 
 int64_t ffn_of_experts(GgufConfigReader& in) {
-  return in.integer_if_any("expert_feed_forward_length").value_or(in.expert_dimension(".ffn_gate_exps.weight", 1));
+  const int64_t stacked = in.dimension_in_any_layer(".ffn_gate_exps.weight", 1);
+  return in.integer_if_any("expert_feed_forward_length").value_or(stacked);
 }
 
 void read_experts(GgufConfigReader& in, json& config, const char* experts_key) {
@@ -41,7 +42,8 @@ void read_qwen_experts(GgufConfigReader& in, json& config, bool normalised) {
   config["moe_intermediate_size"] = ffn_of_experts(in);
   config["intermediate_size"] = in.integer_if_any("feed_forward_length").value_or(ffn_of_experts(in));
   config["shared_expert_intermediate_size"] =
-      in.integer_if_any("expert_shared_feed_forward_length").value_or(in.expert_dimension(".ffn_up_shexp.weight", 0));
+      in.integer_if_any("expert_shared_feed_forward_length")
+          .value_or(in.dimension_in_any_layer(".ffn_up_shexp.weight", 0));
   config["norm_topk_prob"] = in.flag_if_any("expert_weights_norm").value_or(normalised);
 }
 
@@ -152,7 +154,7 @@ void read_latents(GgufConfigReader& in, json& config) {
 void deepseek2(GgufConfigReader& in, json& config) {
   read_latents(in, config);
   read_grouped(in, config);
-  const bool biased = in.expert_dimension(".exp_probs_b.bias", 0) > 0;
+  const bool biased = in.dimension_in_any_layer(".exp_probs_b.bias", 0) > 0;
   const auto gating = in.integer_if_any("expert_gating_func").value_or(biased ? kSigmoid : kSoftmax);
   if (gating == kSigmoid) {
     config["architectures"] = {"DeepseekV3ForCausalLM"};
@@ -189,7 +191,7 @@ void granitemoe(GgufConfigReader& in, json& config) {
   const auto shared = in.integer_if_any("expert_shared_feed_forward_length");
   if (!in.has_tensor("blk.0.ffn_up_shexp.weight")) return;
   config["architectures"] = {"GraniteMoeSharedForCausalLM"};
-  config["shared_intermediate_size"] = shared.value_or(in.expert_dimension(".ffn_up_shexp.weight", 0));
+  config["shared_intermediate_size"] = shared.value_or(in.dimension_in_any_layer(".ffn_up_shexp.weight", 0));
 }
 
 // What the metadata do not say is as in the published models: chunks, layers without RoPE, the norm of rotated heads
@@ -244,7 +246,7 @@ void qwen3_hybrid(GgufConfigReader& in, json& config) {
   config["partial_rotary_factor"] =
       static_cast<double>(in.integer("rope.dimension_count")) / config["head_dim"].get<double>();
   in.integers_if_any("rope.dimension_sections");
-  config["attention_bias"] = in.has_tensor("blk.3.attn_q.bias");
+  config["attention_bias"] = in.dimension_in_any_layer(".attn_q.bias", 0) > 0;
   config["weights_as_in_gguf"] = true;
   if (!config.contains("num_nextn_predict_layers")) return;
   config["mtp_num_hidden_layers"] = config["num_nextn_predict_layers"];

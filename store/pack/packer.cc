@@ -50,7 +50,8 @@ Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOpt
   const DType own =
       checkpoint.is_native() ? one_format(checkpoint.expert_formats()) : checkpoint.own_expert_dtype().dtype;
   out.experts = options.experts.empty() ? std::vector{own} : options.experts;
-  if (options.experts.empty()) MOESTRO_RETURN_IF_ERROR(check_blocks_hold_experts(checkpoint));
+  if (options.experts.empty() || std::ranges::find(out.experts, DType::kMixed) != out.experts.end())
+    MOESTRO_RETURN_IF_ERROR(check_blocks_hold_experts(checkpoint));
   for (const DType d : out.experts) {
     if (is_made_of_others(d)) MOESTRO_RETURN_IF_ERROR(check_widths(checkpoint.model().spec, d));
     else if (is_blocks(d)) MOESTRO_RETURN_IF_ERROR(check_expert_blocks(checkpoint, d));

@@ -64,6 +64,13 @@ OwnExperts own_experts(const Checkpoint& checkpoint) {
 
 bool is_widened(const SourceTensor& tensor) { return tensor.matrix != nullptr && tensor.matrix->is_widened(); }
 
+bool has_widened_experts(const Checkpoint& checkpoint) {
+  return std::ranges::any_of(checkpoint.model().experts, [&](const model::ExpertTensors& e) {
+    return is_widened(checkpoint.tensor(e.gate)) || is_widened(checkpoint.tensor(e.up)) ||
+           is_widened(checkpoint.tensor(e.down));
+  });
+}
+
 /// The matrices that --dense is about, with the formats that the source has them in.
 template <class Visit>
 void for_dense_matrices(const Checkpoint& checkpoint, const Visit& visit) {
@@ -121,9 +128,9 @@ Status check_blocks_hold_experts(const Checkpoint& checkpoint) {
     for (const std::string& name : {e.gate, e.up, e.down})
       if (is_widened(checkpoint.tensor(name)))
         return unsupported("tensor " + model::in_quotes(name) +
-                           " has columns ordered by activation (GPTQ with desc_act), whose scales no block can say: "
-                           "name with --experts what experts become; f32 is exact, in 8 times the room, and of fewer "
-                           "bits are bf16, int8 and " + formats::encodable_formats());
+                           " has columns ordered by activation (GPTQ with desc_act), so its scales fit no blocks; "
+                           "name with --experts what experts become: f32 is exact and takes 8 times the room; bf16, "
+                           "int8, int4 and these take less: " + formats::encodable_formats());
   return Status::ok();
 }
 
@@ -137,15 +144,18 @@ std::string quantised_twice(const Checkpoint& checkpoint, const std::vector<DTyp
                             const std::optional<DType>& dense) {
   const auto rounds = [](DType d) { return is_blocks(d) || is_quantised(d); };
   const OwnExperts own = own_experts(checkpoint);
+  const bool widened = has_widened_experts(checkpoint);  // f32 here, of numbers that were rounded to 4 bits
+  const std::string from = widened ? "4 bits with columns ordered by activation" : with_bits(own.name, own.bits);
   std::string what;
   for (const DType to : experts)
-    if (checkpoint.is_native() && rounds(to) && !own.all_are(to) && own.bits < bits_per_value(DType::kBF16))
-      what += (what.empty() ? "experts from " + with_bits(own.name, own.bits) + " to " : " and ") +
-              with_bits(name_of(to), bits_per_value(to));
+    if (checkpoint.is_native() && rounds(to) && !own.all_are(to) &&
+        (widened || own.bits < bits_per_value(DType::kBF16)))
+      what += (what.empty() ? "experts from " + from + " to " : " and ") + with_bits(name_of(to), bits_per_value(to));
   bool dense_too = false;
   if (dense && rounds(*dense))
-    for_dense_matrices(checkpoint, [&](const model::DenseTensor&, DType from) {
-      dense_too = dense_too || (rounds(from) && dense_format(from, *dense) != from);
+    for_dense_matrices(checkpoint, [&](const model::DenseTensor& t, DType source) {
+      const bool rounded = rounds(source) || is_widened(checkpoint.tensor(t.source_name));
+      dense_too = dense_too || (rounded && dense_format(source, *dense) != source);
     });
   if (dense_too)
     what += (what.empty() ? "" : "; ") + std::string("dense weights to ") +

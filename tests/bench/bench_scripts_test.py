@@ -4,8 +4,10 @@ serve, scripts/plot_replay on sweeps of moestro replay, scripts/convert_routes.p
 scripts/make_even_routes.py, tables of scripts/bench_serving, scripts/bench_prefetch and scripts/bench_ahead, what
 scripts/measure_quality.py makes of scores, and what they refuse. Nothing is measured."""
 
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import json
 import math
 import pathlib
@@ -356,6 +358,24 @@ class MeasureQuality(unittest.TestCase):
             kept = json.loads(path.read_text())
             self.assertEqual((kept["identity"], kept["precisions"], kept["mixed"]), ("bb", [], [row("int2", 10, 1)]))
             self.assertEqual([p.name for p in pathlib.Path(pack).iterdir()], ["quality.json"])
+
+    def test_losses_against_another_precision_are_not_kept_together(self):
+        with tempfile.TemporaryDirectory() as pack:
+            args = types.SimpleNamespace(pack=pack)
+            row = lambda precision, against, on="a": dict(precision=precision, loss=0.1, against=against, on=on)
+            low = lambda full: dict(mixed="int2", slots=10, full=full, low_share=0.5, skipped_share=0, loss=0.1)
+
+            def kept(precisions, mixed=()):
+                with contextlib.redirect_stderr(io.StringIO()):
+                    self.script.keep(args, dict(identity="aa"), precisions, list(mixed))
+                return json.loads((pathlib.Path(pack) / "quality.json").read_text())
+
+            kept([row("bf16", "bf16"), row("int4", "bf16")], [low("bf16")])
+            self.assertEqual(len(kept([row("int2", "bf16")])["precisions"]), 3)
+            self.assertEqual(len(kept([], [low("int8")])["mixed"]), 2)
+            self.assertEqual(len(kept([])["precisions"]), 3)
+            self.assertEqual(kept([row("int4", "int4")])["precisions"], [row("int4", "int4")])
+            self.assertEqual(kept([row("int2", "int4", "b")])["precisions"], [row("int2", "int4", "b")])
 
     def test_shares_are_of_the_tokens_that_were_computed(self):
         window = dict(choices=[dict(logprobs=dict(token_logprobs=[None, -1.0], top_logprobs=[None, dict(a=-1.0)]))],

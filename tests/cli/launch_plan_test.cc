@@ -122,6 +122,10 @@ TEST(LaunchPlan, ABoxIsCheckedBeforeAnythingIsMade) {
   box.workers.device = "gpu";
   EXPECT_THAT(check(box).message(), HasSubstr("--device (workers.device): 'gpu' is no device"));
   box.workers.device = "cpu";
+  box.orchestrator.mixed_warn_share = 0.1;
+  EXPECT_THAT(check(box).message(), HasSubstr("--mixed-warn-share (orchestrator.mixed_warn_share)"));
+  box.workers.mixed = "int4";
+  EXPECT_TRUE(check(box).is_ok()) << check(box).message();
   box.orchestrator.http = "80x";
   EXPECT_THAT(check(box).message(), HasSubstr("HOST:PORT"));
   for (const char* text : {"9080", ":9080"}) {

@@ -111,6 +111,17 @@ TEST_F(PlanCommand, ADriveIsUsedWhereHostMemoryIsTooSmall) {
   EXPECT_LT(small["decode"]["tokens_per_s"], plan["decode"]["tokens_per_s"]);
 }
 
+TEST_F(PlanCommand, CountsInFormatsThatPackingMakes) {
+  const json bf16 = planned({}), blocks = planned({"--experts", "q4_k", "--dense", "q8_0"});
+  EXPECT_EQ(blocks["model"]["experts"], "q4_k");
+  const double expert = 3.0 * 4096 * 14336 * 4.5 / 8;
+  EXPECT_NEAR(blocks["model"]["expert_bytes"].get<double>(), expert, 0.01 * expert);
+  // Embedding and routers stay bf16.
+  EXPECT_GT(blocks["model"]["dense_bytes"].get<double>(), 8.5 / 16 * bf16["model"]["dense_bytes"].get<double>());
+  EXPECT_LT(blocks["model"]["dense_bytes"], bf16["model"]["dense_bytes"]);
+  EXPECT_EQ(planned({"--experts", "int2"})["model"]["experts"], "int2");
+}
+
 TEST_F(PlanCommand, PrefetchAndHitsCount) {
   const double even = planned({"--device", "cuda"})["decode"]["tokens_per_s"];
   EXPECT_GT(planned({"--device", "cuda", "--hits", "0.8"})["decode"]["tokens_per_s"], even);
@@ -272,7 +283,12 @@ TEST_F(PlanCommand, WrongLinesAreRefusedInOneLine) {
   expect_refused(with({"--device", "gpu"}), 2, "--device");
   expect_refused(with({"--experts", "int5"}), 2, "--experts");
   expect_refused(with({"--experts", "mixed"}), 2, "--experts mixed with --shape");
-  expect_refused(with({"--dense", "q4_k"}), 2, "packs of GGUF files are planned with --model");
+  expect_refused(with({"--experts", "q2_k"}), 2, "--experts q2_k with --shape: nothing is converted to it");
+  expect_refused(with({"--dense", "int2"}), 2, "in their own formats are planned with --model");
+  const std::string demo = (source_dir() / "models" / "demo").string();
+  expect_refused({"--shape", demo, "--hardware", hardware(), "--experts", "q4_k"}, 2,
+                 "--experts q4_k: this model has rows of 128 numbers, and a block is 256");
+  expect_refused({"--shape", demo, "--hardware", hardware(), "--dense", "q6_k"}, 2, "--dense q6_k: this model has");
   expect_refused(with({"--kv-dtype", "int4"}), 2, "int4");
   expect_refused(with({"--prompt", "40000"}), 2, "more than the model's context of 32768 tokens");
   expect_refused({"--hardware", hardware()}, 2, "--model PACK");

@@ -66,7 +66,11 @@ TEST(CudaNeeds, FormatsWithoutKernelsAreRefusedByName) {
   store::Manifest manifest = manifest_of(fixture, DType::kBF16, DType::kBF16);
   EXPECT_EQ(refusal(manifest, DType::kBF16), "");
   EXPECT_THAT(refusal(manifest, DType::kBF16In12), HasSubstr("experts as bf16-12bit on this device"));
-  EXPECT_THAT(refusal(manifest, DType::kInt2), HasSubstr("experts as int2 on this device"));
+  EXPECT_THAT(check_format("experts", DType::kInt2).message(), HasSubstr("experts as int2 on this device"));
+  using kernels::cuda::CudaOps;
+  EXPECT_FALSE(CudaOps::computes_with(ExpertFormats(DType::kInt2, DType::kInt2, DType::kQ4K)));
+  EXPECT_FALSE(CudaOps::computes_with(ExpertFormats(DType::kBF16, DType::kBF16, DType::kInt2)));
+  EXPECT_TRUE(CudaOps::computes_with(ExpertFormats(DType::kQ8_0, DType::kQ8_0, DType::kF16)));
   manifest.expert_formats.assign(moe_layers(manifest), DType::kBF16);
   ASSERT_GT(manifest.expert_formats.size(), 1u);
   EXPECT_EQ(refusal(manifest, DType::kMixed), "");

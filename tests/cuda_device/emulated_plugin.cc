@@ -160,7 +160,7 @@ MoestroCudaFunctions gated_functions() {
       GATE(add_scaled), GATE(clamp), GATE(combine);
   GATE(kv_write), GATE(attention), GATE(router), GATE(sort_routes), GATE(experts), GATE(sample);
   GATE(matmul_group), GATE(residual), GATE(place_heads), GATE(route);
-  GATE(latent_write), GATE(latent_attention);
+  GATE(delta), GATE(gated_norm), GATE(sigmoid_mul), GATE(scale_rows), GATE(latent_write), GATE(latent_attention);
 #undef GATE
   check_all_gated(f);
   return f;

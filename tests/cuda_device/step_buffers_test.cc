@@ -42,6 +42,15 @@ TEST(StepBuffers, AreNoLargerThanTheKvCache) {
   EXPECT_LE(chosen, 1024);
 }
 
+TEST(StepBuffers, LeaveALargeKvCacheItsRoom) {
+  const planner::ModelSizes sizes = planner::mixtral_sizes();
+  Card card{.kv_tokens = 600'000};
+  card.bytes = sizes.dense_bytes + sizes.kv_bytes(1, card.kv_tokens) + 512 * card.row_bytes + 3 * sizes.expert_bytes;
+  const int64_t chosen = card.chosen();
+  ASSERT_GT(chosen, 0);
+  EXPECT_LE(static_cast<uint64_t>(chosen - 512) * card.row_bytes, 2 * sizes.expert_bytes) << "an expert needs room";
+}
+
 TEST(StepBuffers, WhatDoesNotFitIsSaidByTheDevice) {
   EXPECT_EQ(Card{.bytes = kGiB}.chosen(), -1);
 }

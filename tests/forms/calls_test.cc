@@ -173,5 +173,29 @@ TEST(ToolCalls, CallsThatPublishedTemplatesWriteAreRead) {
   }
 }
 
+/// A key that does not end holds nothing back for ever.
+TEST(ToolCalls, AKeyThatDoesNotEndIsContent) {
+  const std::string key(300, 'a');
+  expect_calls(form_of("[func_name1("), "[f(" + key, key, json::array({call("f", "")}));
+  expect_calls(kGlm, "<tool_call>f\n<arg_key>" + key, "<arg_key>" + key, json::array({call("f", "")}));
+}
+
+/// Ids of past calls are not given again.
+TEST(ToolCalls, IdsAreThoseOfNoPastCall) {
+  const ToolForm& kimi = form_of("<|tool_calls_section_begin|>");
+  ASSERT_TRUE(kimi.ids_have_names());
+  const auto parser = kimi.parser(kTools);
+  parser->avoid_ids({"functions.f:0", "functions.f:2", "other"});
+  std::string text = "<|tool_calls_section_begin|>";
+  for (const char* id : {"functions.f:0", "functions.f:1", "functions.g:0"})
+    text += std::string("<|tool_call_begin|>") + id + "<|tool_call_argument_begin|>{}<|tool_call_end|>";
+  parser->push(text + "<|tool_calls_section_end|>");
+  parser->finish();
+  std::vector<std::string> ids;
+  for (const ToolCallDelta& d : parser->take_calls())
+    if (d.begins) ids.push_back(d.id);
+  EXPECT_EQ(ids, (std::vector<std::string>{"functions.f:1", "functions.f:3", "functions.g:0"}));
+}
+
 }  // namespace
 }  // namespace moestro::orchestrator

@@ -30,6 +30,17 @@ TEST(PythonLiteral, AnythingElseIsNone) {
   EXPECT_TRUE(python_to_json(std::string(60, '[') + std::string(60, ']')));
 }
 
+TEST(PythonLiteral, ABegunStringIsTheBeginningOfJson) {
+  for (const auto& [python, wanted] : {std::pair<std::string, std::string>{"'it\\'s \"", "\"it's \\\""},
+                                     {" \"a\\n\\u00e", "\"a\\n"},
+                                     {"'a\\", "\"a"},
+                                     {"'", "\""},
+                                     {"Tru", ""},
+                                     {"['a", ""},
+                                     {"", ""}})
+    EXPECT_EQ(begun_python_string(python), wanted) << python;
+}
+
 TEST(PythonLiteral, AValueEndsOutsideOfStringsAndBrackets) {
   const auto end_of = [](const std::string& text) {
     PythonValueEnd end;

@@ -11,6 +11,12 @@ inline std::vector<DType> block_formats() {
   for (size_t i = 0; i < kBlockFormats; ++i) all.push_back(block_format(i));
   return all;
 }
+/// Those that GPUs compute with.
+inline std::vector<DType> block_formats_of_gpus() {
+  std::vector<DType> all = block_formats();
+  std::erase_if(all, is_made_of_others);
+  return all;
+}
 
 /// Blocks of random bits, and scales with which the numbers are about as large as normal ones.
 inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t count) {

@@ -86,6 +86,16 @@ TEST(ChatHistory, OfHarmonyHasOneCallToAMessage) {
                                 "<|start|>functions.g to=assistant<|channel|>commentary<|message|>\"of g\"<|end|>"));
 }
 
+TEST(ChatHistory, OfHarmonyPutsNoResultBehindAnotherCall) {
+  const std::string prompt = history_prompt(published("gpt-oss-120b"), R"([{"role": "user", "content": "x"},
+    {"role": "assistant", "content": null, "tool_calls": [
+      {"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}},
+      {"id": "2", "type": "function", "function": {"name": "g", "arguments": {}}}]},
+    {"role": "tool", "tool_call_id": "2", "content": "of g"}])");
+  EXPECT_THAT(prompt, HasSubstr("<|start|>functions.g to=assistant<|channel|>commentary<|message|>\"of g\""));
+  EXPECT_THAT(prompt, Not(HasSubstr("<|start|>functions.f to=assistant")));
+}
+
 TEST(ChatHistory, OfHarmonyTakesReasoningAndContentBesideCalls) {
   const std::string prompt = history_prompt(published("gpt-oss-120b"), R"([{"role": "user", "content": "x"},
     {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [
@@ -105,6 +115,17 @@ TEST(ChatHistory, IdsNameTheirFunctionsWhereTheFormHasThemSo) {
                                 "<|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|>"));
   EXPECT_THAT(prompt, HasSubstr("## Return of functions.g:1"));
   EXPECT_THAT(prompt, Not(HasSubstr("call_xyz")));
+}
+
+TEST(ChatHistory, AnIdThatIsNamedIsThatOfNoOtherCall) {
+  const std::string prompt = history_prompt(published("Kimi-K2-Thinking"), R"([{"role": "user", "content": "x"},
+    {"role": "assistant", "content": "", "tool_calls": [
+      {"id": "functions.f:1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}},
+      {"id": "call_xyz", "type": "function", "function": {"name": "f", "arguments": {}}}]},
+    {"role": "tool", "tool_call_id": "functions.f:1", "content": "first"},
+    {"role": "tool", "tool_call_id": "call_xyz", "content": "second"}])");
+  EXPECT_THAT(prompt, HasSubstr("## Return of functions.f:1\nfirst"));
+  EXPECT_THAT(prompt, HasSubstr("## Return of functions.f:2\nsecond"));
 }
 
 /// As the templates of DeepSeek-V3 and R1 do it: arguments are added to text.

@@ -56,9 +56,10 @@ Seen run(const StepCost& cost, bool growing, Nanos target = Nanos(0), int decodi
 
 TEST(GrowingSteps, PromptsAreReadFasterWhereCopiesBoundSteps) {
   const Seen usual = run(kCopies, false), grown = run(kCopies, true);
-  EXPECT_LT(4 * grown.prompts_done, usual.prompts_done);
+  EXPECT_LT(3 * grown.prompts_done, usual.prompts_done);
   EXPECT_LE(grown.gap.count(), 1.25 * static_cast<double>(usual.gap.count())) << "for those that decode meanwhile";
-  EXPECT_LE(grown.first_token, usual.first_token + milliseconds(40)) << "of a short prompt behind long ones";
+  // Two steps are under way, and one has its prompt.
+  EXPECT_LE(grown.first_token, 3 * 5 * kCopies.of(kUsualStepTokens) / 4 + milliseconds(20)) << "behind long ones";
 }
 
 TEST(GrowingSteps, NothingChangesMuchWhereComputingBoundsSteps) {

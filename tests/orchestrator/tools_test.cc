@@ -438,6 +438,66 @@ TEST_F(PythonicToolsTest, SaysThatNothingIsPromised) {
   EXPECT_THAT(strict->body, HasSubstr("begin like any text"));
 }
 
+TEST_F(PythonicToolsTest, SaysThatCallsMayBeSeveral) {
+  says_ = {"[f(a=7)]"};
+  json body = request();
+  body["parallel_tool_calls"] = false;
+  const auto exchange = complete(body, "/v1/chat/completions");
+  EXPECT_THAT(exchange->header("X-Moestro-Not-Constrained"), HasSubstr("parallel_tool_calls: "));
+}
+
+/// Calls that stand behind each other without a marker.
+class BareObjectToolsTest : public ToolsTest {
+ public:
+  BareObjectToolsTest() : ToolsTest(model_with_tools("\"parameters\": dictionary of argument name")) {}
+};
+
+TEST_F(BareObjectToolsTest, EachCallFollowsTheSchema) {
+  const std::string first = R"({"name": "f", "parameters": {"a": true}})";
+  says_ = {first + R"(; {"name": "f", "parameters": {"no_such": 1}})"};
+  const json c = choice(request());
+  const json& calls = c["message"]["tool_calls"];
+  ASSERT_GE(calls.size(), 2u) << c;
+  for (const json& call : calls)
+    EXPECT_TRUE(json::parse(call["function"]["arguments"].get<std::string>()).value("a", json()).is_boolean()) << c;
+  says_ = {first};
+  EXPECT_EQ(choice(request())["message"]["tool_calls"].size(), 1u) << "and may be one";
+}
+
+class NamedIdsToolsTest : public ToolsTest {
+ public:
+  NamedIdsToolsTest() : ToolsTest(model_with_tools("<|tool_calls_section_begin|>")) {}
+};
+
+TEST_F(NamedIdsToolsTest, AnIdIsThatOfNoPastCall) {
+  says_ = {"<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": true}"
+           "<|tool_call_end|><|tool_calls_section_end|>"};
+  json body = request();
+  EXPECT_EQ(choice(body)["message"]["tool_calls"][0]["id"], "functions.f:0");
+  const json call{{"id", "functions.f:0"},
+                  {"type", "function"},
+                  {"function", {{"name", "f"}, {"arguments", "{\"a\": true}"}}}};
+  body["messages"].push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", json::array({call})}});
+  body["messages"].push_back({{"role", "tool"}, {"tool_call_id", "functions.f:0"}, {"content", "y"}});
+  EXPECT_EQ(choice(body)["message"]["tool_calls"][0]["id"], "functions.f:1");
+}
+
+TEST(KeptConstraints, AToolsNameIsNoOtherFieldOfTheRequest) {
+  const ServedModel model = model_with_tools();
+  const Constraints constraints(model);
+  json body = ToolsTest::request("required");
+  body["tools"][1]["function"]["name"] = "p";
+  const auto grammar_of = [&](const json& r) {
+    const auto read = read_chat(RequestJson::parse(r.dump()));
+    return std::get<Constraint>(constraints.of(std::get<CompletionRequest>(read), false)).grammar;
+  };
+  const auto any = grammar_of(body);
+  EXPECT_EQ(grammar_of(body), any) << "it is kept";
+  body["tool_choice"] = {{"type", "function"}, {"function", {{"name", "p"}}}};
+  body["parallel_tool_calls"] = false;
+  EXPECT_NE(grammar_of(body), any);
+}
+
 class NoToolsTest : public ApiTest {};
 
 TEST_F(NoToolsTest, AModelWithoutToolsSaysSo) {

@@ -360,6 +360,10 @@ TEST(GgufConfig, RefusesHybridsThatContradictThemselves) {
   expect_config_refused(header, "'qwen35moe.attention.recurrent_layers' does not name every layer");
   header.metadata.values["qwen35moe.attention.recurrent_layers"] = std::vector<int64_t>{1, 0, 1};
   EXPECT_TRUE(gguf_config(header)) << "whole numbers will do";
+  GgufHeader biased = header;
+  biased.tensors.push_back({.name = "blk.1.attn_q.bias", .shape = {8}});
+  EXPECT_THAT(gguf_config(biased)->json, HasSubstr("\"attention_bias\": true")) << "of any layer";
+  EXPECT_THAT(gguf_config(header)->json, HasSubstr("\"attention_bias\": false"));
   header.metadata.values["qwen35moe.ssm.inner_size"] = int64_t{97};
   expect_config_refused(header, "'qwen35moe.ssm.inner_size' (97) must be a multiple of ssm.time_step_rank (6)");
 }

@@ -86,6 +86,12 @@ TEST_F(PackCommand, MakesBlocksOrSaysWhatFits) {
   EXPECT_EQ(report["experts"]["precisions"][0]["precision"], "q8_0");
 }
 
+TEST_F(PackCommand, MixedNamesTheSourcesOwnFormats) {
+  const Outcome refused = run("pack " + src() + " -o " + pack() + " --experts mixed,int2");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("experts as mixed: the source does not have them so"));
+}
+
 TEST_F(PackCommand, FailsInOneLine) {
   for (const std::string& line : {"pack " + src() + "/absent -o " + pack(), "inspect " + src(), "inspect " + pack()}) {
     const Outcome outcome = run(line);

@@ -190,11 +190,20 @@ TEST_F(QuantisedCheckpoint, ActOrderBecomesF32) {
   std::vector<std::string> notes;
   for (const DType d : {DType::kF32, DType::kQ8_0}) {
     fs::remove_all(dir_ / "pack");
-    const auto packed = pack_checkpoint(source(), dir_ / "pack", {.experts = {d}},
+    PackOptions options{.experts = {d}};
+    if (d == DType::kQ8_0) options.dense = DType::kInt8;
+    const auto packed = pack_checkpoint(source(), dir_ / "pack", options,
                                         {.progress = {}, .note = [&](const std::string& n) { notes.push_back(n); }});
     ASSERT_TRUE(packed) << packed.status().message();
   }
   EXPECT_THAT(notes, ::testing::Contains(HasSubstr("ordered by activation (GPTQ with desc_act) become f32")));
+  // Their numbers were rounded to 4 bits.
+  EXPECT_THAT(notes, ::testing::Contains(HasSubstr("quantised a second time: experts from 4 bits with columns ordered "
+                                                   "by activation to q8_0 (8.5 bits a weight)")));
+  EXPECT_THAT(notes, ::testing::Contains(HasSubstr("; dense weights to int8 (8.25 bits a weight)")));
+  PackOptions mixed{.experts = {DType::kMixed}};
+  EXPECT_THAT(pack_checkpoint(source(), dir_ / "other", mixed, {}).status().message(),
+              HasSubstr("has columns ordered by activation"));
 }
 
 TEST_F(QuantisedCheckpoint, AMatrixThatIsThereInTwoFormsIsNamed) {

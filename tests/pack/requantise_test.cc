@@ -166,6 +166,12 @@ TEST_F(Requantise, OfBlocksThatHaveMoreBits) {
   EXPECT_EQ(dense_format(DType::kBF16, DType::kQ5_0), DType::kQ5_0);
 }
 
+TEST_F(Requantise, LowCopiesNextToTheSourcesOwnFormats) {
+  const Manifest m = packed(gguf("qwen3moe_k_quants"), {.experts = {DType::kMixed, DType::kInt2}});
+  EXPECT_EQ(m.expert_precisions, (std::vector{DType::kMixed, DType::kInt2}));
+  EXPECT_FALSE(m.expert_formats.empty());
+}
+
 TEST_F(Requantise, RefusesWhatWouldAddNothing) {
   expect_refused(gguf("dots1_q8_0"), {.experts = {DType::kFP8G32}},
                  "experts as fp8_g32 (9 bits a weight): the source has them as q8_0 (8.5 bits a weight), so it would");

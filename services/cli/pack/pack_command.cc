@@ -114,7 +114,7 @@ void add_pack_command(command_line::App& app, CommandResult& result) {
   for (size_t i = 0; i < kBlockFormats; ++i)
     if (!is_made_of_others(block_format(i))) names.emplace_back(dtype_name(block_format(i)));
   const command_line::Check precisions = command_line::IsMember(names);
-  names.emplace_back(dtype_name(DType::kInt2));
+  for (const DType d : {DType::kInt2, DType::kMixed}) names.emplace_back(dtype_name(d));
   const command_line::Check expert_precisions = command_line::IsMember(names);
   command
       ->add_option(
@@ -123,10 +123,10 @@ void add_pack_command(command_line::App& app, CommandResult& result) {
           "default. bf16-12bit: bf16 without loss in three quarters of the space. BLOCKS, of fewer bits than the "
           "source has: " + formats::encodable_formats() + ". int2 changes answers much: it is meant for --mixed. "
           "Default: the plain precision that holds the checkpoint exactly; of a GGUF file or a quantised checkpoint, "
-          "its own formats")
+          "its own formats. mixed names these where they differ, as in mixed,int2")
       ->delimiter(',')
       ->check(expert_precisions)
-      ->option_text("bf16|bf16-12bit|f16|f32|int8|int4|int2|BLOCKS[,...]");
+      ->option_text("bf16|bf16-12bit|f16|f32|int8|int4|int2|mixed|BLOCKS[,...]");
   command
       ->add_option(
           "--dense", arguments->dense,

@@ -21,13 +21,14 @@ Result<MixedChoice> summary_of(const PackQuality& quality, const std::string& mi
   MixedChoice choice{.mixed = mixed};
   const PackQuality::Mixed* fewest = nullptr;
   for (const PackQuality::Mixed& m : quality.mixed) {
-    if (m.mixed != mixed) continue;
+    if (m.mixed != mixed || m.full != dtype_name(full)) continue;
     choice.loss = fewest == nullptr ? m.loss : std::max(choice.loss, m.loss);
     if (fewest == nullptr || m.slots < fewest->slots) fewest = &m;
   }
   if (fewest == nullptr)
-    return invalid_argument("what it costs was not measured of this pack; scripts/measure_quality.py PACK --keep "
-                            "--mixed " + mixed + " does");
+    return invalid_argument("what it costs with experts as " + std::string(dtype_name(full)) +
+                            " was not measured of this pack; scripts/measure_quality.py PACK --keep --precisions " +
+                            std::string(dtype_name(full)) + " --mixed " + mixed + " does");
   choice.low_share = fewest->low_share, choice.skipped_share = fewest->skipped_share;
   choice.saved = fewest->skipped_share +
                  fewest->low_share * (1 - static_cast<double>(low_bytes) / static_cast<double>(full_bytes));
@@ -41,8 +42,8 @@ Result<MixedChoice> choose_mixed(const PackQuality& quality, const std::string& 
   if (asked != "auto") {
     MOESTRO_ASSIGN_OR_RETURN(MixedChoice choice, summary_of(quality, asked, full, bytes));
     if (choice.loss <= loss_max) return choice;
-    return invalid_argument(asked + " loses " + loss_text(choice.loss) + " of perplexity, more than --max-loss " +
-                            loss_text(loss_max));
+    return invalid_argument(asked + " raises perplexity by " + percent_text(choice.loss) + ", more than --max-loss " +
+                            percent_text(loss_max));
   }
   if (quality.mixed.empty())
     return invalid_argument("auto takes what was measured of the pack, and nothing was; scripts/measure_quality.py "
@@ -57,8 +58,9 @@ Result<MixedChoice> choose_mixed(const PackQuality& quality, const std::string& 
   if (best) return std::move(*best);
   if (!mildest) return invalid_argument("auto: no setting that was measured goes with experts as " +
                                         std::string(dtype_name(full)));
-  return invalid_argument("auto: no setting that was measured loses at most " + loss_text(loss_max) + "; " +
-                          mildest->mixed + " loses least, " + loss_text(mildest->loss));
+  return invalid_argument("auto: every setting that was measured raises perplexity by more than " +
+                          percent_text(loss_max) + "; the least is " + percent_text(mildest->loss) + ", with " +
+                          mildest->mixed);
 }
 
 }  // namespace moestro::cli

@@ -21,7 +21,8 @@ struct MixedChoice {
 using ExpertBytes = std::function<uint64_t(DType)>;
 
 /// `asked`: "auto", which takes what spares most among all settings that were measured, or one of them. Neither loses
-/// more than `loss_max`. kInvalidArgument says which setting would.
+/// more than `loss_max`. Only measurements with full copies in the precision `full` count. kInvalidArgument says which
+/// setting would.
 Result<MixedChoice> choose_mixed(const PackQuality& quality, const std::string& asked, double loss_max, DType full,
                                  const ExpertBytes& bytes);
 

@@ -29,14 +29,14 @@ std::optional<PackQuality> quality_of(const json& file) {
   for (const char* list : {"precisions", "mixed"})
     if (!file.contains(list) || !file[list].is_array()) return std::nullopt;
   for (const json& row : file["precisions"]) {
-    const PackQuality::Precision p{text_or(row, "precision"), number(row, "loss")};
-    if (p.name.empty() || !std::isfinite(p.loss)) return std::nullopt;
+    const PackQuality::Precision p{text_or(row, "precision"), number(row, "loss"), text_or(row, "against")};
+    if (p.name.empty() || p.against.empty() || !std::isfinite(p.loss)) return std::nullopt;
     q.precisions.push_back(p);
   }
   for (const json& row : file["mixed"]) {
     const PackQuality::Mixed m{text_or(row, "mixed"), number(row, "slots"), number(row, "low_share"),
-                               number(row, "skipped_share"), number(row, "loss")};
-    if (m.mixed.empty() || !(m.slots > 0) || !is_share(m.low_share) || !is_share(m.skipped_share) ||
+                               number(row, "skipped_share"), number(row, "loss"), text_or(row, "full")};
+    if (m.mixed.empty() || m.full.empty() || !(m.slots > 0) || !is_share(m.low_share) || !is_share(m.skipped_share) ||
         !std::isfinite(m.loss))
       return std::nullopt;
     q.mixed.push_back(m);
@@ -46,10 +46,10 @@ std::optional<PackQuality> quality_of(const json& file) {
 
 }  // namespace
 
-std::optional<double> PackQuality::loss_of(std::string_view precision) const {
+const PackQuality::Precision* PackQuality::find(std::string_view precision) const {
   for (const Precision& p : precisions)
-    if (p.name == precision) return p.loss;
-  return std::nullopt;
+    if (p.name == precision) return &p;
+  return nullptr;
 }
 
 Result<PackQuality> read_pack_quality(const std::filesystem::path& pack, uint64_t identity) {
@@ -67,7 +67,7 @@ Result<PackQuality> read_pack_quality(const std::filesystem::path& pack, uint64_
   if (text_or(*parsed, "identity") != fmt::format("{:016x}", identity))
     return invalid_argument(path.string() + " was measured with another version of the pack" + again);
   auto quality = quality_of(*parsed);
-  if (!quality) return corrupt(path.string() + " has a row without its numbers" + again);
+  if (!quality) return corrupt(path.string() + " has an incomplete row" + again);
   return std::move(*quality);
 }
 
@@ -82,5 +82,7 @@ Result<double> parse_loss(std::string_view text) {
 }
 
 std::string loss_text(double loss) { return fmt::format("{:+.2f} %", 100 * loss); }
+
+std::string percent_text(double share) { return fmt::format("{:.2f} %", 100 * share); }
 
 }  // namespace moestro::cli

@@ -15,18 +15,20 @@ namespace moestro::cli {
 struct PackQuality {
   struct Precision {
     std::string name;
-    double loss = 0;  ///< of perplexity against the best precision that was measured: 0.01 is 1 %
+    double loss = 0;        ///< growth of perplexity against `against`: 0.01 is 1 %
+    std::string against{};  ///< the first precision of the same run
   };
   struct Mixed {
     std::string mixed;  ///< as --mixed
     double slots = 0;   ///< percent of the full experts that the device had room for
-    double low_share = 0, skipped_share = 0, loss = 0;
+    double low_share = 0, skipped_share = 0, loss = 0;  ///< loss: against the full copies alone
+    std::string full{};                                 ///< precision of the full copies
   };
   std::vector<Precision> precisions;
   std::vector<Mixed> mixed;
 
-  /// Of experts of one precision; nullopt: not measured.
-  std::optional<double> loss_of(std::string_view precision) const;
+  /// Of experts of one precision; null: not measured.
+  const Precision* find(std::string_view precision) const;
 };
 
 inline constexpr const char* kQualityFile = "quality.json";
@@ -39,5 +41,7 @@ Result<PackQuality> read_pack_quality(const std::filesystem::path& pack, uint64_
 Result<double> parse_loss(std::string_view text);
 /// "+0.35 %".
 std::string loss_text(double loss);
+/// "0.35 %".
+std::string percent_text(double share);
 
 }  // namespace moestro::cli

@@ -37,6 +37,7 @@ Result<std::string> run_plan(const PlanOptions& o) {
   MOESTRO_ASSIGN_OR_RETURN(PlanParts parts, plan_parts(o, hardware));
   MOESTRO_ASSIGN_OR_RETURN(const PlannedQuality quality, plan_quality(o, parts.model));
   planner::PlanInput& input = parts.input;
+  if (quality.mixed) input.schedule = planner::ScheduleName::kLayerwise;  // low copies run with no other
   // What does not fit with one sequence at a time is refused before anything is measured.
   const auto least = planner::place(input, planner::Arrangement{});
   const bool streams = schedule && *schedule != planner::ScheduleName::kLayerwise;
@@ -57,8 +58,8 @@ void add_model_options(command_line::App& plan, PlanOptions& o) {
                   "bench model`. Nothing else of the model has to be there")
       ->type_name("CONFIG.JSON|NAME");
   plan.add_option("--experts", o.experts,
-                  "Precision of the experts: bf16, bf16-12bit, f16, f32, int8 or int4. Default: the pack's first, or "
-                  "bf16")
+                  "Precision of the experts: one of the pack's, by default its first. With --shape one that `moestro "
+                  "pack` converts to, by default bf16")
       ->type_name("DTYPE");
   plan.add_option("--dense", o.dense, "With --shape: precision of all other weights. Default: bf16")
       ->type_name("DTYPE");
@@ -71,7 +72,8 @@ void add_quality_options(command_line::App& plan, PlanOptions& o) {
   const char* const group = "Quality, as scripts/measure_quality.py --keep has measured it of the pack";
   plan.add_option("--mixed", o.mixed,
                   "Low copies of missing experts: auto takes the setting that spares most of those that keep to "
-                  "--max-loss. Or one of `moestro up --mixed`, as it was measured. The forecast is without them")
+                  "--max-loss. Or one of `moestro up --mixed`, as it was measured. The forecast is without them. The "
+                  "schedule is layerwise")
       ->capture_default_str()
       ->type_name("auto|LOW[,...]")
       ->group(group);

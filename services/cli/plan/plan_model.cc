@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/formats/encode.h"
 #include "services/box/pack_sizes.h"
 #include "services/cli/bench/model/model_shape.h"
+#include "store/pack/requantise.h"
 
 namespace moestro::cli {
 namespace {
@@ -21,14 +23,36 @@ Result<DType> precision(const char* flag, const std::string& text, DType otherwi
   return parsed;
 }
 
-/// Default: bf16. Formats of GGUF files differ from matrix to matrix, and need columns in whole blocks.
-Result<DType> precision_of_shape(const char* flag, const std::string& text) {
+/// What `moestro pack` converts to. Default: bf16.
+Result<DType> precision_of_shape(const char* flag, const std::string& text, bool of_experts) {
   auto parsed = precision(flag, text, DType::kBF16);
-  if (parsed.is_ok() && (is_blocks(*parsed) || *parsed == DType::kMixed))
-    return invalid_argument(std::string(flag) + " " + text +
-                            " with --shape: bf16, bf16-12bit, f16, f32, int8 or int4; packs of GGUF files are planned "
-                            "with --model");
-  return parsed;
+  if (!parsed.is_ok()) return parsed;
+  const bool made_by_packing =
+      is_blocks(*parsed) ? formats::can_encode(*parsed) || (of_experts && is_made_of_others(*parsed))
+                         : *parsed != DType::kMixed;
+  if (made_by_packing) return parsed;
+  return invalid_argument(std::string(flag) + " " + text + " with --shape: nothing is converted to it; there are bf16, "
+                          "bf16-12bit, f16, f32, int8, int4, " + (of_experts ? "int2, " : "") +
+                          formats::encodable_formats() +
+                          "; packs of quantised models in their own formats are planned with --model");
+}
+
+/// `moestro pack` refuses rows that are not whole blocks.
+Status check_width(const char* flag, DType d, int64_t cols) {
+  const int64_t columns = block_shape(d).columns;
+  if (cols % columns == 0) return Status::ok();
+  return unsupported(std::string(flag) + " " + std::string(dtype_name(d)) + ": this model has rows of " +
+                     std::to_string(cols) + " numbers, and a block is " + std::to_string(columns));
+}
+
+Status check_widths(const model::ModelDescription& model, DType experts, DType dense) {
+  if (model.spec.moe_layers() > 0)
+    for (const int64_t cols : {model.spec.moe().expert.hidden, model.spec.moe().expert.ffn})
+      MOESTRO_RETURN_IF_ERROR(check_width("--experts", experts, cols));
+  for (const model::DenseTensor& t : model.dense)
+    if (store::is_matrix_of_a_product(t) && !t.exact)
+      MOESTRO_RETURN_IF_ERROR(check_width("--dense", dense, t.shape.back()));
+  return Status::ok();
 }
 
 Result<std::string> read_config(const fs::path& path) {
@@ -65,8 +89,9 @@ Result<PlannedModel> read_shape(const PlanOptions& o, DType kv) {
   auto description = model::describe_model(model.config_json, "");
   if (!description.is_ok()) return description.status().with_context("--shape " + o.shape);
   model.description = std::move(*description);
-  MOESTRO_ASSIGN_OR_RETURN(const DType experts, precision_of_shape("--experts", o.experts));
-  MOESTRO_ASSIGN_OR_RETURN(const DType dense, precision_of_shape("--dense", o.dense));
+  MOESTRO_ASSIGN_OR_RETURN(const DType experts, precision_of_shape("--experts", o.experts, true));
+  MOESTRO_ASSIGN_OR_RETURN(const DType dense, precision_of_shape("--dense", o.dense, false));
+  MOESTRO_RETURN_IF_ERROR(check_widths(model.description, experts, dense));
   MOESTRO_ASSIGN_OR_RETURN(model.sizes, planner::model_sizes(model.description, {experts, dense, kv}));
   model.experts = experts;
   return model;

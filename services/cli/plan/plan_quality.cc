@@ -16,9 +16,9 @@ uint64_t blob_bytes(const store::Manifest& manifest, DType precision) {
 
 Status check_experts(const PlannedQuality& quality, DType experts, double loss_max) {
   if (!quality.experts_loss || *quality.experts_loss <= loss_max) return Status::ok();
-  return invalid_argument("experts as " + std::string(dtype_name(experts)) + " lose " +
-                          loss_text(*quality.experts_loss) + " of perplexity, as " + kQualityFile +
-                          " of the pack says, more than --max-loss " + loss_text(loss_max) +
+  return invalid_argument("experts as " + std::string(dtype_name(experts)) + " raise perplexity by " +
+                          percent_text(*quality.experts_loss) + " against " + quality.experts_against + ", as " +
+                          kQualityFile + " of the pack says, more than --max-loss " + percent_text(loss_max) +
                           "; take another precision with --experts, or allow more with --max-loss");
 }
 
@@ -39,9 +39,12 @@ Result<PlannedQuality> plan_quality(const PlanOptions& o, const PlannedModel& mo
     return PlannedQuality();
   }
   if (mixed && o.device.starts_with("cuda")) return mixed_on_a_gpu();
+  if (mixed && o.schedule != "auto" && o.schedule != "layerwise")
+    return invalid_argument("--mixed runs only with --schedule layerwise; leave out --schedule " + o.schedule);
   MOESTRO_ASSIGN_OR_RETURN(const PackQuality measured, read_pack_quality(o.pack, model.manifest->identity));
   PlannedQuality quality;
-  quality.experts_loss = measured.loss_of(dtype_name(model.experts));
+  if (const PackQuality::Precision* found = measured.find(dtype_name(model.experts)))
+    quality.experts_loss = found->loss, quality.experts_against = found->against;
   MOESTRO_RETURN_IF_ERROR(check_experts(quality, model.experts, given.value_or(kLossMax)));
   if (!mixed) return quality;
   auto choice = choose_mixed(measured, o.mixed, given.value_or(kMixedLossMax), model.experts,

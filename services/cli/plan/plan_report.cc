@@ -197,7 +197,7 @@ std::string quality_text(const PlanReport& r) {
   std::string text;
   if (r.quality.experts_loss)
     text += "quality: experts as " + std::string(dtype_name(r.model.experts)) + " " +
-            loss_text(*r.quality.experts_loss) + " perplexity\n";
+            loss_text(*r.quality.experts_loss) + " perplexity against " + r.quality.experts_against + "\n";
   if (const auto& m = r.quality.mixed)
     text += printed("--mixed %s: %s perplexity; %.0f %% of choices low, %.0f %% skipped, which spares %.0f %% of the "
                     "bytes\n",
@@ -207,8 +207,8 @@ std::string quality_text(const PlanReport& r) {
 }
 
 Json quality_json(const PlannedQuality& q) {
-  Json made = {{"experts_loss", nullptr}, {"mixed", nullptr}};
-  if (q.experts_loss) made["experts_loss"] = *q.experts_loss;
+  Json made = {{"experts_loss", nullptr}, {"experts_against", nullptr}, {"mixed", nullptr}};
+  if (q.experts_loss) made["experts_loss"] = *q.experts_loss, made["experts_against"] = q.experts_against;
   if (q.mixed)
     made["mixed"] = {{"mixed", q.mixed->mixed},
                      {"loss", q.mixed->loss},

@@ -31,7 +31,10 @@ Status check_without_devices(config::BoxConfig& box) {
     return invalid_argument(
         "--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else "
         "is in the batch");
-  MOESTRO_RETURN_IF_ERROR(worker::mixed_options(box, device->kind).status());
+  MOESTRO_ASSIGN_OR_RETURN(const auto mixed, worker::mixed_options(box, device->kind));
+  if (!mixed && box.orchestrator.mixed_warn_share)
+    return invalid_argument("--mixed-warn-share (orchestrator.mixed_warn_share) reports low copies, and --mixed is "
+                            "off; give --mixed too, or leave it out");
   std::string& state = box.orchestrator.state;
   const bool elsewhere =
       state.starts_with("redis://") || state.starts_with("rediss://");  // the orchestrator reads the rest

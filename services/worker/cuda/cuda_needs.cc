@@ -104,11 +104,20 @@ Status not_computed(const std::string& what) {
                      "--dense)");
 }
 
+/// Whether the rows of a matrix that is not of blocks are as long as kernels for blocks read them.
+bool is_whole_rows(DType d, int64_t columns) {
+  constexpr int64_t kHalvesAtOnce = 32;  // HalvesBlock of kernels/cuda/block_formats.h
+  return is_blocks(d) || columns % kHalvesAtOnce == 0;
+}
+
 /// Every format of a layer's experts, which may differ from layer to layer.
 Status check_experts(const std::vector<ExpertLayout>& layouts) {
   for (size_t layer = 0; layer < layouts.size(); ++layer) {
     const ExpertFormats& f = layouts[layer].formats();
-    if (CudaOps::computes_with(f)) continue;
+    const int64_t hidden = layouts[layer].hidden(), ffn = layouts[layer].ffn();
+    const bool fits = f.dtype() != DType::kMixed || (is_whole_rows(f.gate, hidden) && is_whole_rows(f.up, hidden) &&
+                                                     is_whole_rows(f.down, ffn));
+    if (CudaOps::computes_with(f) && fits) continue;
     if (f.dtype() != DType::kMixed) return check_format("experts", f.dtype());
     return not_computed("experts with gate as " + std::string(dtype_name(f.gate)) + ", up as " +
                         std::string(dtype_name(f.up)) + " and down as " + std::string(dtype_name(f.down)) +

@@ -27,11 +27,18 @@ const kernels::AttentionShape* first_attention(const engine::PassParts& parts) {
   return found == layers.end() ? nullptr : &parts.math.cache.shape(static_cast<size_t>(found - layers.begin()));
 }
 
+/// Latent attention reads its sequences in another order, so both kinds have no graphs in one model.
+bool has_two_kinds_of_attention(const model::ModelSpec& spec) {
+  const auto latent = [](const model::LayerSpec& layer) { return layer.latent.has_value(); };
+  return std::ranges::any_of(spec.layers, latent) && !std::ranges::all_of(spec.layers, latent);
+}
+
 /// Whether what is sent once a step serves all layers: the sequences, whole and in chunks, and the rotation for sinks,
 /// which depends on the window.
 bool sees_alike(const engine::PassParts& parts) {
   const kernels::AttentionShape* const first = first_attention(parts);
   const model::ModelSpec& spec = parts.math.spec;
+  if (has_two_kinds_of_attention(spec)) return false;
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     if (spec.layers[l].delta) continue;
     const kernels::AttentionShape& s = parts.math.cache.shape(l);

@@ -1,5 +1,7 @@
 #include "services/worker/cuda/step_buffers.h"
 
+#include <algorithm>
+
 #include "common/planner/sheet_rates.h"
 
 namespace moestro::cuda {
@@ -10,10 +12,14 @@ Result<planner::StepSize> choose_step_buffers(const planner::ModelSizes& sizes, 
   return planner::choose_step_size([&](int64_t tokens) -> Result<planner::PlanInput> {
     MOESTRO_ASSIGN_OR_RETURN(const DeviceNeeds device, needs(tokens));
     planner::PlanInput in;
+    // The device's own figure counts: the planner would count the cache and the states of its workload's lines.
     in.sizes = sizes;
+    in.sizes.kv_block_bytes = in.sizes.state_bytes = 0;
     in.rates = planner::typical_rates(sizes, kWhole, 1);
     in.memories = {
-        .device = kWhole, .device_bytes = room_bytes, .host_bytes = 2 * (sizes.dense_bytes + sizes.experts_bytes())};
+        .device = kWhole,
+        .device_bytes = room_bytes - std::min(room_bytes, device.kv_bytes),
+        .host_bytes = 2 * (sizes.dense_bytes + sizes.experts_bytes())};
     in.needs = {.dense_bytes = device.dense_bytes,
                 .workspace_bytes = device.workspace_bytes,
                 .expert_bytes = sizes.expert_bytes,

@@ -156,8 +156,10 @@ Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::str
     for (size_t i = 0; i < values.size(); ++i) values[i] = read_element(data, t.dtype, i);
   for (float& value : values) {
     if (!change) break;
+    const bool was_finite = std::isfinite(value);
     value = static_cast<float>(change(value));
-    if (!std::isfinite(value)) return corrupt("tensor '" + name + "' has a number that means nothing there");
+    if (was_finite && !std::isfinite(value))
+      return corrupt("tensor '" + name + "' has a number that means nothing there");
   }
   auto* copy = copies_.make<float>(static_cast<int64_t>(values.size()));
   MOESTRO_RETURN_IF_ERROR(copies_.status().with_context("tensor '" + name + "'"));
