@@ -183,5 +183,16 @@ TEST_F(ConstrainedTest, RefusesOtherServersFieldsByName) {
   refused({{"grammar", "root ::= \"a\""}, {"ignore_eos", true}}, "ignore_eos", "grammar");
 }
 
+class NoToolsTest : public ApiTest {};
+
+TEST_F(NoToolsTest, AModelWithoutToolsSaysSo) {
+  join();
+  const auto exchange = complete({{"messages", {{{"role", "user"}, {"content", "x"}}}},
+                                  {"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}},
+                                 "/v1/chat/completions");
+  EXPECT_EQ(exchange->status, 400);
+  EXPECT_EQ(exchange->json()["error"]["param"], "tools");
+}
+
 }  // namespace
 }  // namespace moestro::orchestrator
