@@ -12,7 +12,7 @@ from batch_box import BatchTest
 from cluster import Cluster, expert_and_dense_bytes, main
 
 LINES = int(os.environ.get("MOESTRO_BATCH_LINES", "600"))
-TOKENS = int(os.environ.get("MOESTRO_BATCH_TOKENS", "16"))
+TOKENS = int(os.environ.get("MOESTRO_BATCH_TOKENS", "48"))
 KILLS = int(os.environ.get("MOESTRO_BATCH_KILLS", "6"))
 SEED = int(os.environ.get("MOESTRO_FAULTS_SEED", "7"))
 PROGRAMS = ["moestro-orchestrator", "moestro-worker", "moestro-store"]
