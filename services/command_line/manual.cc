@@ -86,6 +86,7 @@ std::string man_page(const CommandInfo& program) {
   std::ostringstream out;
   out << ".\\\" Printed by " << program.name << " --describe-as man\n"
       << ".TH \"" << upper(plain(program.name)) << "\" 1 \"\" \"Moestro\" \"Moestro manual\"\n"
+      << ".ad l\n"  // a line of choices has nothing that could be widened
       << ".SH NAME\n" << plain(program.name) << " \\- " << plain(one_line(program.help)) << "\n"
       << ".SH SYNOPSIS\n";
   write_synopsis(out, program);
