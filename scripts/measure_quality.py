@@ -32,12 +32,14 @@ import math
 import pathlib
 import subprocess
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 
-TOP = 20  # the most that the API says
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts/python"))
+from served_box import ServedBox  # noqa: E402
+
+TOP = 20  # the most that the API says
 
 
 def post(url, path, body):
@@ -101,17 +103,8 @@ def divergence(full, other):
 
 def served(binary, pack, flags, use):
     """What `use` makes of the server's address."""
-    with tempfile.TemporaryDirectory(prefix="moestro-quality-") as scratch:
-        command = [binary, "up", "--model", pack, "--http", "127.0.0.1:0", "--run-dir", scratch + "/run", *flags]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=open(scratch + "/err", "w"), text=True) as up:
-            try:
-                line = up.stdout.readline()
-                if not line.startswith("ready "):
-                    said = pathlib.Path(scratch, "err").read_text().strip()
-                    raise SystemExit(f"error: {' '.join(flags)}: {said}")
-                return use(line.split()[1])
-            finally:
-                up.terminate()
+    with ServedBox([binary], pack, *flags) as box:
+        return use(box.url)
 
 
 def score(binary, pack, precision, kv, texts, window, more):
