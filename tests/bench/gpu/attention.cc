@@ -44,15 +44,10 @@ double measure(const GpuBench& bench, kernels::cuda::CudaOps& ops, const Case& c
 
 GpuRow decode_row(const GpuBench& bench, kernels::cuda::CudaOps& ops, const GpuSizes::Decode& d, bool is_first,
                   double memory_rate) {
-  GpuRow row{.what = "attention, " + std::to_string(d.sequences) + (d.sequences == 1 ? " sequence" : " sequences") +
-                     " of " + std::to_string(d.context) + " tokens decode, cache of " +
-                     std::string(dtype_name(d.cache)),
-             .value = 0,
-             .unit = "GB/s",
-             .ceiling = memory_rate / 1e9,
-             .ceiling_is = "device memory",
-             .aim = is_first ? 0.75 : 0,
-             .failed = ""};
+  GpuRow row = memory_bound_row(
+      "attention, " + std::to_string(d.sequences) + (d.sequences == 1 ? " sequence" : " sequences") + " of " +
+          std::to_string(d.context) + " tokens decode, cache of " + std::string(dtype_name(d.cache)),
+      memory_rate, is_first ? 0.75 : 0);
   double bytes = 0;
   const double took = measure(bench, ops, {d.sequences, d.context, 1, d.cache}, bytes, row.failed);
   if (took > 0) row.value = bytes / took / 1e9;

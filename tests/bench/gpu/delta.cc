@@ -44,20 +44,10 @@ double measure_delta(const GpuBench& bench, kernels::cuda::CudaOps& ops, int64_t
   return median_seconds(bench, clock, ops, [&] { ops.gated_delta(shape, step, in, states, out); }, failed);
 }
 
-GpuRow delta_row(std::string what, double memory_rate) {
-  return {.what = std::move(what),
-          .value = 0,
-          .unit = "GB/s",
-          .ceiling = memory_rate / 1e9,
-          .ceiling_is = "device memory",
-          .aim = 0,
-          .failed = ""};
-}
-
 GpuRow delta_decode_row(const GpuBench& bench, kernels::cuda::CudaOps& ops, int64_t sequences, double memory_rate) {
-  GpuRow row = delta_row("gated delta rule, " + std::to_string(sequences) +
-                             (sequences == 1 ? " sequence decodes" : " sequences decode"),
-                         memory_rate);
+  GpuRow row = memory_bound_row(
+      "gated delta rule, " + std::to_string(sequences) + (sequences == 1 ? " sequence decodes" : " sequences decode"),
+      memory_rate);
   // Each state is read and written.
   const auto bytes = 2 * static_cast<double>(sequences * kernels::delta_state_floats(bench.sizes.delta)) *
                      static_cast<double>(sizeof(float));
@@ -68,11 +58,11 @@ GpuRow delta_decode_row(const GpuBench& bench, kernels::cuda::CudaOps& ops, int6
 
 GpuRow delta_prompt_row(const GpuBench& bench, kernels::cuda::CudaOps& ops, double memory_rate) {
   const GpuSizes& s = bench.sizes;
-  GpuRow row = delta_row("gated delta rule, a prompt of " + std::to_string(s.delta_prompt) +
-                             " tokens, as bytes of the layer's projections in bf16",
-                         memory_rate);
-  const double bytes = 2 * static_cast<double>(s.delta_hidden) *
-                       static_cast<double>(2 * s.delta.keys() + 3 * s.delta.values());
+  GpuRow row = memory_bound_row("gated delta rule, a prompt of " + std::to_string(s.delta_prompt) +
+                                    " tokens, as bytes of the layer's projections in bf16",
+                                memory_rate);
+  const double bytes =
+      2 * static_cast<double>(s.delta_hidden) * static_cast<double>(2 * s.delta.keys() + 3 * s.delta.values());
   const double took = measure_delta(bench, ops, 1, s.delta_prompt, row.failed);
   if (took > 0) row.value = bytes / took / 1e9;
   return row;

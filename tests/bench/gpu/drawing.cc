@@ -28,17 +28,12 @@ void measure(const GpuBench& bench, kernels::cuda::CudaOps& ops, int64_t n, doub
   const float* logits = clock.of(std::span<const float>(numbers));
   auto* ids = static_cast<int32_t*>(clock.allocate(static_cast<uint64_t>(n) * sizeof(int32_t)));
   for (const Way& way : kWays) {
-    GpuRow row{.what = std::string("drawing ") + way.name + " from " + std::to_string(n) +
-                       (n == 1 ? " row of " : " rows of ") + std::to_string(vocabulary) + " logits",
-               .value = 0,
-               .unit = "GB/s",
-               .ceiling = memory_rate / 1e9,
-               .ceiling_is = "device memory",
-               .aim = 0,
-               .failed = ""};
+    GpuRow row = memory_bound_row(std::string("drawing ") + way.name + " from " + std::to_string(n) +
+                                      (n == 1 ? " row of " : " rows of ") + std::to_string(vocabulary) + " logits",
+                                  memory_rate);
     const std::vector<MoestroCudaSampling> how(static_cast<size_t>(n), way.how);
-    const double took =
-        median_seconds(bench, clock, ops, [&] { ops.sample(logits, n, vocabulary, how, ids); }, row.failed);
+    const double took = median_seconds(
+        bench, clock, ops, [&] { ops.sample(logits, n, vocabulary, how, ids); }, row.failed);
     if (took > 0) row.value = static_cast<double>(numbers.size() * sizeof(float)) / took / 1e9;
     rows.push_back(std::move(row));
   }

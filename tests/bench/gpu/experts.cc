@@ -152,15 +152,11 @@ void few_rows(const GpuBench& bench, kernels::cuda::CudaOps& ops, DType dtype, d
   Layer layer(bench, ops, dtype, *std::max_element(s.few_tokens.begin(), s.few_tokens.end()));
   for (const int64_t tokens : s.few_tokens) {
     const int64_t active = layer.route(tokens);
-    GpuRow row{.what = std::to_string(active) + " experts of " + std::string(dtype_name(dtype)) + " on " +
-                       std::to_string(tokens) + (tokens == 1 ? " token" : " tokens"),
-               .value = 0,
-               .unit = "GB/s",
-               .ceiling = memory_rate / 1e9,
-               .ceiling_is = "device memory",
-               .aim = dtype == DType::kBF16 ? 0.80 : 0,
-               .failed = ""};
-    const double took = median_seconds(bench, layer.clock(), ops, [&] { layer.run(); }, row.failed);
+    GpuRow row = memory_bound_row(std::to_string(active) + " experts of " + std::string(dtype_name(dtype)) + " on " +
+                                      std::to_string(tokens) + (tokens == 1 ? " token" : " tokens"),
+                                  memory_rate, dtype == DType::kBF16 ? 0.80 : 0);
+    const double took = median_seconds(
+        bench, layer.clock(), ops, [&] { layer.run(); }, row.failed);
     if (took > 0) row.value = static_cast<double>(active) * layer.blob_bytes() / took / 1e9;
     rows.push_back(std::move(row));
   }

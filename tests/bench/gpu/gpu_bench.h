@@ -73,6 +73,12 @@ struct GpuRow {
   double ratio() const { return ceiling > 0 ? value / ceiling : 0; }
 };
 
+/// What reads device memory; `memory_rate` in bytes/s.
+inline GpuRow memory_bound_row(std::string what, double memory_rate, double aim = 0) {
+  return {.what = std::move(what), .value = 0, .unit = "GB/s", .ceiling = memory_rate / 1e9,
+          .ceiling_is = "device memory", .aim = aim, .failed = ""};
+}
+
 /// Multiplies [n, cols] by [rows, cols], both bf16, to [n, rows] of bf16, all on the device; queued on the stream.
 using DenseProduct = std::function<Status(const void* x, const void* weight, void* y, int64_t n, int64_t rows,
                                           int64_t cols, MoestroCudaStream stream)>;

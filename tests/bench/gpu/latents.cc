@@ -59,16 +59,11 @@ std::vector<GpuRow> latent_rows(const GpuBench& bench, double memory_rate) {
   std::vector<GpuRow> rows;
   for (const GpuSizes::LatentDecode& d : bench.sizes.latent_decodes) {
     const auto add = [&](CudaOps& ops) {
-      GpuRow row{.what = "latent attention, " + std::to_string(d.heads) + " heads, " + std::to_string(d.sequences) +
-                         (d.sequences == 1 ? " sequence" : " sequences") + " of " + std::to_string(d.context) +
-                         " tokens decode" + (d.sequences == 1 ? "s" : "") + ", cache of bf16" +
-                         (d.deterministic ? ", in f32" : ""),
-                 .value = 0,
-                 .unit = "GB/s",
-                 .ceiling = memory_rate / 1e9,
-                 .ceiling_is = "device memory",
-                 .aim = 0,
-                 .failed = ""};
+      GpuRow row = memory_bound_row(
+          "latent attention, " + std::to_string(d.heads) + " heads, " + std::to_string(d.sequences) +
+              (d.sequences == 1 ? " sequence" : " sequences") + " of " + std::to_string(d.context) + " tokens decode" +
+              (d.sequences == 1 ? "s" : "") + ", cache of bf16" + (d.deterministic ? ", in f32" : ""),
+          memory_rate);
       double bytes = 0;
       if (const double took = measure(bench, ops, d, bytes, row.failed); took > 0) row.value = bytes / took / 1e9;
       rows.push_back(std::move(row));
