@@ -4,19 +4,13 @@
 #include <bit>
 
 #include "common/check.h"
+#include "kernels/cuda/attention_limits.h"
 #include "kernels/cuda/cuda_ops.h"
 
 namespace moestro::kernels::cuda {
 namespace {
 
 static_assert(kKvBlockTokens == 16 && kKvLeastMagnitude == 1e-35f, "kernels have these as constants");
-
-/// With more queries parts are computed one after another.
-constexpr int64_t kParallelQueries = 256;
-/// A tile of tensor cores has 16 rows: with fewer pairs it would be mostly empty.
-constexpr int64_t kTilePairs = 16;
-/// What is kept between the two kernels of such an attention.
-constexpr int64_t kPartialBytesMax = int64_t{160} << 20;
 
 int64_t partial_bytes(const AttentionShape& shape, int64_t rows, int64_t parts) {
   const int64_t floats = shape.head_dim + MOESTRO_CUDA_PARTIAL_HEAD;

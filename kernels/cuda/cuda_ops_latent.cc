@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "kernels/cuda/attention_limits.h"
 #include "kernels/cuda/cuda_ops.h"
 
 namespace moestro::kernels::cuda {
@@ -12,10 +13,6 @@ constexpr int64_t kFloat = sizeof(float);
 /// Absorbed queries of so many (query, head) pairs are computed at once: those of a long step would take many times the
 /// memory of its activations.
 constexpr int64_t kPassPairs = 16384;
-/// A tile of tensor cores has 16 rows: with fewer pairs it would be mostly empty.
-constexpr int64_t kLatentTilePairs = 16;
-/// In f32, as attention of heads: with more queries, or results, parts are computed one after another.
-constexpr int64_t kLatentParallelQueries = 256, kLatentPartialBytesMax = int64_t{160} << 20;
 
 int64_t pass_queries(const LatentShape& shape) { return std::max<int64_t>(1, kPassPairs / shape.heads); }
 int64_t part_bytes(const LatentShape& shape) { return (shape.kv_rank + MOESTRO_CUDA_PARTIAL_HEAD) * kFloat; }
@@ -51,7 +48,7 @@ MoestroCudaLatent latent_of(const LatentShape& shape, const KvView& cache) {
 
 /// A cache of f32 is rounded for prompts alone, as that of heads is.
 bool CudaOps::rounds_latents(const LatentShape& shape, DType cache, const AttentionSequence& s) const {
-  return !options_.deterministic && fits_tiles(shape) && s.tokens * shape.heads >= kLatentTilePairs &&
+  return !options_.deterministic && fits_tiles(shape) && s.tokens * shape.heads >= kTilePairs &&
          (cache != DType::kF32 || s.tokens > 1);
 }
 
@@ -171,7 +168,7 @@ float* CudaOps::latent_partial_room(const LatentShape& shape, const LatentPass& 
     bytes = tiles_bytes(shape, pass.pairs_most);
   } else {
     bytes = parts_bytes(shape, pass.queries, parts);
-    if (parts == 1 || pass.queries > kLatentParallelQueries || bytes > kLatentPartialBytesMax) return nullptr;
+    if (parts == 1 || pass.queries > kParallelQueries || bytes > kPartialBytesMax) return nullptr;
   }
   return static_cast<float*>(partial_.at_least(static_cast<uint64_t>(bytes)));
 }
@@ -183,8 +180,8 @@ int64_t CudaOps::latent_bytes_max(const LatentShape& shape, int64_t n) {
 
 int64_t CudaOps::latent_partial_bytes_max(const LatentShape& shape, int64_t n, int64_t positions) {
   const int64_t parts = positions / MOESTRO_CUDA_ATTENTION_PART + 1,
-                queries = std::min({n, kLatentParallelQueries, pass_queries(shape)}),
-                in_f32 = std::min(kLatentPartialBytesMax, parts_bytes(shape, queries, parts));
+                queries = std::min({n, kParallelQueries, pass_queries(shape)}),
+                in_f32 = std::min(kPartialBytesMax, parts_bytes(shape, queries, parts));
   return fits_tiles(shape) ? std::max(in_f32, tiles_bytes(shape, MOESTRO_CUDA_LATENT_TILE_PAIRS)) : in_f32;
 }
 
