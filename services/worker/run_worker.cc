@@ -131,8 +131,8 @@ void say_places(const std::string& name, const PlacesReport& places) {
   else if (!places.line.empty()) log::info("{}: {}", name, places.line);
 }
 
-/// The engine's options, with as many tokens of a step as this GPU should have buffers for. What stands against the
-/// choice stands against the device too, which says so.
+/// The engine's options, with as many tokens of a step as this GPU should have buffers for: the usual number if larger
+/// buffers cannot be had. What stands against that too is said where the device is made.
 engine::EngineOptions with_step_buffers(const WorkerOptions& o, const store::Manifest& manifest,
                                         const cuda::CudaDevice& on) {
   engine::EngineOptions engine = o.engine;

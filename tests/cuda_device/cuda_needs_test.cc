@@ -77,6 +77,9 @@ TEST(CudaNeeds, FormatsWithoutKernelsAreRefusedByName) {
   manifest.expert_formats[1] = ExpertFormats(DType::kBF16, DType::kBF16, DType::kF16);
   EXPECT_THAT(refusal(manifest, DType::kMixed),
               HasSubstr("experts with gate as bf16, up as bf16 and down as f16 (MoE layer 1) on this device"));
+  // Next to blocks, kernels read halves 32 at a time; the experts' down has rows of fewer.
+  manifest.expert_formats[1] = ExpertFormats(DType::kQ8_0, DType::kQ8_0, DType::kF16);
+  EXPECT_THAT(refusal(manifest, DType::kMixed), HasSubstr("down as f16 (MoE layer 1) on this device"));
   const auto matrix = std::ranges::find_if(manifest.tensors, [](const store::PackedTensor& t) {
     return t.shape.size() == 2 && t.name.ends_with(".attn.o.weight");
   });
