@@ -349,24 +349,33 @@ __host__ __device__ auto with_block(int32_t dtype, F&& f) {
 }
 
 /// A format as an argument of kernels. Rows are read in spans: whole blocks of any format, fewer columns of formats
-/// with many bytes.
+/// with many bytes. Columns of blocks and of spans are powers of two, given by their logarithms: kernels shift where
+/// they would divide for each row that they decode.
 struct BlockFormat {
   int32_t dtype = 0;
-  int32_t columns = 1, bytes = 0;  ///< of a block; 0 bytes: there is no such format
+  int32_t column_bits = 0, bytes = 0;  ///< of a block; 0 bytes: there is no such format
   int32_t half = 16;
-  int32_t span_columns = 256;
+  int32_t span_bits = 8;
 
-  __host__ __device__ int32_t bytes_of(int64_t cols) const { return static_cast<int32_t>(cols / columns) * bytes; }
-  __host__ __device__ int32_t span_bytes() const { return bytes_of(span_columns); }
+  __host__ __device__ int32_t columns() const { return 1 << column_bits; }
+  __host__ __device__ int32_t span_columns() const { return 1 << span_bits; }
+  __host__ __device__ int32_t bytes_of(int64_t cols) const {
+    return static_cast<int32_t>(cols >> column_bits) * bytes;
+  }
+  __host__ __device__ int32_t span_bytes() const { return bytes_of(span_columns()); }
   __host__ __device__ int32_t spans_of(int64_t cols) const {
-    return static_cast<int32_t>(divided_up(cols, span_columns));
+    return static_cast<int32_t>((cols + span_columns() - 1) >> span_bits);
   }
 };
+/// The logarithm of a power of two.
+constexpr int log2_of(int power) { return power == 1 ? 0 : 1 + log2_of(power / 2); }
 inline BlockFormat block_format(int32_t dtype) {
   return with_block(dtype, [&](auto block) {
     using B = decltype(block);
     constexpr bool kMany = B::kColumns <= 128 && 256 / B::kColumns * B::kBytes > 192;
-    return BlockFormat{dtype, B::kColumns, B::kBytes, B::kHalf, kMany ? 128 : 256};
+    constexpr int kColumnBits = log2_of(B::kColumns);
+    static_assert(1 << kColumnBits == B::kColumns);
+    return BlockFormat{dtype, kColumnBits, B::kBytes, B::kHalf, kMany ? 7 : 8};
   });
 }
 /// Whether a matrix is computed by the kernels for blocks alone.

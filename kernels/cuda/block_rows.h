@@ -21,8 +21,8 @@ struct DenseRows {
   int64_t last;  ///< row of the matrix, from the first of these
   int32_t cols;
 
-  __device__ int columns(int32_t s) const { return at_most(format.span_columns, cols - s * format.span_columns); }
-  __device__ int64_t first_column(int32_t s) const { return int64_t{s} * format.span_columns; }
+  __device__ int columns(int32_t s) const { return at_most(format.span_columns(), cols - s * format.span_columns()); }
+  __device__ int64_t first_column(int32_t s) const { return int64_t{s} * format.span_columns(); }
   __device__ const char* row(int32_t s, int row) const {
     return first + at_most<int64_t>(row, last) * format.bytes_of(cols) + int64_t{s} * format.span_bytes();
   }
@@ -73,11 +73,11 @@ struct DownRows {
   __device__ int32_t tile_of(int32_t s) const { return at_most(s / tile_spans, static_cast<int32_t>(l.tiles) - 1); }
   __device__ int32_t in_tile(int32_t s) const { return s - tile_of(s) * tile_spans; }
   __device__ int columns(int32_t s) const {
-    return at_most(format.span_columns,
-                   static_cast<int32_t>(tile_at(l, tile_of(s)).ffn) - in_tile(s) * format.span_columns);
+    return at_most(format.span_columns(),
+                   static_cast<int32_t>(tile_at(l, tile_of(s)).ffn) - in_tile(s) * format.span_columns());
   }
   __device__ int64_t first_column(int32_t s) const {
-    return tile_of(s) * l.tile_ffn + int64_t{in_tile(s)} * format.span_columns;
+    return tile_of(s) * l.tile_ffn + int64_t{in_tile(s)} * format.span_columns();
   }
   __device__ const char* row(int32_t s, int row) const {
     const int32_t tile = tile_of(s);
@@ -94,8 +94,8 @@ struct SpanRoom {
   int32_t lanes = 1;  ///< that copy a row together: a power of two, of 16 bytes each
 };
 inline SpanRoom span_room(const BlockFormat& format, int64_t columns_most) {
-  const int64_t columns = at_most<int64_t>(columns_most, format.span_columns),
-                bytes = divided_up(columns, format.columns) * format.bytes;
+  const int64_t columns = at_most<int64_t>(columns_most, format.span_columns()),
+                bytes = divided_up(columns, format.columns()) * format.bytes;
   auto chunks = static_cast<int32_t>(divided_up(15 + bytes, 16));
   SpanRoom room;
   while (room.lanes < chunks) room.lanes *= 2;

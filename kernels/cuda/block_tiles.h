@@ -46,8 +46,8 @@ struct BlockSource {
   __device__ const uint16_t* x(int token) const { return tokens.x(token); }
   __device__ const uint16_t* any_x() const { return tokens.any_x(); }
 
-  __device__ int32_t span_pieces() const { return room.format.span_columns / kBlockPiece; }
-  __device__ int32_t span_now() const { return tile * tile_spans + in_tile / span_pieces(); }
+  __device__ int32_t span_now() const { return tile * tile_spans + (in_tile * kBlockPiece >> room.format.span_bits); }
+  __device__ int32_t column_of_span() const { return in_tile * kBlockPiece & (room.format.span_columns() - 1); }
   __device__ char* at(int32_t s) const {
     return shared_memory() + StageBytes<DecodedTiles, S>::kAll + s % 2 * (S::kRows * room.span.pitch);
   }
@@ -85,7 +85,7 @@ struct BlockSource {
       copy();  // to where the span before this one was
     }
     ++pieces_of_span_;
-    decode(s, in_tile % span_pieces() * kBlockPiece, to);
+    decode(s, column_of_span(), to);
     if (++in_tile < tile_pieces) return;
     in_tile = 0;
     ++tile;
@@ -96,18 +96,22 @@ struct BlockSource {
     constexpr int kLanes = 8, kAtOnce = S::kThreads / kLanes;
     const int lane = static_cast<int>(threadIdx.x) % kLanes, half = room.format.half,
               column = piece + first_column(half, lane), columns = rows.columns(s);
+    const char* spans = at(s);
 #pragma unroll 1
     for (int row = static_cast<int>(threadIdx.x) / kLanes; row < S::kRows; row += kAtOnce * kRowsOfTurn) {
       float w[kRowsOfTurn][8];
-      const char* spans = at(s);
+      const char* first[kRowsOfTurn];
+      MOESTRO_UNROLL
+      for (int r = 0; r < kRowsOfTurn; ++r) {
+        const int index = row + r * kAtOnce;
+        first[r] = spans + index * room.span.pitch + past_sixteen(rows.row(s, index));
+      }
       with_block(room.format.dtype, [&](auto block) {
         using B = decltype(block);
         MOESTRO_UNROLL
         for (int r = 0; r < kRowsOfTurn; ++r) {
-          const int index = row + r * kAtOnce;
-          const char* first = spans + index * room.span.pitch + past_sixteen(rows.row(s, index));
           if (column < columns) {
-            B::decode(first + column / B::kColumns * B::kBytes, column % B::kColumns, w[r]);
+            B::decode(first[r] + column / B::kColumns * B::kBytes, column % B::kColumns, w[r]);
           } else {
             MOESTRO_UNROLL
             for (int i = 0; i < 8; ++i) w[r][i] = 0.0f;

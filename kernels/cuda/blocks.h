@@ -7,7 +7,7 @@ namespace moestro::kernels::cuda {
 
 /// Whether rows this long are whole blocks.
 inline bool is_whole_blocks(const BlockFormat& format, int64_t columns) {
-  return format.bytes > 0 && columns > 0 && columns % format.columns == 0;
+  return format.bytes > 0 && columns > 0 && columns % format.columns() == 0;
 }
 /// Whether an expert has a matrix of blocks, and so is computed by these kernels.
 inline bool has_block_experts(const MoestroCudaExpertLayout& l) {

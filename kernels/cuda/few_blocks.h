@@ -30,7 +30,7 @@ inline unsigned few_blocks_threads(int64_t spans) { return (spans >= 16 ? 8 : 4)
 inline FewBlocksRoom few_blocks_room(const BlockFormat& format, int64_t spans, int64_t columns_most) {
   FewBlocksRoom r{format, span_room(format, columns_most), {}};
   const int64_t warps = few_blocks_threads(spans) / kWarp,
-                columns = divided_up(at_most<int64_t>(columns_most, format.span_columns), kBlockPiece) * kBlockPiece,
+                columns = divided_up(at_most<int64_t>(columns_most, format.span_columns()), kBlockPiece) * kBlockPiece,
                 run = divided_up(spans, warps) * columns,
                 floats = r.spans_bytes() / static_cast<int64_t>(sizeof(float));
   const bool stages = (floats + run) * static_cast<int64_t>(sizeof(float)) * warps <= kSharedOfEveryCard;

@@ -41,7 +41,7 @@ TEST_F(Blocks, DecodedNumbersAreThoseOfTheFormatsBitByBit) {
   for (const DType d : block_formats_of_gpus()) {
     const BlockShape shape = block_shape(d);
     const cuda::BlockFormat format = cuda::block_format(static_cast<int32_t>(d));
-    ASSERT_EQ(format.columns, shape.columns) << dtype_name(d);
+    ASSERT_EQ(format.columns(), shape.columns) << dtype_name(d);
     ASSERT_EQ(format.bytes, shape.bytes) << dtype_name(d);
     constexpr int64_t kCount = 64;
     alignas(16) std::byte room[kCount * 256 + 16];
