@@ -10,7 +10,9 @@ add_library(moestro_flags INTERFACE)
 target_compile_options(moestro_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror
   $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized -Wno-error=stringop-overflow -Wno-error=array-bounds>
-  -fno-omit-frame-pointer $<$<BOOL:${MOESTRO_DEBUG_LINES}>:-g1>)
+  -fno-omit-frame-pointer $<$<BOOL:${MOESTRO_DEBUG_LINES}>:-g1>
+  # g++ collects its garbage from 128 MB on: a tenth of the time of a large source, for 100 MB less.
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param=ggc-min-heapsize=1048576>)
 if(MOESTRO_UNITY)
   # A source that is included by another looks like a header to g++.
   target_compile_options(moestro_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)

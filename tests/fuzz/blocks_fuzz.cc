@@ -1,4 +1,5 @@
 // fuzz-deps: moestro_base
+// fuzz-seconds: 30
 // Blocks of any bits: the first byte chooses the format. What find_block_not_finite lets in is finite.
 
 #include <cmath>

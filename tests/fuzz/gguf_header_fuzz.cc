@@ -1,4 +1,5 @@
 // fuzz-deps: moestro_pack
+// fuzz-seconds: 30
 // The header of a GGUF file: the first 8 bytes of the input say how long the file is. Metadata that are let in are then
 // made config.json and tokenizer.json of.
 

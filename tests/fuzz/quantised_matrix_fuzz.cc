@@ -1,4 +1,5 @@
 // fuzz-deps: moestro_pack nlohmann_json::nlohmann_json
+// fuzz-seconds: 30
 // Quantised matrices of checkpoints: seven bytes say how they are quantised and how large the matrix is, then comes
 // JSON, {"NAME": {"dtype": "I32", "shape": [8, 4]}}. What is let in reads only what its tensors have, and reads the
 // same bytes as a whole and in parts.

@@ -1,4 +1,5 @@
 // fuzz-deps: moestro_pack
+// fuzz-seconds: 30
 // The header of a safetensors file: the first 8 bytes of the input say how long the data after the header is.
 
 #include <cstring>
