@@ -148,6 +148,9 @@ struct HopperConsumer {
       if (count == 0) return;
       if (first_token < count) {
         Sums sums;
+        // ptxas 12.4 makes every product wait for the one before where sums begin undefined.
+        MOESTRO_UNROLL
+        for (float& sum : sums) sum = 0.0f;
         multiply_all(sums);
         put(unit, sums);
       } else {

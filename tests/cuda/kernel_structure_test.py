@@ -59,6 +59,13 @@ class Structure(unittest.TestCase):
         wide = "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR4], R24"
         self.assertEqual(structure(".L_x_1:", wide, "BRA `(.L_x_1)")["mma"], 1)
 
+    def test_products_of_a_warpgroup_that_wait_for_each_other_have_a_fence_each(self):
+        product = "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR4], R24"
+        fence, wait = "WARPGROUP.ARRIVE", "WARPGROUP.DEPBAR.LE gsb0, 0x0"
+        together = structure(fence, ".L_x_1:", fence, product, product, wait, "BRA `(.L_x_1)")
+        apart = structure(fence, ".L_x_1:", fence, product, wait, fence, product, wait, "BRA `(.L_x_1)")
+        self.assertEqual((together["fences"], apart["fences"]), (1, 2))
+
     def test_a_warp_waits_where_what_it_has_loaded_is_touched(self):
         load = "LDG.E.128 R{}, desc[UR4][R2.64]"
         together = structure(".L_x_1:", load.format(4), load.format(8), "FADD R1, R7, R8", "FADD R1, R9, R11",
@@ -101,7 +108,7 @@ class Structure(unittest.TestCase):
 
 class Expectations(unittest.TestCase):
     FIGURES = dict(regs=32, stack=0, shared=0, threads=128, instructions=9, loops=1, local=0, generic=0, div64=0, mma=4,
-                   mma_per_other=0.4, depth=3, load_bytes=16, loads=2)
+                   fences=0, mma_per_other=0.4, depth=3, load_bytes=16, loads=2)
 
     def table(self, expected, *kernels, archs=("sm_80", "sm_90")):
         found = {arch: {f"k<{i}>": {**self.FIGURES, **k} for i, k in enumerate(kernels)} for arch in archs}
@@ -115,7 +122,7 @@ class Expectations(unittest.TestCase):
         self.assertEqual(self.wrong(expected, {}), [])
         self.assertEqual(self.wrong(expected, {}, dict(mma_per_other=0.37)), [], "another compiler may differ a little")
         for worse in (dict(mma_per_other=0.3), dict(depth=2), dict(regs=64), dict(local=1), dict(div64=1),
-                      dict(generic=1), dict(stack=8)):
+                      dict(generic=1), dict(stack=8), dict(fences=1)):
             self.assertEqual(len(self.wrong(expected, {}, worse)), 2, worse)
         self.assertIn("k<*>, sm_80: local is 1, at most 0 is expected", self.wrong(expected, dict(local=1)))
         self.assertEqual(self.wrong({"other": {}}, {}), [f"other, sm_{n}: there is no such kernel" for n in (80, 90)])
