@@ -19,7 +19,7 @@ enum class Copy : uint8_t { kFull, kLow };
 enum class Want : uint8_t { kNone, kLow, kFull };
 
 struct MixedOptions {
-  static constexpr double kShare = 0.1;
+  static constexpr double kShare = 0.03;
   DType low = DType::kInt4;  ///< of low copies
   double t1 = 0.6;           ///< up to this score an expert is wanted full
   double t2 = 1;             ///< up to this score it is wanted at least low; above it, it may be left out

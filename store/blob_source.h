@@ -90,6 +90,14 @@ struct Need {
   bool skipped = false;  ///< no copy serves: nothing is to be brought
 };
 
+/// Of an expert that rows of a layer were routed to: the blobs of its copies, what those rows can do with, and the blob
+/// that serves; nullopt: none.
+struct Serving {
+  uint32_t full = 0, low = 0;
+  Want want = Want::kFull;
+  std::optional<uint32_t> blob = std::nullopt;
+};
+
 /// What a step needs of a MoE layer, as its routers say.
 struct LayerNeeds {
   MoeLayerId moe_layer;
@@ -129,11 +137,12 @@ class BlobSource {
   /// that fills a memory of its own begins at once.
   virtual void need(const LayerNeeds& /*needs*/) {}
 
-  /// The blob of an expert that serves this want, of its full copy and a low one, as they are now. nullopt: none.
-  virtual std::optional<uint32_t> serving(uint32_t full, uint32_t low, Want want) {
-    const std::optional<Copy> copy = serving_copy(want, has(full), has(low));
-    if (!copy) return std::nullopt;
-    return *copy == Copy::kFull ? full : low;
+  /// Chooses the copy that serves each of a layer's experts, as they are now.
+  virtual void serve(std::span<Serving> experts) {
+    for (Serving& e : experts) {
+      const std::optional<Copy> copy = serving_copy(e.want, has(e.full), has(e.low));
+      e.blob = !copy ? std::nullopt : std::optional(*copy == Copy::kFull ? e.full : e.low);
+    }
   }
 
   /// Pins `blob` if it is resident, without a message or system call. Empty if it is not; a later fetch of it then

@@ -227,7 +227,7 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
                       "which the pack must have too. A token's experts are sorted by weight; the score of one is the "
                       "sum of the normalised weights before it. Up to t1 the full copy is waited for, up to t2 (1) the "
                       "low one will do, above it the expert is left out. share: part of a device's memory for low "
-                      "copies (0.1). Answers say how much was low. Requests turn it off with `moestro.mixed`. Cannot "
+                      "copies (0.03). Answers say how much was low. Requests turn it off with `moestro.mixed`. Cannot "
                       "be combined with `workers.deterministic`",
               .value = "LOW", .theme = kPrefetch});
   schema.add({.key = "workers.mixed_max_share", .flag = "--mixed-max-share", .field = &c.mixed_max_share,

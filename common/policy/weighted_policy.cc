@@ -57,9 +57,8 @@ double WeightedPolicy::worth(uint32_t key) const {
   const int32_t layer = static_cast<int32_t>(key) / std::max(1, options_.experts);
   const int32_t ahead = layer > layer_ ? layer - layer_ : layer - layer_ + options_.layers;
   const double near = 1 - static_cast<double>(ahead) / options_.layers;
-  return (options_.recency * std::max(state.last, state.promised) + options_.frequency * state.uses +
-          options_.high_frequency * state.high) /
-             token_ +
+  const double recent = std::max(0.0, std::max(state.last, state.promised) - (token_ - span_));
+  return (options_.recency * recent + options_.frequency * state.uses + options_.high_frequency * state.high) / span_ +
          options_.nearness * near;
 }
 
@@ -86,8 +85,11 @@ std::optional<uint32_t> WeightedPolicy::victim(const Wanted& wanted, const Judge
 }
 
 void WeightedPolicy::at_layer(int32_t layer) {
-  if (layer <= layer_) ++token_;
+  if (layer <= layer_) ++token_, ++span_;
   layer_ = layer;
+  if (span_ < options_.tokens_max) return;
+  span_ /= 2;
+  for (State& state : states_) state.uses /= 2, state.high /= 2;
 }
 
 void WeightedPolicy::sequence_began(int32_t sequences) {
@@ -96,7 +98,7 @@ void WeightedPolicy::sequence_began(int32_t sequences) {
     state.uses *= kept, state.high *= kept;
     if (sequences <= 1) state.last = state.promised = 0;
   }
-  if (sequences <= 1) token_ = 1;
+  if (sequences <= 1) token_ = span_ = 1;
 }
 
 double WeightedPolicy::heat(uint32_t key, double) const {

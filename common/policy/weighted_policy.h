@@ -7,6 +7,9 @@
 // R is the token of its last use, F and H are its uses, and T is the number of tokens so far, all within the running
 // sequence. d is the number of layers until its layer is next, 1 to L (a layer that is being computed has chosen, so
 // its next pass is L away). The weights are calibrated on a recorded trace.
+//
+// Whenever T reaches `tokens_max`, T, F and H are halved, and R counts as if the sequence had begun that much later. So
+// in a long sequence old uses fade, and recent ones can still be told apart.
 
 #include <functional>
 #include <vector>
@@ -19,6 +22,7 @@ struct WeightedOptions {
   int32_t layers = 1;
   int32_t experts = 1;  ///< per layer: key = layer * experts + expert
   double recency = 0.25, frequency = 0.5, high_frequency = 0, nearness = 0.25;  ///< sum 1
+  double tokens_max = 128;
 };
 
 class WeightedPolicy final : public CachePolicy {
@@ -51,6 +55,7 @@ class WeightedPolicy final : public CachePolicy {
   std::vector<std::pair<double, uint32_t>> order_;  ///< of one search
   int32_t layer_ = -1;
   double token_ = 1;
+  double span_ = 1;  ///< T
 };
 
 /// The weights with the least penalty, searched in steps of 1 / `steps`. `penalty` is a replay of recorded requests:

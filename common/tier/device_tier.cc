@@ -12,7 +12,7 @@ namespace moestro::tier {
 namespace {
 
 constexpr size_t kCandidatesMax = 64;     ///< prefetches that one forecast is good for
-constexpr float kNewWant = 0.1F;          ///< weight of the last use in Impl::full_share()
+constexpr float kNewWant = 0.1F;          ///< weight of the last use in Impl::full_shares
 
 /// Shares of a prompt's tokens that were added one by one are those that were divided.
 float rounded(float weight) {
@@ -196,7 +196,7 @@ void DeviceTier::Impl::plan_prefetches_of(int32_t layer, Nanos now) {
   const auto row = forecast.row(layer);
   for (size_t e = 0; e < row.size(); ++e) {
     const Key key = first_of(layer) + static_cast<Key>(e);
-    const float likely = row[e] * full_share(key);
+    const float likely = row[e] * miss_cost(key);
     if (likely < least && followed[key] == 0) continue;
     Entry& entry = entries[key];
     const bool likely_enough = likely >= floor && near_enough;
@@ -243,18 +243,6 @@ void DeviceTier::begin_step(Nanos now, bool scan) {
 void DeviceTier::sequence_began(int32_t sequences) {
   for (const Impl::Pool& pool : impl_->pools)
     if (pool.policy) pool.policy->sequence_began(sequences);
-}
-
-std::optional<Key> DeviceTier::serving(Key full, Want want) const {
-  const Impl& t = *impl_;
-  if (t.options.low_slots == 0) return full;
-  const Key low = t.options.low_of(full);
-  const bool low_is_there = slot_of(low).has_value();
-  const bool nearly_there = !low_is_there && t.entries[full].state == Impl::State::kCopying &&
-                            !t.entries[full].doomed && t.missing(full) <= t.missing(low);
-  const auto copy = serving_copy(want, slot_of(full).has_value() || (nearly_there && want == Want::kLow), low_is_there);
-  if (!copy) return std::nullopt;
-  return *copy == Copy::kFull ? full : low;
 }
 
 void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found,
@@ -340,8 +328,6 @@ void DeviceTier::give_up(Key key) {
 }
 
 void DeviceTier::hold_demands(bool held) { impl_->demands_held = held; }
-
-Nanos DeviceTier::copy_time(Key key) const { return impl_->pace.time_of(impl_->missing(key)); }
 
 bool DeviceTier::has_begun(Key key) const { return impl_->entries[key].state == Impl::State::kCopying; }
 

@@ -29,6 +29,7 @@
 #include "common/prediction/forecast.h"
 #include "common/tier/calibrated_forecast.h"
 #include "common/tier/prefetch_rules.h"
+#include "common/tier/serving_plan.h"
 
 namespace moestro::tier {
 
@@ -77,6 +78,10 @@ struct TierOptions {
   Key keys() const { return low_slots > 0 ? 2 * full_keys() : full_keys(); }
   Copy copy_of(Key key) const { return key < full_keys() ? Copy::kFull : Copy::kLow; }
   Key low_of(Key full) const { return full_keys() + full; }
+  /// The copy that serves, of the expert whose full one is `full`; nullopt: none.
+  std::optional<Key> serving(Key full, Way way) const {
+    return way == Way::kSkip ? std::nullopt : std::optional(way == Way::kLow ? low_of(full) : full);
+  }
   /// The full copy of the same expert.
   Key full_of(Key key) const { return copy_of(key) == Copy::kFull ? key : key - full_keys(); }
   uint64_t bytes_of(Key key) const { return copy_of(key) == Copy::kFull ? expert_bytes : low_bytes; }
@@ -149,9 +154,16 @@ class DeviceTier {
   void begin_step(Nanos now, bool scan);
   /// A new sequence has joined, and `sequences` are running, including it. For policies that count by request.
   void sequence_began(int32_t sequences);
-  /// The copy of an expert that serves this want, as they are now; `full`: the expert's key. nullopt: none. A full
-  /// copy of which no more is missing than a low one has counts as there.
-  std::optional<Key> serving(Key full, Want want) const;
+  /// An expert that the routers of a layer have chosen.
+  struct Choice {
+    Key full = 0;
+    Want want = Want::kFull;
+    std::optional<Nanos> cpu = std::nullopt;  ///< the CPU's time for it; nullopt: the CPU cannot compute it
+    Way way = Way::kFull;                     ///< set by choose()
+  };
+  /// Chooses how experts of one layer are served, by what is there and what is measured now (serving_plan.h). A full
+  /// copy that is there serves every want. The CPU is free.
+  void choose(std::span<Choice> choices);
   struct Wanted {
     Key key = 0;
     float weight = 1;  ///< as policy::Use::weight
@@ -192,8 +204,6 @@ class DeviceTier {
   void hold(int32_t layer);
   /// The slot of a key that is whole.
   std::optional<Slot> slot_of(Key key) const;
-  /// How long the link takes for what is missing of a key that is not whole, by its latest copies; 0: unknown.
-  Nanos copy_time(Key key) const;
   /// Its copy has begun, and not ended.
   bool has_begun(Key key) const;
   /// routed() has named it, and released() has not been called as often.

@@ -59,16 +59,19 @@ class VirtualDevice final : public lanes::TaskRunner {
         setup_(setup),
         foresight_(foresight),
         predictor_(foresight.predictor),
+        options_(options()),
         forecast_(routes.layers, routes.experts),
         schedule_(lanes::make_layerwise_schedule(shape_of(routes))),
         machine_(*schedule_),
         driver_(clock_) {
     if (policy)
       device_ =
-          std::make_unique<DeviceMemory>(options(), std::move(policy), std::move(low), setup.times, host,
+          std::make_unique<DeviceMemory>(options_, std::move(policy), std::move(low), setup.times, host,
                                          foresight.fetches);
     MOESTRO_CHECK(!setup.mixed || (device_ && host == nullptr && !routes.weights.empty()),
                   "low copies are of a device above host memory that has everything");
+    MOESTRO_CHECK(setup.times.cpu_ratio <= 0 || (device_ && host == nullptr),
+                  "a CPU helps a device above host memory that has everything");
     if (device_) stages_.emplace_back(*device_);
     if (host != nullptr && setup.prefetch) {
       host_stage_ = std::make_unique<HostStage>(*host, routes, device_.get());
@@ -123,14 +126,14 @@ class VirtualDevice final : public lanes::TaskRunner {
     while (true) {
       source_->look(now());
       const auto there =
-          std::ranges::find_if(reads_, [this](lanes::TaskId id) { return source_->arrived(key_of(machine_[id])); });
+          std::ranges::find_if(reads_, [this](lanes::TaskId id) { return arrived(key_of(machine_[id])); });
       if (there != reads_.end()) {
         tally_->waited(now() - begin, source_->from_drive(key_of(machine_[*there])));
         ended.push_back(*there);
         reads_.erase(there);
         return Status::ok();
       }
-      const auto next = source_->next_event();
+      const auto next = next_event();
       MOESTRO_CHECK(next.has_value(), "a layer waits for what nothing brings");
       if (*next > now()) clock_.advance(*next - now());
       source_->advance(now());
@@ -149,7 +152,8 @@ class VirtualDevice final : public lanes::TaskRunner {
   Nanos now() const { return clock_.now(); }
   Key full_of(int32_t layer, int32_t expert) const { return static_cast<Key>(layer * routes_.experts + expert); }
   /// Of the copy that serves.
-  Key key_of(const lanes::Task& task) const { return serving_[full_of(task.layer, task.expert)]; }
+  Key key_of(const lanes::Task& task) const { return key_of_expert(task.layer, task.expert); }
+  Key key_of_expert(int32_t layer, int32_t expert) const { return serving_[full_of(layer, expert)]; }
   /// Of a full copy's bytes, a low one's.
   double low_share() const {
     return static_cast<double>(setup_.low_bytes) / static_cast<double>(setup_.expert_bytes);
@@ -174,7 +178,8 @@ class VirtualDevice final : public lanes::TaskRunner {
       case lanes::TaskKind::kRouter: return route(task.layer);
       case lanes::TaskKind::kExpert:
         look_ahead();
-        pass(times.expert + times.expert_token * (task.rows - 1));
+        if (cpu_end(key_of(task))) return;
+        pass(times.of_expert(task.rows));
         return source_->released(now(), key_of(task));
       case lanes::TaskKind::kCombine: return look_ahead();
       case lanes::TaskKind::kHead: return pass(times.step);
@@ -222,14 +227,13 @@ class VirtualDevice final : public lanes::TaskRunner {
   void route(int32_t l) {
     const ReplayStep& s = *step_;
     uses_of(routes_, s, l, uses_, setup_.mixed ? &*setup_.mixed : nullptr);
+    choose(l);
     wanted_.clear(), routed_.clear();
-    for (const StepUse& use : uses_) {
-      const Key full = full_of(l, use.expert);
-      const auto copy = device_ ? device_->tier().serving(full, use.want) : std::optional(full);
-      serving_[full] = copy.value_or(full);
-      wanted_.push_back({serving_[full], weight(s, use), use.want, !copy});
-      if (copy) routed_.push_back({use.expert, use.tokens});
-      if (setup_.mixed) tally_->served(use.tokens, !copy, copy.value_or(full) != full);
+    for (size_t i = 0; i < uses_.size(); ++i) {
+      const StepUse& use = uses_[i];
+      const bool skipped = choices_of_layer_[i].way == Way::kSkip;
+      wanted_.push_back({key_of_expert(l, use.expert), weight(s, use), use.want, skipped});
+      if (!skipped) routed_.push_back({use.expert, use.tokens});
     }
     for (Stage& stage : stages_)
       if (!stage.memory->routed(now(), l, wanted_)) stage.need.missed();
@@ -239,6 +243,39 @@ class VirtualDevice final : public lanes::TaskRunner {
     }
     layer_ = l, forecast_due_ = true;
     machine_.routed(l, 0, routed_);
+  }
+  /// How the layer's experts are served. The CPU begins with what it computes.
+  void choose(int32_t l) {
+    const bool has_ways = setup_.mixed || setup_.times.cpu_ratio > 0;
+    choices_of_layer_.clear(), cpu_ends_.clear();
+    for (const StepUse& use : uses_)
+      choices_of_layer_.push_back({.full = full_of(l, use.expert),
+                                   .want = use.want,
+                                   .cpu = step_->scan ? std::nullopt : setup_.times.on_cpu(use.tokens)});
+    if (device_ && has_ways) device_->choose(choices_of_layer_);
+    Nanos cpu = now();
+    for (size_t i = 0; i < uses_.size(); ++i) {
+      const DeviceTier::Choice& choice = choices_of_layer_[i];
+      serving_[choice.full] = options_.serving(choice.full, choice.way).value_or(choice.full);
+      if (choice.way == Way::kCpu) cpu += *choice.cpu, cpu_ends_.emplace_back(choice.full, cpu);
+      if (has_ways) tally_->served(uses_[i].tokens, choice.way);
+    }
+  }
+  /// When the CPU ends an expert of this layer; nullopt: it is the device's.
+  std::optional<Nanos> cpu_end(Key key) const {
+    const auto found = std::ranges::find(cpu_ends_, key, &std::pair<Key, Nanos>::first);
+    return found != cpu_ends_.end() ? std::optional(found->second) : std::nullopt;
+  }
+  bool arrived(Key key) {
+    const auto end = cpu_end(key);
+    return end ? *end <= now() : source_->arrived(key);
+  }
+  /// Of what is waited for: when something arrives, or the CPU ends something.
+  std::optional<Nanos> next_event() {
+    std::optional<Nanos> next = source_->next_event();
+    for (const auto& [key, end] : cpu_ends_)
+      if (end > now() && (!next || end < *next)) next = end;
+    return next;
   }
   /// A prompt's chunk counts as one token, shared out over the experts it went to. A step that decodes uses an expert
   /// once, however many of its tokens went there (as engine::ExpertWatch has it).
@@ -250,6 +287,7 @@ class VirtualDevice final : public lanes::TaskRunner {
   const ReplaySetup& setup_;
   const Foresight& foresight_;
   prediction::Predictor* predictor_;
+  const TierOptions options_;
   std::unique_ptr<DeviceMemory> device_;   ///< null: a CPU
   std::unique_ptr<HostStage> host_stage_;  ///< null: nothing is read ahead
   std::unique_ptr<HostMemory> cpu_;
@@ -269,6 +307,8 @@ class VirtualDevice final : public lanes::TaskRunner {
   Choices choices_;
   std::vector<StepUse> uses_;
   std::vector<Key> serving_;  ///< by expert, of the layer that was routed last
+  std::vector<DeviceTier::Choice> choices_of_layer_;     ///< as uses_
+  std::vector<std::pair<Key, Nanos>> cpu_ends_;          ///< of that layer: what the CPU computes, and until when
   std::vector<DeviceTier::Wanted> wanted_;
   std::vector<lanes::RoutedExpert> routed_;
   std::vector<lanes::TaskId> reads_;  ///< not arrived, in the order in which they were asked for

@@ -3,8 +3,8 @@
 // DeviceTier and Predictor objects that a worker uses.
 //
 // The device computes one thing at a time: a layer's attention, its router, then its experts: first those that are
-// present, then the others as they arrive. Meanwhile the link carries one chunk at a time. If no expert of the layer is
-// present, the device stalls.
+// present, then the others as they arrive. Meanwhile the link carries one chunk at a time, and a CPU may compute some
+// of the layer's missing experts (ReplayTimes::cpu_ratio). If no expert of the layer is present, the device stalls.
 //
 // Host memory has every expert, or is a tier of its own that a drive fills (ReplayHost). A CPU has no other tier.
 
@@ -32,6 +32,15 @@ struct ReplayTimes {
   Nanos step{0};              ///< around the layers: head, sampling, the scheduler
   double link_bytes_per_s = 0;
   Nanos link_latency{0};
+  double cpu_ratio = 0;       ///< the CPU's time for an expert, divided by the device's; 0: it computes none
+
+  /// The device's, for an expert with so many tokens.
+  Nanos of_expert(int64_t tokens) const { return expert + expert_token * (tokens - 1); }
+  /// The CPU's; nullopt: it computes none.
+  std::optional<Nanos> on_cpu(int64_t tokens) const {
+    if (cpu_ratio <= 0) return std::nullopt;
+    return Nanos(static_cast<int64_t>(cpu_ratio * static_cast<double>(of_expert(tokens).count())));
+  }
 };
 
 struct ReplaySetup {
@@ -58,7 +67,8 @@ struct ReplayReport {
   static constexpr int kAfterPrompt = 8;
   uint64_t steps = 0, tokens = 0;
   uint64_t uses = 0, hits = 0, late = 0;
-  uint64_t choices = 0, low = 0, skipped = 0;  ///< tokens x experts: all, by a low copy, by none; with `mixed`
+  uint64_t choices = 0, low = 0, skipped = 0, on_cpu = 0;  ///< tokens x experts: all, by a low copy, by none, by the
+                                                           ///< CPU; with `mixed` or a CPU
   double penalty = 0;  ///< experts that were waited for, where a low copy counts by its share of a full one's bytes
   Nanos time{0}, stall{0};
   Nanos drive_stall{0};  ///< of the stall: what was waited for had to be read from the drive

@@ -32,6 +32,13 @@ uint64_t DeviceMemory::begin_step(Nanos now, bool scan) {
   return tier_.counters().moved_bytes;
 }
 
+void DeviceMemory::choose(std::span<DeviceTier::Choice> choices) {
+  tier_.choose(choices);
+  on_cpu_.clear();
+  for (const DeviceTier::Choice& choice : choices)
+    if (choice.way == Way::kCpu) on_cpu_.push_back(choice.full);
+}
+
 bool DeviceMemory::routed(Nanos now, int32_t layer, std::span<const DeviceTier::Wanted> wanted) {
   let_copied_go();
   routed_.clear();
@@ -43,6 +50,8 @@ bool DeviceMemory::routed(Nanos now, int32_t layer, std::span<const DeviceTier::
   }
   found_.resize(wanted.size());
   tier_.routed(now, layer, wanted, found_);
+  for (const Key key : on_cpu_) tier_.computed_elsewhere(key);
+  on_cpu_.clear();
   find_sources(now);
   return std::ranges::all_of(found_, [](Found f) { return f == Found::kHit; });
 }

@@ -58,6 +58,8 @@ class DeviceMemory final : public ReplayStage, public ReplaySource {
   bool fits_all() const override;
   uint64_t begin_step(Nanos now, bool scan) override;
   void sequence_began(int32_t running) override { tier_.sequence_began(running); }
+  /// DeviceTier::choose(), of the layer that is routed next. What the CPU computes is not brought for this layer.
+  void choose(std::span<DeviceTier::Choice> choices);
   bool routed(Nanos now, int32_t layer, std::span<const DeviceTier::Wanted> wanted) override;
   bool forecast(Nanos now, int32_t layer, const prediction::Forecast& forecast) override;
   void unforeseen(Nanos now) override;
@@ -104,6 +106,7 @@ class DeviceMemory final : public ReplayStage, public ReplaySource {
   std::vector<Key> wanted_sources_;
   std::vector<Found> found_;          ///< of the layer that was routed last: for each of
   std::vector<Key> routed_;
+  std::vector<Key> on_cpu_;           ///< of those
 };
 
 /// Host memory as a memory that is filled ahead (a worker's HostOutlook).

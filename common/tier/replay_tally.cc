@@ -38,11 +38,12 @@ void ReplayTally::begin_step(const ReplayStep& step) {
     if (source_.holds(key)) held_.push_back(key);
 }
 
-void ReplayTally::served(uint64_t tokens, bool skipped, bool low) {
+void ReplayTally::served(uint64_t tokens, Way way) {
   if (!counted() || step_->scan) return;
   report_.choices += tokens;
-  report_.skipped += skipped ? tokens : 0;
-  report_.low += low ? tokens : 0;
+  report_.skipped += way == Way::kSkip ? tokens : 0;
+  report_.low += way == Way::kLow ? tokens : 0;
+  report_.on_cpu += way == Way::kCpu ? tokens : 0;
 }
 
 void ReplayTally::used(int32_t layer, Found found, double share) {

@@ -22,8 +22,8 @@ class ReplayTally {
   void begin_step(const ReplayStep& step);
   /// An expert of `layer` was needed. `share`: of a full copy's bytes, its copy's.
   void used(int32_t layer, Found found, double share = 1);
-  /// So many tokens chose an expert, which a low copy served, or none.
-  void served(uint64_t tokens, bool skipped, bool low);
+  /// So many tokens chose an expert, which was served so.
+  void served(uint64_t tokens, Way way);
   void waited(Nanos time, bool for_drive) { drive_stall_ += for_drive ? time : Nanos{0}; }
   void end_step(Nanos elapsed, Nanos stalled);
   ReplayReport report() const;

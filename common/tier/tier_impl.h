@@ -85,8 +85,13 @@ struct DeviceTier::Impl {
   void follow(Nanos now, Key key);
   void forget_forecast();
 
-  /// Of the uses of an expert, the share that wanted it full. A prefetch of the full copy is of use to those alone.
-  float full_share(Key key) const { return options.low_slots == 0 ? 1 : full_shares[key]; }
+  /// What a use of this expert costs on average if its full copy is missing, 1: as much as that copy. Uses that do not
+  /// want it full cost a low copy.
+  float miss_cost(Key key) const {
+    if (options.low_slots == 0) return 1;
+    const float low = static_cast<float>(options.low_bytes) / static_cast<float>(options.expert_bytes);
+    return low + (1 - low) * full_shares[key];
+  }
 
   // The link.
   Chunk chunk_of(Key key, bool is_demand);
@@ -107,6 +112,10 @@ struct DeviceTier::Impl {
   double share_saved(int32_t layer);
   bool saves_enough(const Candidate& candidate);
   void finished(Nanos now, Key key);
+
+  // What serves.
+  Nanos copy_time(uint64_t bytes) const;
+  Nanos link_queue(std::span<const Choice> choices) const;
 
   // Room.
   bool room_for_demand(Key key);
@@ -136,13 +145,16 @@ struct DeviceTier::Impl {
   bool demands_held = false;            ///< hold_demands()
   std::vector<Key> copies;              ///< kCopying
   std::vector<Key> looked_at;           ///< of one search for a victim
+  ServingPlan plan;
+  std::vector<Choice*> not_there;       ///< of choose(); scratch
+  std::vector<MissingExpert> missing_experts;  ///< the same
   std::vector<Candidate> candidates;    ///< by priority, the highest first
   std::vector<double> due;              ///< [distance]: bytes that are probably to be brought for layers until there;
                                         ///< empty: not counted yet
   std::vector<double> saved;            ///< [layer]: share_saved(); below 0: not known yet
   std::vector<double> present;          ///< scratch of share_saved()
   Nanos free_since{0};                  ///< the device ended an expert, or a router, and has computed none since
-  std::vector<float> full_shares;       ///< by key of a full copy; old uses fade
+  std::vector<float> full_shares;       ///< by key: of the expert's uses, those that wanted it full; old ones fade
   std::vector<uint8_t> used;            ///< [key]: chosen by a router of a layer whose routers have not all run
   std::vector<uint8_t> held_layers;     ///< [layer]: hold()
   std::vector<Chunk> on_link;           ///< in the order in which they were given

@@ -27,9 +27,12 @@ float DeviceTier::Impl::worth(Key copy) const {
   return forecast.leads() && forecast.knows(layer_of(key)) ? forecast.probability(key) : forecast.rate(key);
 }
 
+/// A use that a low copy can serve counts as a part of one: a full copy is kept for uses that would wait for it.
 double DeviceTier::Impl::passes_until(Key key, float probability) const {
-  const double q = std::clamp(static_cast<double>(probability), 0.0, 1.0);
-  const double later = kOwnRate * static_cast<double>(forecast.rate(options.full_of(key))) + (1 - kOwnRate) * q;
+  const double part = options.copy_of(key) == Copy::kFull ? static_cast<double>(miss_cost(key)) : 1;
+  const double q = part * std::clamp(static_cast<double>(probability), 0.0, 1.0);
+  const double rate = part * static_cast<double>(forecast.rate(options.full_of(key)));
+  const double later = kOwnRate * rate + (1 - kOwnRate) * q;
   return tier::passes_until(static_cast<double>(distance(layer_of(key))) / options.layers, q, later);
 }
 

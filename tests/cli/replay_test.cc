@@ -135,6 +135,30 @@ TEST(Replay, RefusesLowCopiesByName) {
               HasSubstr("leave out --drive"));
 }
 
+TEST(Replay, ACpuComputesMissingExperts) {
+  TempDir dir;
+  const std::string weighted = weighted_trace(dir);
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"replay", weighted, "--slots", "25%", "--copy-ratio", "4", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ran ran = run_moestro(arguments);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return json::parse(ran.out);
+  };
+  const json device = run({}), helped = run({"--cpu-ratio", "2"}), both = run({"--cpu-ratio", "2", "--mixed", "int4"});
+  EXPECT_FALSE(device.contains("cpu_share"));
+  EXPECT_GT(helped["cpu_share"], 0.1);
+  EXPECT_LT(helped["time_ms_per_token"], device["time_ms_per_token"]);
+  EXPECT_EQ(both["mixed"]["time_ms_per_token_full_only"], helped["time_ms_per_token"]) << "the CPU helps both";
+  EXPECT_GT(both["cpu_share"], 0);
+  EXPECT_LT(both["mixed"]["low_share"], run({"--mixed", "int4"})["mixed"]["low_share"]);
+  EXPECT_EQ(run({"--cpu-ratio", "1000"})["time_ms_per_token"], device["time_ms_per_token"]) << "it is never faster";
+  EXPECT_THAT(run_moestro({"replay", weighted, "--cpu-ratio", "2"}).out, HasSubstr("the CPU computed "));
+  EXPECT_THAT(run_moestro({"replay", weighted, "--cpu-ratio", "2", "--expert-bytes", "1MiB", "--drive", "1GB/s",
+                           "--host", "50%"}).err,
+              HasSubstr("--cpu-ratio: the CPU takes experts from host memory that has all of them: leave out --drive"));
+}
+
 TEST(Replay, SweepIsATable) {
   const Ran text = run_moestro({"replay", trace(), "--sweep", "--predict", "none"});
   ASSERT_EQ(text.exit_code, 0) << text.err;

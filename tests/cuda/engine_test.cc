@@ -260,7 +260,7 @@ TEST_P(CudaResidencyTest, AnExpertThatCannotBeReadFailsItsUsersAlone) {
 TEST_P(CudaResidencyTest, DeterministicExpertsAreTheDevices) {
   const Reference r = prompt();
   auto options = on_cuda(2);
-  options.copies_seem = std::chrono::seconds(1);
+  options.copies_seem_slow = true;
   DeviceBench device(GetParam(), options);
   (void)device.bench().score({r.ids}, 7);
   EXPECT_EQ(device.computed_on_cpu(), 0u);

@@ -30,7 +30,7 @@ struct DeviceBenchOptions {
   bool expects_all = false;                    ///< CUDA: layers are always queued ahead, whatever is missing
   bool graphs = true;                          ///< CUDA: as CudaParts
   VirtualTime* time = nullptr;                 ///< not null: the device has no other time, and a virtual link
-  Nanos copies_seem{0};                        ///< CUDA: what the engine takes a copy to last; 0: what it does
+  bool copies_seem_slow = false;               ///< CUDA: the CPU computes what it can
 };
 
 /// Those of the fixtures that run on a GPU.
@@ -60,8 +60,9 @@ class DeviceBench {
     void addresses(MoeLayerId layer, std::span<uint64_t> out) override { slots_.addresses(layer, out); }
     bool holds_all() const override { return slots_.holds_all(); }
     Status launched() override { return slots_.launched(); }
-    Nanos copy_time(uint32_t blob) const override {
-      return options_.copies_seem.count() > 0 ? options_.copies_seem : slots_.copy_time(blob);
+    void choose_for_cpu(std::span<Missing> missing) override {
+      slots_.choose_for_cpu(missing);
+      for (Missing& m : missing) m.on_cpu = m.on_cpu || options_.copies_seem_slow;
     }
     void lend() override { slots_.lend(); }
     void decided() override { slots_.decided(); }

@@ -69,6 +69,39 @@ TEST(WeightedPolicy, EachPartDecidesAlone) {
   EXPECT_EQ(first({3, 4, 0, 0, 0, 1}), 0u) << "its layer has just been";
 }
 
+TEST(WeightedPolicy, OldUsesFadeInALongSequence) {
+  const auto first = [](double tokens_max) {
+    WeightedPolicy policy({.layers = 1, .experts = 4, .recency = 0, .frequency = 1, .nearness = 0,
+                           .tokens_max = tokens_max});
+    policy.inserted(0, kGroup, {0}, false), policy.inserted(1, kGroup, {0}, false);
+    for (int token = 1; token <= 64; ++token) {
+      policy.at_layer(0);
+      policy.used(token <= 40 ? 0 : 1, {static_cast<double>(token)});
+    }
+    return policy.victim(any(), take_any);
+  };
+  EXPECT_EQ(first(1000), 1u) << "24 uses are fewer than 40";
+  EXPECT_EQ(first(16), 0u) << "but they are the latest ones";
+}
+
+TEST(WeightedPolicy, RecentUsesAreToldApartInALongSequence) {
+  const auto first = [](double tokens_max) {
+    WeightedPolicy policy({.layers = 1, .experts = 4, .recency = 0.5, .frequency = 0.5, .nearness = 0,
+                           .tokens_max = tokens_max});
+    policy.inserted(0, kGroup, {0}, false), policy.inserted(1, kGroup, {0}, false);
+    for (int token = 1; token <= 1000; ++token) {
+      policy.at_layer(0);
+      if (token > 980) policy.used(0, {static_cast<double>(token)});
+    }
+    policy.at_layer(0);
+    policy.used(1, {1001.0});
+    for (int token = 0; token < 4; ++token) policy.at_layer(0), policy.used(1, {1002.0 + token});
+    return policy.victim(any(), take_any);
+  };
+  EXPECT_EQ(first(1e9), 1u) << "20 uses outweigh five tokens of a thousand";
+  EXPECT_EQ(first(8), 0u);
+}
+
 TEST(WeightedPolicy, EntryInConstantUseDoesNotHoldItUp) {
   WeightedPolicy policy({1, 4});
   policy.inserted(0, kGroup, {1}, false), policy.inserted(1, kGroup, {2}, false);

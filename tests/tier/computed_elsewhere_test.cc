@@ -17,8 +17,12 @@ TEST_F(ComputedElsewhere, ACopyThatHasBegunGoesOnWhenNobodyWaits) {
   foresee(-1, {{0, 1, 0.9F}});
   EXPECT_EQ(carry(), key(0, 1));
   EXPECT_THAT(route(0, {1, 2, 3}), ElementsAre(kLate, kMiss, kMiss));
-  EXPECT_EQ(tier->copy_time(key(0, 1)), kChunkTime);
-  EXPECT_EQ(tier->copy_time(key(0, 2)), 2 * kChunkTime);
+  std::vector<DeviceTier::Choice> choices{
+      {.full = key(0, 1), .cpu = Nanos{250}}, {.full = key(0, 2), .cpu = Nanos{250}}, {.full = key(0, 3)}};
+  tier->choose(choices);
+  EXPECT_EQ(choices[0].way, Way::kFull) << "half of it is there";
+  EXPECT_EQ(choices[1].way, Way::kCpu);
+  EXPECT_EQ(choices[2].way, Way::kFull);
   tier->computed_elsewhere(key(0, 1));
   tier->computed_elsewhere(key(0, 2));
   EXPECT_TRUE(tier->has_begun(key(0, 1)));

@@ -21,10 +21,16 @@ class Copies : public TierFixture {
     tier->sources_always_ready();
   }
   Key low(int32_t layer, int32_t expert) const { return options_.low_of(key(layer, expert)); }
+  /// The copy that serves; nullopt: none.
+  std::optional<Key> serving(Key full, Want want) {
+    DeviceTier::Choice choice{.full = full, .want = want};
+    tier->choose({&choice, 1});
+    return options_.serving(full, choice.way);
+  }
   /// The copy that serves is needed from now on.
   Found want(int32_t layer, int32_t expert, Want want) {
     const Key full = key(layer, expert);
-    const auto copy = tier->serving(full, want);
+    const auto copy = serving(full, want);
     const DeviceTier::Wanted wanted{copy.value_or(full), 1, want, !copy};
     Found found{};
     tier->routed(now, layer, {&wanted, 1}, {&found, 1});
@@ -119,10 +125,53 @@ TEST_F(Copies, AFullCopyOfWhichLittleIsMissingIsWaitedFor) {
   make_both(2, 2);
   want(0, 0, Want::kFull);
   for (int chunk = 0; chunk < 2; ++chunk) carry();
-  EXPECT_EQ(tier->serving(key(0, 0), Want::kLow), low(0, 0)) << "two chunks are missing, a low copy has one";
+  EXPECT_EQ(serving(key(0, 0), Want::kLow), low(0, 0)) << "two chunks are missing, a low copy has one";
   carry();
-  EXPECT_EQ(tier->serving(key(0, 0), Want::kLow), key(0, 0));
-  EXPECT_EQ(tier->serving(key(0, 0), Want::kNone), std::nullopt) << "what may be left out is not waited for";
+  EXPECT_EQ(serving(key(0, 0), Want::kLow), key(0, 0));
+  EXPECT_EQ(serving(key(0, 0), Want::kNone), std::nullopt) << "what may be left out is not waited for";
+}
+
+/// The device computes an expert in two chunks' time.
+TEST_F(Copies, AFullCopyServesThatComesWhileOthersAreComputed) {
+  make_both(4, 2);
+  const auto compute = [&](int32_t expert) {
+    want(0, expert, Want::kFull), carry_all();
+    now += 2 * kChunkTime;
+    tier->released(now, last_);
+  };
+  for (const int32_t expert : {0, 1}) compute(expert);
+  const auto ways = [&](std::initializer_list<std::pair<int32_t, Want>> chosen) {
+    std::vector<DeviceTier::Choice> choices;
+    for (const auto& [expert, want] : chosen) choices.push_back({.full = key(0, expert), .want = want});
+    tier->choose(choices);
+    std::vector<Way> out;
+    for (const DeviceTier::Choice& choice : choices) out.push_back(choice.way);
+    return out;
+  };
+  using enum Way;
+  EXPECT_THAT(ways({{0, Want::kFull}, {2, Want::kLow}}), ElementsAre(kFull, kLow)) << "four chunks would come too late";
+  EXPECT_THAT(ways({{0, Want::kFull}, {2, Want::kNone}}), ElementsAre(kFull, kLow)) << "a low one does not";
+  EXPECT_THAT(ways({{0, Want::kFull}, {1, Want::kLow}, {2, Want::kLow}}), ElementsAre(kFull, kFull, kFull));
+  EXPECT_THAT(ways({{0, Want::kFull}, {1, Want::kLow}, {2, Want::kNone}}), ElementsAre(kFull, kFull, kFull));
+  // Another layer's copy is on the link.
+  want(1, 0, Want::kFull);
+  EXPECT_THAT(ways({{0, Want::kFull}, {1, Want::kLow}, {2, Want::kLow}}), ElementsAre(kFull, kFull, kLow));
+}
+
+TEST_F(Copies, TheCpuComputesWhatTheLinkWouldBringLater) {
+  make_both(2, 2);
+  std::vector<DeviceTier::Choice> choices{{.full = key(0, 0), .cpu = Nanos{1}},
+                                          {.full = key(0, 1), .want = Want::kLow, .cpu = kChunkTime}};
+  const auto ways = [&] {
+    tier->choose(choices);
+    return std::vector<Way>{choices[0].way, choices[1].way};
+  };
+  using enum Way;
+  EXPECT_THAT(ways(), ElementsAre(kFull, kLow)) << "the link's rate is unknown";
+  pass(1, 0, Want::kLow);
+  EXPECT_THAT(ways(), ElementsAre(kCpu, kLow));
+  choices[1].cpu = kChunkTime - Nanos{1};
+  EXPECT_THAT(ways(), ElementsAre(kCpu, kCpu)) << "both before the low copy would have come";
 }
 
 TEST_F(Copies, WhatIsNearestGoesFirstOverTheLink) {
@@ -166,7 +215,7 @@ TEST_F(Copies, WhatIsHardlyEverWantedFullIsNotForeseenFull) {
   tier->sources_always_ready();
   for (int token = 0; token < 30; ++token) pass(0, 0, Want::kLow);
   tier->begin_step(now, false);
-  foresee(-1, {{0, 0, 0.9F}, {0, 1, 0.9F}});
+  foresee(-1, {{0, 0, 0.8F}, {0, 1, 0.8F}});
   EXPECT_EQ(carry(), key(0, 1)) << "nothing is known of its wants";
   EXPECT_EQ(carry_all(), 3) << "and of the other's full copy, nothing";
   EXPECT_FALSE(tier->slot_of(key(0, 0)));

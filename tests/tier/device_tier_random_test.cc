@@ -180,19 +180,25 @@ class Device {
   }
   void route_next(Open& open) {
     auto& wanted = open.chosen[open.routed++];
-    for (auto& w : wanted) choose_copy(w);
+    choose_copies(wanted);
     route(open, wanted);
     if (open.is_routed() && chance(0.8)) foresee(open.layer);
   }
 
-  void choose_copy(DeviceTier::Wanted& w) {
-    const Key full = w.key, low = options_.low_of(full);
-    const bool low_there = options_.low_slots > 0 && tier_->slot_of(low);
-    const auto key = tier_->serving(full, w.want);
-    ASSERT_TRUE(key || (w.want == Want::kNone && !low_there));
-    w.skipped = !key, w.key = key.value_or(full);
-    if (w.want == Want::kFull || options_.low_slots == 0 || tier_->slot_of(full)) ASSERT_EQ(w.key, full);
-    else if (low_there) ASSERT_EQ(w.key, low);
+  void choose_copies(std::span<DeviceTier::Wanted> wanted) {
+    std::vector<DeviceTier::Choice> choices;
+    for (const auto& w : wanted) choices.push_back({.full = w.key, .want = w.want});
+    tier_->choose(choices);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      DeviceTier::Wanted& w = wanted[i];
+      const Key full = w.key, low = options_.low_of(full);
+      const bool low_there = options_.low_slots > 0 && tier_->slot_of(low);
+      const auto key = options_.serving(full, choices[i].way);
+      ASSERT_TRUE(key || (w.want == Want::kNone && !low_there));
+      w.skipped = !key, w.key = key.value_or(full);
+      if (w.want == Want::kFull || options_.low_slots == 0 || tier_->slot_of(full)) ASSERT_EQ(w.key, full);
+      ASSERT_TRUE(w.key == full || w.key == low);
+    }
   }
   void route(Open& open, std::span<const DeviceTier::Wanted> wanted) {
     std::vector<Found> found(wanted.size());

@@ -66,6 +66,10 @@ TEST(Replay, AMissIsServedByALowCopyWhereItMattersLittle) {
   ReplaySetup setup = setup_of(2);
   setup.mixed = MixedOptions{.t1 = 0.6, .t2 = 1};
   setup.low_slots = 1, setup.low_bytes = 250;
+  const ReplayReport fast = replay(routes, all_of(routes), setup, lru(), {}, nullptr, lru());
+  EXPECT_EQ(fast.low, 1u) << "of the first token; later ones have time for the full copy while another is computed";
+  EXPECT_EQ(fast.moved_bytes, 4 * 1000u + 250u);
+  setup.times.link_bytes_per_s = 0.25e9;
   const ReplayReport low = replay(routes, all_of(routes), setup, lru(), {}, nullptr, lru());
   EXPECT_EQ(low.uses, 8u);
   EXPECT_EQ(low.hits, 4u) << "0 full once, 1 low three times";
@@ -76,10 +80,30 @@ TEST(Replay, AMissIsServedByALowCopyWhereItMattersLittle) {
   EXPECT_DOUBLE_EQ(low.penalty, 3 + 0.25);
   setup.mixed->t2 = 0.6;
   const ReplayReport skipped = replay(routes, all_of(routes), setup, lru(), {}, nullptr, lru());
-  EXPECT_EQ(skipped.skipped, 4u);
-  EXPECT_EQ(skipped.uses, 4u);
-  EXPECT_EQ(skipped.moved_bytes, 3 * 1000u);
+  EXPECT_EQ(skipped.skipped, 1u) << "of the first token; for later ones the low copy comes in time";
+  EXPECT_EQ(skipped.low, 3u);
+  EXPECT_EQ(skipped.uses, 7u);
+  EXPECT_EQ(skipped.moved_bytes, 3 * 1000u + 250u);
   EXPECT_LT(skipped.time, low.time);
+}
+
+/// One layer, two of four experts a token. A copy takes as long as four experts on the device, the CPU as long as two.
+TEST(Replay, TheCpuComputesWhatTheLinkWouldBringLater) {
+  Routes routes{"test", 1, 4, 2, {{1, {}}}, {}};
+  for (const auto& token : std::vector<std::vector<uint16_t>>{{0, 1}, {0, 1}, {2, 3}, {1, 2}}) {
+    routes.requests[0].tokens.push_back({true, 0, static_cast<uint32_t>(routes.choices.size())});
+    routes.choices.insert(routes.choices.end(), token.begin(), token.end());
+  }
+  ReplaySetup setup = setup_of(4);
+  setup.times.link_bytes_per_s = 0.25e9;
+  EXPECT_EQ(replay(routes, all_of(routes), setup, lru(), {}).stall, Nanos{2 * (4000 + 3000)});
+  setup.times.cpu_ratio = 2;
+  const ReplayReport helped = replay(routes, all_of(routes), setup, lru(), {});
+  EXPECT_EQ(helped.choices, 8u);
+  EXPECT_EQ(helped.on_cpu, 5u) << "one while the other is copied; one; two, as one copy takes no less; one";
+  EXPECT_EQ(helped.stall, Nanos{4000 + 1000 + 4000 + 1000});
+  EXPECT_EQ(helped.moved_bytes, 1000u);
+  EXPECT_EQ(helped.hits, 2u);
 }
 
 TEST(Replay, LatencyIsPaidOnceACopy) {

@@ -141,6 +141,11 @@ void add_options(command_line::App& app, ReplayOptions& o) {
   app.add_option("--copy-ratio", o.copy_ratio, "Time to copy one expert, divided by the time to compute it")
       ->check(command_line::Range(0.01, 1000.0))
       ->capture_default_str();
+  app.add_option("--cpu-ratio", o.cpu_ratio,
+                 "The CPU computes missing experts of decoding steps where that is faster than copying them: its time "
+                 "for an expert, divided by the device's. 0: the device computes all")
+      ->check(command_line::Range(0.0, 1000.0))
+      ->capture_default_str();
   app.add_option("--expert-ms", o.expert_ms, "Milliseconds to compute one expert, and one layer's attention")
       ->check(command_line::Range(0.001, 1000.0))
       ->capture_default_str();

@@ -152,6 +152,7 @@ Result<ReplayCase> read_case(const ReplayOptions& o, const tier::Routes& routes)
                              size_of("--attention-bytes", o.attention_bytes, s.expert_bytes / 4));
     s.times = times_on(hardware, {s.expert_bytes, attention});
   }
+  s.times.cpu_ratio = o.cpu_ratio;
   if (!o.link.empty()) {
     MOESTRO_ASSIGN_OR_RETURN(const uint64_t rate, size_of("--link", o.link, 0));
     s.times.link_bytes_per_s = static_cast<double>(rate);
@@ -160,6 +161,8 @@ Result<ReplayCase> read_case(const ReplayOptions& o, const tier::Routes& routes)
   MOESTRO_ASSIGN_OR_RETURN(what.host, read_host(o, routes, s.expert_bytes));
   what.cpu = what.host && o.slots.empty() && o.vram.empty();
   MOESTRO_RETURN_IF_ERROR(read_room(o, routes, what));
+  if (o.cpu_ratio > 0 && what.host)
+    return unsupported("--cpu-ratio: the CPU takes experts from host memory that has all of them: leave out --drive");
   s.batch = static_cast<int32_t>(o.batch), s.chunk = static_cast<int32_t>(o.chunk);
   s.keep = o.keep, s.prefetch = o.prefetch, s.how = o.how;
   MOESTRO_RETURN_IF_ERROR(read_mixed(o, routes, what).with_context("--mixed"));

@@ -19,6 +19,7 @@ struct ReplayOptions {
   std::string vram, expert_bytes, attention_bytes, hardware, link;
   std::string cache = "auto", predict = "auto";
   double copy_ratio = 1;     ///< time of one copy / time of one expert, if no hardware is named
+  double cpu_ratio = 0;      ///< ReplayTimes::cpu_ratio
   double expert_ms = 1;      ///< time of one expert, and of a layer's attention, if no hardware is named
   double split = 0.5;
   int64_t batch = 1, chunk = 512;

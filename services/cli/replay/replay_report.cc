@@ -209,6 +209,7 @@ nlohmann::json row_json(const ReplayRow& row) {
     json["first_token_ms"] = {{"p50", ms(row.first_token_quantile(0.5))}, {"p99", ms(row.first_token_quantile(0.99))}};
   if (row.host) json["tiers"] = tiers_json(row);
   if (row.full_only) json["mixed"] = mixed_json(row);
+  if (row.setup.times.cpu_ratio > 0) json["cpu_share"] = share_of(r.on_cpu, r.choices);
   return json;
 }
 
@@ -238,6 +239,8 @@ std::string row_text(const ReplayRow& row) {
   if (row.full_only) line("full copies only", *row.full_only);
   text += row.host ? host_text(row) : "\n";
   if (row.full_only) text += mixed_text(row);
+  if (row.setup.times.cpu_ratio > 0)
+    text += printed("  the CPU computed %.1f %% of the choices\n", 100 * share_of(r.on_cpu, r.choices));
   text +=
       printed("  %llu tokens decoded, %llu of prompts; %llu prefetched, %llu of them used, %llu dropped on the way\n",
               number(r.tokens), number(r.prompt_tokens),

@@ -99,8 +99,8 @@ Result<std::unique_ptr<prediction::Predictor>> predictor_of(const tier::Routes& 
 
 void add(tier::ReplayReport& sum, const tier::ReplayReport& r) {
   sum.steps += r.steps, sum.tokens += r.tokens, sum.uses += r.uses, sum.hits += r.hits, sum.late += r.late,
-      sum.choices += r.choices, sum.low += r.low, sum.skipped += r.skipped, sum.penalty += r.penalty,
-      sum.time += r.time, sum.stall += r.stall, sum.drive_stall += r.drive_stall;
+      sum.choices += r.choices, sum.low += r.low, sum.skipped += r.skipped, sum.on_cpu += r.on_cpu,
+      sum.penalty += r.penalty, sum.time += r.time, sum.stall += r.stall, sum.drive_stall += r.drive_stall;
   sum.host += r.host, sum.prompt_host += r.prompt_host;
   sum.moved_bytes += r.moved_bytes, sum.wasted_bytes += r.wasted_bytes;
   sum.prompt_steps += r.prompt_steps, sum.prompt_tokens += r.prompt_tokens, sum.prompt_time += r.prompt_time,

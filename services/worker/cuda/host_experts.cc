@@ -24,22 +24,6 @@ void HostCost::add(int32_t rows, Nanos took) {
 
 Nanos HostCost::of(int32_t rows) const { return Nanos(static_cast<int64_t>(ns_[class_of(rows, kClasses)])); }
 
-size_t experts_for_cpu(std::span<MissingExpert> missing) {
-  const auto ns = [](Nanos t) { return static_cast<double>(t.count()); };
-  std::ranges::stable_sort(missing, [&](const MissingExpert& a, const MissingExpert& b) {
-    return ns(a.on_cpu) * ns(b.copy) < ns(b.on_cpu) * ns(a.copy);
-  });
-  Nanos cpu{0}, link{0};
-  for (const MissingExpert& m : missing) link += m.copy;
-  size_t best = 0;
-  Nanos soonest = link;
-  for (size_t n = 1; n <= missing.size(); ++n) {
-    cpu += missing[n - 1].on_cpu, link -= missing[n - 1].copy;
-    if (const Nanos end = std::max(cpu, link); end < soonest) soonest = end, best = n;
-  }
-  return best;
-}
-
 HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu,
                          std::span<const ExpertLayout> layouts, kernels::GatedUnit gated, device::SlotTable& slots,
                          engine::ExpertDispatch& experts, int64_t top_k, bool on_input, const Clock& clock)
@@ -83,8 +67,10 @@ std::span<const lanes::RoutedExpert> HostExperts::choose(engine::LayerPart at,
 
 void HostExperts::lease(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows) {
   for (const lanes::RoutedExpert& r : missing)
-    missing_.push_back({r, cost_.of(r.rows), slots_.copy_time(experts_.blob(at_.layer, r.expert))});
-  for (const MissingExpert& m : std::span(missing_).first(experts_for_cpu(missing_))) chosen_.push_back(m.expert);
+    missing_.push_back({experts_.blob(at_.layer, r.expert), cost_.of(r.rows)});
+  slots_.choose_for_cpu(missing_);
+  for (size_t i = 0; i < missing.size(); ++i)
+    if (missing_[i].on_cpu) chosen_.push_back(missing[i]);
   std::erase_if(chosen_, [this](const lanes::RoutedExpert& r) {
     auto lease = slots_.lease_host(experts_.blob(at_.layer, r.expert));
     if (lease) leases_.push_back(std::move(*lease));

@@ -1,7 +1,7 @@
 #pragma once
-// Experts of a step on a GPU that the CPU computes, because that is faster than copying them (Fiddler, Kamahori et al.
-// 2024; HOBBIT's cooperative mode). Both times are measured as the worker runs. The CPU's kernels round differently
-// from the device's, so deterministic workers compute all experts on the device.
+// Experts of a step on a GPU that the CPU computes, because that is faster than copying them
+// (common/tier/serving_plan.h). Both times are measured as the worker runs. The CPU's kernels round differently from
+// the device's, so deterministic workers compute all experts on the device.
 
 #include <array>
 #include <memory>
@@ -27,18 +27,6 @@ class HostCost {
   static constexpr size_t kClasses = 16;  ///< of 2^i rows and more
   std::array<double, kClasses> ns_{};
 };
-
-/// A missing expert, and how long each way to it takes.
-struct MissingExpert {
-  lanes::RoutedExpert expert;
-  Nanos on_cpu{0};
-  Nanos copy{0};  ///< of what is missing of it
-};
-
-/// How many of the experts are computed on the CPU while the link copies the others, so that both finish as early as
-/// possible. These are the first ones of `missing`, which is sorted for it: first those whose copies take longest,
-/// compared with their time on the CPU.
-size_t experts_for_cpu(std::span<MissingExpert> missing);
 
 class HostExperts {
  public:
@@ -91,7 +79,7 @@ class HostExperts {
   std::vector<lanes::RoutedExpert> chosen_;
   std::vector<store::Lease> leases_;      ///< of those
   std::vector<Spoiled> spoiled_;
-  std::vector<MissingExpert> missing_;
+  std::vector<device::SlotTable::Missing> missing_;  ///< scratch
   MoestroCudaStream out_ = nullptr;
   MoestroCudaEvent computed_ = nullptr, arrived_ = nullptr;
 };

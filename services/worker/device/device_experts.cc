@@ -191,10 +191,17 @@ void DeviceExperts::count_recent() {
   if (!needed_full_.empty()) recent_.routed(needed_full_, found_full_);
 }
 
-std::optional<uint32_t> DeviceExperts::serving(uint32_t full, uint32_t, Want want) {
-  const std::lock_guard lock(link_->mutex());
-  const auto key = tier_.serving(key_of_[full], want);
-  return key ? std::optional(experts_[*key].blob) : std::nullopt;
+void DeviceExperts::serve(std::span<store::Serving> experts) {
+  choices_.clear();
+  for (const store::Serving& e : experts) choices_.push_back({.full = key_of_[e.full], .want = e.want});
+  {
+    const std::lock_guard lock(link_->mutex());
+    tier_.choose(choices_);
+  }
+  for (size_t i = 0; i < experts.size(); ++i) {
+    const auto key = tier_options_.serving(choices_[i].full, choices_[i].way);
+    experts[i].blob = key ? std::optional(experts_[*key].blob) : std::nullopt;
+  }
 }
 
 bool DeviceExperts::forecast(int32_t layer, const prediction::Forecast& forecast) {

@@ -93,7 +93,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
 
   void addresses(MoeLayerId layer, std::span<uint64_t> out) override;
   bool holds_all() const override;
-  Nanos copy_time(uint32_t blob) const override;
+  void choose_for_cpu(std::span<Missing> missing) override;
   void lend() override { lends_ = true; }
   std::optional<store::Lease> lease_host(uint32_t blob) override;
   void decided() override;
@@ -115,7 +115,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
 
   const store::Manifest& manifest() const override { return host_.manifest(); }
   void need(const store::LayerNeeds& needs) override;
-  std::optional<uint32_t> serving(uint32_t full, uint32_t low, Want want) override;
+  void serve(std::span<store::Serving> experts) override;
   std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight weight = {}) override;
   Status fetch(std::span<const uint32_t> blobs, store::WantedBy why) override;
   Result<store::Lease> next_arrival(std::chrono::milliseconds timeout) override;
@@ -170,6 +170,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   std::vector<tier::Key> wanted_;        ///< requested by fetch() and not arrived
   bool lends_ = false;                   ///< lend()
   bool all_there_ = true;                ///< what need() has named since routed()
+  std::vector<tier::DeviceTier::Choice> choices_;  ///< scratch
   std::vector<tier::DeviceTier::Wanted> needed_;  ///< scratch
   std::vector<tier::Key> found_;         ///< scratch
   std::vector<tier::Found> how_found_;   ///< scratch

@@ -5,9 +5,14 @@
 
 namespace moestro::device {
 
-Nanos DeviceExperts::copy_time(uint32_t blob) const {
-  const std::lock_guard lock(link_->mutex());
-  return tier_.copy_time(key_of_[blob]);
+void DeviceExperts::choose_for_cpu(std::span<Missing> missing) {
+  choices_.clear();
+  for (const Missing& m : missing) choices_.push_back({.full = key_of_[m.blob], .cpu = m.cpu});
+  {
+    const std::lock_guard lock(link_->mutex());
+    tier_.choose(choices_);
+  }
+  for (size_t i = 0; i < missing.size(); ++i) missing[i].on_cpu = choices_[i].way == tier::Way::kCpu;
 }
 
 std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {

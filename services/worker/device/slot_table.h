@@ -28,8 +28,13 @@ class SlotTable {
 
   // Missing experts can be computed in host memory instead:
 
-  /// How long the link takes for what is missing of an expert, by its copies so far; 0: unknown.
-  virtual Nanos copy_time(uint32_t blob) const = 0;
+  struct Missing {
+    uint32_t blob = 0;
+    Nanos cpu{0};         ///< the CPU's time for it
+    bool on_cpu = false;  ///< set by choose_for_cpu(): it is to be leased in host memory
+  };
+  /// Which missing experts of a layer the CPU computes, while the link brings the others (common/tier/serving_plan.h).
+  virtual void choose_for_cpu(std::span<Missing> missing) = 0;
   /// From now on no copy of an expert that a layer needs begins before decided() or a wait for an arrival.
   virtual void lend() = 0;
   /// Leases an expert that the layer needs in host memory; the device then no longer needs it, and what has been copied

@@ -129,16 +129,25 @@ void ExpertDispatch::find_wants(LayerPart part, std::span<const float> weights, 
   }
 }
 
-/// `need` has the full copy's blob. Where one of the rows has had its share of low copies, the full one is waited for.
-void ExpertDispatch::choose_copy(store::Need& need, uint32_t low, std::span<const kernels::RoutedRow> rows) {
-  const uint32_t full = need.blob;
-  const auto blob = source_->serving(full, low, need.want);
-  if (blob == full) return;
-  if (!low_shares_.take(rows)) {
-    need.want = Want::kFull;
-    return;
+/// `needs_` has the blobs of the full copies. Where one of the rows has had its share of low copies, the full one is
+/// waited for.
+void ExpertDispatch::choose_copies(const RoutedLayer& layer, int32_t micro_batch) {
+  servings_.clear();
+  for (const store::Need& need : needs_)
+    servings_.push_back({need.blob, low_of_[static_cast<size_t>(key_of_[need.blob])], need.want});
+  source_->serve(servings_);
+  for (size_t i = 0; i < needs_.size(); ++i) {
+    store::Need& need = needs_[i];
+    const auto blob = servings_[i].blob;
+    if (blob == need.blob) continue;
+    const auto expert = static_cast<int32_t>(key_of_[need.blob] % experts_);
+    if (!low_shares_.take(layer.rows(micro_batch).of(expert))) {
+      need.want = Want::kFull;
+      continue;
+    }
+    need.skipped = !blob, need.blob = blob.value_or(need.blob);
+    if (need.skipped) skipped_.push_back(expert);
   }
-  need.skipped = !blob, need.blob = blob.value_or(full);
 }
 
 /// What no copy serves is left out before its layer's tasks are made.
@@ -147,15 +156,11 @@ void ExpertDispatch::tell_needs(RoutedLayer& layer, int32_t micro_batch) {
   skipped_.clear();
   for (const lanes::RoutedExpert& r : layer.rows(micro_batch).experts) {
     if (layer.held(r.expert).users != 1) continue;  // another micro-batch needs it now
-    const size_t key = key_of(layer.layer(), r.expert);
-    store::Need need{blob_of_[key], std::min(1.0F, layer.uses()[static_cast<size_t>(r.expert)]), layer.want(r.expert)};
-    if (mixed_) {
-      choose_copy(need, low_of_[key], layer.rows(micro_batch).of(r.expert));
-      if (need.skipped) skipped_.push_back(r.expert);
-    }
-    layer.serve(r.expert, need.blob);
-    needs_.push_back(need);
+    needs_.push_back({blob_of_[key_of(layer.layer(), r.expert)],
+                      std::min(1.0F, layer.uses()[static_cast<size_t>(r.expert)]), layer.want(r.expert)});
   }
+  if (mixed_) choose_copies(layer, micro_batch);
+  for (const store::Need& need : needs_) layer.serve(static_cast<int32_t>(key_of_[need.blob] % experts_), need.blob);
   for (const int32_t expert : skipped_)
     for (const kernels::RoutedRow& row : layer.rows(micro_batch).of(expert)) {
       ++skipped_rows_[static_cast<size_t>(row.token)];

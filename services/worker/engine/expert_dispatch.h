@@ -126,7 +126,7 @@ class ExpertDispatch {
   RoutedLayer& obtain(MoeLayerId layer);
   void find_wants(LayerPart part, std::span<const float> weights, int64_t top_k);
   void tell_needs(RoutedLayer& layer, int32_t micro_batch);
-  void choose_copy(store::Need& need, uint32_t low, std::span<const kernels::RoutedRow> rows);
+  void choose_copies(const RoutedLayer& layer, int32_t micro_batch);
   bool take_full_instead(RoutedLayer& layer, int32_t expert);
 
   store::BlobSource* source_;
@@ -148,6 +148,7 @@ class ExpertDispatch {
   std::array<RoutedLayer, kLayersOpenMax> layers_;
   std::vector<uint32_t> missing_;
   std::vector<store::Need> needs_;  ///< scratch
+  std::vector<store::Serving> servings_;  ///< the same
 };
 
 }  // namespace moestro::engine
