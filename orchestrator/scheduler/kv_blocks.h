@@ -9,10 +9,11 @@
 //
 // Free blocks are used first, then the cached block that was released longest ago. A sequence releases its last block
 // first, so the end of a chain is evicted before its beginning. Last come blocks to which a plan under way still writes
-// for a sequence that has left: a plan that overtakes that one may not write to them. If the worker has room for blocks in host memory in
-// addition to its device's (kv_host_blocks.h), an evicted block is copied there first. Copies are orders in the
-// worker's next plan, made in their order before it computes. So the bookkeeping is true for every sequence in that
-// plan or a later one.
+// for a sequence that has left: a plan that overtakes that one may not write to them.
+//
+// If the worker has room for blocks in host memory in addition to its device's (kv_host_blocks.h), an evicted block is
+// copied there first. Copies are orders in the worker's next plan, made in their order before it computes. So the
+// bookkeeping is true for every sequence in that plan or a later one.
 //
 // States of sequences (models with linear attention) are kept by a second object of this class: its "blocks" are slots,
 // each with a state as it is after a block's last token, under that block's key.

@@ -1,9 +1,9 @@
 // Interactive sequences do not wait for the end of a long step of batches: they overtake it.
 //
 // Only a step in which nobody reads along is overtaken, if it is expected to last longer than `tpot_target`. It is then
-// the only one under way. The worker runs the overtaking plan between two of its layers, and lets it go on by a layer or
-// more before the next one: so it is at most as many plans later as the model has layers. When it is done, readers and
-// lines share steps again, as the target leaves room.
+// the only one under way. The worker runs the overtaking plan between two of its layers, and lets it go on by a layer
+// or more before the next one: so it is at most as many plans later as the model has layers. When it is done, readers
+// and lines share steps again, as the target leaves room.
 //
 // A plan that overtakes must not write to what the other one writes to. Blocks of sequences that have left are free at
 // once, because later plans come later; but not for a plan that overtakes. Nor does it carry releases and copies, which

@@ -72,7 +72,7 @@ struct SchedulerOptions {
       2;  ///< a sequence that was in flight at this many deaths of workers, without progress between them, is
           ///< quarantined
   Nanos worker_wait = std::chrono::seconds(60);  ///< a sequence fails after waiting this long while there was no worker
-  bool overtaking = true;          ///< with a tpot_target: interactive sequences do not wait for longer steps of batches
+  bool overtaking = true;          ///< with a tpot_target: interactive sequences overtake longer steps of batches
   Nanos tpot_target{0};            ///< predicted upper bound for steps that decode for an interactive sequence; 0: none
   int64_t interactive_weight = 16; ///< tokens of others for one of batches, if both could use everything
   Nanos batch_aging =

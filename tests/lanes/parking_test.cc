@@ -118,7 +118,7 @@ TEST(Parking, EveryScheduleParksBetweenLayersAndComesToItsEnd) {
   EXPECT_GT(parks, 800u);
 }
 
-/// Always wanted: parked before the first layer and after each one but the last, and the time of breaks is not the step's.
+/// Always wanted: parked before the first layer and after each one but the last.
 TEST(Parking, TimeInBreaksIsNotTheSteps) {
   ManualClock clock;
   RandomStep step(5);

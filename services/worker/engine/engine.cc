@@ -155,7 +155,8 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   MOESTRO_RETURN_IF_ERROR(states->claim(first, s.state, s.states));
   on->batch.add(plan, index, on->ranges[index], state, rope, limits.visible);
   if (options.mixed)
-    on->experts->low_shares().add(on->ranges[index].count, std::min(s.low_share_max, options.mixed->max_share), state.copies);
+    on->experts->low_shares().add(on->ranges[index].count, std::min(s.low_share_max, options.mixed->max_share),
+                                  state.copies);
   if (!cache->has_places()) cache->mark_written(state.blocks, first, first + on->ranges[index].count);
   return Status::ok();
 }

@@ -65,9 +65,9 @@ class Engine {
   Status step(const StepPlan& plan, StepOutcome& out);
   /// Asked between two layers of step(); null: nothing comes between. Outlives the engine's steps.
   void set_breaks(lanes::Breaks* breaks);
-  /// Runs another plan while the step at hand has parked: from Breaks::take(), with limits().overtaking_tokens_max above
-  /// 0. It builds on no plan, releases and copies nothing, and has no sequence of the plan that has parked. What either
-  /// computes is what it computes alone.
+  /// Runs another plan while the step at hand has parked: from Breaks::take(), where limits().overtaking_tokens_max is
+  /// above 0. It builds on no plan, releases and copies nothing, and has no sequence of the plan that has parked. Each
+  /// computes what it computes alone.
   Status overtake(const StepPlan& plan, StepOutcome& out);
   void release(std::span<const ReleasedSequence> released);
   /// Forgets every sequence and all KV contents (a new KV epoch).

@@ -42,7 +42,7 @@ class WorkerService::Link {
   /// The next job, or none after `timeout`.
   std::optional<Job> next(std::chrono::milliseconds timeout);
   /// Whether next_overtaking() has a plan. Cheap; asked while a step runs.
-  bool overtakes() const { return overtakes_.load(std::memory_order_relaxed) && !drain_.load(std::memory_order_relaxed); }
+  bool overtakes() const { return overtakes_.load(std::memory_order_relaxed) && !drain_.load(); }
   /// The next plan that may run before those that came earlier. Only plans are overtaken, and updates of the history:
   /// not a release, and not the end of an epoch.
   std::optional<RunPlan> next_overtaking();
