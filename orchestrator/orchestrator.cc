@@ -52,6 +52,7 @@ ControlOptions control_options(const OrchestratorOptions& options, const ServedM
   control.steps_in_flight = options.steps_in_flight;
   control.eos_ids = model.eos_ids;
   control.tpot_target = options.tpot_target;
+  control.overtaking = options.overtaking;
   control.interactive_weight = options.interactive_weight;
   control.batch_aging = options.batch_aging;
   control.prefix_cache = options.prefix_cache;

@@ -23,6 +23,7 @@ struct OrchestratorOptions {
   std::string http = "127.0.0.1:8080";
   std::optional<int64_t> step_tokens;  ///< nullopt: as workers can, while that does not take much longer than usual
   size_t steps_in_flight = 2;         ///< of each worker: 1 or 2
+  bool overtaking = true;             ///< ControlOptions
   std::chrono::milliseconds tpot_target{0};  ///< as ControlOptions have these three
   int64_t interactive_weight = 16;
   std::chrono::milliseconds batch_aging{60000};

@@ -309,6 +309,11 @@ void add_scheduling(Schema& schema, BoxConfig::Orchestrator& c) {
                       "of each step while an interactive request is answered. 0ms: no target; only step_tokens limits "
                       "a step",
               .theme = kScheduling});
+  schema.add({.key = "orchestrator.overtaking", .flag = "--no-overtaking", .field = &c.overtaking,
+              .help = "Interactive requests do not wait for steps of batches that last longer than tpot_target: they "
+                      "are computed between two of a step's layers. CPUs and emulated devices do this; workers have "
+                      "buffers for 128 more tokens. The flag turns this off",
+              .theme = kScheduling});
   schema.add({.key = "orchestrator.interactive_weight", .flag = "--interactive-weight", .field = &c.interactive_weight,
               .min = 1, .max = 1000,
               .help = "Tokens and places that interactive requests get for each one of batches, while both want more "
@@ -404,6 +409,11 @@ void add_run(Schema& schema, BoxConfig::Run& c) {
 
 int64_t step_buffers(const BoxConfig& c) {
   return c.workers.step_buffers.value_or(c.orchestrator.step_tokens.value_or(kUsualStepTokens));
+}
+
+int64_t overtaking_tokens(const BoxConfig& c) {
+  const bool overtakes = c.orchestrator.overtaking && c.orchestrator.tpot_target.count() > 0;
+  return overtakes ? std::min(kOvertakingTokens, step_buffers(c)) : 0;
 }
 
 const std::vector<std::string>& box_themes() {

@@ -69,6 +69,7 @@ struct BoxConfig {
     std::optional<int64_t> step_tokens;
     int64_t steps_in_flight = 2;
     std::chrono::milliseconds tpot_target{0};
+    bool overtaking = true;
     int64_t interactive_weight = 16;
     std::chrono::milliseconds batch_aging = std::chrono::seconds(60);
     bool prefix_cache = true;
@@ -104,6 +105,10 @@ struct BoxConfig {
 /// Tokens of a step for which workers have buffers. Where neither steps nor buffers are given: kUsualStepTokens, unless
 /// the worker chooses, as on a GPU.
 int64_t step_buffers(const BoxConfig& config);
+
+/// Tokens of a step that overtakes another, for which workers that do that have buffers as well; 0: none does.
+inline constexpr int64_t kOvertakingTokens = 128;
+int64_t overtaking_tokens(const BoxConfig& config);
 
 /// The headings under which --help lists the flags, in their order.
 const std::vector<std::string>& box_themes();

@@ -61,12 +61,21 @@ Result<bool> StepDriver::start_transfers(const Step& step) {
   return started;
 }
 
-Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner, Timeline* timeline) {
+void StepDriver::take_break(StepMachine& machine, Breaks& breaks) {
+  const Nanos from = clock_.now();
+  breaks.take();
+  totals_.parked += clock_.now() - from;
+  ++totals_.parks;
+  machine.resume();
+}
+
+Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner, Timeline* timeline, Breaks* breaks) {
   const Step step{machine, runner, timeline};
   const bool queue = machine.kind_of(Lane::kCompute) == LaneKind::kQueue;
   totals_ = {};
   const Nanos begin = clock_.now();
   while (!machine.all_ended()) {
+    if (breaks != nullptr && !machine.is_parking() && machine.may_park() && breaks->wanted()) machine.park();
     bool started = false;
     ended_.clear();
     runner.poll(ended_);
@@ -79,6 +88,10 @@ Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner
     if (started || transfers) continue;
     MOESTRO_ASSIGN_OR_RETURN(started, start(step, queue ? Lane::kHostCompute : Lane::kCompute));
     if (started) continue;
+    if (machine.is_parked()) {
+      take_break(machine, *breaks);
+      continue;
+    }
     if (const auto layer = machine.assumable(); layer && runner.expects_all(*layer)) {
       machine.assume(*layer);
       continue;
@@ -95,7 +108,7 @@ Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner
     }
     for (const TaskId task : ended_) end(step, task, until);
   }
-  totals_.elapsed = clock_.now() - begin;
+  totals_.elapsed = clock_.now() - begin - totals_.parked;
   return totals_;
 }
 

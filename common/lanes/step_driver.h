@@ -35,12 +35,24 @@ class TaskRunner {
   }
 };
 
+/// What may come between two layers of a step.
+class Breaks {
+ public:
+  virtual ~Breaks() = default;
+  /// Whether the step is to give way. Asked before each task, so it must be cheap.
+  virtual bool wanted() = 0;
+  /// The step has parked: it holds no expert, and nothing of it is under way. It goes on afterwards.
+  virtual void take() = 0;
+};
+
 /// A runner's answer to a task that it does not do: names the task, its lane and the runner.
 Status cannot_run(std::string_view runner, const Task& task);
 
 struct ExecutionTotals {
-  Nanos elapsed{0};
+  Nanos elapsed{0};  ///< without the time in which it was parked
   Nanos stalled{0};  ///< nothing could be started before a transfer had ended
+  Nanos parked{0};   ///< it gave way to something else
+  int32_t parks = 0; ///< how often
   Nanos busy[kLaneCount] = {};
 };
 
@@ -48,8 +60,9 @@ class StepDriver {
  public:
   explicit StepDriver(const Clock& clock) : clock_(clock) {}
   /// Runs the step that `machine` has begun until every task has ended, or until the runner's first error. Lanes that
-  /// are queues have a clock of their own: they are neither timed nor drawn here.
-  Result<ExecutionTotals> run(StepMachine& machine, TaskRunner& runner, Timeline* timeline);
+  /// are queues have a clock of their own: they are neither timed nor drawn here. `breaks`: null: the step gives way to
+  /// nothing; so it does on a queue.
+  Result<ExecutionTotals> run(StepMachine& machine, TaskRunner& runner, Timeline* timeline, Breaks* breaks = nullptr);
 
  private:
   struct Step {
@@ -60,6 +73,7 @@ class StepDriver {
   Result<bool> start(const Step& step, Lane lane);
   Result<bool> start_transfers(const Step& step);
   void end(const Step& step, TaskId task, Nanos now);
+  void take_break(StepMachine& machine, Breaks& breaks);
 
   const Clock& clock_;
   ExecutionTotals totals_;

@@ -1,5 +1,7 @@
 #include "common/lanes/step_machine.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 
 namespace moestro::lanes {
@@ -8,6 +10,7 @@ void StepMachine::begin(const StepShape& step) {
   graph_.clear();
   assumed_.clear();
   last_router_.reset();
+  begun_ = -1, layer_most_ = TaskGraph::kAnyLayer, parked_at_ = kNeverParked, running_ = 0;
   cut_ = step.micro_batches.size() > 1;
   schedule_.begin(step, graph_);
 }
@@ -15,8 +18,10 @@ void StepMachine::begin(const StepShape& step) {
 std::span<const TaskId> StepMachine::start(Lane lane) {
   started_.clear();
   const LaneKind kind = kind_of(lane);
-  while (const auto task = graph_.start(lane)) {
+  while (const auto task = graph_.start(lane, layer_most_)) {
     started_.push_back(*task);
+    begun_ = std::max(begun_, graph_[*task].layer);
+    ++running_;
     if (kind == LaneKind::kOneByOne) break;
     if (kind == LaneKind::kQueue && !cut_ && graph_[*task].kind == TaskKind::kRouter)
       last_router_ = graph_[*task].layer;
@@ -39,6 +44,13 @@ void StepMachine::holds(int32_t layer) {
   assumed_.erase(assumed_.begin());
   if (last_router_ == layer) last_router_.reset();
 }
+
+void StepMachine::park() {
+  MOESTRO_CHECK(may_park(), "a step parks once for each layer that it begins");
+  layer_most_ = parked_at_ = begun_;
+}
+
+void StepMachine::resume() { layer_most_ = TaskGraph::kAnyLayer; }
 
 void StepMachine::routed(int32_t layer, int32_t micro_batch, std::span<const RoutedExpert> experts,
                          std::span<const Place> places) {

@@ -97,12 +97,29 @@ void TaskGraph::meet(Edge& edge) {
   if (--target.waits_for == 0 && target.state == State::kWaiting) make_ready(edge.to);
 }
 
-std::optional<TaskId> TaskGraph::start(Lane lane) {
+std::optional<TaskId> TaskGraph::take_ready(Lane lane, int32_t layer_most) {
   std::vector<TaskId>& heap = ready(lane);
   if (heap.empty()) return std::nullopt;
-  std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-  const TaskId id = heap.back();
-  heap.pop_back();
+  if (node(heap.front()).task.layer <= layer_most) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const TaskId first = heap.back();
+    heap.pop_back();
+    return first;
+  }
+  // A step that is to park: tasks of its last layer may have been added after those of the next one.
+  std::optional<TaskId> first;
+  for (const TaskId id : heap)
+    if (node(id).task.layer <= layer_most && (!first || id < *first)) first = id;
+  if (!first) return std::nullopt;
+  std::erase(heap, *first);
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
+  return first;
+}
+
+std::optional<TaskId> TaskGraph::start(Lane lane, int32_t layer_most) {
+  const std::optional<TaskId> taken = take_ready(lane, layer_most);
+  if (!taken) return std::nullopt;
+  const TaskId id = *taken;
   node(id).state = State::kRunning;
   if (!is_queue(lane)) return id;
   running(lane).push_back(id);

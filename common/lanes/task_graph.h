@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -111,8 +112,10 @@ class TaskGraph {
   int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
   bool all_ended() const { return ended_ == size(); }
 
-  /// Takes the first ready task of a lane: it is running from now on. On a queue, what waits only for it may follow.
-  std::optional<TaskId> start(Lane lane);
+  static constexpr int32_t kAnyLayer = std::numeric_limits<int32_t>::max();
+  /// Takes the first ready task of a lane that is of no later layer: it is running from now on. On a queue, what waits
+  /// only for it may follow.
+  std::optional<TaskId> start(Lane lane, int32_t layer_most = kAnyLayer);
   /// A running task has ended: those that waited only for it are ready. On a queue, whatever was started before it has
   /// ended too.
   void end(TaskId id);
@@ -145,6 +148,7 @@ class TaskGraph {
   /// Whether `to` may start once `from` has: both are on one queue.
   bool follows(TaskId from, TaskId to) const;
   void make_ready(TaskId id);
+  std::optional<TaskId> take_ready(Lane lane, int32_t layer_most);
   void meet(Edge& edge);
   void end_one(TaskId id);
 

@@ -232,10 +232,10 @@ DeviceTier::DeviceTier(const TierOptions& options, std::unique_ptr<policy::Cache
     : impl_(std::make_unique<Impl>(options, std::move(policy), std::move(low))) {}
 DeviceTier::~DeviceTier() = default;
 
-void DeviceTier::begin_step(Nanos now, bool scan) {
+void DeviceTier::begin_step(Nanos now, bool scan, int32_t layer) {
   Impl& t = *impl_;
   if (t.scan != scan) t.forget_forecast();
-  t.scan = scan, t.at = -1;
+  t.scan = scan, t.at = layer, t.goes_on = layer >= 0;
   std::ranges::fill(t.held_layers, uint8_t{0});
   if (scan) t.plan_scan(now);
 }
@@ -252,7 +252,7 @@ void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted
   t.free_since = now;
   const bool routes = complete || t.at != layer;  // else only another copy of what they chose is needed
   if (complete) {
-    t.pace.routed(now, t.at < 0 ? 0 : layer - t.at, t.scan);
+    t.pace.routed(now, t.at < 0 || std::exchange(t.goes_on, false) ? 0 : layer - t.at, t.scan);
     t.at = layer;
     t.held_layers[static_cast<size_t>(layer)] = 0;
   }

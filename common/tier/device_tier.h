@@ -150,8 +150,8 @@ class DeviceTier {
   // The step, by the engine.
 
   /// `scan`: most of its tokens belong to prompts. Such steps use whole layers, and the experts that they bring are
-  /// evicted first.
-  void begin_step(Nanos now, bool scan);
+  /// evicted first. `layer`: it has begun before, and goes on after this one.
+  void begin_step(Nanos now, bool scan, int32_t layer = -1);
   /// A new sequence has joined, and `sequences` are running, including it. For policies that count by request.
   void sequence_began(int32_t sequences);
   /// An expert that the routers of a layer have chosen.

@@ -159,6 +159,7 @@ struct DeviceTier::Impl {
   std::vector<uint8_t> held_layers;     ///< [layer]: hold()
   std::vector<Chunk> on_link;           ///< in the order in which they were given
   int32_t at = -1;                      ///< the layer that was routed last
+  bool goes_on = false;                 ///< the step has been resumed, and none of its routers has chosen since
   bool scan = false;
   bool always_ready = false;
   bool calls_for_some = false;          ///< some foreseen_at are set

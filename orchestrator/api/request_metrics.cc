@@ -149,6 +149,10 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_step_seconds_total", "Time that workers spent on plans.", kCounter, of(c.step_us) * 1e-6);
   add("moestro_stall_seconds_total", "Of it, time in which a device waited for experts.", kCounter,
       of(c.stall_us) * 1e-6);
+  add("moestro_step_parks_total", "Breaks in steps of batches, in which interactive requests were computed.", kCounter,
+      of(c.parks));
+  add("moestro_step_parked_seconds_total", "Time of these breaks. It is in no step's time but those of the requests.",
+      kCounter, of(c.parked_us) * 1e-6);
   add("moestro_expert_hits_total", "Experts that were resident when a layer wanted them.", kCounter, of(c.expert_hits));
   add("moestro_expert_misses_total", "Experts that had to be fetched.", kCounter, of(c.expert_misses));
   add("moestro_expert_fetched_bytes_total", "Bytes of experts fetched on demand.", kCounter, of(c.fetched_bytes));

@@ -72,6 +72,8 @@ json steps_json(const ControlSnapshot& c) {
           {"count", c.plans},
           {"seconds", seconds_of(c.step_us)},
           {"stall_seconds", seconds_of(c.stall_us)},
+          {"parks", c.parks},
+          {"parked_seconds", seconds_of(c.parked_us)},
           {"duration_s",
            {{"bounds", DurationHistogram::kBounds},
             {"counts", c.steps.counts},

@@ -30,6 +30,7 @@ struct ControlOptions {
   std::optional<int64_t> step_tokens;  ///< nullopt: SchedulerOptions::usual_step
   size_t steps_in_flight = 2;  ///< of each worker: 1 or 2
   std::vector<TokenId> eos_ids;
+  bool overtaking = true;       ///< SchedulerOptions
   std::chrono::milliseconds tpot_target{0};  ///< SchedulerOptions; so the next two
   int64_t interactive_weight = 16;
   std::chrono::milliseconds batch_aging{60000};
@@ -96,6 +97,7 @@ struct ControlSnapshot {
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0,
            nonfinite_sequences = 0, dropped_rows = 0;
+  uint64_t parks = 0, parked_us = 0;  ///< how often steps of batches gave way to others between two layers; meanwhile
   StepTotals prompt_steps;    ///< that read prompts, whatever decodes in them too
   StepTotals decoding_steps;  ///< that only decode
   CopyCounts copies;  ///< of workers that serve missing experts by low copies or by none

@@ -16,6 +16,7 @@ SchedulerOptions scheduler_options(const ControlOptions& options) {
   s.eos_ids = options.eos_ids;
   s.worker_wait = options.worker_wait;
   s.tpot_target = options.tpot_target;
+  s.overtaking = options.overtaking;
   s.interactive_weight = options.interactive_weight;
   s.batch_aging = options.batch_aging;
   s.prefix_cache = options.prefix_cache;

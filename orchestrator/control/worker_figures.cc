@@ -91,6 +91,7 @@ void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnap
   ++all.plans;
   all.steps.add(static_cast<double>(report.step_us) * 1e-6);
   all.step_us += report.step_us, all.stall_us += report.stall_us;
+  all.parks += report.parks, all.parked_us += report.parked_us;
   all.expert_hits += report.expert_hits, all.expert_misses += report.expert_misses;
   all.fetched_bytes += report.fetched_bytes;
   all.nonfinite_sequences += report.nonfinite_sequences;

@@ -31,7 +31,7 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   r.ranks = m.ranks();
   r.limits = WorkerLimits{m.kv_blocks(),          m.kv_block_tokens(), m.context_max(), m.step_tokens_max(),
                           m.step_sequences_max(), m.kv_sinks(),        m.kv_window(),   m.kv_host_blocks(),
-                          m.state_slots(),        m.state_interval()};
+                          m.state_slots(),        m.state_interval(), m.overtaking_tokens_max()};
   constexpr uint32_t kLayersMax = 4096, kExpertsMax = 1u << 16;
   if (m.moe_layers() > kLayersMax || m.experts() > kExpertsMax || m.top_k() > m.experts())
     return invalid_argument("registration: " + std::to_string(m.moe_layers()) + " layers of " +
@@ -56,6 +56,8 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   }
   if (r.limits.kv_host_blocks > kLimitMost || (r.limits.kv_host_blocks > 0 && r.limits.kv_window > 0))
     return invalid_argument("registration: KV blocks in host memory beside a window, or an absurd number of them");
+  if (r.limits.overtaking_tokens_max > r.limits.step_tokens_max)
+    return invalid_argument("registration: plans that overtake have more tokens than others");
   const uint32_t interval = r.limits.state_interval;
   if (r.limits.state_slots > kLimitMost || interval > kLimitMost ||
       (r.limits.state_slots > 0) != (interval > 0) || interval % r.limits.kv_block_tokens != 0 ||
@@ -116,6 +118,8 @@ StepReport read_result(const wire::StepResult& m) {
   report.outcome.plan = PlanId{m.plan()};
   report.outcome.error = peer_error(m.error_code(), m.error());
   report.step_us = m.step_us();
+  report.parked_us = m.parked_us();
+  report.parks = m.parks();
   report.stall_us = m.stall_us();
   report.expert_hits = m.expert_hits();
   report.expert_misses = m.expert_misses();
@@ -312,7 +316,7 @@ std::vector<std::byte> write_plan(const Plan& plan, const std::string& model) {
                                                    });
   return finish(b, wire::WorkerBody::StepPlan,
                 wire::CreateStepPlan(b, plan.id.value, plan.parent.value, model_offset, batches, copies, released.ids,
-                                     released.lengths));
+                                     released.lengths, plan.overtakes));
 }
 
 }  // namespace moestro::orchestrator

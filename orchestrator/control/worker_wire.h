@@ -36,6 +36,8 @@ struct StepReport {
   PlanOutcome outcome;
   uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0,
            dropped_rows = 0;
+  uint64_t parked_us = 0;  ///< not in step_us: plans that overtook it ran
+  uint64_t parks = 0;      ///< how often it let some run
   std::optional<DeviceStep> device;  ///< of a device with its own memory
   std::vector<CopyCounts> layer_copies = {};  ///< by MoE layer; of a worker with low copies
 };

@@ -62,9 +62,12 @@ void Scheduler::age() {
 /// Sends a batch's sequence back from a worker that could hold `s` and take a plan now; the youngest. False if there is
 /// none. What is under way of it is lost: a token, beside all those that are computed again.
 bool Scheduler::make_way(const Sequence& s) {
+  const auto takes_a_plan = [this](const Worker& w) {
+    return w.flights.size() < options_.steps_in_flight || is_overtaken(w);
+  };
   Sequence* youngest = nullptr;
   for (const auto& [id, w] : workers_) {
-    if (!takes(*w, s) || s.least_room() > w->length_max() || w->flights.size() >= options_.steps_in_flight) continue;
+    if (!takes(*w, s) || s.least_room() > w->length_max() || !takes_a_plan(*w)) continue;
     if (w->batch_sequences() <= batch_places(w->running.size(), options_.interactive_weight)) continue;
     if (room_for_readers(*w) == 0) continue;  // whoever of a batch goes, there is no place
     for (Sequence* other : w->running)

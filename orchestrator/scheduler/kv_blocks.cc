@@ -20,6 +20,9 @@ std::optional<uint32_t> KvBlocks::take() {
     taken = unheld_.front();
     unheld_.pop_front();
     forget(taken);
+  } else if (!still_written_.empty()) {
+    taken = still_written_.back();
+    still_written_.pop_back();
   } else {
     return std::nullopt;
   }
@@ -46,7 +49,13 @@ void KvBlocks::give_back(uint32_t id) {
   if (index_.has(id))
     block.place = unheld_.insert(unheld_.end(), id);
   else
-    free_.push_back(id);
+    set_free(id);
+}
+
+void KvBlocks::written(uint32_t id) {
+  Block& block = blocks_[id];
+  MOESTRO_CHECK(block.writers > 0, "a KV block is written by a plan more than once");
+  if (--block.writers == 0 && std::erase(still_written_, id) > 0) free_.push_back(id);
 }
 
 bool KvBlocks::publish(uint32_t block, const PrefixLink& link) {
@@ -67,7 +76,7 @@ void KvBlocks::drop(const PrefixLink& link) {
   if (!block || is_held(*block)) return;
   unheld_.erase(blocks_[*block].place);
   index_.erase(*block);
-  free_.push_back(*block);
+  set_free(*block);
 }
 
 void KvBlocks::bring_in(uint32_t host_block, uint32_t block, const PrefixLink& link) {
@@ -84,10 +93,11 @@ std::span<const TokenId> KvBlocks::published_tokens(uint32_t block) const {
 
 bool KvBlocks::consistent() const {
   std::vector<int> seen(blocks_.size());
-  for (const uint32_t id : free_) {
-    if (blocks_[id].holders > 0 || index_.has(id)) return false;
-    ++seen[id];
-  }
+  for (const std::vector<uint32_t>* list : {&free_, &still_written_})
+    for (const uint32_t id : *list) {
+      if (blocks_[id].holders > 0 || index_.has(id) || is_still_written(id) != (list == &still_written_)) return false;
+      ++seen[id];
+    }
   for (auto it = unheld_.begin(); it != unheld_.end(); ++it) {
     if (blocks_[*it].holders > 0 || !index_.has(*it) || blocks_[*it].place != it) return false;
     ++seen[*it];

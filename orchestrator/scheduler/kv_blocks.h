@@ -8,10 +8,12 @@
 // A block in the index is never written until it is removed from the index, so sharing needs no copies.
 //
 // Free blocks are used first, then the cached block that was released longest ago. A sequence releases its last block
-// first, so the end of a chain is evicted before its beginning. If the worker has room for blocks in host memory in
-// addition to its device's (kv_host_blocks.h), an evicted block is copied there first. Copies are orders in the
-// worker's next plan, made in their order before it computes. So the bookkeeping is true for every sequence in that
-// plan or a later one.
+// first, so the end of a chain is evicted before its beginning. Last come blocks to which a plan under way still writes
+// for a sequence that has left: a plan that overtakes that one may not write to them.
+//
+// If the worker has room for blocks in host memory in addition to its device's (kv_host_blocks.h), an evicted block is
+// copied there first. Copies are orders in the worker's next plan, made in their order before it computes. So the
+// bookkeeping is true for every sequence in that plan or a later one.
 //
 // States of sequences (models with linear attention) are kept by a second object of this class: its "blocks" are slots,
 // each with a state as it is after a block's last token, under that block's key.
@@ -36,7 +38,7 @@ class KvBlocks {
   uint32_t total() const { return static_cast<uint32_t>(blocks_.size()); }
   uint32_t cached() const { return static_cast<uint32_t>(unheld_.size()); }
   /// Blocks that take() can give.
-  uint32_t available() const { return static_cast<uint32_t>(free_.size()) + cached(); }
+  uint32_t available() const { return static_cast<uint32_t>(free_.size() + still_written_.size()) + cached(); }
   uint32_t held() const { return total() - available(); }
   uint32_t needed(int64_t tokens) const { return static_cast<uint32_t>((tokens + block_tokens_ - 1) / block_tokens_); }
   uint32_t block_tokens() const { return block_tokens_; }
@@ -49,6 +51,10 @@ class KvBlocks {
   void share(uint32_t block);
   /// Releases one hold.
   void give_back(uint32_t block);
+  /// A plan under way writes to this block, and its sequence leaves. Until written() has been called as often.
+  void leave_written(uint32_t block) { ++blocks_[block].writers; }
+  void written(uint32_t block);
+  bool is_still_written(uint32_t block) const { return blocks_[block].writers > 0; }
   /// A held block is full and computed: other sequences can find it, unless a block with the same contents is already
   /// in the index. In that case the other block, if it is not held, counts as released just now. Whether it is this one
   /// that others find.
@@ -81,13 +87,16 @@ class KvBlocks {
  private:
   struct Block {
     uint32_t holders = 0;
+    uint32_t writers = 0;  ///< plans under way that write to it for sequences that have left
     std::list<uint32_t>::iterator place;  ///< in unheld_, if cached
   };
   void forget(uint32_t block);
+  void set_free(uint32_t block) { (is_still_written(block) ? still_written_ : free_).push_back(block); }
 
   uint32_t block_tokens_;
   std::vector<Block> blocks_;
   std::vector<uint32_t> free_;
+  std::vector<uint32_t> still_written_;  ///< free, apart from that
   std::list<uint32_t> unheld_;  ///< cached blocks, in the order of their release
   PrefixIndex index_;           ///< of what is published
   KvHostBlocks host_;

@@ -14,6 +14,8 @@ constexpr Nanos kLongStep = std::chrono::milliseconds(10);
 bool Scheduler::may_plan(const Worker& worker) const {
   if (worker.running.empty() || worker.flights.size() >= options_.steps_in_flight) return false;
   if (worker.flights.empty()) return true;
+  // What overtakes is short, and behind a step that may be overtaken nothing else is to be under way.
+  if (worker.flights.back().overtakes || may_be_overtaken(worker, worker.flights.back())) return false;
   // Whoever comes beside a batch is to be in the very next step; against a long one, the wire between two is nothing.
   if (worker.step_times.usual() >= kLongStep && worker.batch_sequences() > 0) return false;
   // A sequence that runs alone does so on a worker that has nothing else to fail at.
@@ -27,14 +29,19 @@ void Scheduler::make_plans() {
   for (const auto& [id, worker] : workers_) {
     while (may_plan(*worker)) {
       Flight flight;
-      Plan plan = form_plan(*worker, flight);
+      Plan plan = form_plan(*worker, flight, /*overtakes=*/false);
       if (plan.sequences.empty() && may_plan(*worker))
-        plan = form_plan(*worker, flight);  // whose turn it was had to go: the others go on
+        plan = form_plan(*worker, flight, false);  // whose turn it was had to go: the others go on
       if (plan.sequences.empty()) break;
-      worker->flights.push_back(std::move(flight));
-      actions_.push_back(SendPlan{id, std::move(plan)});
+      send_plan(*worker, std::move(flight), std::move(plan));
     }
+    if (is_overtaken(*worker)) overtake(*worker);
   }
+}
+
+void Scheduler::send_plan(Worker& worker, Flight flight, Plan plan) {
+  worker.flights.push_back(std::move(flight));
+  actions_.push_back(SendPlan{worker.id, std::move(plan)});
 }
 
 /// A worker that has nothing more to do hears what it may forget.
@@ -91,13 +98,16 @@ void Scheduler::note_coming(const Worker& worker, Sequence& s, int64_t end, KeyS
   for (int64_t k = s.computed / block; k < known / block; ++k) coming.insert(link(worker, s, k).key);
 }
 
-Plan Scheduler::form_plan(Worker& worker, Flight& flight) {
+Plan Scheduler::form_plan(Worker& worker, Flight& flight, bool overtakes) {
   Plan plan;
   flight.plan = plan.id = PlanId{next_plan_++};
-  if (!worker.flights.empty()) plan.parent = worker.flights.back().plan;
+  flight.overtakes = plan.overtakes = overtakes;
+  if (!worker.flights.empty() && !overtakes) plan.parent = worker.flights.back().plan;
   int64_t budget = step_tokens(worker);
-  const PlanningOrder order = planning_order(worker);
-  KeySet coming = coming_blocks(worker);
+  if (overtakes) budget = std::min<int64_t>(budget, worker.limits.overtaking_tokens_max);
+  const PlanningOrder order = overtakes ? overtaking_order(worker) : planning_order(worker);
+  // What the plan at hand computes for others is not waited for by one that overtakes it.
+  KeySet coming = overtakes ? KeySet() : coming_blocks(worker);
   for (size_t i = 0; i < order.sequences.size(); ++i) {
     Sequence* const s = order.sequences[i];
     const bool prompt = s->expected() - s->planned() > 1;
@@ -113,11 +123,12 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight) {
     if (tokens <= 0) continue;  // its next token hangs on what is under way
     if (first + tokens == s->expected() && !know_allowed(*s)) continue;
     if (!make_room(worker, *s, first + tokens, plan.id)) continue;
+    if (overtakes && others_write(worker, *s)) continue;
     note_coming(worker, *s, first + tokens, coming);
     flight.parts.push_back(plan_chunk(worker, *s, tokens, plan));
     budget -= tokens;
   }
-  if (!plan.sequences.empty()) {
+  if (!plan.sequences.empty() && !overtakes) {
     plan.released = std::exchange(worker.released, {});
     plan.kv_copies = worker.kv.take_copies();
     count_copies(worker, plan.kv_copies);

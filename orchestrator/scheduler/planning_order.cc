@@ -92,10 +92,11 @@ size_t Scheduler::room_for_readers(const Worker& worker) const {
 }
 
 /// What is computed again, because its sequence was sent back or its worker died, is nobody's.
-void Scheduler::charge(Worker& worker, const Flight& flight) {
+void Scheduler::charge(Worker& worker, Flight& flight) {
   if (flight.parts.empty()) return;
   int64_t of_batches = 0, all = 0;
   bool others_read = false;
+  flight.of_batches = true;
   for (const Part& part : flight.parts) {
     Sequence& s = *part.sequence;
     const int64_t end = part.first + part.tokens;
@@ -104,11 +105,14 @@ void Scheduler::charge(Worker& worker, const Flight& flight) {
     if (s.of_batch()) of_batches += part.tokens;
     else others_read = others_read || part.tokens > 1;
     all += part.tokens;
+    flight.of_batches = flight.of_batches && s.request.background;
   }
+  flight.tokens = all;
   const bool batches_wait = std::any_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) {
     return s->of_batch() && s->expected() - s->planned() > 1;
   });
   worker.step_times.planned(flight.plan, all);
+  if (flight.overtakes) return;  // batches have their turn meanwhile
   worker.batch_turn.planned(batches_wait && others_read, step_tokens(worker), of_batches);
 }
 

@@ -152,13 +152,13 @@ void Scheduler::on(PlanDone&& event) {
   if (it == workers_.end()) return;
   Worker& worker = *it->second;
   const int64_t tokens = worker.step_times.done(event.outcome.plan, event.took);
-  if (event.outcome.error.is_ok()) worker.step_growth.done(tokens, event.took);
   const auto flight = std::find_if(worker.flights.begin(), worker.flights.end(),
                                    [&](const Flight& f) { return f.plan == event.outcome.plan; });
   if (flight == worker.flights.end()) return;  // from a worker that was given up
+  if (event.outcome.error.is_ok() && !flight->overtakes) worker.step_growth.done(tokens, event.took);
   const auto index = static_cast<size_t>(flight - worker.flights.begin());
   if (!event.outcome.error.is_ok()) return plan_failed(worker, index, event.outcome.error);
-  if (index > 0)
+  if (index > 0 && !flight->overtakes)
     return plan_failed(worker, index, internal_error("the worker answered a plan before the one that it follows"));
   for (size_t i = 0; i < event.outcome.sequences.size(); ++i) {
     SequenceOutcome& outcome = event.outcome.sequences[i];
@@ -166,7 +166,8 @@ void Scheduler::on(PlanDone&& event) {
   }
   for (Part& part : flight->parts)  // a plan answers for every sequence that it had
     if (part.sequence != nullptr) fail(*part.sequence, internal_error("the worker's answer left this request out"));
-  worker.flights.pop_front();
+  settle(worker, *flight);
+  worker.flights.erase(flight);
 }
 
 /// The part that an outcome is of, unless its sequence has left; `index`: where it is if the worker answers in the
@@ -218,8 +219,11 @@ void Scheduler::withdraw(Part& part) {
 
 void Scheduler::withdraw_all(Worker& worker, const Sequence& s) {
   for (Flight& flight : worker.flights)
-    for (Part& part : flight.parts)
-      if (part.sequence == &s) withdraw(part);
+    for (Part& part : flight.parts) {
+      if (part.sequence != &s) continue;
+      leave_written(worker, flight, part);
+      withdraw(part);
+    }
 }
 
 /// A plan that failed as a whole: its sequences are tried one by one, so that only the one at fault fails. What was
@@ -227,8 +231,10 @@ void Scheduler::withdraw_all(Worker& worker, const Sequence& s) {
 void Scheduler::plan_failed(Worker& worker, size_t index, const Status& error) {
   Flight failed = std::move(worker.flights[index]);
   worker.flights.erase(worker.flights.begin() + static_cast<std::ptrdiff_t>(index));
+  settle(worker, failed);
   std::vector<SequenceId> touched;
   for (size_t later = index; later < worker.flights.size(); ++later) {
+    if (worker.flights[later].overtakes) continue;  // it builds on no plan
     for (Part& part : worker.flights[later].parts) {
       touched.push_back(part.id);
       withdraw(part);

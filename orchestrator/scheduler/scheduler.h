@@ -32,6 +32,9 @@
 // known yet, what is known to be the end, anything beside a sequence that runs alone, and a long step beside lines of a
 // batch, so that whoever comes is in the very next one.
 //
+// A step of batches that lasts longer than `tpot_target` is overtaken (overtaking.cc): interactive sequences that come
+// meanwhile, or go on, get small plans that run between its layers, one at a time.
+//
 // All workers compute with one version of the weights, except while a new version replaces it (rollover.cc). A sequence
 // whose output has begun continues with its version, or fails.
 //
@@ -69,6 +72,7 @@ struct SchedulerOptions {
       2;  ///< a sequence that was in flight at this many deaths of workers, without progress between them, is
           ///< quarantined
   Nanos worker_wait = std::chrono::seconds(60);  ///< a sequence fails after waiting this long while there was no worker
+  bool overtaking = true;          ///< with a tpot_target: interactive sequences overtake longer steps of batches
   Nanos tpot_target{0};            ///< predicted upper bound for steps that decode for an interactive sequence; 0: none
   int64_t interactive_weight = 16; ///< tokens of others for one of batches, if both could use everything
   Nanos batch_aging =
@@ -178,15 +182,25 @@ class Scheduler {
   int64_t elastic_budget(const Worker& worker, int64_t decodes, int64_t left, bool prompt) const;
   size_t room_for(const Worker& worker, bool background) const;
   size_t room_for_readers(const Worker& worker) const;
-  void charge(Worker& worker, const Flight& flight);
+  PlanningOrder overtaking_order(const Worker& worker) const;
+  void charge(Worker& worker, Flight& flight);
   int64_t plannable(const Worker& worker, const Sequence& s) const;
-  Plan form_plan(Worker& worker, Flight& flight);
+  Plan form_plan(Worker& worker, Flight& flight, bool overtakes);
+  void send_plan(Worker& worker, Flight flight, Plan plan);
   bool make_room(Worker& worker, Sequence& s, int64_t tokens, PlanId plan);
   KeySet coming_blocks(const Worker& worker);
   bool another_computes(const Worker& worker, Sequence& s, const KeySet& coming);
   void note_coming(const Worker& worker, Sequence& s, int64_t end, KeySet& coming);
   void count_copies(const Worker& worker, std::span<const KvCopy> copies);
   Part plan_chunk(Worker& worker, Sequence& s, int64_t tokens, Plan& plan);
+
+  // overtaking.cc
+  bool may_be_overtaken(const Worker& worker, const Flight& flight) const;
+  bool is_overtaken(const Worker& worker) const;
+  void overtake(Worker& worker);
+  static bool others_write(const Worker& worker, const Sequence& s);
+  static void leave_written(Worker& worker, Flight& flight, const Part& part);
+  static void settle(Worker& worker, const Flight& flight);
 
   // rollover.cc
   bool is_current(const Worker& worker) const;

@@ -88,6 +88,10 @@ struct Scheduler::Flight {
   PlanId plan;
   std::vector<Part> parts = {};
   bool lost = false;  ///< an earlier plan failed completely, so this one will fail too, and nothing may follow it
+  bool overtakes = false;  ///< it may be done before the plan that was sent before it
+  bool of_batches = false; ///< nobody reads along
+  int64_t tokens = 0;
+  std::vector<uint32_t> left_written = {};  ///< KV blocks that it writes to for sequences that have left since
 };
 
 struct Scheduler::Worker {

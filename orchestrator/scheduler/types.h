@@ -63,6 +63,7 @@ struct WorkerLimits {
   uint32_t kv_host_blocks = 0;           ///< copies of blocks that it can keep in host memory; 0 with a window
   uint32_t state_slots = 0;     ///< states of sequences that it has room for; 0: its model has none
   uint32_t state_interval = 0;  ///< tokens between the prefixes of a long prompt whose states are kept: whole blocks
+  uint32_t overtaking_tokens_max = 0;  ///< tokens of a plan that overtakes another; 0: none does
 };
 
 /// One sequence's part of a plan: its tokens at positions [first_position, first_position + tokens.size()).
@@ -101,6 +102,7 @@ struct Plan {
   std::vector<ReleasedSequence> released;
   std::vector<KvCopy> kv_copies =
       {};  ///< made before anything is computed, in order, even if the plan fails
+  bool overtakes = false;  ///< it may run between two layers of the plan in flight, and be answered before that
 };
 
 struct SequenceOutcome {

@@ -56,6 +56,8 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   const bool layerwise = box.workers.schedule == "layerwise" ||
                          (box.workers.schedule == "auto" && box.workers.kv_home != "host");
   memory.scratch_bytes = scratch_bytes(model.spec, step_tokens, layerwise ? kStepSequences : step_tokens);
+  if (const int64_t overtaking = config::overtaking_tokens(box); overtaking > 0 && !model.spec.has_states())
+    memory.scratch_bytes += scratch_bytes(model.spec, overtaking, overtaking);
   memory.process_bytes = kProcessBytes;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
   memory.device_bytes = device.emulated.vram_bytes;  // with the KV that is in use, where its home is host memory

@@ -44,6 +44,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   options.step_tokens = box.orchestrator.step_tokens;
   options.steps_in_flight = static_cast<size_t>(box.orchestrator.steps_in_flight);
   options.tpot_target = box.orchestrator.tpot_target;
+  options.overtaking = box.orchestrator.overtaking;
   options.interactive_weight = box.orchestrator.interactive_weight;
   options.batch_aging = box.orchestrator.batch_aging;
   options.prefix_cache = box.orchestrator.prefix_cache;
@@ -82,6 +83,7 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "orchestrator.steps_in_flight",
                                   "orchestrator.queue_max",
                                   "orchestrator.tpot_target",
+                                  "orchestrator.overtaking",
                                   "orchestrator.interactive_weight",
                                   "orchestrator.batch_aging",
                                   "orchestrator.prefix_cache",

@@ -71,6 +71,8 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   // Before the schedule's checks, which would name one that --mixed refuses.
   MOESTRO_ASSIGN_OR_RETURN(o.engine.mixed, mixed_options(box, o.device.spec.kind));
   MOESTRO_RETURN_IF_ERROR(take_schedule(box, o.device.spec.kind, o.engine));
+  if (o.device.spec.kind != config::DeviceSpec::Kind::kCuda)
+    o.engine.overtaking_tokens_max = config::overtaking_tokens(box);
   o.chooses_step_buffers = o.device.spec.kind == config::DeviceSpec::Kind::kCuda && !w.step_buffers &&
                            !box.orchestrator.step_tokens && w.kv_window == 0;
   MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
@@ -132,6 +134,8 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "workers.trace",
                                   "workers.timeline",
                                   "orchestrator.step_tokens",
+                                  "orchestrator.tpot_target",
+                                  "orchestrator.overtaking",
                                   "run.log_level",
                                   "run.log_format",
                                   "run.fault_points"});

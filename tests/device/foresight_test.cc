@@ -18,18 +18,21 @@ class SurePredictor final : public prediction::Predictor {
  public:
   explicit SurePredictor(int& forecasts, int& told) : forecasts_(forecasts), told_(told) {}
   std::string_view name() const override { return "sure"; }
-  void begin_iteration(std::span<const prediction::IterationSequence>) override {}
+  void begin_iteration(std::span<const prediction::IterationSequence>) override {
+    EXPECT_FALSE(std::exchange(open_, true)) << "an iteration within another";
+  }
   void routed(int32_t, std::span<const prediction::SequenceRoutes>) override { ++told_; }
   int32_t gate_lookahead() const override { return 1; }
   void forecast(int32_t, prediction::Forecast& out) override {
     ++forecasts_;
     for (int32_t l = 0; l < out.layers(); ++l) std::ranges::fill(out.row(l), 0.9F);
   }
-  void end_iteration() override {}
+  void end_iteration() override { EXPECT_TRUE(std::exchange(open_, false)); }
   void end_sequence(uint64_t) override {}
 
  private:
   int &forecasts_, &told_;
+  bool open_ = false;
 };
 
 /// A memory that says what the test wants.
@@ -40,6 +43,7 @@ class FakeTier final : public ExpertTier {
   int32_t experts() const override { return kExperts; }
   bool fits_all() const override { return fits_all_; }
   uint64_t begin_step(PlanId, bool) override { return brought; }
+  void resume_step(PlanId plan, bool scan, int32_t layer) override { resumed = {plan.value, scan, layer}; }
   bool routed(MoeLayerId, std::span<const tier::DeviceTier::Wanted>) override { return ++routed_, complete; }
   bool forecast(int32_t, const prediction::Forecast&) override { return ++foreseen, useful; }
   void unforeseen() override { ++unforeseen_; }
@@ -49,6 +53,7 @@ class FakeTier final : public ExpertTier {
   uint64_t brought = 0;
   bool complete = true, useful = true;
   int routed_ = 0, foreseen = 0, unforeseen_ = 0, abandoned = 0;
+  std::tuple<uint64_t, bool, int32_t> resumed{0, false, -2};
 
  private:
   const bool fits_all_;
@@ -120,6 +125,27 @@ TEST_F(ForesightTest, WhereEverythingFitsAMemoryIsLookedAtOnceAStepUntilSomethin
   EXPECT_EQ(host.routed_, routed + kLayers);
   EXPECT_EQ(forecasts_, forecasts + 1 + kLayers);
   EXPECT_EQ(told_, told + kLayers);
+}
+
+TEST_F(ForesightTest, AStepThatIsOvertakenGoesOnWhereItWas) {
+  FakeTier device(false);
+  make(device);
+  const engine::WatchedSequence prompt{SequenceId(2), false, 0, 3};
+  const std::vector<int32_t> ids{0, 1, 0};
+  const std::vector<lanes::RoutedExpert> experts{{0, 2}, {1, 1}};
+  const std::vector<float> uses(kExperts, 1.0F);
+  foresight_->begin_step(PlanId(70), {&prompt, 1});
+  foresight_->routed(MoeLayerId(0), ids, experts, uses);
+  foresight_->park();
+  step();  // another one, which decodes
+  foresight_->resume(0);
+  EXPECT_EQ(device.resumed, std::tuple(70u, true, 0)) << "a prompt's again, after its first layer";
+  ASSERT_TRUE(foresight_->wants_routes());
+  const int told = told_;
+  foresight_->routed(MoeLayerId(1), ids, experts, uses);
+  EXPECT_EQ(told_, told + 1);
+  foresight_->end_step();
+  steps(2);
 }
 
 TEST_F(ForesightTest, WithoutAPredictorRoutesAreNotReported) {

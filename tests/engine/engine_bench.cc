@@ -114,7 +114,7 @@ Bench::Bench(const Fixture& fixture, BenchOptions options, const Wrap& wrap) : m
                      options.clock != nullptr ? *options.clock : clock_);
   MOESTRO_CHECK(engine.is_ok(), engine.status().message());
   engine_ = std::move(*engine);
-  plan_.model = options.engine.model;
+  plan_.model = running_.model = options.engine.model;
   for (int64_t b = engine_->limits().kv_blocks; b-- > 0;) free_.push_back(static_cast<uint32_t>(b));
   for (int64_t s = engine_->limits().state_slots; s-- > 0;) free_states_.push_back(static_cast<uint32_t>(s));
 }
@@ -177,18 +177,28 @@ Status Bench::run(StepOutcome& out) {
   plan_.id = PlanId(next_plan_++);
   const bool goes_on = std::any_of(plan_.tokens.begin(), plan_.tokens.end(),
                                    [](const PlanToken& t) { return t.id == kSampledByParent; });
-  plan_.parent = PlanId(goes_on ? plan_.id.value - 1 : 0);
+  plan_.parent = goes_on ? last_plan_ : PlanId(0);
+  last_plan_ = plan_.id;
   if (plan_.micro_batches.empty() && micro_batch_ > 0)
     for (uint32_t i = 0; i < plan_.sequences.size(); i += micro_batch_) plan_.micro_batches.push_back(i);
-  const Status status = engine_->step(plan_, out);
+  running_.model = plan_.model;
+  std::swap(plan_, running_);
+  const Status status = engine_->step(running_, out);
   device_work_.host_experts += out.device.host_experts, device_work_.host_rows += out.device.host_rows,
       device_work_.rewinds += out.device.rewinds;
-  plan_.sequences.clear();
-  plan_.tokens.clear();
-  plan_.micro_batches.clear();
-  plan_.released.clear();
-  plan_.kv_copies.clear();
+  running_.sequences.clear();
+  running_.tokens.clear();
+  running_.micro_batches.clear();
+  running_.released.clear();
+  running_.kv_copies.clear();
   return status;
+}
+
+Status Bench::overtake(StepOutcome& out) {
+  StepPlan plan = std::exchange(plan_, StepPlan());
+  plan_.model = plan.model;
+  plan.id = PlanId(next_plan_++);
+  return engine_->overtake(plan, out);
 }
 
 Result<StepOutcome> Bench::run() {

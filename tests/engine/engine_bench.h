@@ -85,6 +85,8 @@ class Bench {
   /// Runs the plan under construction.
   Result<StepOutcome> run();
   Status run(StepOutcome& out);
+  /// The same while the step at hand has parked, from a break.
+  Status overtake(StepOutcome& out);
   /// Of all steps so far.
   const DeviceWork& device_work() const { return device_work_; }
   StepPlan& plan() { return plan_; }
@@ -112,7 +114,8 @@ class Bench {
   SteadyClock clock_;
   std::unique_ptr<store::BlobSource> source_;
   std::unique_ptr<Engine> engine_;
-  StepPlan plan_;
+  StepPlan plan_, running_;
+  PlanId last_plan_;  ///< by run()
   DeviceWork device_work_;
   const uint32_t micro_batch_;
   void add_states(uint64_t id, int64_t first, int64_t end, PlanSequence& s);

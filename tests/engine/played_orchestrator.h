@@ -57,10 +57,11 @@ class PlayedOrchestrator {
   void send(const std::vector<std::byte>& bytes) {
     MOESTRO_CHECK(router_.send(last_.peer, bytes).is_ok(), "the worker is there");
   }
-  /// A new sequence of two tokens, or of the first alone, in the first KV block.
-  void send_plan(uint64_t plan, int32_t first_token, int32_t parent = -1, size_t length = 2) {
+  /// A new sequence of two tokens, or of the first alone, in this KV block.
+  void send_plan(uint64_t plan, int32_t first_token, int32_t parent = -1, size_t length = 2, uint32_t block = 0,
+                 bool overtakes = false) {
     flatbuffers::FlatBufferBuilder b;
-    const std::vector<uint32_t> blocks = {0};
+    const std::vector<uint32_t> blocks = {block};
     const auto sampling = wire::CreateSampling(b, 0, 0, 1, 0, 0, 0, 2);
     const auto sequence = wire::CreatePlanSequence(b, plan, 0, b.CreateVector(blocks), true, sampling);
     const std::array<wire::PlanToken, 2> tokens = {{{0, 0, first_token, parent}, {0, 1, 3, -1}}};
@@ -68,7 +69,7 @@ class PlayedOrchestrator {
         wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens.data(), length));
     const auto batches = b.CreateVector(&batch, 1);
     const auto model = b.CreateString("m");
-    send(message(b, wire::WorkerBody::StepPlan, wire::CreateStepPlan(b, plan, 0, model, batches)));
+    send(message(b, wire::WorkerBody::StepPlan, wire::CreateStepPlan(b, plan, 0, model, batches, 0, 0, 0, overtakes)));
   }
 
  private:

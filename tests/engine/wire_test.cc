@@ -145,6 +145,7 @@ TEST(WorkerWire, WritesWhatItsQueriesSee) {
   r.kv_host_blocks = 9;
   r.mixed = true;
   r.state_slots = 12, r.state_interval = 64;
+  r.overtaking_tokens_max = 128;
   r.device_slots = 32, r.device_slot_bytes = uint64_t{1} << 33;
   const auto bytes = write_registration(r);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -159,6 +160,7 @@ TEST(WorkerWire, WritesWhatItsQueriesSee) {
   EXPECT_EQ(std::pair(written->state_slots(), written->state_interval()), std::pair(12u, 64u));
   EXPECT_EQ(written->device_slots(), 32u);
   EXPECT_EQ(written->device_slot_bytes(), uint64_t{1} << 33);
+  EXPECT_EQ(written->overtaking_tokens_max(), 128u);
 }
 
 TEST(WorkerWire, WritesResultsThatVerify) {
@@ -167,6 +169,7 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   outcome.stall_us = 3;
   outcome.nonfinite_sequences = 1;
   outcome.dropped_rows = 8;
+  outcome.parked_us = 5, outcome.parks = 2;
   auto& s = outcome.sequences.emplace_back();
   s.id = SequenceId(4);
   s.sampled.push_back({17, true, {-0.5f, {{17, -0.5f}, {2, -1.5f}}}});
@@ -184,6 +187,7 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   EXPECT_EQ(result->stall_us(), 3u);
   EXPECT_EQ(result->nonfinite_sequences(), 1u);
   EXPECT_EQ(result->dropped_rows(), 8u);
+  EXPECT_EQ(std::pair(result->parked_us(), result->parks()), std::pair(uint64_t{5}, 2u));
   const auto* first = result->sequences()->Get(0);
   EXPECT_EQ(first->sampled()->Get(0)->id(), 17);
   EXPECT_FLOAT_EQ(first->sampled()->Get(0)->score()->best()->Get(1)->logprob(), -1.5f);

@@ -147,9 +147,16 @@ class Simulation {
         begin();
         queue_.clear(), reads_.clear();
       }
+      if (machine_.may_park() && !machine_.is_parking() && random_() % 16 == 0) machine_.park();
       while (start_all()) {
       }
       if (machine_.all_ended()) break;
+      if (machine_.is_parked()) {
+        ASSERT_TRUE(reads_.empty()) << "a step that has parked waits for a read";
+        ++parked;
+        machine_.resume();
+        continue;
+      }
       if (const auto layer = machine_.assumable(); layer && machine_.assumptions() < 3 && random_() % 4 < hope_) {
         machine_.assume(*layer);
         continue;
@@ -161,7 +168,7 @@ class Simulation {
     for (size_t b = 0; b < micro_batches_.size(); ++b)
       EXPECT_EQ(device_.back()[b].state, numbers_.reference(shape_, b)) << "micro-batch " << b;
   }
-  int voided = 0, held = 0;
+  int voided = 0, held = 0, parked = 0;
 
  private:
   struct LayerState {
@@ -294,18 +301,19 @@ class Simulation {
 };
 
 TEST(StepMachine, EveryOrderOfEventsComputesTheSame) {
-  int voided = 0, held = 0;
+  int voided = 0, held = 0, parked = 0;
   for (uint32_t seed = 1; seed <= 4000; ++seed) {
     SCOPED_TRACE(seed);
     for (const LaneKinds& lanes : {kThreadComputes, kStreamComputes}) {
       Simulation simulation(seed, lanes);
       simulation.run();
       if (::testing::Test::HasFailure()) return;
-      voided += simulation.voided, held += simulation.held;
+      voided += simulation.voided, held += simulation.held, parked += simulation.parked;
     }
   }
   EXPECT_GT(voided, 500);
   EXPECT_GT(held, 100);
+  EXPECT_GT(parked, 1000);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ SchedulerOptions random_options(uint64_t seed) {
 }
 
 TEST(Cluster, NothingIsLostOrRepeatedWhateverHappens) {
-  size_t deaths = 0, preemptions = 0, quarantined = 0;
+  size_t deaths = 0, preemptions = 0, quarantined = 0, overtaken = 0;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     VirtualCluster cluster(random_options(seed));
@@ -66,7 +66,8 @@ TEST(Cluster, NothingIsLostOrRepeatedWhateverHappens) {
                     .kv_block_tokens = 4,
                     .context_max = 150,
                     .step_tokens_max = 64,
-                    .step_sequences_max = 8});
+                    .step_sequences_max = 8,
+                    .overtaking_tokens_max = seed % 2 == 0 ? 16U : 0U});
     cluster.after(Nanos(0), [&] { load.arrive(); });
     cluster.run();
     cluster.expect_right_answers();
@@ -74,11 +75,13 @@ TEST(Cluster, NothingIsLostOrRepeatedWhateverHappens) {
     deaths += cluster.deaths;
     preemptions += cluster.scheduler().preemptions();
     quarantined += cluster.scheduler().quarantined();
+    overtaken += cluster.overtaken;
     if (::testing::Test::HasFailure()) return;
   }
   EXPECT_GT(deaths, 100u);
   EXPECT_GT(preemptions, 100u);
   EXPECT_GT(quarantined, 50u);
+  EXPECT_GT(overtaken, 100u);
 }
 
 /// What is served of arrivals at `times` what there is room for; clients that are refused come back when they are told

@@ -23,14 +23,14 @@ std::vector<std::byte> message(FlatBufferBuilder& b, wire::WorkerBody type, flat
 std::vector<std::byte> registration(uint32_t blocks, uint32_t block_tokens, uint32_t context, uint32_t tokens,
                                     uint32_t sequences, uint32_t kv_sinks = 0, uint32_t kv_window = 0,
                                     uint32_t kv_host_blocks = 0, uint32_t state_slots = 0,
-                                    uint32_t state_interval = 0) {
+                                    uint32_t state_interval = 0, uint32_t overtaking_tokens_max = 0) {
   FlatBufferBuilder b;
   const auto name = b.CreateString("w"), model = b.CreateString("m"), device = b.CreateString("cpu");
   return message(
       b, wire::WorkerBody::RegisterWorker,
       wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, 77, device, 0, 1, blocks, block_tokens, 5, context,
                                  tokens, sequences, 0, 0, 0, kv_sinks, kv_window, false, 0, 0, kv_host_blocks, false,
-                                 state_slots, state_interval));
+                                 state_slots, state_interval, overtaking_tokens_max));
 }
 
 /// A result with everything in it.
@@ -209,6 +209,21 @@ TEST(OrchestratorWire, ReadsHowManyStatesAWorkerHasRoomFor) {
        {std::tuple{0u, 7u, 0u}, {0u, 0u, 48u}, {0u, 7u, 40u}, {40u, 7u, 48u}, {0u, UINT32_MAX, 48u}})
     EXPECT_FALSE(read_worker_message(registration(8, 16, 64, 32, 4, 0, window, 0, slots, interval)).is_ok())
         << window << " " << slots << " " << interval;
+}
+
+TEST(OrchestratorWire, ReadsHowManyTokensOvertake) {
+  const auto some = read_worker_message(registration(8, 16, 64, 32, 4, 0, 0, 0, 0, 0, 24));
+  ASSERT_TRUE(some.is_ok()) << some.status().message();
+  EXPECT_EQ(std::get<Registration>(*some).limits.overtaking_tokens_max, 24u);
+  EXPECT_FALSE(read_worker_message(registration(8, 16, 64, 32, 4, 0, 0, 0, 0, 0, 33)).is_ok()) << "more than a step";
+}
+
+TEST(OrchestratorWire, SaysThatAPlanOvertakes) {
+  for (const bool overtakes : {false, true}) {
+    const auto bytes = write_plan({.id = PlanId{5}, .parent = {}, .sequences = {}, .released = {},
+                                   .overtakes = overtakes}, "m");
+    EXPECT_EQ(wire::GetWorkerMessage(bytes.data())->body_as_StepPlan()->overtakes(), overtakes);
+  }
 }
 
 TEST(OrchestratorWire, RefusesRegistrationsWithoutLimits) {

@@ -38,6 +38,10 @@ class SimulatedWorker {
   /// Computes a plan and checks that it is one that this worker can compute. A plan whose parent failed, or was not the
   /// last, fails.
   PlanOutcome compute(const Plan& plan);
+  /// The same in two parts, between which plans that overtake it are computed. False: its parent failed.
+  bool begin(const Plan& plan);
+  /// `left`: sequences of the plan that have left, so that what they read may be anybody's.
+  PlanOutcome finish(const Plan& plan, const std::set<uint64_t>& left = {});
   void release(const std::vector<ReleasedSequence>& released);
   bool knows_nobody() const { return tables_.empty(); }
   /// Breaks down amid the plan: what it was to write is garbage.

@@ -8,6 +8,12 @@ namespace moestro::orchestrator {
 
 namespace {
 constexpr TokenId kPlainToken = 7;
+
+int64_t tokens_of(const Plan& plan) {
+  int64_t tokens = 0;
+  for (const PlannedSequence& s : plan.sequences) tokens += static_cast<int64_t>(s.tokens.size());
+  return tokens;
+}
 }
 
 void VirtualCluster::run(Nanos end) {
@@ -29,7 +35,7 @@ void VirtualCluster::join(WorkerLimits limits) {
     while (text.size() < length) text.push_back(next_token(text));
     return std::vector<TokenId>(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(length));
   };
-  workers_.emplace(id, Worker{limits, std::make_unique<SimulatedWorker>(limits, text_of), {}, false});
+  workers_.emplace(id, Worker{limits, std::make_unique<SimulatedWorker>(limits, text_of), {}});
   feed(WorkerJoined{id, limits});
 }
 
@@ -65,9 +71,84 @@ void VirtualCluster::cancel(uint64_t id, int64_t sampled) {
 void VirtualCluster::begin_step(WorkerId id, Worker& worker) {
   if (worker.busy || worker.plans.empty()) return;
   worker.busy = true;
-  int64_t tokens = 0;
-  for (const PlannedSequence& s : worker.plans.front().sequences) tokens += static_cast<int64_t>(s.tokens.size());
-  after(cost_.of(tokens), [this, id] { end_step(id); });
+  if (worker.limits.overtaking_tokens_max == 0 || worker.plans.front().overtakes) {
+    after(cost_.of(tokens_of(worker.plans.front())), [this, id] { end_step(id); });
+    return;
+  }
+  worker.at_hand = std::move(worker.plans.front());
+  worker.plans.pop_front();
+  worker.begun = model_ == Model::kPlain || worker.device->begin(worker.at_hand);
+  worker.layers_left = kLayers;
+  worker.gave_way = false;
+  worker.since = now_;
+  go_on(id);
+}
+
+/// Between two layers of the plan at hand.
+void VirtualCluster::go_on(WorkerId id) {
+  const auto it = workers_.find(id);
+  if (it == workers_.end()) return;
+  Worker& worker = it->second;
+  if (!worker.plans.empty() && worker.plans.front().overtakes && !worker.gave_way && worker.layers_left > 0)
+    return run_overtaking(id, worker);
+  if (worker.layers_left == 0) {
+    const Plan plan = std::move(worker.at_hand);
+    worker.busy = false;
+    if (dies_of(id, plan)) return;
+    const int64_t tokens = count(id, plan);
+    PlanOutcome outcome = finish(id, worker, plan);
+    begin_step(id, worker);
+    return feed(PlanDone{id, std::move(outcome), cost_.of(tokens)});
+  }
+  --worker.layers_left;
+  worker.gave_way = false;
+  after(cost_.of(tokens_of(worker.at_hand)) / kLayers, [this, id] { go_on(id); });
+}
+
+void VirtualCluster::run_overtaking(WorkerId id, Worker& worker) {
+  worker.gave_way = true;
+  const Plan plan = std::move(worker.plans.front());
+  worker.plans.pop_front();
+  after(cost_.of(tokens_of(plan)), [this, id, plan] {
+    const auto it = workers_.find(id);
+    if (it == workers_.end() || dies_of(id, plan)) return;
+    ++overtaken;
+    const int64_t tokens = count(id, plan);
+    PlanOutcome outcome = compute(it->second, plan);
+    feed(PlanDone{id, std::move(outcome), cost_.of(tokens)});
+    go_on(id);
+  });
+}
+
+/// What was computed between its layers is there.
+PlanOutcome VirtualCluster::finish(WorkerId id, Worker& worker, const Plan& plan) {
+  longest_stretch = std::max(longest_stretch, now_ - worker.since);
+  if (model_ == Model::kPlain) return compute(worker, plan);
+  if (!worker.begun) return {plan.id, {}, unavailable("its parent failed")};
+  PlanOutcome dropped{plan.id, {}, Status::ok()};
+  for (const PlannedSequence& s : plan.sequences)
+    dropped.sequences.push_back({.id = s.id, .sampled = {}, .scores = {}, .error = {}, .activations = {{}}});
+  scheduler_.leave_out_dropped(id, dropped);
+  std::set<uint64_t> left;
+  for (const SequenceOutcome& o : dropped.sequences)
+    if (o.activations.empty()) left.insert(o.id.value);
+  return worker.device->finish(plan, left);
+}
+
+bool VirtualCluster::dies_of(WorkerId id, const Plan& plan) {
+  const bool dies = std::ranges::any_of(plan.sequences, [&](const auto& s) { return deadly.contains(s.id.value); });
+  if (dies) kill(id);
+  return dies;
+}
+
+/// Returns the plan's tokens.
+int64_t VirtualCluster::count(WorkerId id, const Plan& plan) {
+  ++steps[id];
+  for (const PlannedSequence& s : plan.sequences) {
+    const SequenceRequest& r = told_[s.id.value].request;
+    computed[{r.background, r.flow}] += static_cast<int64_t>(s.tokens.size());
+  }
+  return tokens_of(plan);
 }
 
 void VirtualCluster::end_step(WorkerId id) {
@@ -77,16 +158,8 @@ void VirtualCluster::end_step(WorkerId id) {
   const Plan plan = std::move(worker.plans.front());
   worker.plans.pop_front();
   worker.busy = false;
-  if (std::any_of(plan.sequences.begin(), plan.sequences.end(),
-                  [&](const auto& s) { return deadly.contains(s.id.value); }))
-    return kill(id);
-  ++steps[id];
-  int64_t tokens = 0;
-  for (const PlannedSequence& s : plan.sequences) {
-    const SequenceRequest& r = told_[s.id.value].request;
-    computed[{r.background, r.flow}] += static_cast<int64_t>(s.tokens.size());
-    tokens += static_cast<int64_t>(s.tokens.size());
-  }
+  if (dies_of(id, plan)) return;
+  const int64_t tokens = count(id, plan);
   PlanOutcome outcome = compute(worker, plan);
   begin_step(id, worker);
   feed(PlanDone{id, std::move(outcome), cost_.of(tokens)});

@@ -66,6 +66,10 @@ class VirtualCluster {
   std::map<std::pair<bool, std::string>, int64_t> computed;
   std::map<WorkerId, int64_t> steps;
   size_t deaths = 0;
+  size_t overtaken = 0;  ///< plans that ran between two layers of another
+  Nanos longest_stretch{0};  ///< from the beginning of a plan that was overtaken to its end
+  /// Of a worker with WorkerLimits::overtaking_tokens_max.
+  static constexpr int kLayers = 8;
 
   /// That everybody has got what the model says, to the end, or a reason.
   void expect_right_answers();
@@ -76,7 +80,17 @@ class VirtualCluster {
     std::unique_ptr<SimulatedWorker> device;
     std::deque<Plan> plans;
     bool busy = false;
+    Plan at_hand = {};  ///< between its layers, where plans may overtake
+    bool begun = false; ///< the device has begun it
+    int layers_left = 0;
+    bool gave_way = false;  ///< since its last layer
+    Nanos since{0};
   };
+  void go_on(WorkerId id);
+  void run_overtaking(WorkerId id, Worker& worker);
+  PlanOutcome finish(WorkerId id, Worker& worker, const Plan& plan);
+  bool dies_of(WorkerId id, const Plan& plan);
+  int64_t count(WorkerId id, const Plan& plan);
   void begin_step(WorkerId id, Worker& worker);
   void end_step(WorkerId id);
   void feed(Event event);

@@ -150,6 +150,13 @@ uint64_t DeviceExperts::begin_step(PlanId plan, bool scan) {
   return tier_.counters().moved_bytes;
 }
 
+void DeviceExperts::resume_step(PlanId plan, bool scan, int32_t layer) {
+  recent_.begin_step(scan);
+  const std::lock_guard lock(link_->mutex());
+  plan_ = plan;
+  tier_.begin_step(clock_.now(), scan, layer);
+}
+
 void DeviceExperts::sequence_began(int32_t running) {
   const std::lock_guard lock(link_->mutex());
   tier_.sequence_began(running);

@@ -76,6 +76,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   bool fits_all() const override { return slots() >= layers() * experts(); }  ///< full copies
   /// Returns the bytes that the link has carried so far.
   uint64_t begin_step(PlanId plan, bool scan) override;
+  void resume_step(PlanId plan, bool scan, int32_t layer) override;
   void sequence_began(int32_t running) override;
   /// Whether everything that need() has named since the last call was there.
   bool routed(MoeLayerId /*layer*/, std::span<const tier::DeviceTier::Wanted> /*wanted*/) override {

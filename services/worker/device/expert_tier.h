@@ -25,6 +25,8 @@ class ExpertTier {
 
   /// `scan`: most of its tokens belong to prompts. Returns a count that grows with everything that is brought.
   virtual uint64_t begin_step(PlanId plan, bool scan) = 0;
+  /// A step that had begun goes on after `layer` (-1: before the first), when another has come between.
+  virtual void resume_step(PlanId plan, bool scan, int32_t /*layer*/) { (void)begin_step(plan, scan); }
   /// A new sequence; `running`: the number of sequences, including it.
   virtual void sequence_began(int32_t /*running*/) {}
   /// The experts of `layer` that the step's routers have chosen, each once. The source of the engine has been told of

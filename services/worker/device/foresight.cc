@@ -56,7 +56,7 @@ void Foresight::begin_step(PlanId plan, std::span<const engine::WatchedSequence>
     if (running_.insert(s.id).second)
       for (const Stage& stage : stages_) stage.tier->sequence_began(static_cast<int32_t>(running_.size()));
   const bool scan = mostly_prompts(sequences);
-  told_ = false;
+  plan_ = plan, scan_ = scan, told_ = false;
   for (Stage& stage : stages_) {
     const uint64_t brought = stage.tier->begin_step(plan, scan);
     if (!predictor_) continue;
@@ -66,10 +66,28 @@ void Foresight::begin_step(PlanId plan, std::span<const engine::WatchedSequence>
   }
   if (!told_) return;
   sequences_.assign(sequences.begin(), sequences.end());
-  iteration_.clear();
-  for (const auto& s : sequences) iteration_.push_back({s.id.value, s.decode, s.rows});
-  predictor_->begin_iteration(iteration_);
+  begin_iteration();
   if (wants_forecasts()) forecast(-1);
+}
+
+void Foresight::begin_iteration() {
+  iteration_.clear();
+  for (const auto& s : sequences_) iteration_.push_back({s.id.value, s.decode, s.rows});
+  predictor_->begin_iteration(iteration_);
+}
+
+/// To the predictor, a step that parks is two: its layers so far, and the rest.
+void Foresight::park() {
+  if (told_) predictor_->end_iteration();
+  parked_ = {plan_, scan_, std::exchange(told_, false)};
+  std::swap(sequences_, parked_sequences_);
+}
+
+void Foresight::resume(int32_t layer) {
+  plan_ = parked_.plan, scan_ = parked_.scan, told_ = parked_.told;
+  std::swap(sequences_, parked_sequences_);
+  for (const Stage& stage : stages_) stage.tier->resume_step(plan_, scan_, layer);
+  if (told_) begin_iteration();
 }
 
 void Foresight::forecast(int32_t layer) {

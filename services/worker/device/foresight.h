@@ -40,6 +40,8 @@ class Foresight final : public engine::ExpertWatch, public lanes::ExpertArrivals
   }
   void guessed(MoeLayerId layer, int32_t layers, std::span<const float> logits) override;
   void foresee(MoeLayerId layer) override;
+  void park() override;
+  void resume(int32_t layer) override;
   void end_step() override;
   void abandon() override;
   void forget(SequenceId sequence) override;
@@ -64,17 +66,26 @@ class Foresight final : public engine::ExpertWatch, public lanes::ExpertArrivals
   void forecast(int32_t layer);
   void count(MoeLayerId layer, std::span<const int32_t> ids);
   void draw_copies();
+  void begin_iteration();
 
   const int32_t layers_, experts_;
   std::vector<Stage> stages_;
   std::unique_ptr<prediction::Predictor> predictor_;
   const int64_t top_k_;
   bool told_ = false;  ///< the predictor is told of this step
+  PlanId plan_;
+  bool scan_ = false;  ///< most of the step's tokens belong to prompts
   prediction::Forecast forecast_;
   lanes::Timeline* timeline_ = nullptr;
   std::vector<int32_t> model_layers_;
 
+  struct Parked {
+    PlanId plan;
+    bool scan = false, told = false;
+  };
+  Parked parked_;  ///< the step that another one has overtaken
   std::vector<engine::WatchedSequence> sequences_;             ///< of a step that the predictor is told of
+  std::vector<engine::WatchedSequence> parked_sequences_;      ///< of that which has parked
   std::unordered_set<SequenceId> running_;                     ///< seen, and not ended
   std::vector<prediction::IterationSequence> iteration_;
   std::vector<tier::DeviceTier::Wanted> wanted_;

@@ -84,7 +84,7 @@ class CpuPass final : public Pass {
     const auto run_head = [&] { head_not_finite_ = head_.run(plan, batch, forward_.hidden(), failed, outcomes); };
     StepRunner runner(forward_, machine_, run_head);
     if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
-    auto totals = driver_.run(machine_, runner, timeline_);
+    auto totals = driver_.run(machine_, runner, timeline_, breaks_);
     if (!totals.is_ok()) forward_.abandon();
     draw_kv();
     if (timeline_ != nullptr) timeline_->end_step();
@@ -98,6 +98,12 @@ class CpuPass final : public Pass {
           std::memcpy(cache_.block(l, c.to), cache_.block(l, c.from), static_cast<size_t>(cache_.block_bytes(l)));
   }
 
+  void set_breaks(lanes::Breaks* breaks) override { breaks_ = breaks; }
+  int32_t routed_layer() const override { return forward_.routed_layer(); }
+  void resume(PlanId plan) override {
+    forward_.resume();
+    if (timeline_ != nullptr) timeline_->begin_step(plan.value);
+  }
   void set_watch(ExpertWatch* watch) override { forward_.set_watch(watch); }
   void set_timeline(lanes::Timeline* timeline) override { timeline_ = timeline; }
   std::span<const int32_t> routes() const override { return forward_.routes(); }
@@ -135,6 +141,7 @@ class CpuPass final : public Pass {
   KvLink* const kv_link_;
   std::vector<KvCarried> carried_;  ///< scratch
   lanes::Timeline* timeline_ = nullptr;
+  lanes::Breaks* breaks_ = nullptr;
   uint32_t head_not_finite_ = 0;
 };
 
@@ -146,7 +153,8 @@ Backend cpu_backend(kernels::Ops& ops, KvLink* kv_link) {
     MOESTRO_RETURN_IF_ERROR(pass->status().with_context("buffers of a step (--step-tokens)"));
     return Result<std::unique_ptr<Pass>>(std::move(pass));
   };
-  return {.ops = ops, .memory = kernels::host_memory(), .make_pass = make, .kv_link = kv_link};
+  return {.ops = ops, .memory = kernels::host_memory(), .make_pass = make, .kv_link = kv_link,
+          .parks = true};
 }
 
 }  // namespace moestro::engine

@@ -1,4 +1,4 @@
-#include "services/worker/engine/engine.h"
+#include "services/worker/engine/engine_impl.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,11 +6,6 @@
 
 #include "common/mixed_refusals.h"
 #include "services/worker/engine/kv_ring.h"
-#include "services/worker/engine/micro_batch_cut.h"
-#include "services/worker/engine/pass.h"
-#include "services/worker/engine/plan_check.h"
-#include "services/worker/engine/route_memory.h"
-#include "services/worker/engine/sequence_states.h"
 #include "services/worker/engine/visible_positions.h"
 
 namespace moestro::engine {
@@ -54,59 +49,6 @@ Status check_precision(const char* flag, DType precision, const store::Manifest&
 
 }  // namespace
 
-struct Engine::Impl {
-  EngineOptions options;
-  store::BlobSource& source;
-  Backend backend;
-  const Clock& clock;
-  model::ModelDescription description;
-  EngineLimits limits;
-  ExpertLayouts layouts;
-  std::optional<DenseWeights> weights;
-  std::optional<KvCache> cache;
-  std::optional<SequenceStates> states;
-  RouteMemory routes;
-  std::optional<ExpertDispatch> experts;
-  RopeTables rope;
-  lanes::ModelShape shape;
-  std::unique_ptr<Pass> pass;
-  RouteObserver observer;
-  ReleaseObserver release_observer;
-  ExpertWatch* watch = nullptr;
-  std::vector<WatchedSequence> watched;
-
-  SequenceTable sequences;
-  PlanId last_done;  ///< the plan before, if it did not fail as a whole
-  std::vector<TokenRange> ranges;
-  std::vector<Status> failed;
-  StepBatch batch;
-  MicroBatchCut cut;  ///< of the expert pipeline
-  std::vector<uint32_t> count_scratch;
-  std::vector<activation::ActivationCount> found_counts;
-
-  Impl(const EngineOptions& o, store::BlobSource& s, Backend b, const Clock& c)
-      : options(o), source(s), backend(std::move(b)), clock(c) {}
-
-  Status load();
-  Result<std::vector<ExpertLayout>> layouts_of(DType precision) const;
-  Status load_low_copies();
-  void release(std::span<const ReleasedSequence> released);
-  Status copy_kv(const StepPlan& plan);
-  Status prepare(const StepPlan& plan, PlanId before);
-  Status check_schedule();
-  Status admit(const StepPlan& plan, uint32_t index);
-  Status cut_before(uint32_t index, const SequenceState& state, int64_t first);
-  bool in_turn() const {
-    return options.micro_batches == MicroBatches::kInTurn || options.schedule == ScheduleKind::kExpertPipeline;
-  }
-  Result<lanes::ExecutionTotals> execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes);
-  std::span<const WatchedSequence> watched_sequences(const StepPlan& plan);
-  bool knows_routes() const { return limits.visible.window == 0; }
-  void tell_found(const StepPlan& plan);
-  void finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out);
-  void lose_kv(const StepPlan& plan, uint32_t index);
-};
-
 /// Where the CPU computes, host memory is the KV's home in any case.
 Status Engine::Impl::check_schedule() {
   if (options.cut.count < 0 || options.cut.rows < 0)
@@ -131,6 +73,7 @@ Status Engine::Impl::load() {
   const store::Manifest& manifest = source.manifest();
   MOESTRO_ASSIGN_OR_RETURN(description, model::describe_model(manifest.config_json, manifest.generation_config_json));
   MOESTRO_RETURN_IF_ERROR(check_schedule());
+  MOESTRO_RETURN_IF_ERROR(check_overtaking());
   const model::ModelSpec& spec = description.spec;
   if (options.state_slots > 0 && !spec.has_states())
     return invalid_argument("--state-slots " + std::to_string(options.state_slots) +
@@ -142,8 +85,6 @@ Status Engine::Impl::load() {
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
   MOESTRO_RETURN_IF_ERROR(check_precision("--precision", precision, manifest));
   MOESTRO_ASSIGN_OR_RETURN(layouts.full, layouts_of(precision));
-  MOESTRO_ASSIGN_OR_RETURN(experts, ExpertDispatch::create(source, moe_layers, spec.moe().experts, precision));
-  if (options.capacity_factor) experts->set_capacity_factor(*options.capacity_factor);
   MOESTRO_RETURN_IF_ERROR(load_low_copies());
   MOESTRO_ASSIGN_OR_RETURN(weights, DenseWeights::load(source, description, backend.ops, backend.memory));
 
@@ -164,9 +105,10 @@ Status Engine::Impl::load() {
     routes = RouteMemory(blocks + limits.kv_host_blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
   shape = model_shape(spec, *weights, layouts.full, *cache);
-  const LayerMath::Parts math{spec, *weights, backend.ops, backend.memory, *cache, *states, rope};
-  MOESTRO_ASSIGN_OR_RETURN(pass, backend.make_pass({options, math, layouts, *experts, shape, clock, backend.kv_link}));
-  return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(make_track(usual, options.step_tokens_max));
+  limits.overtaking_tokens_max =
+      spec.has_states() ? 0 : std::min(options.overtaking_tokens_max, options.step_tokens_max);
+  return limits.overtaking_tokens_max > 0 ? make_track(overtaking, limits.overtaking_tokens_max) : Status::ok();
 }
 
 Result<std::vector<ExpertLayout>> Engine::Impl::layouts_of(DType precision) const {
@@ -197,24 +139,25 @@ Status Engine::Impl::load_low_copies() {
     if (layouts.low[l].bytes() >= layouts.full[l].bytes())
       return invalid_argument("--mixed " + std::string(dtype_name(low)) + ": its experts are not smaller than the ones "
                               "that are served (--precision)");
-  return experts->set_mixed(*options.mixed);
+  return Status::ok();
 }
 
 Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   const PlanSequence& s = plan.sequences[index];
   SequenceState& state = sequences.obtain(s.id);
-  if (has_ended(plan, s, ranges[index], state)) return Status::ok();
+  if (has_ended(plan, s, on->ranges[index], state)) return Status::ok();
   MOESTRO_RETURN_IF_ERROR(update_blocks(s, limits, state.blocks));
   MOESTRO_RETURN_IF_ERROR(update_history(plan, s, limits, state));
-  MOESTRO_RETURN_IF_ERROR(check_sequence(plan, s, ranges[index], state, limits, cache->filled()));
-  const int64_t first = plan.tokens[ranges[index].first].position;
-  MOESTRO_RETURN_IF_ERROR(check_states(s, first, first + ranges[index].count - 1, states->tokens_in()));
+  MOESTRO_RETURN_IF_ERROR(check_sequence(plan, s, on->ranges[index], state, limits, cache->filled()));
+  const int64_t first = plan.tokens[on->ranges[index].first].position;
+  MOESTRO_RETURN_IF_ERROR(check_states(s, first, first + on->ranges[index].count - 1, states->tokens_in()));
   MOESTRO_RETURN_IF_ERROR(cut_before(index, state, first));
   MOESTRO_RETURN_IF_ERROR(states->claim(first, s.state, s.states));
-  batch.add(plan, index, ranges[index], state, rope, limits.visible);
+  on->batch.add(plan, index, on->ranges[index], state, rope, limits.visible);
   if (options.mixed)
-    experts->low_shares().add(ranges[index].count, std::min(s.low_share_max, options.mixed->max_share), state.copies);
-  if (!cache->has_places()) cache->mark_written(state.blocks, first, first + ranges[index].count);
+    on->experts->low_shares().add(on->ranges[index].count, std::min(s.low_share_max, options.mixed->max_share),
+                                  state.copies);
+  if (!cache->has_places()) cache->mark_written(state.blocks, first, first + on->ranges[index].count);
   return Status::ok();
 }
 
@@ -222,13 +165,13 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
 /// one's.
 Status Engine::Impl::cut_before(uint32_t index, const SequenceState& state, int64_t first) {
   if (options.schedule != ScheduleKind::kExpertPipeline) return Status::ok();
-  const int64_t rows = ranges[index].count;
+  const int64_t rows = on->ranges[index].count;
   const int64_t blocks = cache->has_places() ? place_blocks_of(*cache, state.blocks, first, rows) : 0;
   if (blocks > cache->place_blocks() && cache->has_places())
     return exhausted("its step needs " + std::to_string(blocks * kernels::kKvBlockTokens) +
                      " tokens of KV on the device at once, which has room for " +
                      std::to_string(cache->place_blocks() * kernels::kKvBlockTokens) + " (--kv-ring-tokens)");
-  if (cut.before(rows, blocks)) batch.begin_micro_batch();
+  if (on->cut.before(rows, blocks)) on->batch.begin_micro_batch();
   return Status::ok();
 }
 
@@ -247,7 +190,7 @@ Status Engine::Impl::copy_kv(const StepPlan& plan) {
     cache->forget_all();
     return checked;
   }
-  pass->copy_kv(plan.kv_copies);
+  on->pass->copy_kv(plan.kv_copies);
   for (const KvCopy& c : plan.kv_copies) {
     cache->mark_copied(c.from, c.to);
     if (knows_routes()) routes.copy_block(c.from, c.to);
@@ -262,57 +205,58 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
   if (plan.parent.value != 0 && plan.parent != before)
     return unavailable("plan " + std::to_string(plan.id.value) + " builds on plan " +
                        std::to_string(plan.parent.value) + ", which failed or is not the one before it");
-  MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, ranges));
-  batch.clear();
-  experts->low_shares().clear();
-  batch.rows_of.resize(plan.sequences.size());
-  failed.assign(plan.sequences.size(), Status::ok());
+  MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, on->ranges));
+  on->batch.clear();
+  on->experts->low_shares().clear();
+  on->batch.rows_of.resize(plan.sequences.size());
+  on->failed.assign(plan.sequences.size(), Status::ok());
   states->begin_plan();
-  cut.begin(options.cut, static_cast<int64_t>(plan.tokens.size()), cache->place_blocks());
+  on->cut.begin(options.cut, static_cast<int64_t>(plan.tokens.size()), cache->place_blocks());
   for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
-    if (in_turn() && std::ranges::binary_search(plan.micro_batches, i)) batch.begin_micro_batch();
-    failed[i] = admit(plan, i);
+    if (in_turn() && std::ranges::binary_search(plan.micro_batches, i)) on->batch.begin_micro_batch();
+    on->failed[i] = admit(plan, i);
   }
   // With places, what a sequence writes is in host memory after its micro-batch: no other of this plan may read it.
   for (uint32_t i = 0; i < plan.sequences.size() && cache->has_places(); ++i) {
-    const TokenRange rows = batch.rows_of[i];
+    const TokenRange rows = on->batch.rows_of[i];
     if (rows.count == 0) continue;
-    const int64_t first = batch.positions[rows.first];
+    const int64_t first = on->batch.positions[rows.first];
     cache->mark_written(sequences.obtain(plan.sequences[i].id).blocks, first, first + rows.count);
   }
   return Status::ok();
 }
 
 Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes) {
-  if (batch.rows() == 0) return lanes::ExecutionTotals{};
-  MOESTRO_RETURN_IF_ERROR(weights->renew(source));
+  if (on->batch.rows() == 0) return lanes::ExecutionTotals{};
+  // While a step has parked its weights stay as they are: if they were wrong, that is found when either step ends.
+  if (on == &usual) MOESTRO_RETURN_IF_ERROR(weights->renew(source));
   if (watch != nullptr) tell_found(plan);
   if (watch != nullptr) watch->begin_step(plan.id, watched_sequences(plan));
-  auto totals = pass->run(plan, batch, failed, outcomes);
+  auto totals = on->pass->run(plan, on->batch, on->failed, outcomes);
   if (totals.is_ok() && watch != nullptr) watch->end_step();
   if (totals.is_ok()) MOESTRO_RETURN_IF_ERROR(weights->check());
   return totals;
 }
 
 std::span<const WatchedSequence> Engine::Impl::watched_sequences(const StepPlan& plan) {
-  watched.clear();
+  on->watched.clear();
   for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
-    const TokenRange rows = batch.rows_of[i];
+    const TokenRange rows = on->batch.rows_of[i];
     if (rows.count == 0) continue;
     const SequenceId id = plan.sequences[i].id;
-    watched.push_back({id, rows.count == 1 && sequences.obtain(id).decoding, static_cast<int32_t>(rows.first),
+    on->watched.push_back({id, rows.count == 1 && sequences.obtain(id).decoding, static_cast<int32_t>(rows.first),
                        static_cast<int32_t>(rows.count)});
   }
-  return watched;
+  return on->watched;
 }
 
 /// What was there of a sequence before its first step here.
 void Engine::Impl::tell_found(const StepPlan& plan) {
   for (uint32_t i = 0; i < plan.sequences.size() && knows_routes(); ++i) {
-    const TokenRange rows = batch.rows_of[i];
+    const TokenRange rows = on->batch.rows_of[i];
     const SequenceState& state = sequences.obtain(plan.sequences[i].id);
     if (rows.count == 0 || state.last_plan.value != 0) continue;
-    const int64_t before = batch.positions[rows.first];
+    const int64_t before = on->batch.positions[rows.first];
     found_counts.clear();
     if (before > 0) routes.count(state.blocks, 0, before, found_counts);
     if (!found_counts.empty()) watch->found(plan.sequences[i].id, before, found_counts);
@@ -321,16 +265,16 @@ void Engine::Impl::tell_found(const StepPlan& plan) {
 
 /// A failed sequence's keys and values are not to be built upon.
 void Engine::Impl::lose_kv(const StepPlan& plan, uint32_t index) {
-  const TokenRange rows = batch.rows_of[index];
+  const TokenRange rows = on->batch.rows_of[index];
   if (rows.count == 0) return;
-  const int64_t first = batch.positions[rows.first];
+  const int64_t first = on->batch.positions[rows.first];
   cache->mark_lost(sequences.obtain(plan.sequences[index].id).blocks, first, first + rows.count);
   states->lose(plan.sequences[index].states);
 }
 
 void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out) {
   out.id = plan.sequences[index].id;
-  out.status = failed[index];
+  out.status = on->failed[index];
   SequenceState& state = sequences.obtain(out.id);
   state.last_plan = plan.id;
   state.last_sampled = -1;
@@ -340,12 +284,12 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
     out.state_sum.clear();
     return lose_kv(plan, index);
   }
-  const TokenRange rows = batch.rows_of[index];
+  const TokenRange rows = on->batch.rows_of[index];
   if (rows.count == 0) return;  // it had ended before
-  const int64_t first = batch.positions[rows.first], last = first + rows.count;
+  const int64_t first = on->batch.positions[rows.first], last = first + rows.count;
   const int64_t top_k = description.spec.moe().top_k, moe_layers = description.spec.moe_layers();
   if (options.mixed) {
-    out.copies = experts->copies(rows);
+    out.copies = on->experts->copies(rows);
     out.copies.choices = static_cast<uint64_t>(rows.count * top_k * moe_layers);
     state.copies += out.copies;
   }
@@ -355,13 +299,13 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
     if (counted < first)
       routes.count(state.blocks, counted, first,
                    out.activations);  // computed for another, and used by this one as well
-    routes.keep(state.blocks, first, rows.count, pass->routes(), batch.rows(), rows.first);
+    routes.keep(state.blocks, first, rows.count, on->pass->routes(), on->batch.rows(), rows.first);
   }
-  activation::count_routes(pass->routes(), moe_layers, batch.rows(), top_k, rows.first + fresh, rows.first + rows.count,
-                           count_scratch, out.activations);
+  activation::count_routes(on->pass->routes(), moe_layers, on->batch.rows(), top_k, rows.first + fresh,
+                           rows.first + rows.count, count_scratch, out.activations);
   if (observer && fresh < rows.count)
     observer({out.id, state.decoding, plan.sequences[index].text_ends, first + fresh, rows.count - fresh, moe_layers,
-              top_k, batch.rows(), rows.first + fresh, pass->routes(), pass->route_weights()});
+              top_k, on->batch.rows(), rows.first + fresh, on->pass->routes(), on->pass->route_weights()});
   state.counted = std::max(state.counted, last);
   if (!plan.sequences[index].score_targets.empty()) out.scores.resize(plan.sequences[index].score_targets.size());
   if (!out.sampled.empty()) {
@@ -405,10 +349,14 @@ const EngineLimits& Engine::limits() const { return impl_->limits; }
 int64_t Engine::kv_bytes() const { return impl_->cache->bytes(); }
 int64_t Engine::state_bytes() const { return impl_->states->bytes(); }
 int64_t Engine::kv_host_bytes() const { return impl_->cache->host_bytes(); }
-void Engine::set_timeline(lanes::Timeline* timeline) { impl_->pass->set_timeline(timeline); }
+void Engine::set_timeline(lanes::Timeline* timeline) {
+  impl_->usual.pass->set_timeline(timeline);
+  if (impl_->overtaking.pass != nullptr) impl_->overtaking.pass->set_timeline(timeline);
+}
 void Engine::set_expert_watch(ExpertWatch* watch) {
   impl_->watch = watch;
-  impl_->pass->set_watch(watch);
+  impl_->usual.pass->set_watch(watch);
+  if (impl_->overtaking.pass != nullptr) impl_->overtaking.pass->set_watch(watch);
 }
 void Engine::set_route_observer(RouteObserver observer) { impl_->observer = std::move(observer); }
 void Engine::set_release_observer(ReleaseObserver observer) { impl_->release_observer = std::move(observer); }
@@ -431,35 +379,6 @@ Engine::WeightTraffic Engine::weight_traffic() const {
     traffic.layer_bytes +=
         l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes;
   return traffic;
-}
-
-Status Engine::step(const StepPlan& plan, StepOutcome& out) {
-  Impl& e = *impl_;
-  const Nanos begin = e.clock.now();
-  const store::BlobSource::Counters before = e.source.counters();
-  MOESTRO_RETURN_IF_ERROR(e.prepare(plan, std::exchange(e.last_done, PlanId())));
-  out.begin(plan.id, plan.sequences.size());
-  const auto executed = e.execute(plan, out.sequences);
-  if (!executed.is_ok()) {
-    for (uint32_t i = 0; i < plan.sequences.size(); ++i) e.lose_kv(plan, i);
-    return executed.status();
-  }
-  for (uint32_t i = 0; i < plan.sequences.size(); ++i) e.finish(plan, i, out.sequences[i]);
-  e.last_done = plan.id;
-  const store::BlobSource::Counters after = e.source.counters();
-  out.expert_hits = after.hits - before.hits;
-  out.expert_misses = after.misses - before.misses;
-  out.fetched_bytes = after.fetched_bytes - before.fetched_bytes;
-  out.stall_us = static_cast<uint64_t>(executed->stalled.count() / 1000);
-  if (e.batch.rows() > 0) {
-    out.nonfinite_sequences = e.pass->not_finite();
-    out.dropped_rows = e.experts->over_capacity();
-    out.device = e.pass->device_work();
-    const std::span<const CopyCounts> by_layer = e.experts->layer_copies();
-    out.layer_copies.assign(by_layer.begin(), by_layer.end());
-  }
-  out.step_us = static_cast<uint64_t>((e.clock.now() - begin).count() / 1000);
-  return Status::ok();
 }
 
 }  // namespace moestro::engine

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "common/lanes/step_driver.h"
 #include "common/lanes/timeline.h"
 #include "common/model/model_spec.h"
 #include "kernels/ops.h"
@@ -62,6 +63,12 @@ class Engine {
   /// Runs one plan. An error concerns the whole plan; an error of one sequence is in its outcome. `out` is overwritten
   /// and keeps its memory: if the same object is used at every step, decoding allocates nothing.
   Status step(const StepPlan& plan, StepOutcome& out);
+  /// Asked between two layers of step(); null: nothing comes between. Outlives the engine's steps.
+  void set_breaks(lanes::Breaks* breaks);
+  /// Runs another plan while the step at hand has parked: from Breaks::take(), where limits().overtaking_tokens_max is
+  /// above 0. It builds on no plan, releases and copies nothing, and has no sequence of the plan that has parked. Each
+  /// computes what it computes alone.
+  Status overtake(const StepPlan& plan, StepOutcome& out);
   void release(std::span<const ReleasedSequence> released);
   /// Forgets every sequence and all KV contents (a new KV epoch).
   void forget_all();

@@ -61,6 +61,8 @@ struct EngineOptions {
       0;  ///< positions of a sequence; 0, or more than model or cache allow: as many as they allow
   int64_t step_tokens_max = 512;
   int64_t step_sequences_max = 256;
+  int64_t overtaking_tokens_max = 0;  ///< a step of at most so many tokens may run while another has parked, with
+                                      ///< buffers of its own (Engine::overtake); 0: steps run one after another
   std::optional<DType> expert_precision = std::nullopt;  ///< nullopt: the pack's first
   std::optional<MixedOptions> mixed = std::nullopt;  ///< a missing expert may be served by a low copy, or by none
   std::optional<double> capacity_factor = std::nullopt;  ///< nullopt: an expert takes all its tokens
@@ -83,6 +85,7 @@ struct EngineLimits {
   int64_t state_slots = 0, state_interval = 0;  ///< model::StateBudget
   int64_t context_max = 0;
   int64_t step_tokens_max = 0, step_sequences_max = 0;
+  int64_t overtaking_tokens_max = 0;  ///< EngineOptions; 0 too where the model has states of sequences
   VisiblePositions visible;
   bool mixed = false;  ///< EngineOptions::mixed
 };

@@ -29,7 +29,8 @@ class ExpertWatch {
     (void)sequence, (void)tokens, (void)counts;
   }
   virtual void begin_step(PlanId plan, std::span<const WatchedSequence> sequences) = 0;
-  /// Asked once per step, after begin_step(). False: routed(), guessed() and foresee() are not called in this step.
+  /// Asked once per step, after begin_step(), and after resume(). False: routed(), guessed() and foresee() are not
+  /// called in this step.
   virtual bool wants_routes() const { return true; }
   /// The routers of `layer` have run, for all micro-batches, and the source knows what is needed. ids: [rows, top_k].
   /// `uses`: by expert, the sum of its rows' shares (store::UseWeight).
@@ -43,6 +44,10 @@ class ExpertWatch {
   }
   /// Everything that is known at `layer` has been reported.
   virtual void foresee(MoeLayerId layer) = 0;
+  /// The step has parked: another one begins and ends, or fails, before resume().
+  virtual void park() {}
+  /// It goes on after `layer`, the last one whose routers have run; -1: before the first.
+  virtual void resume(int32_t layer) { (void)layer; }
   virtual void end_step() = 0;
   /// The step has failed: nothing of it is needed any more.
   virtual void abandon() = 0;

@@ -42,6 +42,7 @@ void Forward::begin(PlanId plan, const StepBatch& batch, std::vector<Status>& fa
   batch_ = &batch;
   guard_.begin(batch, failed);
   rows_ = batch.rows();
+  routed_layer_ = -1;
   is_watched_ = watch_ != nullptr && watch_->wants_routes();
   math_.begin(batch);
   if (kv_) kv_->begin(batch);
@@ -109,6 +110,7 @@ void Forward::route(const lanes::Task& task) {
   const auto routed = p_.experts.route(part, {ids, static_cast<size_t>(count)}, top_k_, guard_.left_out(),
                                        {weights_of(part.layer) + first, static_cast<size_t>(count)});
   clear_rows(p_.experts.dropped(part));
+  routed_layer_ = static_cast<int32_t>(part.layer.value);
   if (is_watched_ && p_.experts.is_routed(part.layer)) tell_watch(part.layer);
   p_.machine.routed(task.layer, task.micro_batch, routed);
 }

@@ -55,6 +55,10 @@ class Forward final : public lanes::TaskRunner {
   /// activations become NaN or infinite.
   void begin(PlanId plan, const StepBatch& batch, std::vector<Status>& failed);
   void abandon();
+  /// The step goes on after another one of this worker.
+  void resume() { is_watched_ = watch_ != nullptr && watch_->wants_routes(); }
+  /// The last MoE layer of the step whose routers have chosen; -1: none yet.
+  int32_t routed_layer() const { return routed_layer_; }
   /// May be null; outlives this.
   void set_watch(ExpertWatch* watch);
 
@@ -115,6 +119,7 @@ class Forward final : public lanes::TaskRunner {
   ExpertWatch* watch_ = nullptr;
   bool is_watched_ = false;  ///< the watch wants the routes of this step
   std::optional<GateLookahead> lookahead_;
+  int32_t routed_layer_ = -1;
   std::optional<MoeLayerId> forecast_due_;  ///< of a layer that has been routed
   int64_t step_tokens_max_, hidden_;
   const kernels::GatedUnit gated_;

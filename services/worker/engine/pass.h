@@ -38,6 +38,15 @@ class Pass {
   /// Copies between blocks of the cache, in order, all before the next step's computation. Ids are already checked.
   virtual void copy_kv(std::span<const KvCopy> copies) = 0;
 
+  // Of a backend whose steps park (Backend::parks), while a step runs:
+
+  /// What may come between two of its layers; null: nothing. Outlives this.
+  virtual void set_breaks(lanes::Breaks* breaks) { (void)breaks; }
+  /// The last MoE layer whose routers have chosen; -1: none yet.
+  virtual int32_t routed_layer() const { return -1; }
+  /// Another step of this worker has come between.
+  virtual void resume(PlanId plan) { (void)plan; }
+
   virtual void set_watch(ExpertWatch* watch) = 0;              ///< may be null; outlives this
   virtual void set_timeline(lanes::Timeline* timeline) = 0;    ///< may be null; outlives this
 
@@ -69,6 +78,7 @@ struct Backend {
   std::function<Result<std::unique_ptr<Pass>>(const PassParts&)> make_pass;
   /// Null: the KV cache lies in `memory`, whatever home the options say.
   KvLink* kv_link = nullptr;
+  bool parks = false;  ///< its steps may give way between two layers
 };
 /// `kv_link`: of an emulated device whose KV has its home in host memory.
 Backend cpu_backend(kernels::Ops& ops, KvLink* kv_link = nullptr);

@@ -64,6 +64,7 @@ struct StepPlan {
   std::vector<uint32_t> micro_batches;  ///< the first sequence of each, ascending; empty: all sequences are one
   std::vector<KvCopy> kv_copies;
   std::vector<ReleasedSequence> released;
+  bool overtakes = false;  ///< it may run before a plan that came before it, or between two layers of that
 };
 
 struct SampledToken {
@@ -93,7 +94,9 @@ struct DeviceWork {
 struct StepOutcome {
   PlanId plan;
   std::vector<SequenceOutcome> sequences;
-  uint64_t step_us = 0, stall_us = 0;
+  uint64_t step_us = 0, stall_us = 0;  ///< step_us without parked_us
+  uint64_t parked_us = 0;              ///< other steps ran between two of its layers
+  uint32_t parks = 0;                  ///< how often
   uint64_t expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
   uint32_t nonfinite_sequences = 0;  ///< failed because their activations or logits became NaN or infinite
   uint64_t dropped_rows = 0;         ///< (token, expert) choices beyond the capacity factor

@@ -43,7 +43,30 @@ void WorkerService::Link::push(Job job) {
   const std::lock_guard lock(mutex_);
   if (std::holds_alternative<RunPlan>(job)) ++queued_plans_;
   jobs_.push_back(std::move(job));
+  overtakes_.store(overtaking() != jobs_.end());
   ready_.notify_one();
+}
+
+/// With the mutex held.
+std::deque<Job>::iterator WorkerService::Link::overtaking() {
+  for (auto job = jobs_.begin(); job != jobs_.end(); ++job) {
+    if (std::holds_alternative<TakeHistory>(*job)) continue;
+    const auto* plan = std::get_if<RunPlan>(&*job);
+    if (plan == nullptr) return jobs_.end();
+    if (plan->plan.overtakes) return job;
+  }
+  return jobs_.end();
+}
+
+std::optional<RunPlan> WorkerService::Link::next_overtaking() {
+  const std::lock_guard lock(mutex_);
+  const auto job = overtaking();
+  if (job == jobs_.end()) return std::nullopt;
+  RunPlan work = std::get<RunPlan>(std::move(*job));
+  jobs_.erase(job);
+  --queued_plans_;
+  overtakes_.store(overtaking() != jobs_.end());
+  return work;
 }
 
 std::optional<Job> WorkerService::Link::next(milliseconds timeout) {
@@ -54,6 +77,7 @@ std::optional<Job> WorkerService::Link::next(milliseconds timeout) {
   Job job = std::move(jobs_.front());
   jobs_.pop_front();
   if (std::holds_alternative<RunPlan>(job)) --queued_plans_;
+  overtakes_.store(overtaking() != jobs_.end());
   return job;
 }
 

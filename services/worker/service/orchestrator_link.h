@@ -41,6 +41,11 @@ class WorkerService::Link {
   void start() { thread_ = std::thread([this] { loop(); }); }
   /// The next job, or none after `timeout`.
   std::optional<Job> next(std::chrono::milliseconds timeout);
+  /// Whether next_overtaking() has a plan. Cheap; asked while a step runs.
+  bool overtakes() const { return overtakes_.load(std::memory_order_relaxed) && !drain_.load(); }
+  /// The next plan that may run before those that came earlier. Only plans are overtaken, and updates of the history:
+  /// not a release, and not the end of an epoch.
+  std::optional<RunPlan> next_overtaking();
   /// Sends a plan's result, unless its epoch is over.
   void answer(uint64_t epoch, std::vector<std::byte> message) {
     plans_done_.fetch_add(1);
@@ -69,6 +74,7 @@ class WorkerService::Link {
   void send(std::span<const std::byte> message);
   void begin_epoch();
   void push(Job job);
+  std::deque<Job>::iterator overtaking();
   void wake();
 
   const ServiceOptions options_;
@@ -83,7 +89,7 @@ class WorkerService::Link {
 
   // Shared by both threads.
   std::atomic<uint64_t> plans_done_{0};
-  std::atomic<bool> drain_{false}, closing_{false}, attach_anew_{false};
+  std::atomic<bool> drain_{false}, closing_{false}, attach_anew_{false}, overtakes_{false};
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Job> jobs_;

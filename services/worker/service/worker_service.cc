@@ -29,6 +29,7 @@ Registration describe(const ServiceOptions& options, const engine::Engine& engin
   r.state_interval = static_cast<uint32_t>(limits.state_interval);
   r.context_max = static_cast<uint32_t>(limits.context_max);
   r.step_tokens_max = static_cast<uint32_t>(limits.step_tokens_max);
+  r.overtaking_tokens_max = static_cast<uint32_t>(limits.overtaking_tokens_max);
   r.step_sequences_max = static_cast<uint32_t>(limits.step_sequences_max);
   r.moe_layers = static_cast<uint32_t>(engine.spec().moe_layers());
   r.experts = static_cast<uint32_t>(engine.spec().moe().experts);
@@ -87,8 +88,37 @@ const tier::TierFigures* WorkerService::device_figures() {
 void WorkerService::drain() { link_->drain(); }
 bool WorkerService::attach_anew() const { return link_->attach_anew(); }
 
+bool WorkerService::wanted() { return link_->overtakes(); }
+
+/// Between two layers of the plan at hand, which has parked.
+void WorkerService::take() {
+  const std::optional<RunPlan> work = link_->next_overtaking();
+  if (!work) return;
+  requests_.learn(work->plan, work->names);
+  const Status ran = engine_.overtake(work->plan, overtaking_outcome_);
+  if (Status lost = answer(work->epoch, work->plan, ran, overtaking_outcome_); !lost.is_ok())
+    lost_amid_step_ = std::move(lost);
+}
+
+/// Says what a plan computed. Without the store no further plan can succeed: then the plan is left unanswered, so that
+/// its sequences run again elsewhere, and the error says why.
+Status WorkerService::answer(uint64_t epoch, const engine::StepPlan& plan, const Status& ran,
+                             const engine::StepOutcome& outcome) {
+  if (!ran.is_ok()) {
+    const log::Field field("request_id", requests_.of(plan));
+    log::warn("plan {}: {}", plan.id.value, ran.message());
+  } else if (outcome.nonfinite_sequences > 0) {
+    const log::Field field("request_id", requests_.of_failed(outcome));
+    warn_not_finite(outcome);
+  }
+  if (!ran.is_ok() || !succeeded(outcome)) MOESTRO_RETURN_IF_ERROR(check_store_());
+  link_->answer(epoch, ran.is_ok() ? write_result(outcome, device_figures()) : write_failure(plan.id, ran));
+  return Status::ok();
+}
+
 Status WorkerService::run() {
   link_->start();
+  if (engine_.limits().overtaking_tokens_max > 0) engine_.set_breaks(this);
   Status end;
   auto checked = std::chrono::steady_clock::now();
   for (bool running = true; running;) {
@@ -115,22 +145,11 @@ Status WorkerService::run() {
       const RunPlan& work = std::get<RunPlan>(*job);
       requests_.learn(work.plan, work.names);
       const Status ran = engine_.step(work.plan, outcome_);
-      if (!ran.is_ok()) {
-        const log::Field field("request_id", requests_.of(work.plan));
-        log::warn("plan {}: {}", work.plan.id.value, ran.message());
-      } else if (outcome_.nonfinite_sequences > 0) {
-        const log::Field field("request_id", requests_.of_failed(outcome_));
-        warn_not_finite(outcome_);
-      }
-      // Without the store no further plan can succeed: leave this one unanswered, so that its sequences run again
-      // elsewhere.
-      if (!ran.is_ok() || !succeeded(outcome_)) {
-        if (end = check_store_(); !end.is_ok()) break;
-      }
-      link_->answer(work.epoch,
-                    ran.is_ok() ? write_result(outcome_, device_figures()) : write_failure(work.plan.id, ran));
+      if (end = answer(work.epoch, work.plan, ran, outcome_); !end.is_ok()) break;
+      if (end = lost_amid_step_; !end.is_ok()) break;
     }
   }
+  engine_.set_breaks(nullptr);
   link_->close();
   return end;
 }

@@ -31,13 +31,13 @@ struct ServiceOptions {
   size_t queued_plans_max = 16;
 };
 
-class WorkerService {
+class WorkerService final : private lanes::Breaks {
  public:
   /// `check_store` says whether the store's weights can still be used; called between plans, and when a plan fails.
   /// `engine` outlives the service.
   static Result<std::unique_ptr<WorkerService>> create(const ServiceOptions& options, engine::Engine& engine,
                                                        std::function<Status()> check_store);
-  ~WorkerService();
+  ~WorkerService() override;
   WorkerService(const WorkerService&) = delete;
   WorkerService& operator=(const WorkerService&) = delete;
 
@@ -52,6 +52,9 @@ class WorkerService {
 
  private:
   class Link;
+  bool wanted() override;
+  void take() override;
+  Status answer(uint64_t epoch, const engine::StepPlan& plan, const Status& ran, const engine::StepOutcome& outcome);
   WorkerService(const ServiceOptions& options, engine::Engine& engine, std::function<Status()> check_store,
                 std::unique_ptr<Link> link);
   const tier::TierFigures* device_figures();
@@ -59,7 +62,8 @@ class WorkerService {
   engine::Engine& engine_;
   WorkerHistory* const history_;
   const std::function<void(tier::TierFigures&)> take_device_figures_;
-  engine::StepOutcome outcome_;
+  engine::StepOutcome outcome_, overtaking_outcome_;
+  Status lost_amid_step_;  ///< not OK: the store was gone when a plan overtook the step at hand
   tier::TierFigures figures_;
   RequestNames requests_;
   std::function<Status()> check_store_;

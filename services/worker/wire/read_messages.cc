@@ -114,6 +114,7 @@ Result<StepPlan> read_plan(const wire::StepPlan& m) {
   if (m.kv_copies() != nullptr)
     for (const wire::KvCopy* c : *m.kv_copies()) plan.kv_copies.push_back({c->from(), c->to()});
   plan.released = read_released(m.released(), m.released_lengths());
+  plan.overtakes = m.overtakes();
   return plan;
 }
 

@@ -73,7 +73,7 @@ std::vector<std::byte> write_registration(const Registration& r) {
                                  static_cast<uint32_t>(kernels::kKvBlockTokens), r.kv_epoch, r.context_max,
                                  r.step_tokens_max, r.step_sequences_max, r.moe_layers, r.experts, r.top_k, r.kv_sinks,
                                  r.kv_window, r.wants_history, r.device_slots, r.device_slot_bytes, r.kv_host_blocks,
-                                 r.mixed, r.state_slots, r.state_interval));
+                                 r.mixed, r.state_slots, r.state_interval, r.overtaking_tokens_max));
 }
 
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done) {
@@ -98,7 +98,7 @@ std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const ti
                 wire::CreateStepResult(b, outcome.plan.value, sequences_offset, outcome.step_us, outcome.stall_us,
                                        outcome.expert_hits, outcome.expert_misses, outcome.fetched_bytes, 0, 0,
                                        outcome.nonfinite_sequences, outcome.dropped_rows, device_offset,
-                                       copies_offset));
+                                       copies_offset, outcome.parked_us, outcome.parks));
 }
 
 std::vector<std::byte> write_history_reader(uint64_t segment, const Status& mapped) {

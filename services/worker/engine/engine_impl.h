@@ -1,0 +1,84 @@
+#pragma once
+// What an engine is made of. For the engine's own files.
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "services/worker/engine/engine.h"
+#include "services/worker/engine/micro_batch_cut.h"
+#include "services/worker/engine/pass.h"
+#include "services/worker/engine/plan_check.h"
+#include "services/worker/engine/route_memory.h"
+#include "services/worker/engine/sequence_states.h"
+
+namespace moestro::engine {
+
+/// What a step needs for itself while it runs.
+struct Track {
+  EngineOptions options;  ///< of the pass
+  std::optional<ExpertDispatch> experts;
+  std::unique_ptr<Pass> pass;
+  std::vector<TokenRange> ranges;
+  std::vector<Status> failed;
+  StepBatch batch;
+  MicroBatchCut cut;  ///< of the expert pipeline
+  std::vector<WatchedSequence> watched;
+};
+
+struct Engine::Impl {
+  EngineOptions options;
+  store::BlobSource& source;
+  Backend backend;
+  const Clock& clock;
+  model::ModelDescription description;
+  EngineLimits limits;
+  ExpertLayouts layouts;
+  std::optional<DenseWeights> weights;
+  std::optional<KvCache> cache;
+  std::optional<SequenceStates> states;
+  RouteMemory routes;
+  RopeTables rope;
+  lanes::ModelShape shape;
+  RouteObserver observer;
+  ReleaseObserver release_observer;
+  ExpertWatch* watch = nullptr;
+
+  SequenceTable sequences;
+  PlanId last_done;  ///< the plan before, if it did not fail as a whole
+  const StepPlan* running = nullptr;  ///< of the step on `usual`
+  Track usual, overtaking;            ///< overtaking: empty if no step overtakes
+  Track* on = &usual;                 ///< the step at hand is on it
+  store::BlobSource::Counters overtaken;  ///< of all steps on `overtaking`
+  std::vector<uint32_t> count_scratch;
+  std::vector<activation::ActivationCount> found_counts;
+
+  Impl(const EngineOptions& o, store::BlobSource& s, Backend b, const Clock& c)
+      : options(o), source(s), backend(std::move(b)), clock(c) {}
+
+  Status load();
+  Result<std::vector<ExpertLayout>> layouts_of(DType precision) const;
+  Status load_low_copies();
+  Result<ExpertDispatch> make_dispatch(DType precision);
+  Status make_track(Track& track, int64_t step_tokens_max);
+  Status check_overtaking() const;
+  void release(std::span<const ReleasedSequence> released);
+  Status copy_kv(const StepPlan& plan);
+  Status prepare(const StepPlan& plan, PlanId before);
+  Status check_schedule();
+  Status check_overtakes(const StepPlan& plan) const;
+  Status run(const StepPlan& plan, PlanId before, StepOutcome& out);
+  Status admit(const StepPlan& plan, uint32_t index);
+  Status cut_before(uint32_t index, const SequenceState& state, int64_t first);
+  bool in_turn() const {
+    return options.micro_batches == MicroBatches::kInTurn || options.schedule == ScheduleKind::kExpertPipeline;
+  }
+  Result<lanes::ExecutionTotals> execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes);
+  std::span<const WatchedSequence> watched_sequences(const StepPlan& plan);
+  bool knows_routes() const { return limits.visible.window == 0; }
+  void tell_found(const StepPlan& plan);
+  void finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out);
+  void lose_kv(const StepPlan& plan, uint32_t index);
+};
+
+}  // namespace moestro::engine
