@@ -14,8 +14,10 @@ constexpr Nanos kLongStep = std::chrono::milliseconds(10);
 bool Scheduler::may_plan(const Worker& worker) const {
   if (worker.running.empty() || worker.flights.size() >= options_.steps_in_flight) return false;
   if (worker.flights.empty()) return true;
-  // What overtakes is short, and behind a step that may be overtaken nothing else is to be under way.
-  if (worker.flights.back().overtakes || may_be_overtaken(worker, worker.flights.back())) return false;
+  // What overtakes is short, and behind a long step that may be overtaken nothing else is to be under way.
+  const Flight& last = worker.flights.back();
+  if (last.overtakes) return false;
+  if (may_be_overtaken(worker, last) && last.tokens > worker.step_times.tokens_within(kLongStep)) return false;
   // Whoever comes beside a batch is to be in the very next step; against a long one, the wire between two is nothing.
   if (worker.step_times.usual() >= kLongStep && worker.batch_sequences() > 0) return false;
   // A sequence that runs alone does so on a worker that has nothing else to fail at.

@@ -68,6 +68,25 @@ TEST(HostBudget, BuffersOfLargerStepsCount) {
   EXPECT_EQ(scratch(1024, 4096), scratch(1024, std::nullopt)) << "steps are as large as buffers";
 }
 
+TEST(HostBudget, BuffersOfStepsThatOvertakeCountWhereThereAreSuch) {
+  const auto scratch = [](std::chrono::milliseconds target, bool overtaking, const char* model = "models/demo",
+                          const char* device = "cpu") {
+    config::BoxConfig box;
+    box.orchestrator.tpot_target = target, box.orchestrator.overtaking = overtaking;
+    box.workers.device = device;
+    const auto memory = worker_memory(box, test::source_dir() / model);
+    EXPECT_TRUE(memory.is_ok()) << memory.status().message();
+    return memory.is_ok() ? memory->scratch_bytes : 0;
+  };
+  const std::chrono::milliseconds none{0}, some{80};
+  EXPECT_GT(scratch(some, true), scratch(none, true));
+  EXPECT_LT(scratch(some, true), scratch(none, true) + scratch(none, true) / 2) << "128 tokens beside 512";
+  EXPECT_EQ(scratch(some, false), scratch(none, true));
+  EXPECT_EQ(scratch(some, true, "models/demo", "cuda,vram=1G"), 0u);
+  const char* const states = "tests/fixtures/models/qwen3_next_hybrid";
+  EXPECT_EQ(scratch(some, true, states), scratch(none, true, states)) << "its sequences have states";
+}
+
 TEST(HostBudget, StatesOfSequencesAreTheHostsAlsoWhereADeviceCountsTheKvCache) {
   const auto of = [](const std::string& device) {
     config::BoxConfig box;

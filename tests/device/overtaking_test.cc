@@ -64,7 +64,7 @@ TEST(OvertakingOnADevice, WithKvWhoseHomeIsHostMemory) {
 /// The source of a step's experts fails while another one has parked. Steps go on afterwards.
 TEST(OvertakingOnADevice, AFailureInEitherStepLeavesNothingBehind) {
   int parked_failed = 0, overtaking_failed = 0;
-  for (uint32_t seed = 1; seed <= 40; ++seed) {
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     DeviceBenchOptions options{.slots = 5, .predictor = "auto", .late_host = true, .late = {.seed = seed}};
     options.engine.engine.overtaking_tokens_max = 16;
@@ -74,7 +74,7 @@ TEST(OvertakingOnADevice, AFailureInEitherStepLeavesNothingBehind) {
       Overtaker overtaker(bench, seed);
       overtaker.may_fail = true;
       overtaker.after = [&] { overtaker.on = seed % 2 == 0; };  // or only once, and then the large step is alone
-      device.late_host()->lose_after(static_cast<int>(seed) * 3);
+      device.late_host()->lose_after(static_cast<int>(seed));
       for (uint64_t id = 100; id < 105; ++id) bench.add(id, std::vector<TokenId>(8, static_cast<TokenId>(id % 7)));
       parked_failed += !bench.run().is_ok();
       overtaking_failed += overtaker.failed;
@@ -83,8 +83,8 @@ TEST(OvertakingOnADevice, AFailureInEitherStepLeavesNothingBehind) {
     Bench alone(engine::testing::any_fixture());
     EXPECT_TRUE(play(bench, seed, false, 2) == play(alone, seed, false, 2)) << "the next steps go on";
   }
-  EXPECT_GT(parked_failed, 3);
-  EXPECT_GT(overtaking_failed, 3);
+  EXPECT_GT(parked_failed, 0);
+  EXPECT_GT(overtaking_failed, 0);
 }
 
 }  // namespace

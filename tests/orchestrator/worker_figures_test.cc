@@ -69,6 +69,17 @@ TEST(WorkerFigures, HitsOfHostMemoryAreThoseOfWorkersThatComputeThere) {
   EXPECT_EQ(cpu.device_totals.step_us, 0U);
 }
 
+TEST(WorkerFigures, BreaksInStepsAddUp) {
+  ControlSnapshot all;
+  auto worker = begin_figures(on_cpu(), all);
+  for (const uint64_t parks : {0, 2, 3}) {
+    StepReport r = report(1, 0);
+    r.parks = parks, r.parked_us = 100 * parks;
+    count_step(r, worker, all);
+  }
+  EXPECT_EQ(std::tuple(all.parks, all.parked_us), std::tuple(5U, 500U));
+}
+
 TEST(WorkerFigures, ADevicesFiguresAddUpByLayerByWorkerAndInAll) {
   ControlSnapshot all;
   auto one = begin_figures(on_device(), all), two = begin_figures(on_device(), all);
