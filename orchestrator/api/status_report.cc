@@ -72,6 +72,8 @@ json steps_json(const ControlSnapshot& c) {
           {"count", c.plans},
           {"seconds", seconds_of(c.step_us)},
           {"stall_seconds", seconds_of(c.stall_us)},
+          {"dense_read_bytes", c.dense_bytes},
+          {"dense_stall_seconds", seconds_of(c.dense_stall_us)},
           {"duration_s",
            {{"bounds", DurationHistogram::kBounds},
             {"counts", c.steps.counts},

@@ -36,6 +36,7 @@ struct StepReport {
   PlanOutcome outcome;
   uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0,
            dropped_rows = 0;
+  uint64_t dense_bytes = 0, dense_stall_us = 0;  ///< of dense weights that take turns in host memory
   std::optional<DeviceStep> device;  ///< of a device with its own memory
   std::vector<CopyCounts> layer_copies = {};  ///< by MoE layer; of a worker with low copies
 };

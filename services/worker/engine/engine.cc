@@ -63,6 +63,7 @@ struct Engine::Impl {
   EngineLimits limits;
   ExpertLayouts layouts;
   std::optional<DenseWeights> weights;
+  std::optional<LayerStream> stream;  ///< none: all dense weights stay in memory
   std::optional<KvCache> cache;
   std::optional<SequenceStates> states;
   RouteMemory routes;
@@ -90,6 +91,7 @@ struct Engine::Impl {
   Status load();
   Result<std::vector<ExpertLayout>> layouts_of(DType precision) const;
   Status load_low_copies();
+  Status make_stream();
   void release(std::span<const ReleasedSequence> released);
   Status copy_kv(const StepPlan& plan);
   Status prepare(const StepPlan& plan, PlanId before);
@@ -164,8 +166,10 @@ Status Engine::Impl::load() {
     routes = RouteMemory(blocks + limits.kv_host_blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
   shape = model_shape(spec, *weights, layouts.full, *cache);
+  MOESTRO_RETURN_IF_ERROR(make_stream());
   const LayerMath::Parts math{spec, *weights, backend.ops, backend.memory, *cache, *states, rope};
-  MOESTRO_ASSIGN_OR_RETURN(pass, backend.make_pass({options, math, layouts, *experts, shape, clock, backend.kv_link}));
+  MOESTRO_ASSIGN_OR_RETURN(pass, backend.make_pass({options, math, layouts, *experts, shape, clock, backend.kv_link,
+                                              stream ? &*stream : nullptr}));
   return Status::ok();
 }
 
@@ -198,6 +202,18 @@ Status Engine::Impl::load_low_copies() {
       return invalid_argument("--mixed " + std::string(dtype_name(low)) + ": its experts are not smaller than the ones "
                               "that are served (--precision)");
   return experts->set_mixed(*options.mixed);
+}
+
+Status Engine::Impl::make_stream() {
+  if (source.streamed().empty()) return Status::ok();
+  if (options.schedule != ScheduleKind::kLayerwise)
+    return unsupported("--schedule expert-pipeline where dense weights take turns in memory: take --schedule "
+                       "layerwise, or raise --dram until all of them stay");
+  stream.emplace(source, *weights, description.spec, clock);
+  for (size_t layer = 0; layer < shape.layers.size(); ++layer)
+    if (const auto blob = weights->streamed_blob(layer))
+      shape.layers[layer].streamed_bytes = static_cast<double>(source.manifest().blobs[*blob].length);
+  return Status::ok();
 }
 
 Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
@@ -286,11 +302,13 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
 Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes) {
   if (batch.rows() == 0) return lanes::ExecutionTotals{};
   MOESTRO_RETURN_IF_ERROR(weights->renew(source));
+  if (stream) stream->begin(plan.id);
   if (watch != nullptr) tell_found(plan);
   if (watch != nullptr) watch->begin_step(plan.id, watched_sequences(plan));
   auto totals = pass->run(plan, batch, failed, outcomes);
   if (totals.is_ok() && watch != nullptr) watch->end_step();
   if (totals.is_ok()) MOESTRO_RETURN_IF_ERROR(weights->check());
+  if (totals.is_ok() && stream) MOESTRO_RETURN_IF_ERROR(stream->check());
   return totals;
 }
 
@@ -450,6 +468,8 @@ Status Engine::step(const StepPlan& plan, StepOutcome& out) {
   out.expert_hits = after.hits - before.hits;
   out.expert_misses = after.misses - before.misses;
   out.fetched_bytes = after.fetched_bytes - before.fetched_bytes;
+  out.dense_bytes = after.streamed_bytes - before.streamed_bytes;
+  if (e.stream) out.dense_stall_us = static_cast<uint64_t>(e.stream->stalled().count() / 1000);
   out.stall_us = static_cast<uint64_t>(executed->stalled.count() / 1000);
   if (e.batch.rows() > 0) {
     out.nonfinite_sequences = e.pass->not_finite();
