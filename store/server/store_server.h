@@ -71,6 +71,7 @@ class StoreServer {
   Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);
   Status start_reader(const StoreOptions& options);
   Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options, uint32_t drive) const;
+  std::span<std::byte> probe_memory() const;
   DriveOptions measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options);
 
   // scrub.cc
@@ -163,6 +164,7 @@ class StoreServer {
   std::string change_key_;
   uint32_t entries_max_ = 0;  ///< of the table
   WindowShape window_;
+  bool new_arena_ = false;        ///< nothing has been read into it yet: at start
   bool arena_of_before_ = false;  ///< the predecessor's arena has the requested size, whatever it served
   uint64_t epoch_ = 0;
   ResidentCheck check_;

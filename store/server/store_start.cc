@@ -52,6 +52,7 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   if (!files_->spread()) log::warn("--numa: {}", files_->spread().message());
   log::info("arena of {}{}{}", pages.found, pages.mend.empty() ? "" : "; mend: ", pages.mend);
   MOESTRO_RETURN_IF_ERROR(start_reader(options_));
+  new_arena_ = false;
   say_window();
 
   take_change_key();
@@ -81,6 +82,7 @@ Status StoreServer::begin_anew(const std::vector<MachineBlob>& blobs, const std:
   if (!made)
     return options_.dram_bytes ? invalid_argument(made.message()) : made;
   MOESTRO_RETURN_IF_ERROR(back_arena(bytes, stop));
+  new_arena_ = true;
   for (uint32_t i = 0; i < blobs.size(); ++i) files_->entry(i).length.store(blobs[i].length, std::memory_order_relaxed);
   assign_shares();
   return Status::ok();
