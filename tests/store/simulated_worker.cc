@@ -56,7 +56,7 @@ void SimulatedWorker::act() {
     return (void)look_at(blob);
   }
   if (what == 6) return look();
-  if (what == 7) ask_streamed();
+  if (what == 7 && std::ranges::any_of(blobs_, &Record::streamed)) return ask_streamed();
   if (what < 9) return release_all();
   activate();
 }
@@ -117,7 +117,7 @@ void SimulatedWorker::told(uint32_t entry, Code outcome) {
 void SimulatedWorker::pin_too_late(uint32_t entry) {
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
     Record& record = blobs_[blob];
-    if (record.entry != entry || record.use != Use::kNone || record.pinned || record.dense || !fits(record)) continue;
+    if (record.entry != entry || record.use != Use::kNone || record.pinned || record.held || !fits(record)) continue;
     set_pin(record);
     late_.push_back(blob);
     return;

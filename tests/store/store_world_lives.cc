@@ -9,6 +9,7 @@ namespace moestro::store::testing {
 namespace {
 constexpr uint32_t kEntries = 32;
 constexpr uint32_t kWorkers = 4;
+constexpr uint32_t kLayers = 10;  ///< contents that take turns
 }  // namespace
 
 StoreWorld::StoreWorld(uint64_t seed)
@@ -43,10 +44,11 @@ StoreWorld::~StoreWorld() = default;
 /// Each pack has dense weights that take turns, one for each worker at least.
 void StoreWorld::add_window() {
   const auto first = static_cast<uint32_t>(contents_.size());
-  for (uint32_t i = 0; i < 6; ++i) contents_.push_back({true, static_cast<uint32_t>(1 + pick(2)), true});
+  for (uint32_t i = 0; i < kLayers; ++i) contents_.push_back({true, static_cast<uint32_t>(1 + pick(2)), true});
   for (auto& blobs : templates_)
-    for (uint64_t n = pick(4); n > 0; --n) blobs.insert(blobs.begin(), first + static_cast<uint32_t>(pick(6)));
-  window_ = {static_cast<uint32_t>(kWorkers + pick(kWorkers)), 2 * kPage};
+    for (uint64_t n = 4 + pick(3); n > 0; --n)
+      blobs.insert(blobs.begin(), first + static_cast<uint32_t>(pick(kLayers)));
+  window_ = {static_cast<uint32_t>(kWorkers + pick(3)), 2 * kPage};
   arena_bytes_ += window_.bytes();
 }
 
