@@ -170,6 +170,21 @@ class BlobSource {
   /// exist end later.
   virtual void cancel_fetches() = 0;
 
+  /// Dense weights that are not kept in memory for this source: blobs that take turns there, in the order of a step.
+  /// They come by the next two functions, or by try_pin(), and never through next_arrival(). cancel_fetches() withdraws
+  /// them too.
+  virtual std::span<const uint32_t> streamed() const { return {}; }
+
+  /// Asks for a streamed blob that is used soon. It lands pinned. Asking twice is one request. False: leases and
+  /// requests fill this worker's share of the places; ask again when one has ended.
+  virtual bool ask_streamed(uint32_t /*blob*/, WantedBy /*why*/) { return true; }
+
+  /// Waits for a streamed blob that has been asked for, at most `timeout` (then kUnavailable: call it again). Other
+  /// errors name the blob.
+  virtual Result<Lease> take_streamed(uint32_t /*blob*/, std::chrono::milliseconds /*timeout*/) {
+    return unsupported("dense weights that take turns, from this source");
+  }
+
   /// Replaces what this worker foresaw before. Experts are read ahead and kept by it. Nothing is pinned and nothing
   /// arrives: try_pin finds them later, or a fetch raises the priority of the rest of the read. A source that has
   /// everything does nothing.
@@ -177,6 +192,7 @@ class BlobSource {
 
   struct Counters {
     uint64_t hits = 0, misses = 0, late = 0, fetched_bytes = 0;
+    uint64_t streamed_bytes = 0;  ///< dense weights that were not in memory when they were asked for
     uint64_t brought = 0;  ///< of the hits: experts that were read since their last use here, ahead or for another
   };
   virtual Counters counters() const = 0;

@@ -146,6 +146,7 @@ void ChromeTrace::used(Lane lane, int32_t layer, int32_t expert, uint32_t copy, 
 void ChromeTrace::draw(const Stall& s) {
   if (failed_) return;
   event("stall", "stall", kStallTrack, s.begin, s.end);
+  if (s.dense) return append("\"layer\":%d,\"tier\":\"drive\",\"cause\":\"dense weights\"}},\n", s.layer);
   if (s.expert < 0) return append("\"layer\":%d,\"tier\":\"dram\",\"cause\":\"KV\"}},\n", s.layer);
   append("\"layer\":%d,\"expert\":%d,\"tier\":\"%s\",\"cause\":\"%s\"}},\n", s.layer, s.expert,
          tier_name(s.why.from).data(), late_cause_name(s.why.cause).data());

@@ -20,6 +20,7 @@ struct LayerShape {
   double expert_parameters = 0, expert_bytes = 0;
   int32_t experts = 0;                           ///< of a sparse layer; only schedules that bring whole layers ask
   double attention_flops_per_position = 0;       ///< of one row, for each position that it attends to
+  double streamed_bytes = 0;                     ///< of dense_bytes(), what each step reads anew to host memory
   double output_parameters = 0;                  ///< of attention_parameters, those of the output projection
   double qkv_bytes_per_token = 0;                ///< queries, keys and values of a row
   double attended_bytes_per_token = 0;           ///< what enters the output projection

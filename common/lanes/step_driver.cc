@@ -104,7 +104,10 @@ Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner
     const auto came = std::ranges::find_if(ended_, [&](TaskId task) { return !is_compute(machine[task].lane); });
     if (came != ended_.end()) {
       totals_.stalled += until - from;
-      if (timeline != nullptr) timeline->stall({machine[*came].layer, machine[*came].expert, from, until});
+      const Task& what = machine[*came];
+      if (timeline != nullptr)
+        timeline->stall({.layer = what.layer, .expert = what.expert, .begin = from, .end = until,
+                         .dense = what.kind == TaskKind::kWeightRead});
     }
     for (const TaskId task : ended_) end(step, task, until);
   }

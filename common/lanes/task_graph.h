@@ -46,7 +46,7 @@ enum class TaskKind : uint8_t {
   kCombine,
   kHead,
   // Of schedules that move weights and KV between steps.
-  kWeightRead,  ///< a layer's dense weights, or a page of its weights, to the device
+  kWeightRead,  ///< a layer's dense weights to host memory, or they, or a page of a layer's weights, to the device
   kKvLoad,      ///< the KV that a micro-batch attends to, to the device
   kKvSave,      ///< what a micro-batch has added to the KV, to host memory
   // Attention in parts, where the host computes its middle.
@@ -88,8 +88,9 @@ constexpr bool is_kv_move(const Task& task) {
 
 /// Whether the layerwise schedule has tasks of this kind on this lane. Every runner can do those.
 constexpr bool is_layerwise(const Task& task) {
-  const bool carries = task.kind == TaskKind::kExpertRead;
-  return task.kind <= TaskKind::kHead && (carries ? task.lane == Lane::kStoreRead : is_compute(task.lane));
+  if (task.kind == TaskKind::kWeightRead || task.kind == TaskKind::kExpertRead)
+    return task.lane == Lane::kStoreRead;
+  return task.kind <= TaskKind::kHead && is_compute(task.lane);
 }
 
 class TaskGraph {

@@ -43,11 +43,12 @@ struct Lateness {
 };
 std::string_view tier_name(Lateness::From from);
 
-/// The compute lane had nothing to do until this expert, or KV, came.
+/// The compute lane had nothing to do until this expert, KV, or dense weights came.
 struct Stall {
-  int32_t layer = -1, expert = -1;  ///< expert -1: it was KV
+  int32_t layer = -1, expert = -1;  ///< expert -1: it was KV, or `dense`
   Nanos begin{0}, end{0};
   Lateness why = {};  ///< filled in by Timeline::stall()
+  bool dense = false;  ///< it was the layer's dense weights
 };
 
 /// What a timeline asks about the experts that a step uses. All calls come from the thread that runs the steps.

@@ -30,6 +30,7 @@ Residency residency(const PlanInput& in, const Placement& placement, double rows
   at.host_share = share(placement.host_experts);
   double& where_computed = at.device_memory ? at.device_share : at.host_share;
   if (where_computed < 1) where_computed = measured.value_or(where_computed);  // nothing misses if all is there
+  at.streamed_bytes = static_cast<double>(placement.streamed_bytes);
   at.prefetch = in.prefetch;
   at.foreseen = in.foreseen;
   return at;
@@ -193,6 +194,10 @@ class Search {
   void add_pipeline(Arrangement a) {
     const auto placement = placed(a);
     if (!placement) return;
+    if (placement->streamed_bytes > 0) {
+      refused_ = exhausted("dense weights take turns in host memory, which only layerwise knows of");
+      return;
+    }
     const bool link = in_.memories.device != Device::kHost;
     const int64_t room = room_for_experts(in_, *placement), layer = in_.sizes.experts;
     if (!link && room >= placement->experts) return;  // as layerwise, only that weights are read more often

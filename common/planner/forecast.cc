@@ -52,6 +52,16 @@ Computing back_time(const ModelSizes& sizes, const LayerSizes& layer, const Rate
   return c;
 }
 
+/// Which layer comes next is known, so the drive reads dense weights while others compute, as long as it keeps up.
+void add_streamed(StepForecast& f, const Rates& rates, double bytes) {
+  MOESTRO_CHECK(rates.drive_bytes_per_s.has_value(), "dense weights are read from a drive of known speed");
+  const double seconds = bytes / *rates.drive_bytes_per_s;
+  f.drive_bytes += bytes, f.drive_seconds += seconds;
+  f.seconds = std::max(f.seconds, f.drive_seconds);
+  f.least_seconds = std::max(f.least_seconds, f.drive_seconds);
+  f.most_seconds += seconds;
+}
+
 }  // namespace
 
 std::string_view lane_name(Lane lane) {
@@ -115,6 +125,7 @@ StepForecast forecast_step(const ModelSizes& sizes, const Rates& rates, const Re
     f.drive_bytes += count * b.by_drive * static_cast<double>(sizes.expert_bytes);
   });
   add_head(f, sizes, rates, step);
+  if (at.streamed_bytes > 0) add_streamed(f, rates, at.streamed_bytes);
   return f;
 }
 

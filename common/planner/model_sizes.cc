@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/dense_layout.h"
+#include "common/model/tensor_names.h"
 
 namespace moestro::planner {
 namespace {
@@ -78,7 +79,12 @@ Result<ModelSizes> model_sizes(const model::ModelDescription& model, const Preci
       static_cast<uint64_t>(
           ExpertLayout(moe.expert.hidden, moe.expert.ffn, precisions.experts, moe.expert.bias).bytes());
   sizes.head_parameters = static_cast<double>(spec.hidden * spec.vocab);
-  for (const model::DenseTensor& t : model.dense) sizes.dense_bytes += bytes_of(t, precisions.dense);
+  sizes.dense_layer_bytes.resize(spec.layers.size());
+  for (const model::DenseTensor& t : model.dense) {
+    sizes.dense_bytes += bytes_of(t, precisions.dense);
+    if (const auto layer = model::layer_of_tensor(t.name); layer && *layer < sizes.dense_layer_bytes.size())
+      sizes.dense_layer_bytes[*layer] += bytes_of(t, precisions.dense);
+  }
   for (const model::LayerSpec& layer : spec.layers) {
     sizes.layers.push_back(layer_sizes(spec, layer, precisions.kv));
     sizes.kv_block_bytes += static_cast<uint64_t>(model::kv_block_bytes(layer.kv, precisions.kv));

@@ -37,6 +37,7 @@ struct ModelSizes {
   double expert_parameters = 0, head_parameters = 0;
   uint64_t expert_bytes = 0;        ///< of one blob
   uint64_t dense_bytes = 0;         ///< of all other weights
+  std::vector<uint64_t> dense_layer_bytes = {};  ///< of them, those of each layer
   uint64_t kv_block_bytes = 0;      ///< of kKvTokensPerBlock tokens in all layers
   uint64_t state_bytes = 0;         ///< of what all layers keep of a sequence as a whole
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/config/units.h"
+#include "common/tier/dense_window.h"
 
 namespace moestro::planner {
 namespace {
@@ -67,6 +68,28 @@ Result<Tier> device_tier(const Needs& n, const Memories& m, int64_t& held) {
   return tier;
 }
 
+/// Where the CPU computes, they may take turns in host memory.
+tier::DenseNeeds dense_needs(const Needs& n, const Memories& m) {
+  tier::DenseNeeds dense;
+  if (m.device == Device::kHost) dense.layers = n.dense_layer_bytes;
+  dense.fixed_bytes = n.dense_bytes;
+  for (const uint64_t layer : dense.layers) dense.fixed_bytes -= layer;
+  dense.expert_bytes_max = n.expert_bytes, dense.experts_bytes = n.expert_bytes * static_cast<uint64_t>(n.experts);
+  dense.experts_at_once = n.experts_at_once;
+  return dense;
+}
+
+/// The part of the dense weights in an arena of at most `bytes`.
+Result<Part> dense_part(const Needs& n, const tier::DenseNeeds& dense, uint64_t bytes, Placement& placement) {
+  MOESTRO_ASSIGN_OR_RETURN(const tier::DenseWindow window, tier::plan_dense_window(dense, bytes));
+  if (!window.streams()) return Part{"dense weights", n.dense_bytes};
+  placement.streamed_bytes = window.streamed_bytes, placement.streamed_layers = window.streamed_layers;
+  const size_t layers = dense.layers.size();
+  return Part{"dense weights (" + std::to_string(layers - window.streamed_layers) + " of " + std::to_string(layers) +
+                  " layers stay, each step reads " + readable_size(window.streamed_bytes) + " of the others)",
+              n.dense_bytes - window.streamed_bytes + window.places * window.place_bytes};
+}
+
 Result<Tier> host_tier(const Needs& n, const Memories& m, Placement& placement) {
   Tier tier{"host memory", m.host_bytes, {{"programs", n.process_bytes}}};
   const uint64_t kv_bytes = m.device_has_kv() ? n.host_kv_bytes : n.kv_bytes;
@@ -77,10 +100,12 @@ Result<Tier> host_tier(const Needs& n, const Memories& m, Placement& placement) 
   }
   if (m.device == Device::kExpertsOnly) tier.parts.push_back({"the emulated device", m.device_bytes});
   const uint64_t others = tier.used_bytes();
-  tier.parts.push_back({"dense weights", n.dense_bytes});
-  const uint64_t arena_min = n.dense_bytes + n.expert_bytes;
+  const tier::DenseNeeds dense = dense_needs(n, m);
+  const uint64_t arena_min = tier::dense_bytes_min(dense);
+  const bool in_turn = arena_min < n.dense_bytes + n.expert_bytes;
+  tier.parts.push_back({in_turn ? "dense weights, in turn" : "dense weights", arena_min - n.expert_bytes});
   if (m.arena_bytes && *m.arena_bytes < arena_min)
-    return too_small("--dram", {{"dense weights", n.dense_bytes}}, n.expert_bytes, *m.arena_bytes,
+    return too_small("--dram", {tier.parts.back()}, n.expert_bytes, *m.arena_bytes,
                      "raise it, or take weights of fewer bits");
   if (others + std::max(arena_min, m.arena_bytes.value_or(0)) > m.host_bytes) {
     if (others + arena_min > m.host_bytes)
@@ -91,6 +116,7 @@ Result<Tier> host_tier(const Needs& n, const Memories& m, Placement& placement) 
                      config::format_size((m.host_bytes - others) >> 20 << 20) + " fits");
   }
   const uint64_t room = m.arena_bytes ? others + *m.arena_bytes : m.host_bytes;
+  MOESTRO_ASSIGN_OR_RETURN(tier.parts.back(), dense_part(n, dense, room - others, placement));
   placement.host_experts = fill(tier, room, n.expert_bytes, n.experts);
   placement.arena_bytes = tier.used_bytes() - others;
   return tier;

@@ -40,6 +40,8 @@ struct Needs {
                                                     ///< nullopt: all dense weights
   uint64_t state_bytes = 0;      ///< of sequences: on a GPU that computes, otherwise in host memory
   uint64_t pipeline_workspace_bytes = 0;  ///< as workspace_bytes, for workers' steps in micro-batches; 0: the same
+  std::vector<uint64_t> dense_layer_bytes = {};  ///< of each layer; empty: they cannot take turns in host memory
+  uint32_t experts_at_once = 1;  ///< that host memory has room for before layers stay there that could take turns
 };
 
 struct Part {
@@ -59,9 +61,13 @@ struct Placement {
   int64_t host_experts = 0;    ///< in the arena
   int64_t experts = 0;
   uint64_t arena_bytes = 0;
+  uint64_t streamed_bytes = 0;  ///< of dense weights that take turns in host memory: each step reads them
+  uint32_t streamed_layers = 0;
   std::vector<Tier> tiers;     ///< fastest first
-  /// Whether experts have to be read while it runs.
-  bool needs_drive() const { return host_experts < experts && device_experts < experts; }
+  /// Whether weights have to be read while it runs.
+  bool needs_drive() const {
+    return streamed_bytes > 0 || (host_experts < experts && device_experts < experts);
+  }
   double device_share() const { return share(device_experts); }
   double host_share() const { return share(host_experts); }
 

@@ -147,7 +147,7 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_generated_tokens_total", "Tokens sampled.", kCounter, of(c.sampled_tokens));
   add("moestro_steps_total", "Plans that workers have computed.", kCounter, of(c.plans));
   add("moestro_step_seconds_total", "Time that workers spent on plans.", kCounter, of(c.step_us) * 1e-6);
-  add("moestro_stall_seconds_total", "Of it, time in which a device waited for experts.", kCounter,
+  add("moestro_stall_seconds_total", "Of it, time in which a device waited for experts or dense weights.", kCounter,
       of(c.stall_us) * 1e-6);
   add("moestro_step_parks_total", "Breaks in steps of batches, in which interactive requests were computed.", kCounter,
       of(c.parks));
@@ -156,6 +156,10 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_expert_hits_total", "Experts that were resident when a layer wanted them.", kCounter, of(c.expert_hits));
   add("moestro_expert_misses_total", "Experts that had to be fetched.", kCounter, of(c.expert_misses));
   add("moestro_expert_fetched_bytes_total", "Bytes of experts fetched on demand.", kCounter, of(c.fetched_bytes));
+  add("moestro_dense_read_bytes_total", "Bytes of dense weights that steps read because not all stay in memory.",
+      kCounter, of(c.dense_bytes));
+  add("moestro_dense_stall_seconds_total", "Of the stalls, time in which a worker waited for dense weights.", kCounter,
+      of(c.dense_stall_us) * 1e-6);
   add("moestro_nonfinite_sequences_total",
       "Sequences that failed because their activations or logits became NaN or infinite.", kCounter,
       of(c.nonfinite_sequences));

@@ -74,6 +74,8 @@ json steps_json(const ControlSnapshot& c) {
           {"stall_seconds", seconds_of(c.stall_us)},
           {"parks", c.parks},
           {"parked_seconds", seconds_of(c.parked_us)},
+          {"dense_read_bytes", c.dense_bytes},
+          {"dense_stall_seconds", seconds_of(c.dense_stall_us)},
           {"duration_s",
            {{"bounds", DurationHistogram::kBounds},
             {"counts", c.steps.counts},

@@ -98,6 +98,7 @@ struct ControlSnapshot {
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0,
            nonfinite_sequences = 0, dropped_rows = 0;
   uint64_t parks = 0, parked_us = 0;  ///< how often steps of batches gave way to others between two layers; meanwhile
+  uint64_t dense_bytes = 0, dense_stall_us = 0;  ///< read of dense weights that take turns in host memory
   StepTotals prompt_steps;    ///< that read prompts, whatever decodes in them too
   StepTotals decoding_steps;  ///< that only decode
   CopyCounts copies;  ///< of workers that serve missing experts by low copies or by none

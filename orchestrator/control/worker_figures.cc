@@ -94,6 +94,7 @@ void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnap
   all.parks += report.parks, all.parked_us += report.parked_us;
   all.expert_hits += report.expert_hits, all.expert_misses += report.expert_misses;
   all.fetched_bytes += report.fetched_bytes;
+  all.dense_bytes += report.dense_bytes, all.dense_stall_us += report.dense_stall_us;
   all.nonfinite_sequences += report.nonfinite_sequences;
   all.dropped_rows += report.dropped_rows;
   for (const SequenceOutcome& s : report.outcome.sequences)

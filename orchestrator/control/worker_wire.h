@@ -38,6 +38,7 @@ struct StepReport {
            dropped_rows = 0;
   uint64_t parked_us = 0;  ///< not in step_us: plans that overtook it ran
   uint64_t parks = 0;      ///< how often it let some run
+  uint64_t dense_bytes = 0, dense_stall_us = 0;  ///< of dense weights that take turns in host memory
   std::optional<DeviceStep> device;  ///< of a device with its own memory
   std::vector<CopyCounts> layer_copies = {};  ///< by MoE layer; of a worker with low copies
 };

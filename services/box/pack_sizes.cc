@@ -20,6 +20,9 @@ Result<planner::ModelSizes> pack_sizes(const store::Manifest& manifest, const mo
   MOESTRO_ASSIGN_OR_RETURN(planner::ModelSizes sizes,
                            planner::model_sizes(description, {computed, dense_of(manifest), kv}));
   sizes.dense_bytes = sizes.expert_bytes = 0;
+  sizes.dense_layer_bytes.clear();
+  for (const uint32_t blob : store::dense_layers(manifest))
+    sizes.dense_layer_bytes.push_back(manifest.blobs[blob].length);
   for (const store::Blob& blob : manifest.blobs)
     if (blob.kind == store::BlobKind::kDense)
       sizes.dense_bytes += blob.length;

@@ -25,6 +25,9 @@ Status check_worker_device(const WorkerDeviceOptions& options) {
 Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, const engine::EngineOptions& engine,
                                           store::BlobSource& host, kernels::Ops& cpu_ops, cuda::CudaDevice* cuda,
                                           const Clock& clock) {
+  if (options.spec.kind != config::DeviceSpec::Kind::kCpu && !host.streamed().empty())
+    return unsupported("a device whose host memory does not hold all dense weights: raise --dram (the store's log says "
+                       "to how much), or take --device cpu");
   WorkerDevice made(options, engine.expert_precision, host, cpu_ops, cuda, clock);
   if (options.spec.kind != config::DeviceSpec::Kind::kCpu) MOESTRO_RETURN_IF_ERROR(made.give_memory(engine));
   return made;

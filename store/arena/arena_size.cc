@@ -44,8 +44,10 @@ Status check_asked(uint64_t bytes, const ArenaWish& wish, const ArenaRoom& room)
 }
 
 std::string too_little(uint64_t bytes, const ArenaWish& wish, const ArenaRoom& room) {
-  std::string why = "the arena needs at least " + mib(wish.minimum) + " (dense weights " + mib(wish.dense) +
-                    ", and the largest expert), and there is room for " + mib(bytes) + " in " + room.place + ": ";
+  const std::string what = wish.layers_take_turns ? ", whose layers then take turns, and an expert for each worker)"
+                                                  : ", and the largest expert)";
+  std::string why = "the arena needs at least " + mib(wish.minimum) + " (dense weights " + mib(wish.dense) + what +
+                    ", and there is room for " + mib(bytes) + " in " + room.place + ": ";
   if (room.place_bytes < wish.minimum && room.set_aside)
     return why + "of its huge pages " + mib(room.place_bytes) + " are free; " + pages_missing(wish.minimum, room);
   if (room.place_bytes < wish.minimum)

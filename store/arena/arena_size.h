@@ -14,9 +14,10 @@ namespace moestro::store {
 struct ArenaWish {
   std::optional<uint64_t> asked;  ///< --dram; nullopt: what is needed, at most what is free
   uint64_t needed = 0;            ///< by the packs, if all of them are resident
-  uint64_t minimum = 0;           ///< with less, the packs cannot be served: dense weights and the largest expert
-  uint64_t dense = 0;             ///< the dense weights in the minimum
+  uint64_t minimum = 0;           ///< with less, the packs cannot be served: dense weights and an expert
+  uint64_t dense = 0;             ///< all dense weights
   uint64_t others = 0;            ///< what the box's workers will take in addition: KV caches, scratch
+  bool layers_take_turns = false;  ///< in the minimum: it holds only some layers' dense weights at a time
 };
 
 struct ArenaRoom {

@@ -71,6 +71,11 @@ Status read_reply(Attachment& a, const wire::AttachedStore& reply) {
   for (const uint32_t entry : a.entries)
     if (entry >= reply.table_entries())
       return corrupt("the store's answer to an attach names an entry outside its table");
+  if (reply.streamed() != nullptr) a.streamed.assign(reply.streamed()->begin(), reply.streamed()->end());
+  for (const uint32_t blob : a.streamed)
+    if (blob >= a.entries.size() || a.manifest.blobs[blob].kind != BlobKind::kDense)
+      return corrupt("the store's answer to an attach streams what is not dense weights");
+  if (!std::ranges::is_sorted(a.streamed)) return corrupt("the store's answer to an attach is out of order");
   return Status::ok();
 }
 
@@ -113,7 +118,7 @@ Status take_offer(Attachment& a, const wire::AttachedStore& reply, const AttachO
 Result<std::unique_ptr<Attachment>> attach_once(const AttachOptions& options, Clock::time_point deadline) {
   MOESTRO_ASSIGN_OR_RETURN(auto socket, net::DealerSocket::connect(options.endpoint));
   auto a = std::unique_ptr<Attachment>(
-      new Attachment{options.endpoint, std::move(socket), 0, 0, {}, {}, {}, {}, {}, {}, {}, {}});
+      new Attachment{options.endpoint, std::move(socket), 0, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}});
   {
     flatbuffers::FlatBufferBuilder b;
     MOESTRO_RETURN_IF_ERROR(

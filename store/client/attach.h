@@ -36,7 +36,8 @@ struct Attachment {
   uint32_t slot = 0;
   uint64_t incarnation = 0;
   Manifest manifest;
-  std::vector<uint32_t> entries;  ///< table entry of each blob
+  std::vector<uint32_t> entries;   ///< table entry of each blob
+  std::vector<uint32_t> streamed;  ///< blobs of dense weights that take turns in the arena, ascending
   shm::MappedFile arena, table, pins, bell;
   shm::FileLock slot_lock;    ///< ours until the process ends
   shm::FileLock store_alive;  ///< the store's

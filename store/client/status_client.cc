@@ -49,7 +49,8 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
     for (const auto* m : *s.models())
       report.models.push_back({text(m->name()), text(m->pack()), m->dense_bytes(), m->expert_bytes(), m->blobs(),
                                m->resident_experts(), m->experts(), m->workers(), m->used_bytes(),
-                               m->guaranteed_bytes(), m->maximal_bytes(), m->retired()});
+                               m->guaranteed_bytes(), m->maximal_bytes(), m->retired(), m->layers(),
+                               m->streamed_layers(), m->streamed_bytes()});
   if (s.workers() != nullptr)
     for (const auto* w : *s.workers())
       report.workers.push_back({w->slot(), text(w->client()), text(w->model()), w->fetches(), w->share_bytes(),
@@ -57,6 +58,8 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
   report.fetches = s.fetches(), report.joined = s.joined(), report.loads = s.loads(), report.evictions = s.evictions();
   report.bytes_read = s.bytes_read(), report.retries = s.retries(), report.bad_blobs = s.bad_blobs(),
   report.segments_emptied = s.segments_emptied();
+  report.window_places = s.window_places(), report.streamed_loads = s.streamed_loads();
+  report.streamed_loaded_bytes = s.streamed_loaded_bytes();
   report.queued = s.queued(), report.loading = s.loading();
   report.adopted = s.adopted(), report.adopted_bytes = s.adopted_bytes(), report.adopted_seconds = s.adopted_seconds();
   report.unchecked = s.unchecked(), report.damaged = s.damaged();

@@ -56,6 +56,8 @@ struct StoreStatusReport {
     uint64_t used_bytes = 0;  ///< of the arena; a blob of n models counts 1/n to each
     uint64_t guaranteed_bytes = 0, maximal_bytes = 0;  ///< store.shares; maximal 0: no limit
     bool retired = false;  ///< no longer served under a name; its last workers still use it
+    uint32_t layers = 0, streamed_layers = 0;  ///< with dense weights; of them, those that take turns in memory
+    uint64_t streamed_bytes = 0;               ///< of these, which each step reads
   };
   struct Worker {
     uint32_t slot = 0;
@@ -76,6 +78,8 @@ struct StoreStatusReport {
   uint64_t joined = 0;   ///< of them, already being read
   uint64_t loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
   uint64_t segments_emptied = 0;  ///< to make room for experts of another length
+  uint32_t window_places = 0;     ///< for dense weights that take turns; 0: all stay
+  uint64_t streamed_loads = 0, streamed_loaded_bytes = 0;  ///< reads of such
   uint32_t queued = 0, loading = 0;
   StoreReadingReport reading;
   StoreWarmStartReport warm_start;

@@ -15,9 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-/// A wake-up can be lost with a store that dies at the wrong moment, so no wait is longer than this.
-constexpr milliseconds kLook{50};
-
 Status over(const Attachment& at) {
   const bool shut_down = at.header().closed.load() == static_cast<uint32_t>(Closed::kShutDown);
   return unavailable("the store at " + at.endpoint + (shut_down ? " has shut down" : " has begun a new arena") +
@@ -52,6 +49,7 @@ StoreClient::StoreClient(std::unique_ptr<Attachment> attachment, milliseconds st
     const uint32_t entry = at_->entries[blob];
     const Blob& known = at_->manifest.blobs[blob];
     blobs_[blob] = {&at_->pin(entry), &at_->entry(entry), known.length, Use::kNone, {}, known.kind == BlobKind::kDense};
+    blobs_[blob].streamed = std::ranges::binary_search(at_->streamed, blob);
     blob_of_entry_[entry] = blob;
   }
   for (BlobState& state : blobs_) (void)follow(state);  // what other models brought in before us
@@ -70,7 +68,7 @@ StoreClient::~StoreClient() {
 Status StoreClient::load_dense(milliseconds timeout) {
   std::vector<uint32_t> dense;
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob)
-    if (blobs_[blob].dense) dense.push_back(blob);
+    if (blobs_[blob].dense && !blobs_[blob].streamed) dense.push_back(blob);
   for (const uint32_t blob : dense) blobs_[blob].held = true;
   MOESTRO_RETURN_IF_ERROR(fetch(dense, {}));
   for (size_t i = 0; i < dense.size(); ++i) {
@@ -87,6 +85,7 @@ void StoreClient::set_pin(BlobState& state) {
     told_->uses.store(told_->uses.load(std::memory_order_relaxed) + state.weight.sixteenths(),
                       std::memory_order_relaxed);
   }
+  pinned_streamed_ += state.streamed;
   state.pinned = true;
   // Sequentially consistent, and before the load of the table's word: see StoreMachine::try_evict.
   const uint64_t old = words::load(*state.pin, std::memory_order_relaxed);  // ours alone
@@ -99,6 +98,7 @@ void StoreClient::clear_pin(BlobState& state) {
   if (!state.pinned) return;
   state.pinned = false;
   if (!state.dense) pinned_bytes_ -= state.length, --pinned_experts_;
+  pinned_streamed_ -= state.streamed;
   if (state.twin != kNoTwin && twin_pinned(state)) return;
   release_word(*state.pin);
 }
@@ -138,6 +138,7 @@ StoreClient::Seen StoreClient::follow(BlobState& state) {
   if (pinned) {
     set_pin(state);
     if (!state.dense) pinned_bytes_ -= state.length, --pinned_experts_;  // it is counted already
+    pinned_streamed_ -= state.streamed;
     release_word(*before.pin);
   }
   join_twins(blob, alias - 1);
@@ -200,6 +201,7 @@ void StoreClient::unpin(uint32_t blob) {
 void StoreClient::drop(uint32_t blob) {
   blobs_[blob].use = Use::kNone;
   std::erase(asked_, blob);
+  std::erase(asked_streamed_, blob);
   std::erase(waiting_, blob);
   std::erase(ready_, blob);
 }
@@ -272,10 +274,16 @@ std::optional<Result<Lease>> StoreClient::look_at(uint32_t blob) {
     return lease(blob, seen);
   }
   if (seen.residency != Residency::kBad) return std::nullopt;
+  if (auto failure = failure_of(blob)) return *std::move(failure);
+  return std::nullopt;
+}
+
+/// Of a blob that is BAD: ends its fetch. None: its message is on the way, or comes when we ask again.
+std::optional<Status> StoreClient::failure_of(uint32_t blob) {
   read_messages();
   const auto why = failures_.find(blob);
-  if (why == failures_.end()) return std::nullopt;  // its message is on the way, or comes when we ask again
-  const Status failure = why->second;
+  if (why == failures_.end()) return std::nullopt;
+  Status failure = why->second;
   failures_.erase(why);
   failed_blob_ = blob;
   drop(blob);
@@ -340,7 +348,7 @@ Result<Lease> StoreClient::next_arrival(milliseconds timeout) {
     const auto now = Clock::now();
     if (now >= look_due_) {
       look_at_store();
-      if (waited_long_enough()) return fail_for_want_of_store();
+      if (waited_long_enough()) return fail_for_want_of_store(asked_.front());
       ask_again();
       look_due_ = now + kLook;
       continue;
@@ -359,8 +367,7 @@ Result<Lease> StoreClient::fail_one() {
   return io_error(over(*at_).message());
 }
 
-Result<Lease> StoreClient::fail_for_want_of_store() {
-  const uint32_t blob = asked_.front();
+Result<Lease> StoreClient::fail_for_want_of_store(uint32_t blob) {
   drop(blob);
   let_go(blobs_[blob]);
   failed_blob_ = blob;
@@ -372,7 +379,8 @@ Result<Lease> StoreClient::fail_for_want_of_store() {
 /// Idempotent: whatever was lost on the way is made good.
 void StoreClient::ask_again() {
   read_messages();
-  for (const uint32_t blob : asked_) (void)ask({blob}, why_[blob]);
+  for (const std::vector<uint32_t>* asked : {&asked_, &asked_streamed_})
+    for (const uint32_t blob : *asked) (void)ask({blob}, why_[blob]);
 }
 
 void StoreClient::read_messages() {
@@ -397,8 +405,9 @@ void StoreClient::read_messages() {
 }
 
 void StoreClient::cancel_fetches() {
-  if (asked_.empty() && waiting_.empty()) return;
-  const std::vector<uint32_t> asked = asked_;
+  if (asked_.empty() && waiting_.empty() && asked_streamed_.empty()) return;
+  std::vector<uint32_t> asked = asked_;
+  asked.insert(asked.end(), asked_streamed_.begin(), asked_streamed_.end());
   for (const uint32_t blob : asked) {
     drop(blob);
     let_go(blobs_[blob]);

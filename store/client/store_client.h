@@ -13,7 +13,8 @@
 
 namespace moestro::store {
 
-/// Dense blobs are loaded and pinned once, in attach(), for the life of the client; leases on them cost nothing.
+/// Dense blobs are loaded and pinned once, in attach(), for the life of the client; leases on them cost nothing. Those
+/// that are streamed() are pinned as experts are, up to a share of the places where they take turns.
 /// Experts can be pinned up to this worker's share of the arena. Beyond it, try_pin returns nothing, and fetches wait
 /// until leases are released.
 ///
@@ -41,6 +42,10 @@ class StoreClient final : public BlobSource {
   void cancel_fetches() override;
   Status foresee(const Outlook& outlook) override;
   Counters counters() const override { return counters_; }
+  std::span<const uint32_t> streamed() const override { return at_->streamed; }
+  bool ask_streamed(uint32_t blob, WantedBy why) override;
+  Result<Lease> take_streamed(uint32_t blob, std::chrono::milliseconds timeout) override;
+  uint32_t window_share() const { return at_->header().window_share[at_->slot].load(std::memory_order_relaxed); }
 
   enum class StoreState : uint8_t {
     kThere,
@@ -65,8 +70,11 @@ class StoreClient final : public BlobSource {
     kNone,
     kWaiting,   ///< requested by fetch(), but not pinned, because the share is used up
     kAsked,     ///< pinned as a request, and the store has been asked
+    kStreamed,  ///< the same by ask_streamed()
     kLeased,
   };
+  /// A wake-up can be lost with a store that dies at the wrong moment, so no wait is longer than this.
+  static constexpr std::chrono::milliseconds kLook{50};
   static constexpr uint32_t kNoTwin = UINT32_MAX;
   /// What a hit needs to know of a blob, in half a cache line.
   struct alignas(32) BlobState {
@@ -77,6 +85,7 @@ class StoreClient final : public BlobSource {
     UseWeight weight;         ///< of the next pin
     bool dense : 1 = false;
     bool held : 1 = false;    ///< dense: stays pinned
+    bool streamed : 1 = false;
     bool pinned : 1 = false;  ///< by this blob; the word stays set while a twin needs it
     uint8_t generation = 0;   ///< the last bits of that of its last lease
     uint32_t twin = kNoTwin;  ///< another blob of this model with the same entry; they form a ring
@@ -96,6 +105,7 @@ class StoreClient final : public BlobSource {
   bool has(uint32_t blob) override;
 
   bool fits_share(const BlobState& state) const {
+    if (state.streamed) return pinned_streamed_ < window_share();
     return state.dense || pinned_cost() + pin_cost(state.length) <= share_bytes();
   }
   /// If there is a minimum cost, it is that of the longest expert, so all experts cost the same.
@@ -115,7 +125,8 @@ class StoreClient final : public BlobSource {
   std::optional<Result<Lease>> collect();
   std::optional<Result<Lease>> look_at(uint32_t blob);
   Result<Lease> fail_one();
-  Result<Lease> fail_for_want_of_store();
+  Result<Lease> fail_for_want_of_store(uint32_t blob);
+  std::optional<Status> failure_of(uint32_t blob);
   void look_at_store();
   bool waited_long_enough() const {
     return state_ == StoreState::kAway && std::chrono::steady_clock::now() - away_since_ >= store_wait_;
@@ -136,6 +147,8 @@ class StoreClient final : public BlobSource {
   std::unordered_map<uint32_t, uint32_t> blob_of_entry_;
   std::deque<uint32_t> waiting_;      ///< kWaiting, oldest first
   std::vector<uint32_t> asked_;       ///< kAsked
+  std::vector<uint32_t> asked_streamed_;  ///< kStreamed
+  uint32_t pinned_streamed_ = 0;          ///< leased or asked for
   std::deque<uint32_t> ready_;        ///< blobs that were resident when they were requested
   std::unordered_map<uint32_t, Status> failures_;
   uint64_t completions_read_ = 0;

@@ -4,6 +4,7 @@
 //   0     | magic | version | entries | epoch | arena_bytes | closed | incarnations |   TableHeader, one page
 //   48    | pin_bytes_min |
 //   512   | share_bytes of worker slot 0, 1, ... 63 |
+//   1024  | window_share of worker slot 0, 1, ... 63 |
 //   4096  | entry 0 | entry 1 | ...                                                 TableEntry, one cache line each
 //
 // A read-modify-write on a read-only mapping is a SIGSEGV even if it changes nothing, so workers use plain loads here.
@@ -14,7 +15,7 @@
 
 namespace moestro::store {
 
-inline constexpr uint32_t kSharedVersion = 9;  ///< of all segments together
+inline constexpr uint32_t kSharedVersion = 10;  ///< of all segments together
 inline constexpr uint64_t kTableMagic = 0x31454c4254534f4dULL;  // "MOSTBLE1"
 inline constexpr uint32_t kWorkerSlotsMax = 64;
 inline constexpr uint64_t kSharedPage = 4096;
@@ -86,12 +87,14 @@ struct alignas(64) TableHeader {
   /// The bytes of experts that the worker in each slot may pin at once. The shares of all workers fit in the arena
   /// together.
   std::atomic<uint64_t> share_bytes[kWorkerSlotsMax];
-  uint8_t reserved1[3072];
+  /// The places of dense weights that take turns which the worker in each slot may pin at once.
+  std::atomic<uint32_t> window_share[kWorkerSlotsMax];
+  uint8_t reserved1[2816];
 };
 static_assert(sizeof(TableHeader) == kSharedPage);
 static_assert(offsetof(TableHeader, epoch) == 16 && offsetof(TableHeader, closed) == 32 &&
               offsetof(TableHeader, incarnations) == 40 && offsetof(TableHeader, pin_bytes_min) == 48 &&
-              offsetof(TableHeader, share_bytes) == 512);
+              offsetof(TableHeader, share_bytes) == 512 && offsetof(TableHeader, window_share) == 1024);
 
 constexpr uint64_t table_bytes(uint64_t entries) { return kSharedPage + entries * sizeof(TableEntry); }
 

@@ -66,7 +66,7 @@ Status StoreMachine::learn_former(const std::vector<Former>& former) {
 
 Status StoreMachine::claim_range(uint32_t index, const Former& found) {
   Entry& entry = entries_[index];
-  if (placement_.claim(entry.blob.dense, found.offset, entry.blob.length, index)) {
+  if (claim(index, found.offset)) {
     entry.offset = found.offset, entry.placed = entry.leased = true;
     return Status::ok();
   }
@@ -98,7 +98,7 @@ Status StoreMachine::claim_former(const std::vector<Former>& former, std::vector
   MOESTRO_RETURN_IF_ERROR(learn_former(former));
   for (uint32_t index = 0; index < former.size(); ++index) {
     Entry& entry = entries_[index];
-    if (!entry.blob.dense || kept[index]) continue;
+    if (!entry.blob.stays() || kept[index]) continue;
     if (contents_.is_alias(index)) {
       entry.offset = 0, expert_bytes_ += Placement::rounded(entry.blob.length);
       continue;
@@ -143,9 +143,9 @@ void StoreMachine::publish_former(uint32_t index, const Former& found, bool kept
   if (!entry.used) return stands_for_nothing(index);
   set_state(index, contents_.is_alias(index) ? Residency::kAlias : Residency::kAbsent);
   const bool evicted = static_cast<Residency>(found.state) == Residency::kEvicting;
-  if (!evicted || !options_.poison_freed || !placement_.claim(entry.blob.dense, found.offset, entry.blob.length, index))
+  if (!evicted || !options_.poison_freed || !claim(index, found.offset))
     return;
-  placement_.give_back(entry.blob.dense, found.offset, entry.blob.length);  // it was free whole
+  free_place(index, found.offset);  // it was free whole
   actions.push_back(
       {.kind = Action::Kind::kPoison, .entry = index, .offset = found.offset, .length = entry.blob.length});
 }

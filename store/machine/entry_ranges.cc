@@ -12,9 +12,14 @@ namespace moestro::store {
 Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>& blobs) {
   uint64_t dense = 0, largest = 0;
   for (const MachineBlob& blob : blobs) {
-    if (blob.dense) dense += Placement::rounded(blob.length);
-    else largest = std::max(largest, Placement::rounded(blob.length));
+    if (blob.stays()) dense += Placement::rounded(blob.length);
+    else if (!blob.dense) largest = std::max(largest, Placement::rounded(blob.length));
   }
+  for (const MachineBlob& blob : blobs)
+    if (blob.streamed && blob.length > window_.shape().place_bytes)
+      return exhausted("no room for it: dense weights of a layer have " + std::to_string(blob.length) +
+                       " bytes, and where they take turns there are places of " +
+                       std::to_string(window_.shape().place_bytes) + "; start the store with this model");
   const bool fits = dense + largest <= expert_bytes_ && split_pins(blobs).fits;
   if (!fits)
     return exhausted("no room for it: its dense weights need " + std::to_string(dense) +
@@ -28,7 +33,7 @@ Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>&
     const uint64_t generation =
         entry.generation;  // grows for ever: who still has the word of an earlier blob in mind cannot take this for it
     entry = Entry{};
-    entry.blob = blobs[i], entry.used = true, entry.generation = generation;
+    entry.blob = kind_of(blobs[i]), entry.used = true, entry.generation = generation;
     shared_.set_length(first + i, entry.blob.length);
   }
   expert_bytes_ -= dense;
@@ -84,7 +89,7 @@ void StoreMachine::try_forget(uint32_t index, Actions& actions) {
   remembered_.erase(index);
   count_waste(index);
   if (entry.placed) give_back(index, actions);
-  if (entry.blob.dense && !contents_.is_alias(index)) expert_bytes_ += Placement::rounded(entry.blob.length);
+  if (entry.blob.stays() && !contents_.is_alias(index)) expert_bytes_ += Placement::rounded(entry.blob.length);
   forget_claim(index);
   contents_.forget(index);
   entry.used = entry.going = false;

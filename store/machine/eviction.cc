@@ -34,6 +34,18 @@ std::optional<uint64_t> StoreMachine::place(uint32_t index) {
   return placement_.place(entries_[index].blob.dense, entries_[index].blob.length, index);
 }
 
+/// Takes exactly the place that a former store gave it.
+bool StoreMachine::claim(uint32_t index, uint64_t offset) {
+  const MachineBlob& blob = entries_[index].blob;
+  return blob.streamed ? window_.take_at(offset) : placement_.claim(blob.dense, offset, blob.length, index);
+}
+
+void StoreMachine::free_place(uint32_t index, uint64_t offset) {
+  const MachineBlob& blob = entries_[index].blob;
+  if (blob.streamed) window_.give_back(offset);
+  else placement_.give_back(blob.dense, offset, blob.length);
+}
+
 /// None if too much is pinned, or kept for others, or used sooner than what is to be read ahead. What the store itself
 /// reads takes only what is free.
 std::optional<uint64_t> StoreMachine::make_room(const RoomFor& what, Actions& actions) {
@@ -180,7 +192,7 @@ void StoreMachine::give_back(uint32_t index, Actions& actions) {
   MOESTRO_CHECK(!entry.leased, "a place is given back that leases look at");
   no_longer_ahead(index);
   discharge(index);
-  placement_.give_back(entry.blob.dense, entry.offset, entry.blob.length);
+  free_place(index, entry.offset);
   entry.placed = false;
   if (options_.poison_freed)
     actions.push_back({.kind = Action::Kind::kPoison,

@@ -57,9 +57,9 @@ bool StoreMachine::under_leases(uint32_t index) {
   return entry.leased = entry.leased && shared_.pinned(index);
 }
 
-/// What is not there, and not looked at by anyone, has no place; but dense weights keep theirs.
+/// What is not there, and not looked at by anyone, has no place; but dense weights that have their own keep it.
 void StoreMachine::leave_place(uint32_t index, Actions& actions) {
-  if (entries_[index].blob.dense) return discharge(index);
+  if (entries_[index].blob.stays()) return discharge(index);
   shared_.set_place(index, kNoPlace, content_of(index));
   give_back(index, actions);
 }

@@ -32,6 +32,7 @@ ModelMask StoreMachine::owners_of(uint32_t index) const {
 void StoreMachine::charge(uint32_t index) {
   discharge(index);
   Entry& entry = entries_[index];
+  if (entry.blob.streamed) return;  // the window is everybody's
   entry.charged = owners_of(index);
   shares_.add(entry.charged, entry.blob.length);
 }
@@ -70,8 +71,8 @@ std::vector<PinGroup> StoreMachine::pin_groups(uint64_t each, std::vector<std::v
     const ModelMask owners = owners_of(index);
     for (ModelMask left = owners; left != 0; left &= left - 1) {
       const auto model = static_cast<size_t>(std::countr_zero(left));
-      if (entry.blob.dense) dense[model] += entry.blob.length / static_cast<uint64_t>(std::popcount(owners));
-      else lengths[model].insert(Placement::rounded(entry.blob.length));
+      if (entry.blob.stays()) dense[model] += entry.blob.length / static_cast<uint64_t>(std::popcount(owners));
+      else if (!entry.blob.dense) lengths[model].insert(Placement::rounded(entry.blob.length));
     }
   }
   std::vector<PinGroup> groups;
@@ -120,13 +121,13 @@ StoreMachine::PinSplit StoreMachine::split_pins(const std::vector<MachineBlob>& 
   std::set<uint64_t> lengths = expert_lengths();
   std::vector<uint64_t> dense;
   for (uint32_t index = 0; index < entries_.size(); ++index)
-    if (entries_[index].used && entries_[index].blob.dense && !entries_[index].placed && !contents_.is_alias(index))
+    if (entries_[index].used && entries_[index].blob.stays() && !entries_[index].placed && !contents_.is_alias(index))
       dense.push_back(entries_[index].blob.length);
   uint64_t left = expert_bytes_;
   for (const MachineBlob& blob : more) {
     const uint64_t length = Placement::rounded(blob.length);
     if (!blob.dense) lengths.insert(length);
-    else dense.push_back(length), left -= std::min(left, length);
+    else if (!blob.streamed) dense.push_back(length), left -= std::min(left, length);
   }
   PinSplit split{.each = placement_.pin_bytes_min(lengths)};
   const uint64_t bytes = std::min(placement_.pin_bytes_max(lengths, dense), left);
@@ -148,6 +149,11 @@ StoreMachine::PinSplit StoreMachine::split_pins(const std::vector<MachineBlob>& 
 
 Status StoreMachine::attach(uint32_t slot, uint64_t reserve, const std::string& name, uint32_t model) {
   workers_[slot] = WorkerNeed{Placement::rounded(reserve), model};
+  if (const uint32_t places = window_.shape().places; places > 0 && attached_workers() > places) {
+    workers_[slot].reset();
+    return exhausted("no room for worker '" + name + "': dense weights take turns in " + std::to_string(places) +
+                     " places, one for each worker at least; raise --dram or run fewer workers");
+  }
   if (const Status fits = split_pins().fits; !fits) {
     workers_[slot].reset();
     return exhausted("no room for worker '" + name + "': " + fits.message() + "; raise --dram or run fewer workers");
@@ -162,6 +168,7 @@ void StoreMachine::share_out() {
   const PinSplit split = split_pins();
   shared_.set_pin_bytes_min(split.each);
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) shared_.set_share(slot, split.of_slot[slot]);
+  share_window();
 }
 
 }  // namespace moestro::store

@@ -33,6 +33,8 @@ class SharedState {
   virtual uint64_t uses_of_all() const = 0;
   virtual uint64_t stamp_now() const = 0;
   virtual void set_share(uint32_t slot, uint64_t bytes) = 0;
+  /// Streamed blobs that the worker in this slot may pin at once.
+  virtual void set_window_share(uint32_t slot, uint32_t places) = 0;
   /// What each pinned expert counts at least in a share.
   virtual void set_pin_bytes_min(uint64_t bytes) = 0;
 };

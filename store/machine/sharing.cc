@@ -99,7 +99,7 @@ Actions StoreMachine::share_known(uint32_t first, uint32_t count) {
 void StoreMachine::needs_no_place(uint32_t index) {
   Entry& entry = entries_[index];
   entry.offset = 0;
-  if (entry.blob.dense) expert_bytes_ += Placement::rounded(entry.blob.length), share_out();
+  if (entry.blob.stays()) expert_bytes_ += Placement::rounded(entry.blob.length), share_out();
 }
 
 /// `index`, just read, holds what `first` holds: it gives up its copy, or, where `first` has none now, hands it over.

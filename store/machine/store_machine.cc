@@ -20,20 +20,20 @@ struct Needs {
 Needs needs_of(const std::vector<MachineBlob>& blobs) {
   Needs needs;
   for (const MachineBlob& blob : blobs) {
-    if (blob.dense) needs.dense += Placement::rounded(blob.length);
-    else needs.largest_expert = std::max(needs.largest_expert, Placement::rounded(blob.length));
+    if (blob.stays()) needs.dense += Placement::rounded(blob.length);
+    else if (!blob.dense) needs.largest_expert = std::max(needs.largest_expert, Placement::rounded(blob.length));
   }
   return needs;
 }
 
 /// Of the experts; what dense weights leave is theirs.
-uint64_t segment_bytes_for(const std::vector<MachineBlob>& blobs, uint64_t arena_bytes) {
+uint64_t segment_bytes_for(const std::vector<MachineBlob>& blobs, uint64_t arena_bytes, WindowShape window = {}) {
   std::map<uint64_t, uint64_t> bytes;
   for (const MachineBlob& blob : blobs)
     if (!blob.dense) bytes[Placement::rounded(blob.length)] += Placement::rounded(blob.length);
   std::vector<SizeShare> sizes;
   for (const auto& [length, total] : bytes) sizes.push_back({length, total});
-  return choose_segment_bytes(sizes, arena_bytes / kGranule * kGranule - needs_of(blobs).dense);
+  return choose_segment_bytes(sizes, arena_bytes / kGranule * kGranule - needs_of(blobs).dense - window.bytes());
 }
 }  // namespace
 
@@ -57,12 +57,23 @@ uint64_t StoreMachine::arena_bytes_max(const std::vector<MachineBlob>& blobs) {
 Result<std::unique_ptr<StoreMachine>> StoreMachine::create(Options options, std::vector<MachineBlob> blobs,
                                                            std::unique_ptr<policy::CachePolicy> policy,
                                                            SharedState& shared) {
-  const Needs needs = needs_of(blobs);
+  const WindowShape& window = options.window;
+  if (window.places > 0 && (window.place_bytes == 0 || window.places > options.arena_bytes / window.place_bytes))
+    return corrupt(std::to_string(window.places) + " places of " + std::to_string(window.place_bytes) +
+                   " bytes for dense weights, in an arena of " + std::to_string(options.arena_bytes));
+  Needs needs = needs_of(blobs);
+  needs.dense += options.window.bytes();
   if (options.arena_bytes / kGranule * kGranule < needs.dense + needs.largest_expert)
     return exhausted("an arena of " + std::to_string(options.arena_bytes) + " bytes is too small: dense weights need " +
                      std::to_string(needs.dense) + " and the largest expert " + std::to_string(needs.largest_expert) +
                      "; raise --dram to at least " + std::to_string(needs.dense + needs.largest_expert));
-  if (options.segment_bytes == 0) options.segment_bytes = segment_bytes_for(blobs, options.arena_bytes);
+  if (options.segment_bytes == 0) options.segment_bytes = segment_bytes_for(blobs, options.arena_bytes, options.window);
+  if (options.window.place_bytes % kGranule != 0)
+    return corrupt("places of " + std::to_string(options.window.place_bytes) + " bytes for dense weights");
+  for (const MachineBlob& blob : blobs)
+    if (blob.streamed && (options.window.places == 0 || blob.length > options.window.place_bytes))
+      return corrupt("dense weights of " + std::to_string(blob.length) + " bytes are to take turns in places of " +
+                     std::to_string(options.window.place_bytes));
   if (options.segment_bytes % kGranule != 0 || options.segment_bytes > options.arena_bytes)
     return corrupt("segments of " + std::to_string(options.segment_bytes) + " bytes in an arena of " +
                    std::to_string(options.arena_bytes));
@@ -78,11 +89,13 @@ StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std:
       watch_(shared),
       waste_(options.ahead_floor, options.ahead_waste_max,
              tier::kWasteWindow * static_cast<double>(needs_of(blobs).largest_expert)) {
-  for (MachineBlob& blob : blobs) entries_.emplace_back().blob = blob, entries_.back().used = true;
+  for (MachineBlob& blob : blobs) entries_.emplace_back().blob = kind_of(blob), entries_.back().used = true;
   entries_.resize(std::max<size_t>(entries_.size(), options_.entries_max));
   contents_.resize(entries_.size());
   watch_.resize(entries_.size());
   outlooks_.resize(entries_.size());
+  if (options.window.places > 0)  // at the arena's low end, in every store of this geometry
+    window_ = LayerWindow(*placement_.place(true, options.window.bytes(), UINT32_MAX), options.window);
   place_dense();
   expert_bytes_ = options_.arena_bytes / kGranule * kGranule - placement_.used_bytes();
   set_waste_share();
@@ -90,7 +103,7 @@ StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std:
 
 void StoreMachine::place_dense() {
   for (uint32_t index = 0; index < entries_.size(); ++index)
-    if (entries_[index].blob.dense)
+    if (entries_[index].blob.stays())
       entries_[index].offset = *place(index), entries_[index].placed = true;  // create() measured
 }
 
@@ -202,7 +215,7 @@ void StoreMachine::landed(uint32_t index, const ContentHash& content) {
   ++entry.generation;
   shared_.set_place(index, entry.offset, content);
   if (!entry.blob.dense) note_arrival(index);
-  if (!entry.scanned) waste_.moved(entry.blob.length);
+  if (!entry.scanned && !entry.blob.streamed) waste_.moved(entry.blob.length);
   if (entry.read_class == ReadClass::kPrefetch)
     prefetched_.landed(index, entry.blob.length, shared_.uses(index).sixteenths);
   set_state(index, Residency::kResident);
@@ -216,14 +229,16 @@ void StoreMachine::tell(uint32_t index, Code outcome, Actions& actions) {
 void StoreMachine::no_longer_loading(const Entry& entry) {
   const auto read_class = static_cast<size_t>(entry.read_class);
   --loading_[read_class], loading_bytes_[read_class] -= entry.blob.length;
+  if (entry.blob.streamed) --loading_streamed_, loading_streamed_bytes_ -= entry.blob.length;
 }
 
 /// Reads ahead go only as far as they keep the drive busy: what is begun holds room and, until its chunk is read, the
 /// drive.
 bool StoreMachine::may_begin(const MachineBlob& blob, ReadClass read_class) const {
   const bool demand = read_class == ReadClass::kDemand;
-  if ((demand ? loading_[0] : loading()) == 0) return true;
-  const uint64_t bytes = demand ? loading_bytes_[0] : loading_bytes_[0] + loading_bytes_[1] + loading_bytes_[2];
+  if (blob.streamed || (demand ? loading_[0] - loading_streamed_ : loading()) == 0) return true;
+  const uint64_t bytes = demand ? loading_bytes_[0] - loading_streamed_bytes_
+                                : loading_bytes_[0] + loading_bytes_[1] + loading_bytes_[2];
   return bytes + blob.length <= options_.loading_bytes_max;
 }
 
@@ -257,6 +272,7 @@ void StoreMachine::schedule(Actions& actions) {
   blocked_ = false;
   watch_.tick();
   if (!held_.empty()) leave_held_places(actions);
+  queue_for_window();
   if (outlooks_.stale(pace_.now())) merge_outlooks(actions);
   look_again_.reset(), due_bytes_.clear();
   AheadTurn turn;
@@ -271,9 +287,15 @@ void StoreMachine::schedule(Actions& actions) {
     Entry& entry = entries_[next->entry];
     if (!may_begin(entry.blob, next->read_class)) return;
     if (!entry.placed) {
-      const std::optional<uint64_t> offset = make_room({next->entry, next->read_class}, actions);
+      const std::optional<uint64_t> offset = entry.blob.streamed
+                                                 ? room_in_window(next->entry, next->read_class, actions)
+                                                 : make_room({next->entry, next->read_class}, actions);
       if (!offset && !demanded) {  // nobody waits for what the store reads for itself
         queue_.ended(next->entry);
+        continue;
+      }
+      if (!offset && entry.blob.streamed) {
+        wait_for_window(next->entry);
         continue;
       }
       if (!offset) {
@@ -296,6 +318,10 @@ void StoreMachine::begin(uint32_t index, ReadClass read_class, Actions& actions)
   entry.read_class = read_class;
   ++loading_[static_cast<size_t>(read_class)], ++counters_.loads;
   loading_bytes_[static_cast<size_t>(read_class)] += entry.blob.length;
+  if (entry.blob.streamed) {
+    ++loading_streamed_, loading_streamed_bytes_ += entry.blob.length;
+    ++counters_.streamed, counters_.streamed_bytes += entry.blob.length;
+  }
   charge(index);
   shared_.set_place(index, entry.offset, content_of(index));
   set_state(index, Residency::kLoading);

@@ -20,6 +20,7 @@
 #include "store/layout/table_layout.h"
 #include "store/machine/content_index.h"
 #include "store/machine/drive_pace.h"
+#include "store/machine/layer_window.h"
 #include "store/machine/outlooks.h"
 #include "store/machine/placement.h"
 #include "store/machine/prefetch_ledger.h"
@@ -38,12 +39,14 @@ struct Warmth {
 
 /// One entry of the table, from the packs.
 struct MachineBlob {
-  bool dense = false;  ///< has a permanent place, and is never evicted
+  bool dense = false;  ///< has a permanent place, and is never evicted, unless it is streamed
   uint64_t length = 0;
   uint32_t format = 0;  ///< blob_format(): only blobs of one format can have the same content, so dense weights never
                         ///< share with experts
   ContentHash claim = {};  ///< from the checksums of its slices in the manifest; unknown: it cannot be matched before
                            ///< it is read
+  bool streamed = false;   ///< dense, and takes turns with others in the places of the window (layer_window.h)
+  bool stays() const { return dense && !streamed; }
 };
 
 struct Action {
@@ -78,6 +81,7 @@ class StoreMachine {
     float ahead_floor = tier::kPrefetchFloor;  ///< probability below which nothing is read ahead by foresee()
     float ahead_waste_max = 0;  ///< share of the bytes read that may be wasted; above it, the floor rises; 1: any; 0:
                                 ///< tier::waste_share()
+    WindowShape window{};  ///< for the streamed blobs; a former store's, if its arena is to be adopted
   };
   struct Counters {
     uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bad_blobs = 0;
@@ -92,6 +96,7 @@ class StoreMachine {
     uint64_t guarded = 0;             ///< everything else is used sooner, or pinned
     uint64_t segments_emptied = 0;    ///< to make room for blobs of another length
     uint64_t scrub_mismatches = 0;    ///< blobs read again because their bytes had changed in memory
+    uint64_t streamed = 0, streamed_bytes = 0;  ///< dense weights that were read into the window
     uint64_t adopted = 0, adopted_bytes = 0,
              damaged = 0;  ///< blobs adopted from a former store; of them, those whose bytes had changed
   };
@@ -104,7 +109,7 @@ class StoreMachine {
     uint64_t last_use = 0;  ///< newest stamp
   };
 
-  /// The smallest arena for these blobs: all dense ones, and room for one expert of the largest kind.
+  /// The smallest arena for these blobs: all dense ones that stay, and room for one expert of the largest kind.
   static uint64_t arena_bytes_min(const std::vector<MachineBlob>& blobs);
   /// The size of an arena that holds all of them.
   static uint64_t arena_bytes_max(const std::vector<MachineBlob>& blobs);
@@ -118,7 +123,7 @@ class StoreMachine {
   /// pinned. kCorrupt says what is inconsistent; shared memory is then unchanged, and this machine cannot be used.
   /// store/machine/adoption.cc has the argument.
   Result<Actions> adopt(const std::vector<Former>& former);
-  /// The resident entries: dense weights, then experts, hottest first by the policy's measure, then aliases.
+  /// The resident entries: dense weights that stay, then experts, hottest first by the policy's measure, then aliases.
   std::vector<Warmth> by_heat();
   /// Takes by_heat() of a former store: the policy treats these entries as hot as they were. Nothing is read.
   void remember(std::span<const Warmth> hottest_first);
@@ -134,7 +139,7 @@ class StoreMachine {
   void attached(uint32_t slot, uint64_t reserve, uint32_t model = 0);
 
   /// A worker whose largest expert has `reserve` bytes. Refused (kExhausted) if the reserves of all workers no longer
-  /// fit together. `model`: whose share it uses.
+  /// fit together, or if the window has no place for it. `model`: whose share it uses.
   Status attach(uint32_t slot, uint64_t reserve, const std::string& name, uint32_t model = 0);
   /// What each model is guaranteed and may have; unbounded until this is called.
   void set_model_share(uint32_t model, ModelShare share);
@@ -206,6 +211,7 @@ class StoreMachine {
   uint32_t resolve(uint32_t entry) const { return contents_.resolve(entry); }
   uint64_t resident_bytes() const;
   size_t aliases() const { return contents_.aliases(); }
+  const WindowShape& window() const { return window_.shape(); }
   const Status& failure(uint32_t entry) const { return entries_[entry].failure; }
   std::string_view policy() const { return policy_->name(); }
   /// Wanted blobs that wait to be read.
@@ -241,6 +247,7 @@ class StoreMachine {
     Nanos due{0};          ///< while `ahead`: of its wish
     Status failure;
   };
+  static MachineBlob kind_of(const MachineBlob& blob);
   StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
                SharedState& shared);
   void place_dense();
@@ -270,6 +277,15 @@ class StoreMachine {
   };  ///< what limits eviction: models' shares, or room elsewhere for the evicted entries
   std::optional<uint64_t> make_room(const RoomFor& what, Actions& actions);
   std::optional<uint64_t> place(uint32_t entry);
+  bool claim(uint32_t entry, uint64_t offset);
+  void free_place(uint32_t entry, uint64_t offset);
+  // window.cc
+  std::optional<uint64_t> room_in_window(uint32_t entry, ReadClass read_class, Actions& actions);
+  bool evict_from_window(Actions& actions);
+  void wait_for_window(uint32_t entry);
+  void queue_for_window();
+  void share_window();
+  uint32_t attached_workers() const;
   bool evict_for(const RoomFor& what, const Shares::Eviction& why, Actions& actions);
   bool another_segment_is_colder(uint32_t entry, const Shares::Eviction& why, Actions& actions);
   bool empty_segments(uint32_t entry, const Shares::Eviction& why, double limit, Sparing sparing, Actions& actions);
@@ -351,6 +367,7 @@ class StoreMachine {
   const Options options_;
   SharedState& shared_;
   Placement placement_;
+  LayerWindow window_;
   std::vector<Entry> entries_;
   std::unique_ptr<policy::CachePolicy> policy_;
   std::map<uint64_t, uint32_t> groups_;   ///< of the policy, by rounded length
@@ -387,6 +404,9 @@ class StoreMachine {
   std::array<size_t, kReadClasses> loading_{};
   uint64_t loads_begun_ = 0;
   size_t unchecked_ = 0;
+  size_t loading_streamed_ = 0;  ///< of loading_ and loading_bytes_, for the window, whose places are their limit
+  uint64_t loading_streamed_bytes_ = 0;
+  std::vector<uint32_t> window_waits_;  ///< demanded, and taken off the queue until a place of the window may be free
   bool blocked_ = false;
   bool sweep_again_ = false;
   std::vector<uint32_t> held_;  ///< entries that are

@@ -20,7 +20,8 @@ std::vector<Warmth> StoreMachine::by_heat() {
   for (uint32_t index = 0; index < entries_.size(); ++index) {
     const Entry& entry = entries_[index];
     const Residency state = entries_[contents_.resolve(index)].state;
-    if (!entry.used || entry.going || (state != Residency::kResident && state != Residency::kAdopted)) continue;
+    if (!entry.used || entry.going || entry.blob.streamed) continue;
+    if (state != Residency::kResident && state != Residency::kAdopted) continue;
     if (contents_.is_alias(index)) aliases.push_back({index, 0});
     else if (entry.blob.dense) dense.push_back({index, 0});
     else experts.push_back({index, policy_->heat(index, watch_.now())});
@@ -50,7 +51,8 @@ Actions StoreMachine::warm(const std::vector<uint32_t>& wanted) {
   Actions actions;
   for (const uint32_t asked : wanted) {
     const uint32_t index = contents_.resolve(asked);
-    if (entries_[index].used && !entries_[index].going && entries_[index].state == Residency::kAbsent)
+    if (entries_[index].used && !entries_[index].going && !entries_[index].blob.streamed &&
+        entries_[index].state == Residency::kAbsent)
       queue_.want(kStoreSlot, index, {}, true);
   }
   schedule(actions);

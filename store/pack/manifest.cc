@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "common/model/tensor_names.h"
 #include "store/pack/manifest_check.h"
 
 namespace moestro::store {
@@ -37,6 +38,15 @@ Result<std::vector<ExpertLayout>> Manifest::expert_layouts(const model::ExpertSp
     layouts.emplace_back(expert.hidden, expert.ffn, f, expert.bias);
   }
   return layouts;
+}
+
+std::vector<uint32_t> dense_layers(const Manifest& manifest) {
+  std::vector<bool> of_layer(manifest.blobs.size(), false), of_none(manifest.blobs.size(), false);
+  for (const PackedTensor& t : manifest.tensors) (model::layer_of_tensor(t.name) ? of_layer : of_none)[t.blob] = true;
+  std::vector<uint32_t> layers;
+  for (uint32_t blob = 0; blob < manifest.blobs.size(); ++blob)
+    if (of_layer[blob] && !of_none[blob]) layers.push_back(blob);
+  return layers;
 }
 
 std::string blob_label(const Manifest& manifest, uint32_t blob) {

@@ -79,6 +79,9 @@ struct Manifest {
   Result<uint32_t> expert_blob(MoeLayerId layer, ExpertId expert, DType precision) const;
 };
 
+/// The dense blobs whose tensors are all of layers, in the order of a step.
+std::vector<uint32_t> dense_layers(const Manifest& manifest);
+
 /// Converts to the bytes of the manifest file and back. Parsing verifies everything: format, version (a newer one is
 /// refused by number), sizes, alignment, overlaps, slices inside `files`, tensors inside their blobs. Accepts any
 /// bytes; never throws.

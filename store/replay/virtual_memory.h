@@ -30,6 +30,7 @@ class VirtualMemory final : public SharedState {
   void set_share(uint32_t slot, uint64_t bytes) override {
     if (slot == kSlot) share_ = bytes;
   }
+  void set_window_share(uint32_t, uint32_t) override {}
   void set_pin_bytes_min(uint64_t bytes) override { pin_bytes_min_ = bytes; }
 
   // The worker's.

@@ -69,6 +69,10 @@ void ArenaState::set_share(uint32_t slot, uint64_t bytes) {
   files_.table().share_bytes[slot].store(bytes, std::memory_order_relaxed);
 }
 
+void ArenaState::set_window_share(uint32_t slot, uint32_t places) {
+  files_.table().window_share[slot].store(places, std::memory_order_relaxed);
+}
+
 void ArenaState::set_pin_bytes_min(uint64_t bytes) {
   files_.table().pin_bytes_min.store(bytes, std::memory_order_relaxed);
 }

@@ -20,6 +20,7 @@ class ArenaState final : public SharedState {
   uint64_t uses_of_all() const override;
   uint64_t stamp_now() const override;
   void set_share(uint32_t slot, uint64_t bytes) override;
+  void set_window_share(uint32_t slot, uint32_t places) override;
   void set_pin_bytes_min(uint64_t bytes) override;
   /// Experts that workers, gone ones too, found resident, and did not, as they have counted so far.
   uint64_t hits_of_all() const;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "common/model/model_spec.h"
 #include "store/reader/slice_hash.h"
 
 namespace moestro::store {
@@ -14,6 +15,12 @@ ContentHash claim_of(const Blob& blob) {
   std::vector<SliceHash> slices;
   for (const Slice& slice : blob.slices) slices.push_back({slice.length, slice.xxh3_64, 0});
   return content_of(slices);
+}
+
+/// Those of one token in two layers: one of them computes while the other's come.
+uint32_t experts_at_once(const Manifest& manifest) {
+  const auto model = model::describe_model(manifest.config_json, manifest.generation_config_json);
+  return model && model->spec.moe_layers() > 0 ? static_cast<uint32_t>(2 * model->spec.moe().top_k) : 1;
 }
 
 }  // namespace
@@ -45,6 +52,7 @@ Result<Catalogue::Pack> Catalogue::look_at(const std::filesystem::path& where) {
   pack.dir = std::filesystem::canonical(where, error);
   if (error) return not_found("no pack at " + where.string() + ": " + error.message());
   MOESTRO_ASSIGN_OR_RETURN(pack.manifest, open_pack(pack.dir));
+  pack.layers = dense_layers(pack.manifest), pack.experts_at_once = experts_at_once(pack.manifest);
   for (const Blob& blob : pack.manifest.blobs) {
     if (blob.kind == BlobKind::kDense) {
       pack.dense_bytes += blob.length;
@@ -179,7 +187,34 @@ std::vector<MachineBlob> Catalogue::machine_blobs(const Pack& pack) {
                      blob_format(pack.manifest.layout_id, static_cast<uint8_t>(blob.precision), dense),
                      claim_of(blob)});
   }
+  for (const uint32_t blob : pack.streamed) blobs[blob].streamed = true;
   return blobs;
+}
+
+tier::DenseNeeds Catalogue::dense_needs(uint32_t workers) const {
+  tier::DenseNeeds needs;
+  needs.workers = workers;
+  for (const auto& [first, index] : by_entry_) {
+    const Pack& pack = packs_.at(index);
+    const auto rounded = [&](uint32_t blob) { return Placement::rounded(pack.manifest.blobs[blob].length); };
+    for (uint32_t blob = 0; blob < pack.blobs(); ++blob)
+      if (pack.manifest.blobs[blob].kind == BlobKind::kDense) needs.fixed_bytes += rounded(blob);
+    for (const uint32_t blob : pack.layers) needs.layers.push_back(rounded(blob)), needs.fixed_bytes -= rounded(blob);
+    needs.expert_bytes_max = std::max(needs.expert_bytes_max, Placement::rounded(pack.largest_expert));
+    needs.experts_bytes += pack.expert_bytes;
+    needs.experts_at_once = std::max(needs.experts_at_once, pack.experts_at_once);
+  }
+  return needs;
+}
+
+void Catalogue::stream(const std::vector<bool>& streamed) {
+  size_t layer = 0;
+  for (const auto& [first, index] : by_entry_) {
+    Pack& pack = packs_.at(index);
+    pack.streamed.clear();
+    for (const uint32_t blob : pack.layers)
+      if (streamed.at(layer++)) pack.streamed.push_back(blob);
+  }
 }
 
 std::vector<MachineBlob> Catalogue::machine_blobs() const {

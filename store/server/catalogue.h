@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "common/tier/dense_window.h"
 #include "store/machine/store_machine.h"
 #include "store/pack/manifest.h"
 #include "store/reader/pack_files.h"
@@ -26,11 +27,19 @@ class Catalogue {
     uint32_t first_file = 0;
     uint64_t largest_expert = 0, dense_bytes = 0, expert_bytes = 0;
     uint32_t experts = 0;
+    uint32_t experts_at_once = 1;      ///< that a worker should have room for
+    std::vector<uint32_t> layers;      ///< blobs with the dense weights of one layer each, in the order of a step
+    std::vector<uint32_t> streamed;    ///< of them, those that take turns in the arena, ascending
     ModelMask owners = 0;   ///< the models that it counts for: those that use it, or, if retired, those that did
     std::string last_name;  ///< the name that it is or was last served under
     bool retired = false;   ///< no longer served under a name; its entries stay while workers or other packs use them
     bool removed = false;   ///< its entries have been given to the machine to forget
     uint32_t blobs() const { return static_cast<uint32_t>(manifest.blobs.size()); }
+    uint64_t streamed_bytes() const {
+      uint64_t bytes = 0;
+      for (const uint32_t blob : streamed) bytes += manifest.blobs[blob].length;
+      return bytes;
+    }
   };
   struct Model {
     std::string name;
@@ -76,6 +85,10 @@ class Catalogue {
   /// "model m, layer 3, expert 5 (bf16)" or "model m, dense blob 2".
   std::string describe(uint32_t entry) const;
   static std::vector<MachineBlob> machine_blobs(const Pack& pack);
+  /// What dense_window.cc divides an arena by: all packs, whose workers pass the layers.
+  tier::DenseNeeds dense_needs(uint32_t workers) const;
+  /// The layers of all packs, in the order of dense_needs(), are streamed where this says so.
+  void stream(const std::vector<bool>& streamed);
   /// The blobs of all packs, by entry. Only at start, when there are no free entries between them.
   std::vector<MachineBlob> machine_blobs() const;
   /// One more than the last entry in use.

@@ -104,9 +104,10 @@ net::Bytes build_attached(const AttachReply& reply) {
   const auto manifest = b.CreateVector(reinterpret_cast<const uint8_t*>(reply.manifest.data()), reply.manifest.size());
   const auto entries = b.CreateVector(reply.entries);
   const auto payload = b.CreateString(reply.payload);
+  const auto streamed = b.CreateVector(reply.streamed);
   return finish(b, wire::StoreBody::AttachedStore,
                 wire::CreateAttachedStore(b, reply.slot, reply.incarnation, reply.epoch, dir, reply.arena_bytes,
-                                          reply.table_entries, manifest, entries, payload));
+                                          reply.table_entries, manifest, entries, payload, streamed));
 }
 
 net::Bytes build_confirmed(const Session& session) {
@@ -137,7 +138,8 @@ net::Bytes build_status(const StoreFigures& f) {
   for (const ModelFigures& m : f.models)
     models.push_back(wire::CreateStoreModelStatusDirect(
         b, m.name.c_str(), m.pack.c_str(), m.dense_bytes, m.expert_bytes, m.blobs, m.resident_experts, m.experts,
-        m.workers, m.retired, m.used_bytes, m.guaranteed_bytes, m.maximal_bytes, m.version));
+        m.workers, m.retired, m.used_bytes, m.guaranteed_bytes, m.maximal_bytes, m.version, m.layers,
+        m.streamed_layers, m.streamed_bytes));
   std::vector<flatbuffers::Offset<wire::StoreWorkerStatus>> workers;
   for (const WorkerFigures& w : f.workers)
     workers.push_back(wire::CreateStoreWorkerStatusDirect(b, w.slot, w.client.c_str(), w.model.c_str(), w.fetches,
@@ -152,7 +154,8 @@ net::Bytes build_status(const StoreFigures& f) {
           b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers, f.fetches,
           f.joined, f.loads, f.evictions, f.bytes_read, f.retries, f.bad_blobs, f.queued, f.loading, f.resident_bytes,
           f.aliases, f.reads_elsewhere, reading, f.adopted, f.adopted_bytes, f.adopted_seconds, f.unchecked, f.damaged,
-          f.refused, f.policy.c_str(), f.pages.c_str(), f.pages_mend.c_str(), warm, f.segments_emptied));
+          f.refused, f.policy.c_str(), f.pages.c_str(), f.pages_mend.c_str(), warm, f.segments_emptied,
+          f.window_places, f.streamed_loads, f.streamed_loaded_bytes));
 }
 
 }  // namespace moestro::store

@@ -65,6 +65,7 @@ struct AttachReply {
   std::vector<std::byte> manifest;
   std::vector<uint32_t> entries;
   std::string payload;  ///< payload_address()
+  std::vector<uint32_t> streamed = {};
 };
 
 struct ModelFigures {
@@ -75,6 +76,8 @@ struct ModelFigures {
   bool retired = false;
   uint64_t used_bytes = 0, guaranteed_bytes = 0, maximal_bytes = 0;  ///< of its share; maximal 0: none
   uint64_t version = 0;  ///< the pack's identity
+  uint32_t layers = 0, streamed_layers = 0;
+  uint64_t streamed_bytes = 0;
 };
 struct WorkerFigures {
   uint32_t slot = 0;
@@ -105,6 +108,8 @@ struct StoreFigures {
   std::vector<WorkerFigures> workers;
   uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0,
            segments_emptied = 0;
+  uint32_t window_places = 0;
+  uint64_t streamed_loads = 0, streamed_loaded_bytes = 0;
   uint32_t queued = 0, loading = 0;
   uint64_t resident_bytes = 0, reads_elsewhere = 0, refused = 0;
   uint64_t adopted = 0, adopted_bytes = 0, unchecked = 0, damaged = 0;

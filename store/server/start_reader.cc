@@ -55,7 +55,14 @@ Result<std::unique_ptr<Reader>> StoreServer::make_reader(const StoreOptions& opt
   return make_pread_reader(files, depth);
 }
 
-/// Into pages of the arena that nothing lies in, so that the answer is about them too.
+/// Memory for a measurement: pages of the arena that nothing lies in, so that the answer is about them too. In a new
+/// arena nothing lies anywhere yet, not even in the places of dense weights.
+std::span<std::byte> StoreServer::probe_memory() const {
+  if (const auto free = machine_->free_range(kProbeMemory)) return {files_->arena() + *free, kProbeMemory};
+  if (!new_arena_) return {};
+  return {files_->arena(), std::min(kProbeMemory, files_->table().arena_bytes)};
+}
+
 DriveOptions StoreServer::measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options) {
   DriveOptions chosen;
   if (options.read_chunk != 0) chosen.chunk_bytes = options.read_chunk;
@@ -71,10 +78,10 @@ DriveOptions StoreServer::measure_drive(Reader& reader, uint32_t drive, const St
     to_read.push_back({file, static_cast<uint64_t>(info.st_size)});
     bytes += static_cast<uint64_t>(info.st_size);
   }
-  const auto free = machine_->free_range(kProbeMemory);
-  if (bytes < options.probe_bytes_min || !free || (options.read_chunk != 0 && options.read_depth != 0)) return chosen;
-  const auto measured =
-      probe_reads(reader, to_read, {files_->arena() + *free, kProbeMemory}, options.read_chunk, options.read_depth);
+  const bool worth_it = bytes >= options.probe_bytes_min || window_.places > 0;  // whose forecast needs the rate
+  const std::span<std::byte> memory = probe_memory();
+  if (!worth_it || memory.empty() || (options.read_chunk != 0 && options.read_depth != 0)) return chosen;
+  const auto measured = probe_reads(reader, to_read, memory, options.read_chunk, options.read_depth);
   if (!measured) {
     log::warn("the drive of {} was not measured: {}", files.drive_path(drive), measured.status().message());
     return chosen;

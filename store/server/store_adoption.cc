@@ -21,9 +21,11 @@ ArenaDirectory StoreServer::directory() const {
 }
 
 ArenaDirectory StoreServer::directory_of(uint64_t arena_bytes, uint64_t segment_bytes) const {
-  ArenaDirectory directory{kSharedVersion, arena_bytes, entries_max_, segment_bytes, {}};
+  ArenaDirectory directory{kSharedVersion, arena_bytes, entries_max_, segment_bytes, window_.places,
+                           window_.place_bytes, {}};
   for (const auto& [index, pack] : catalogue_.packs())
-    directory.packs.push_back({pack.manifest.identity, pack.first_entry, pack.blobs(), pack.dir.string()});
+    directory.packs.push_back(
+        {pack.manifest.identity, pack.first_entry, pack.blobs(), pack.dir.string(), pack.streamed});
   return directory;
 }
 
@@ -79,7 +81,7 @@ Status StoreServer::fits(const ArenaDirectory& left) const {
     return unsupported("its memory layout is version " + std::to_string(left.shared_version) + ", this store's is " +
                        std::to_string(kSharedVersion));
   const auto same = [](const ArenaDirectory::Pack& a, const ArenaDirectory::Pack& b) {
-    return a.identity == b.identity && a.first_entry == b.first_entry && a.blobs == b.blobs;
+    return a.identity == b.identity && a.first_entry == b.first_entry && a.blobs == b.blobs && a.streamed == b.streamed;
   };
   if (left.entries != own.entries || !std::ranges::equal(left.packs, own.packs, same)) {
     std::string paths;
@@ -99,6 +101,7 @@ Status StoreServer::adopt_former(const ArenaDirectory& left) {
   std::error_code error;
   const bool its_own = std::filesystem::file_size(files_->dir() / "table", error) == table_bytes(left.entries);
   const bool roomy = !error && its_own && left.entries >= catalogue_.entries();
+  adopt_window(left);
   MOESTRO_RETURN_IF_ERROR(
       make_machine(left.arena_bytes, left.segment_bytes, roomy ? left.entries : entries_for(catalogue_.entries())));
   machine_->hold_shares();

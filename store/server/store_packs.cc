@@ -95,11 +95,16 @@ Result<uint32_t> StoreServer::take_in(Catalogue::Pack seen) {
     MOESTRO_RETURN_IF_ERROR(mend(*known));
     return *known;
   }
-  const std::vector<MachineBlob> blobs = Catalogue::machine_blobs(seen);
   MOESTRO_ASSIGN_OR_RETURN(const uint32_t first, catalogue_.free_entries(seen.blobs(), entries_max_));
   MOESTRO_ASSIGN_OR_RETURN(const uint32_t index, catalogue_.add(std::move(seen), first));
-  const Catalogue::Pack& pack = catalogue_.pack(index);
-  if (const Status added = machine_->add_entries(first, blobs); !added) {
+  Catalogue::Pack& pack = catalogue_.pack(index);
+  Status added = machine_->add_entries(first, Catalogue::machine_blobs(pack));
+  if (!added && window_.places > 0) {  // its layers take turns with those of the packs that are there
+    pack.streamed = pack.layers;
+    added = machine_->add_entries(first, Catalogue::machine_blobs(pack));
+    if (added) say_window();
+  }
+  if (!added) {
     catalogue_.drop(index);
     return added;
   }
@@ -183,7 +188,10 @@ std::vector<ModelFigures> StoreServer::model_figures() const {
                    0,
                    0,
                    0,
-                   pack.manifest.identity};
+                   pack.manifest.identity,
+                   static_cast<uint32_t>(pack.layers.size()),
+                   static_cast<uint32_t>(pack.streamed.size()),
+                   pack.streamed_bytes()};
     for (uint32_t i = 0; i < m.blobs; ++i)
       m.resident_experts += pack.manifest.blobs[i].kind == BlobKind::kExpert &&
                             machine_->state(machine_->resolve(pack.first_entry + i)) == Residency::kResident;

@@ -121,7 +121,7 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
   *free = Worker{peer, request.client, incarnation, request.model, *model, false, steady_clock::now(), 0};
   perform(machine_->share_known(pack.first_entry, pack.blobs()));
   AttachReply attached{slot, incarnation, epoch_, files_->dir().string(), files_->table().arena_bytes, entries_max_,
-                       serialise_manifest(pack.manifest), {}, payload_address(files_->payload())};
+                       serialise_manifest(pack.manifest), {}, payload_address(files_->payload()), pack.streamed};
   for (uint32_t i = 0; i < pack.manifest.blobs.size(); ++i) attached.entries.push_back(pack.first_entry + i);
   reply(peer, build_attached(attached));
 }
@@ -319,6 +319,7 @@ StoreFigures StoreServer::figures() const {
   const StoreMachine::Counters& c = machine_->counters();
   f.fetches = c.fetches, f.joined = c.joined, f.loads = c.loads, f.evictions = c.evictions, f.bad_blobs = c.bad_blobs,
   f.segments_emptied = c.segments_emptied;
+  f.window_places = window_.places, f.streamed_loads = c.streamed, f.streamed_loaded_bytes = c.streamed_bytes;
   f.adopted = c.adopted, f.adopted_bytes = c.adopted_bytes, f.adopted_seconds = adoption_.seconds;
   f.unchecked = machine_->unchecked(), f.damaged = c.damaged;
   f.refused = refusals_.count(), f.reads_elsewhere = c.reads_elsewhere,

@@ -63,9 +63,15 @@ class StoreServer {
   Status begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop);
   /// `segment_bytes`: 0, or those of a former store whose arena is adopted.
   Status make_machine(uint64_t arena_bytes, uint64_t segment_bytes, uint32_t entries);
+  // store_window.cc
+  tier::DenseNeeds dense_needs() const { return catalogue_.dense_needs(std::max(options_.workers, 1U)); }
+  Status plan_window(uint64_t arena_bytes);
+  void adopt_window(const ArenaDirectory& left);
+  void say_window() const;
   Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);
   Status start_reader(const StoreOptions& options);
   Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options, uint32_t drive) const;
+  std::span<std::byte> probe_memory() const;
   DriveOptions measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options);
 
   // scrub.cc
@@ -157,6 +163,8 @@ class StoreServer {
   RefusalLog refusals_;
   std::string change_key_;
   uint32_t entries_max_ = 0;  ///< of the table
+  WindowShape window_;
+  bool new_arena_ = false;        ///< nothing has been read into it yet: at start
   bool arena_of_before_ = false;  ///< the predecessor's arena has the requested size, whatever it served
   uint64_t epoch_ = 0;
   ResidentCheck check_;

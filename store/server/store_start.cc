@@ -52,6 +52,8 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   if (!files_->spread()) log::warn("--numa: {}", files_->spread().message());
   log::info("arena of {}{}{}", pages.found, pages.mend.empty() ? "" : "; mend: ", pages.mend);
   MOESTRO_RETURN_IF_ERROR(start_reader(options_));
+  new_arena_ = false;
+  say_window();
 
   take_change_key();
   endpoint_ = "ipc://" + (options_.run_dir / "store.sock").string();
@@ -75,9 +77,12 @@ Status StoreServer::begin_anew(const std::vector<MachineBlob>& blobs, const std:
   // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when
   // stepped. A size that was asked for stays too small; one that was taken from what is free may be larger at the next
   // start.
-  if (const Status made = make_machine(bytes, 0, entries_for(blobs.size())); !made)
+  Status made = plan_window(bytes);
+  if (made) made = make_machine(bytes, 0, entries_for(blobs.size()));
+  if (!made)
     return options_.dram_bytes ? invalid_argument(made.message()) : made;
   MOESTRO_RETURN_IF_ERROR(back_arena(bytes, stop));
+  new_arena_ = true;
   for (uint32_t i = 0; i < blobs.size(); ++i) files_->entry(i).length.store(blobs[i].length, std::memory_order_relaxed);
   assign_shares();
   return Status::ok();
@@ -89,6 +94,7 @@ Status StoreServer::make_machine(uint64_t arena_bytes, uint64_t segment_bytes, u
   machine_options.arena_bytes = arena_bytes, machine_options.segment_bytes = segment_bytes;
   const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
   machine_options.entries_max = entries_max_ = entries;
+  machine_options.window = window_;
   machine_options.poison_freed = options_.poison_freed;
   for (const auto& [index, pack] : catalogue_.packs())  // two at once, so that the drive goes on from one to the next
     machine_options.loading_bytes_max = std::max(machine_options.loading_bytes_max, 2 * pack.largest_expert);
@@ -100,12 +106,14 @@ Status StoreServer::make_machine(uint64_t arena_bytes, uint64_t segment_bytes, u
 }
 
 ArenaWish StoreServer::arena_wish() const {
-  const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
+  std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
+  for (MachineBlob& blob : blobs) blob.streamed = false;  // the size does not depend on how it is divided
   std::vector<MachineBlob> dense;
   std::ranges::copy_if(blobs, std::back_inserter(dense), &MachineBlob::dense);
   ArenaWish wish;
   wish.asked = options_.dram_bytes, wish.needed = StoreMachine::arena_bytes_max(blobs),
-  wish.minimum = StoreMachine::arena_bytes_min(blobs);
+  wish.minimum = tier::dense_bytes_min(dense_needs());
+  wish.layers_take_turns = wish.minimum < StoreMachine::arena_bytes_min(blobs);
   wish.dense = StoreMachine::arena_bytes_max(dense), wish.others = options_.others_bytes;
   return wish;
 }

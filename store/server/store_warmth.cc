@@ -59,6 +59,7 @@ void StoreServer::plan_warm_start() {
     }
     const uint32_t entry = pack->first_entry + item.blob;
     if (machine_->state(entry) != Residency::kAbsent || !seen.insert(entry).second) continue;
+    if (std::ranges::binary_search(pack->streamed, item.blob)) continue;  // it has no place of its own
     items.push_back({entry, pack->first_entry, catalogue_.blob(entry).length});
     known.push_back({entry, item.heat});
   }

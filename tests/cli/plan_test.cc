@@ -111,6 +111,22 @@ TEST_F(PlanCommand, ADriveIsUsedWhereHostMemoryIsTooSmall) {
   EXPECT_LT(small["decode"]["tokens_per_s"], plan["decode"]["tokens_per_s"]);
 }
 
+/// Two layers of 84 MB take turns, as embedding and head and the experts of a token leave no more room.
+TEST_F(PlanCommand, DenseWeightsLargerThanMemoryAreReadInEachStep) {
+  const json all = planned({"--dram", "5GiB"}), some = planned({"--dram", "3GiB"}), few = planned({"--dram", "1GiB"});
+  const auto parts = [](const json& plan) { return plan["tiers"][0].dump(); };
+  EXPECT_THAT(parts(all), Not(HasSubstr("layers stay")));
+  EXPECT_THAT(parts(some), HasSubstr("layers stay, each step reads"));
+  EXPECT_THAT(parts(few), HasSubstr("0 of 32 layers stay"));
+  EXPECT_EQ(few["decode"]["bound"], "drive");
+  EXPECT_LT(few["decode"]["tokens_per_s"], some["decode"]["tokens_per_s"]);
+  EXPECT_LT(some["decode"]["tokens_per_s"], all["decode"]["tokens_per_s"]);
+  const double layers = 32 * 84e6;
+  EXPECT_GT(few["decode"]["drive_bytes_per_step"].get<double>(), layers);
+  EXPECT_EQ(few["placement"]["streamed_layers"], 32);
+  EXPECT_EQ(all["placement"]["streamed_layers"], 0);
+}
+
 TEST_F(PlanCommand, CountsInFormatsThatPackingMakes) {
   const json bf16 = planned({}), blocks = planned({"--experts", "q4_k", "--dense", "q8_0"});
   EXPECT_EQ(blocks["model"]["experts"], "q4_k");
@@ -150,7 +166,7 @@ TEST_F(PlanCommand, WhatCannotFitIsRefusedWithTheLeastThatWould) {
     more.insert(more.begin(), model.begin(), model.end());
     return more;
   };
-  expect_refused(with({"--dram", "3GiB"}), 1, "does not fit: --dram of 3.00 GiB is too small; the least is 3");
+  expect_refused(with({"--dram", "512MiB"}), 1, "does not fit: --dram of 512 MiB is too small; the least is 99");
   expect_refused(with({"--device", "cuda", "--vram", "2GiB"}), 1, "device memory of 2.00 GiB is too small");
   expect_refused(with({"--device", "emulated:vram=100MiB,link=10GB/s"}), 1, "device memory of 100 MiB is too small");
   expect_refused({"--shape", "mixtral-8x7b", "--hardware", small_host(), "--prompt", "16384"}, 1, "host memory of");

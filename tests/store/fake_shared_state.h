@@ -59,6 +59,7 @@ class FakeSharedState final : public SharedState {
     shares[slot] = bytes;
     if (on_share) on_share(slot, bytes);
   }
+  void set_window_share(uint32_t slot, uint32_t places) override { window_shares[slot] = places; }
   void set_pin_bytes_min(uint64_t bytes) override { pin_bytes_min = bytes; }
   uint64_t pin_cost(uint64_t length) const { return std::max(length, pin_bytes_min); }
 
@@ -82,6 +83,7 @@ class FakeSharedState final : public SharedState {
   uint64_t all_uses = 0;
   std::map<uint32_t, std::set<uint32_t>> pins;  ///< by worker slot
   std::map<uint32_t, uint64_t> shares;
+  std::map<uint32_t, uint32_t> window_shares;
   uint64_t pin_bytes_min = 0;
   std::function<void()> on_write;  ///< before each change of the table: here a store can die
   std::function<void(uint32_t)> on_evicting;

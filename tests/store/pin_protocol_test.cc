@@ -106,6 +106,7 @@ class SteppedState final : public SharedState {
   uint64_t uses_of_all() const override { return state_.uses_of_all(); }
   uint64_t stamp_now() const override { return ++now_; }
   void set_share(uint32_t slot, uint64_t bytes) override { state_.set_share(slot, bytes); }
+  void set_window_share(uint32_t slot, uint32_t places) override { state_.set_window_share(slot, places); }
   void set_pin_bytes_min(uint64_t bytes) override { state_.set_pin_bytes_min(bytes); }
   static void step() {
     if (g_watch != nullptr) g_watch->turns.step(1);
@@ -140,7 +141,7 @@ class PinProtocol : public ::testing::Test {
     auto socket = net::DealerSocket::connect("ipc://" + (dir / "nobody").string());
     ASSERT_TRUE(socket);
     auto at = std::unique_ptr<Attachment>(
-        new Attachment{"nobody", std::move(*socket), 0, 1, {}, {0, 1, 2, 3}, {}, {}, {}, {}, {}, {}});
+        new Attachment{"nobody", std::move(*socket), 0, 1, {}, {0, 1, 2, 3}, {}, {}, {}, {}, {}, {}, {}});
     at->manifest.model_name = "m";
     for (uint32_t blob = 0; blob < kBlobs; ++blob)
       at->manifest.blobs.push_back({BlobKind::kExpert, MoeLayerId(0), ExpertId(blob), DType::kF32, kPage, {}});

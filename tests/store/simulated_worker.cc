@@ -20,9 +20,10 @@ void SimulatedWorker::attach(uint32_t first) {
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
     const uint32_t content = served.files->contents[blob];
     const Content& known = world_.contents_[content];
-    blobs_[blob] = {first + blob, content, known.pages * kPage, known.dense, known.dense};
+    blobs_[blob] = {first + blob, content, known.pages * kPage, known.dense, known.dense && !known.streamed,
+                    known.streamed};
     (void)follow(blobs_[blob]);
-    if (known.dense) dense.push_back(blob);
+    if (blobs_[blob].held) dense.push_back(blob);
   }
   fetch(dense);
 }
@@ -55,6 +56,7 @@ void SimulatedWorker::act() {
     return (void)look_at(blob);
   }
   if (what == 6) return look();
+  if (what == 7 && std::ranges::any_of(blobs_, &Record::streamed)) return ask_streamed();
   if (what < 9) return release_all();
   activate();
 }
@@ -74,6 +76,26 @@ void SimulatedWorker::look() {
     if (state == State::kIn) (void)look_at(blob);
   for (const uint32_t blob : asked_) ask({blob});
 }
+
+/// As StoreClient::ask_streamed(): it asks for no more than it may pin.
+void SimulatedWorker::ask_streamed() {
+  for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
+    Record& record = blobs_[blob];
+    if (!record.streamed || record.use != Use::kNone || record.pinned || !fits(record) || !world_.chance(3)) continue;
+    record.use = Use::kAsked, record.failed = false;
+    asked_.push_back(blob);
+    set_pin(record);
+    if (follow(record) == Residency::kResident) rung_.push_back(blob);
+    else ask({blob});
+  }
+}
+
+uint32_t SimulatedWorker::pinned_streamed() const {
+  return static_cast<uint32_t>(
+      std::ranges::count_if(blobs_, [](const Record& record) { return record.streamed && record.pinned; }));
+}
+
+bool SimulatedWorker::over_window_share() const { return pinned_streamed() > world_.shared_.window_shares[slot_]; }
 
 std::string SimulatedWorker::text() const {
   std::string text = "worker " + std::to_string(slot_) + (stopped ? " (stopped)" : "") + " of " +
@@ -95,7 +117,7 @@ void SimulatedWorker::told(uint32_t entry, Code outcome) {
 void SimulatedWorker::pin_too_late(uint32_t entry) {
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
     Record& record = blobs_[blob];
-    if (record.entry != entry || record.use != Use::kNone || record.pinned || record.dense || !fits(record)) continue;
+    if (record.entry != entry || record.use != Use::kNone || record.pinned || record.held || !fits(record)) continue;
     set_pin(record);
     late_.push_back(blob);
     return;
@@ -108,6 +130,7 @@ uint32_t SimulatedWorker::any_expert() {
 }
 
 bool SimulatedWorker::fits(const Record& record) const {
+  if (record.streamed) return pinned_streamed() < world_.shared_.window_shares[slot_];
   uint64_t bytes = 0, count = 0;
   for (const Record& other : blobs_)
     if (other.pinned && !other.dense) bytes += other.length, ++count;
@@ -158,7 +181,7 @@ bool SimulatedWorker::look_at(uint32_t blob) {
   record.failed = false, record.use = Use::kNone;
   std::erase(asked_, blob);
   clear_pin(record);
-  if (!record.dense) return true;
+  if (!record.held) return true;
   for (Record& other : blobs_) clear_pin(other);  // without its dense weights it ends, in good order
   leave();
   return true;
@@ -216,7 +239,7 @@ void SimulatedWorker::release_all() {
 }
 
 void SimulatedWorker::cancel() {
-  if (std::ranges::any_of(asked_, [this](uint32_t blob) { return blobs_[blob].dense; })) return;
+  if (std::ranges::any_of(asked_, [this](uint32_t blob) { return blobs_[blob].held; })) return;
   for (const uint32_t blob : asked_) blobs_[blob].use = Use::kNone, clear_pin(blobs_[blob]);
   for (const uint32_t blob : waiting_) blobs_[blob].use = Use::kNone;
   asked_.clear(), waiting_.clear();

@@ -47,7 +47,7 @@ TEST(StoreHistories, KeepEveryPromise) {
   for (const uint64_t came_about :
        {all.leases, all.adoptions, all.damaged, all.rereads, all.bad_dense, all.elsewhere, all.aliases,
         all.dense_aliases, all.warm, all.packs_gone, all.removed_while_warming, all.mended, all.stops, all.outlooks,
-        all.read_ahead, all.given_up})
+        all.read_ahead, all.given_up, all.streamed})
     EXPECT_GT(came_about, 0u) << all.text();
 }
 

@@ -286,12 +286,13 @@ bool StoreWorld::settled() {
 }
 
 /// Nothing goes wrong any more: whatever is wanted must come, and whatever is not must go, although stopped workers
-/// keep what they have. Only dense weights longer than a segment, of a pack that was added, may have to wait for those.
+/// keep what they have. Only dense weights longer than a segment, of a pack that was added, may have to wait for those,
+/// and others' layers for who pins more than its share, which has shrunk.
 void StoreWorld::quiesce() {
   calm_ = true, kill_after_ = 0;
   const bool long_dense = std::ranges::any_of(
       contents_, [this](const Content& content) { return content.dense && content.pages * kPage > segment_bytes_; });
-  for (SimulatedWorker& worker : workers_) worker.stopped &= !long_dense;
+  for (SimulatedWorker& worker : workers_) worker.stopped &= !long_dense && !worker.over_window_share();
   for (int round = 0;; ++round) {
     if (round == kRoundsMax) wrong("something that is wanted does not come: " + what_is_outstanding());
     for (SimulatedWorker& worker : workers_) {
@@ -318,7 +319,8 @@ void StoreWorld::end() {
   for (auto& [first, pack] : packs_) pack.retired = true;
   quiesce();
   expect(packs_.empty() && machine_->entries_free(0, machine_->entries()), "entries are left of packs that are gone");
-  expect(machine_->used_bytes() == 0 && machine_->expert_bytes() == arena_bytes_, "room has leaked");
+  expect(machine_->used_bytes() == window_.bytes() && machine_->expert_bytes() == arena_bytes_ - window_.bytes(),
+         "room has leaked");
   expect(machine_->aliases() == 0 && !machine_->sweeping(), "something is waited for that cannot come");
   for (uint32_t model = 0; model < kModelsMax; ++model)
     expect(machine_->model_bytes(model) == 0, "bytes are charged to a model that is gone");

@@ -27,6 +27,7 @@ struct Killed {};
 struct Content {
   bool dense = false;
   uint32_t pages = 1;
+  bool streamed = false;
 };
 
 enum class Harm : uint8_t {
@@ -78,6 +79,7 @@ class SimulatedWorker {
   /// Nothing that it has wished for is still to come.
   bool idle() const { return waiting_.empty() && asked_.empty(); }
   std::string text() const;
+  bool over_window_share() const;
   void leave();  ///< its process is gone; for its pins, see StoreWorld
   void told(uint32_t entry, Code outcome);
   /// It has seen RESIDENT before the store said EVICTING, and sets its pin only now.
@@ -94,11 +96,13 @@ class SimulatedWorker {
   struct Record {
     uint32_t entry = 0, content = 0;
     uint64_t length = 0;
-    bool dense = false, held = false, pinned = false, failed = false;
+    bool dense = false, held = false, streamed = false, pinned = false, failed = false;
     Use use = Use::kNone;
   };
   void fetch(const std::vector<uint32_t>& blobs);
   void look_at_late_pins();
+  void ask_streamed();
+  uint32_t pinned_streamed() const;
   void activate();
   void ask(const std::vector<uint32_t>& blobs);
   bool look_at(uint32_t blob);
@@ -134,7 +138,7 @@ class StoreWorld {
     uint64_t events = 0, leases = 0, kills = 0, adoptions = 0, adopted = 0, damaged = 0, hits = 0, rereads = 0,
              bad = 0, bad_dense = 0, elsewhere = 0, aliases = 0, dense_aliases = 0, warm = 0, packs_added = 0,
              packs_gone = 0, mended = 0, stops = 0, removed_while_warming = 0, outlooks = 0, read_ahead = 0,
-             given_up = 0;
+             given_up = 0, streamed = 0;
     void add(const Tally& more);
     std::string text() const;
   };
@@ -185,6 +189,7 @@ class StoreWorld {
   // store_world_lives.cc: stores that begin, die, and follow each other
   void start_afresh(std::vector<Warmth> hot);
   void make_machine();
+  void add_window();
   void die();
   void succeed();
   bool contiguous() const;
@@ -216,6 +221,7 @@ class StoreWorld {
   std::vector<Content> contents_;                 ///< by number; 0 is none
   std::vector<std::vector<uint32_t>> templates_;  ///< contents of a pack's blobs
   uint64_t arena_bytes_ = 0, segment_bytes_ = 0;
+  WindowShape window_;
   FakeSharedState shared_;
   std::vector<Page> arena_;
   std::unique_ptr<StoreMachine> machine_;

@@ -67,11 +67,13 @@ void StoreWorld::check_leases() {
 /// No page belongs to two entries; what belongs to none is free.
 void StoreWorld::check_ranges() {
   std::vector<bool> taken(arena_.size());
-  uint64_t used = 0;
+  uint64_t used = window_.bytes();
   for (uint32_t entry = 0; entry < machine_->entries(); ++entry) {
     if (!machine_->has_place(entry)) continue;
     const uint32_t pages = contents_[content_of(entry)].pages;
-    used += pages * kPage;
+    if (!contents_[content_of(entry)].streamed) used += pages * kPage;
+    else if (machine_->offset(entry) % window_.place_bytes != 0 || machine_->offset(entry) >= window_.bytes())
+      wrong("a streamed blob outside of the window" + of(entry));
     for (uint64_t at = machine_->offset(entry) / kPage, end = at + pages; at < end; ++at) {
       if (at >= taken.size() || taken[at]) wrong("a range that is another's, or nobody's" + of(entry));
       taken[at] = true;
@@ -150,6 +152,7 @@ void StoreWorld::Tally::add(const Tally& more) {
   elsewhere += more.elsewhere, aliases += more.aliases, dense_aliases += more.dense_aliases, warm += more.warm;
   packs_added += more.packs_added, packs_gone += more.packs_gone, mended += more.mended, stops += more.stops;
   outlooks += more.outlooks, read_ahead += more.read_ahead, given_up += more.given_up;
+  streamed += more.streamed;
   bad_dense += more.bad_dense, removed_while_warming += more.removed_while_warming;
 }
 
@@ -163,7 +166,7 @@ std::string StoreWorld::Tally::text() const {
          item(packs_added, "packs added, ") + item(packs_gone, "gone, ") +
          item(removed_while_warming, "removed while warming, ") + item(mended, "mended, ") +
          item(stops, "workers stopped, ") + item(outlooks, "outlooks, ") + item(read_ahead, "read ahead, ") +
-         item(given_up, "given up");
+         item(given_up, "given up, ") + item(streamed, "streamed");
 }
 
 }  // namespace moestro::store::testing

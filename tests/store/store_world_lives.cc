@@ -9,6 +9,7 @@ namespace moestro::store::testing {
 namespace {
 constexpr uint32_t kEntries = 32;
 constexpr uint32_t kWorkers = 4;
+constexpr uint32_t kLayers = 10;  ///< contents that take turns
 }  // namespace
 
 StoreWorld::StoreWorld(uint64_t seed)
@@ -25,6 +26,7 @@ StoreWorld::StoreWorld(uint64_t seed)
     for (uint64_t n = 3 + pick(4); n > 0; --n) blobs.push_back(static_cast<uint32_t>(5 + pick(10)));
   }
   arena_bytes_ = (14 + pick(16)) * kPage;
+  if (chance(2)) add_window();
   for (uint32_t slot = 0; slot < kWorkers; ++slot) workers_.emplace_back(*this, slot);
   shared_.on_write = [this] {
     if (kill_after_ > 0 && --kill_after_ == 0) throw Killed{};
@@ -39,9 +41,21 @@ StoreWorld::StoreWorld(uint64_t seed)
 
 StoreWorld::~StoreWorld() = default;
 
+/// Each pack has dense weights that take turns, one for each worker at least.
+void StoreWorld::add_window() {
+  const auto first = static_cast<uint32_t>(contents_.size());
+  for (uint32_t i = 0; i < kLayers; ++i) contents_.push_back({true, static_cast<uint32_t>(1 + pick(2)), true});
+  for (auto& blobs : templates_)
+    for (uint64_t n = 4 + pick(3); n > 0; --n)
+      blobs.insert(blobs.begin(), first + static_cast<uint32_t>(pick(kLayers)));
+  window_ = {static_cast<uint32_t>(kWorkers + pick(3)), 2 * kPage};
+  arena_bytes_ += window_.bytes();
+}
+
 MachineBlob StoreWorld::blob_of(uint32_t content) const {
   const Content& known = contents_[content];
   MachineBlob blob{.dense = known.dense, .length = known.pages * kPage, .format = known.dense ? 1U : 2U};
+  blob.streamed = known.streamed;
   if (claims_) blob.claim = {content, 1};
   return blob;
 }
@@ -55,14 +69,15 @@ void StoreWorld::make_machine() {
   if (machine_) {
     const StoreMachine::Counters& c = machine_->counters();
     tally_.bad += c.bad_blobs, tally_.elsewhere += c.reads_elsewhere, tally_.adopted += c.adopted;
-    tally_.damaged += c.damaged;
+    tally_.damaged += c.damaged, tally_.streamed += c.streamed;
   }
   machine_.reset();
   auto made = StoreMachine::create({.arena_bytes = arena_bytes_,
                                     .loading_bytes_max = (2 + pick(6)) * kPage,
                                     .poison_freed = true,
                                     .entries_max = kEntries,
-                                    .segment_bytes = segment_bytes_},
+                                    .segment_bytes = segment_bytes_,
+                                    .window = window_},
                                    blobs, *policy::make_policy(policy_, kEntries), shared_);
   if (!made) return;
   machine_ = std::move(*made);

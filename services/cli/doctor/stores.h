@@ -2,7 +2,6 @@
 // Running stores, and their reports about their arenas' pages.
 
 #include <filesystem>
-#include <optional>
 #include <vector>
 
 #include "services/cli/doctor/findings.h"
@@ -12,9 +11,6 @@ namespace moestro::cli {
 /// Run directories of the caller's own stores, where `up` makes them by itself under `roots`: ROOT/moestro-UID/NAME,
 /// ROOT/moestro/NAME.
 std::vector<std::filesystem::path> find_stores(const std::vector<std::filesystem::path>& roots);
-
-/// Asks the store with this run directory; nullopt if none answers.
-std::optional<Finding> ask_store(const std::filesystem::path& run_dir);
 
 /// Findings for all stores under `roots`, and for those with the run directories `asked`. One of `asked` that does not
 /// answer is `missing`.

@@ -39,6 +39,8 @@ Result<planner::Needs> host_needs(const PlanOptions& o, const PlannedModel& mode
   MOESTRO_ASSIGN_OR_RETURN(const box::WorkerMemory pipeline, worker_memory(o, model, "expert-pipeline"));
   planner::Needs needs;
   needs.dense_bytes = model.sizes.dense_bytes;
+  needs.dense_layer_bytes = model.sizes.dense_layer_bytes;
+  needs.experts_at_once = static_cast<uint32_t>(2 * model.sizes.top_k);
   needs.kv_bytes = model.sizes.kv_bytes(o.sequences, o.prompt + o.generate);
   needs.state_bytes = static_cast<uint64_t>(o.sequences) * model.sizes.state_bytes;
   needs.workspace_bytes = worker.scratch_bytes;

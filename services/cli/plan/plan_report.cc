@@ -161,7 +161,9 @@ Json option_json(const PlanReport& r, const ScheduleOption& option) {
   made["placement"] = {{"experts", placement.experts},
                        {"device_experts", placement.device_experts},
                        {"host_experts", placement.host_experts},
-                       {"arena_bytes", placement.arena_bytes}};
+                       {"arena_bytes", placement.arena_bytes},
+                       {"streamed_layers", placement.streamed_layers},
+                       {"streamed_bytes", placement.streamed_bytes}};
   made["tiers"] = tiers_json(placement);
   made["prompt"] = phase_json(r, option, option.prompt);
   made["decode"] = phase_json(r, option, option.decode);

@@ -24,7 +24,10 @@ json models_json(const store::StoreStatusReport& s) {
                       {"retired", m.retired},
                       {"used_bytes", m.used_bytes},
                       {"guaranteed_bytes", m.guaranteed_bytes},
-                      {"maximal_bytes", m.maximal_bytes}});
+                      {"maximal_bytes", m.maximal_bytes},
+                      {"layers", m.layers},
+                      {"streamed_layers", m.streamed_layers},
+                      {"streamed_bytes", m.streamed_bytes}});
   return models;
 }
 
@@ -74,6 +77,9 @@ json status_json(const store::StoreStatusReport& s) {
           {"loads", s.loads},
           {"evictions", s.evictions},
           {"segments_emptied", s.segments_emptied},
+          {"window_places", s.window_places},
+          {"streamed_loads", s.streamed_loads},
+          {"streamed_loaded_bytes", s.streamed_loaded_bytes},
           {"bytes_read", s.bytes_read},
           {"retries", s.retries},
           {"bad_blobs", s.bad_blobs},

@@ -42,6 +42,14 @@ Result<std::string> endpoint_of(const Options& options) {
   return box::store_endpoint(instance.run_dir);
 }
 
+std::string dense_text(const StoreStatusReport::Model& m) {
+  std::string text = config::readable_size(m.dense_bytes) + " dense";
+  if (m.streamed_layers > 0)
+    text += " (" + std::to_string(m.streamed_layers) + " of " + std::to_string(m.layers) + " layers, " +
+            config::readable_size(m.streamed_bytes) + ", are read in each step)";
+  return text;
+}
+
 std::string share_text(const StoreStatusReport::Model& m) {
   std::string text = "; holds " + config::readable_size(m.used_bytes);
   if (m.guaranteed_bytes > 0) text += ", guaranteed " + config::readable_size(m.guaranteed_bytes);
@@ -60,9 +68,9 @@ void print(const StoreStatusReport& s) {
                 static_cast<unsigned long long>(w.blobs_there), static_cast<unsigned long long>(w.blobs), w.seconds,
                 static_cast<unsigned long long>(w.left_out));
   for (const auto& m : s.models)
-    std::printf("%-24s %s: %u of %u experts resident, %s dense, %s of experts, %u worker%s%s\n",
+    std::printf("%-24s %s: %u of %u experts resident, %s, %s of experts, %u worker%s%s\n",
                 one_line(m.name).c_str(), one_line(m.pack).c_str(), m.resident_experts, m.experts,
-                readable_size(m.dense_bytes).c_str(), readable_size(m.expert_bytes).c_str(), m.workers,
+                dense_text(m).c_str(), readable_size(m.expert_bytes).c_str(), m.workers,
                 m.workers == 1 ? "" : "s",
                 (share_text(m) + (m.retired ? "; removed or replaced, goes with them" : "")).c_str());
 }

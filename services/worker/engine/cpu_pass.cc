@@ -69,7 +69,8 @@ class CpuPass final : public Pass {
   explicit CpuPass(const PassParts& parts)
       : schedule_(make_schedule(parts)),
         machine_(*schedule_),
-        forward_({parts.math, parts.layouts, parts.experts, machine_, parts.clock, parts.kv_link}, parts.options),
+        forward_({parts.math, parts.layouts, parts.experts, machine_, parts.clock, parts.kv_link, parts.stream},
+                 parts.options),
         head_(parts.math.spec, parts.math.weights, parts.math.ops),
         driver_(parts.clock),
         cache_(parts.math.cache),

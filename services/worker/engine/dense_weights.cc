@@ -4,11 +4,13 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "common/dense_layout.h"
 #include "common/float16.h"
 #include "common/formats/blocks.h"
 #include "common/log.h"
+#include "common/model/tensor_names.h"
 
 namespace moestro::engine {
 namespace {
@@ -281,6 +283,59 @@ Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& 
   return Status::ok();
 }
 
+/// Which layer each streamed blob belongs to: one layer, of which no other blob is streamed.
+Status DenseWeights::find_streamed(const store::BlobSource& source) {
+  streamed_.resize(layers_.size());
+  for (const PackedTensor& t : source.manifest().tensors) {
+    if (!std::ranges::binary_search(source.streamed(), t.blob)) continue;
+    const std::optional<size_t> layer = model::layer_of_tensor(t.name);
+    if (!layer || *layer >= layers_.size() || streamed_[*layer].value_or(t.blob) != t.blob ||
+        std::ranges::count(streamed_, std::optional(t.blob)) > (streamed_[*layer] ? 1 : 0))
+      return unsupported("tensor '" + t.name + "' is in dense weights of several layers, which cannot take turns in "
+                         "memory: raise --dram, or pack the model again");
+    streamed_[*layer] = t.blob;
+  }
+  return Status::ok();
+}
+
+/// `load` while the layer's streamed blob, if it has one, is in memory; the next one is being read.
+Status DenseWeights::visit_layer(store::BlobSource& source, size_t layer, const std::function<Status()>& load) {
+  if (!streamed_[layer]) return load();
+  const uint32_t blob = *streamed_[layer];
+  (void)source.ask_streamed(blob, {});
+  for (int waits = 0;;) {
+    Result<store::Lease> lease = source.take_streamed(blob, kDenseArrivalWait);
+    if (lease.is_ok()) {
+      leases_.emplace(blob, std::move(*lease));
+      break;
+    }
+    if (lease.status().code() != Code::kUnavailable || ++waits >= kDenseArrivalWaitsMax)
+      return lease.status().with_context("loading the dense weights");
+  }
+  const auto next = std::find_if(streamed_.begin() + static_cast<ptrdiff_t>(layer) + 1, streamed_.end(),
+                                 [](const auto& of) { return of.has_value(); });
+  if (next != streamed_.end()) (void)source.ask_streamed(**next, {});
+  placed_[blob] = leases_.at(blob).data();
+  Status loaded = load();
+  if (loaded.is_ok()) loaded = check().with_context("copying the dense weights");
+  leases_.erase(blob);
+  return loaded;
+}
+
+void DenseWeights::move_layer(size_t layer, const std::byte* data) {
+  const std::byte*& placed = placed_.at(*streamed_[layer]);
+  if (placed == data) return;
+  LayerWeights& w = layers_[layer];
+  const ptrdiff_t by = data - std::exchange(placed, data);
+  for (Weight* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.latent.q_a, &w.latent.kv_a, &w.latent.kv_b, &w.delta.z,
+                    &w.delta.a, &w.delta.b, &w.mlp.gate, &w.mlp.up, &w.mlp.down, &w.shared.gate, &w.shared.up,
+                    &w.shared.down, &w.shared_gate}) {
+    if (m->data == nullptr) continue;
+    m->data = static_cast<const std::byte*>(m->data) + by;
+    if (m->parameters != nullptr) m->parameters += by / static_cast<ptrdiff_t>(sizeof *m->parameters);
+  }
+}
+
 Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::ModelDescription& description,
                                         const kernels::Ops& ops, kernels::Memory& memory) {
   DenseWeights weights(memory);
@@ -288,9 +343,13 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
   Tensors tensors;
   for (const PackedTensor& t : source.manifest().tensors) tensors.emplace(t.name, &t);
   MOESTRO_RETURN_IF_ERROR(check_tensors(tensors, description));
+  const std::span<const uint32_t> streamed = source.streamed();
+  if (!streamed.empty() && !memory.is_host())
+    return unsupported("dense weights that do not fit into host memory, on this device: raise --dram");
   std::vector<uint32_t> blobs;
   for (uint32_t blob = 0; blob < source.manifest().blobs.size(); ++blob)
-    if (source.manifest().blobs[blob].kind == store::BlobKind::kDense) blobs.push_back(blob);
+    if (source.manifest().blobs[blob].kind == store::BlobKind::kDense && !std::ranges::binary_search(streamed, blob))
+      blobs.push_back(blob);
   for (const PackedTensor& t : source.manifest().tensors) weights.names_.try_emplace(t.blob, t.name);
   for (const uint32_t blob : blobs) weights.names_.try_emplace(blob, "blob " + std::to_string(blob));
   MOESTRO_RETURN_IF_ERROR(weights.lease_blobs(source, blobs));
@@ -311,8 +370,11 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
     MOESTRO_ASSIGN_OR_RETURN(weights.head_bias_, weights.vector(tensors, "head.bias"));
   }
   weights.layers_.resize(description.spec.layers.size());
+  MOESTRO_RETURN_IF_ERROR(weights.find_streamed(source));
   for (size_t i = 0; i < weights.layers_.size(); ++i)
-    MOESTRO_RETURN_IF_ERROR(weights.load_layer(tensors, description.spec.layers[i], ops, weights.layers_[i]));
+    MOESTRO_RETURN_IF_ERROR(weights.visit_layer(source, i, [&] {
+      return weights.load_layer(tensors, description.spec.layers[i], ops, weights.layers_[i]);
+    }));
   MOESTRO_RETURN_IF_ERROR(weights.check().with_context("copying the dense weights"));
   if (!memory.is_host()) weights.leases_.clear();  // what was copied is the store's to evict
   return weights;

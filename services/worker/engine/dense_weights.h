@@ -1,8 +1,10 @@
 #pragma once
-// The weights that every token uses. The host uses them in the blob source's memory, leased for the engine's life. A
-// device uses its own copy.
+// The weights that every token uses. The host uses them in the blob source's memory, leased for the engine's life, or,
+// where they take turns there (store::BlobSource::streamed), for as long as a layer computes (layer_stream.h). A device
+// uses its own copy.
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -73,12 +75,20 @@ class DenseWeights {
   const float* norm_bias() const { return norm_bias_; }  ///< null: none
   const float* head_bias() const { return head_bias_; }
   const LayerWeights& layer(size_t index) const { return layers_[index]; }
+  /// The blob with a layer's matrices, if it is a streamed one. Its vectors are copies, which stay.
+  std::optional<uint32_t> streamed_blob(size_t layer) const { return streamed_[layer]; }
+  /// The matrices of a streamed layer lie at `data` from now on.
+  void move_layer(size_t layer, const std::byte* data);
+  /// The name of a tensor in this blob, for errors.
+  const std::string& name_of(uint32_t blob) const { return names_.at(blob); }
   /// Bytes of copies in the backend's memory.
   int64_t copied_bytes() const { return copies_.bytes(); }
 
  private:
   using Tensors = std::unordered_map<std::string, const store::PackedTensor*>;
   explicit DenseWeights(kernels::Memory& memory) : copies_(memory) {}
+  Status find_streamed(const store::BlobSource& source);
+  Status visit_layer(store::BlobSource& source, size_t layer, const std::function<Status()>& load);
   Status lease_blobs(store::BlobSource& source, std::span<const uint32_t> blobs);
   Status place_blobs(const store::Manifest& manifest);
   Result<kernels::Weight> weight(const Tensors& tensors, const std::string& name, const kernels::Ops& ops) const;
@@ -100,6 +110,7 @@ class DenseWeights {
   kernels::Weight embed_, head_;
   const float *norm_ = nullptr, *norm_bias_ = nullptr, *head_bias_ = nullptr;
   std::vector<LayerWeights> layers_;
+  std::vector<std::optional<uint32_t>> streamed_;  ///< by layer: its blob
   double norm_offset_ = 0.0;  ///< ModelSpec::norm_offset
 };
 

@@ -105,9 +105,11 @@ Status Engine::Impl::load() {
     routes = RouteMemory(blocks + limits.kv_host_blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
   shape = model_shape(spec, *weights, layouts.full, *cache);
+  MOESTRO_RETURN_IF_ERROR(make_stream());
   MOESTRO_RETURN_IF_ERROR(make_track(usual, options.step_tokens_max));
-  limits.overtaking_tokens_max =
-      spec.has_states() ? 0 : std::min(options.overtaking_tokens_max, options.step_tokens_max);
+  // A parked step holds layers that it has asked for ahead: another one might wait for their places for ever.
+  if (!spec.has_states() && !stream)
+    limits.overtaking_tokens_max = std::min(options.overtaking_tokens_max, options.step_tokens_max);
   return limits.overtaking_tokens_max > 0 ? make_track(overtaking, limits.overtaking_tokens_max) : Status::ok();
 }
 
@@ -139,6 +141,18 @@ Status Engine::Impl::load_low_copies() {
     if (layouts.low[l].bytes() >= layouts.full[l].bytes())
       return invalid_argument("--mixed " + std::string(dtype_name(low)) + ": its experts are not smaller than the ones "
                               "that are served (--precision)");
+  return Status::ok();
+}
+
+Status Engine::Impl::make_stream() {
+  if (source.streamed().empty()) return Status::ok();
+  if (options.schedule != ScheduleKind::kLayerwise)
+    return unsupported("--schedule expert-pipeline where dense weights take turns in memory: take --schedule "
+                       "layerwise, or raise --dram until all of them stay");
+  stream.emplace(source, *weights, description.spec, clock);
+  for (size_t layer = 0; layer < shape.layers.size(); ++layer)
+    if (const auto blob = weights->streamed_blob(layer))
+      shape.layers[layer].streamed_bytes = static_cast<double>(source.manifest().blobs[*blob].length);
   return Status::ok();
 }
 
@@ -230,11 +244,13 @@ Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::
   if (on->batch.rows() == 0) return lanes::ExecutionTotals{};
   // While a step has parked its weights stay as they are: if they were wrong, that is found when either step ends.
   if (on == &usual) MOESTRO_RETURN_IF_ERROR(weights->renew(source));
+  if (stream) stream->begin(plan.id);
   if (watch != nullptr) tell_found(plan);
   if (watch != nullptr) watch->begin_step(plan.id, watched_sequences(plan));
   auto totals = on->pass->run(plan, on->batch, on->failed, outcomes);
   if (totals.is_ok() && watch != nullptr) watch->end_step();
   if (totals.is_ok()) MOESTRO_RETURN_IF_ERROR(weights->check());
+  if (totals.is_ok() && stream) MOESTRO_RETURN_IF_ERROR(stream->check());
   return totals;
 }
 

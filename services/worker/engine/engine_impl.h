@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "services/worker/engine/engine.h"
+#include "services/worker/engine/layer_stream.h"
 #include "services/worker/engine/micro_batch_cut.h"
 #include "services/worker/engine/pass.h"
 #include "services/worker/engine/plan_check.h"
@@ -35,6 +36,7 @@ struct Engine::Impl {
   EngineLimits limits;
   ExpertLayouts layouts;
   std::optional<DenseWeights> weights;
+  std::optional<LayerStream> stream;  ///< none: all dense weights stay in memory
   std::optional<KvCache> cache;
   std::optional<SequenceStates> states;
   RouteMemory routes;
@@ -59,6 +61,7 @@ struct Engine::Impl {
   Status load();
   Result<std::vector<ExpertLayout>> layouts_of(DType precision) const;
   Status load_low_copies();
+  Status make_stream();
   Result<ExpertDispatch> make_dispatch(DType precision);
   Status make_track(Track& track, int64_t step_tokens_max);
   Status check_overtaking() const;

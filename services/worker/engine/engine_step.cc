@@ -23,8 +23,8 @@ Status Engine::Impl::make_track(Track& track, int64_t step_tokens_max) {
   const DType precision = options.expert_precision.value_or(source.manifest().expert_precisions.front());
   MOESTRO_ASSIGN_OR_RETURN(track.experts, make_dispatch(precision));
   const LayerMath::Parts math{description.spec, *weights, backend.ops, backend.memory, *cache, *states, rope};
-  MOESTRO_ASSIGN_OR_RETURN(
-      track.pass, backend.make_pass({track.options, math, layouts, *track.experts, shape, clock, backend.kv_link}));
+  MOESTRO_ASSIGN_OR_RETURN(track.pass, backend.make_pass({track.options, math, layouts, *track.experts, shape, clock,
+                                                         backend.kv_link, stream ? &*stream : nullptr}));
   return Status::ok();
 }
 
@@ -66,6 +66,8 @@ Status Engine::Impl::run(const StepPlan& plan, PlanId before, StepOutcome& out) 
   out.expert_hits = now.hits - counted.hits - (overtaken.hits - apart.hits);
   out.expert_misses = now.misses - counted.misses - (overtaken.misses - apart.misses);
   out.fetched_bytes = now.fetched_bytes - counted.fetched_bytes - (overtaken.fetched_bytes - apart.fetched_bytes);
+  out.dense_bytes = now.streamed_bytes - counted.streamed_bytes;
+  if (stream) out.dense_stall_us = static_cast<uint64_t>(stream->stalled().count() / 1000);
   out.stall_us = static_cast<uint64_t>(executed->stalled.count() / 1000);
   out.parked_us = static_cast<uint64_t>(executed->parked.count() / 1000);
   out.parks = static_cast<uint32_t>(executed->parks);

@@ -59,8 +59,10 @@ void Forward::set_watch(ExpertWatch* watch) {
 void Forward::abandon() {
   forecast_due_.reset();
   held_.clear();
+  weights_awaited_.reset();
   if (kv_) kv_->abandon();
   p_.experts.abandon();
+  if (p_.stream != nullptr) p_.stream->abandon();
   if (watch_ != nullptr) watch_->abandon();
 }
 
@@ -138,6 +140,12 @@ Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, st
       continue;
     }
     if (!lanes::is_layerwise(task)) return lanes::cannot_run("the forward pass", task);
+    if (task.kind == TaskKind::kWeightRead) {
+      MOESTRO_CHECK(p_.stream != nullptr, "dense weights that are there are not read");
+      if (p_.stream->try_hold(static_cast<size_t>(task.layer))) ended.push_back(id);
+      else weights_awaited_ = id;
+      continue;
+    }
     if (lane == lanes::Lane::kStoreRead) {
       if (p_.experts.acquire(id, part_of(task).layer, task.expert)) ended.push_back(id);
       continue;
@@ -153,6 +161,11 @@ void Forward::poll(std::vector<lanes::TaskId>& ended) {
 }
 
 Status Forward::wait_any(std::vector<lanes::TaskId>& ended) {
+  if (weights_awaited_) {  // a layer begins with them, so nothing else is under way that it could wait for
+    MOESTRO_RETURN_IF_ERROR(p_.stream->wait(static_cast<size_t>(p_.machine[*weights_awaited_].layer)));
+    ended.push_back(*std::exchange(weights_awaited_, std::nullopt));
+    return Status::ok();
+  }
   if (!kv_ || !kv_->waits()) {
     MOESTRO_ASSIGN_OR_RETURN(const lanes::TaskId read, p_.experts.wait());
     ended.push_back(read);
@@ -240,11 +253,16 @@ void Forward::combine(size_t layer) {
   const float* const weights = ones_.empty() ? weights_of(*spec().layers[layer].moe_index) : ones_.data();
   ops().combine(expert_rows_.data(), weights, rows_, top_k_, hidden_, x_.data());
   if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, x_.data());
-  guard_.check(layer, x_.data());
+  end_layer(layer);
 }
 
 void Forward::dense_mlp(size_t layer) {
   math_.dense_mlp(layer, x_.data());
+  end_layer(layer);
+}
+
+void Forward::end_layer(size_t layer) {
+  if (p_.stream != nullptr) p_.stream->release(layer);
   guard_.check(layer, x_.data());
 }
 

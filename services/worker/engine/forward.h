@@ -16,6 +16,7 @@
 #include "services/worker/engine/gate_lookahead.h"
 #include "services/worker/engine/kv_ring.h"
 #include "services/worker/engine/layer_math.h"
+#include "services/worker/engine/layer_stream.h"
 
 namespace moestro::engine {
 
@@ -45,6 +46,7 @@ class Forward final : public lanes::TaskRunner {
     lanes::StepMachine& machine;
     const Clock& clock;
     KvLink* kv_link = nullptr;  ///< not null: KV is moved, to places of the cache and back
+    LayerStream* stream = nullptr;  ///< not null: dense weights take turns in memory
   };
   Forward(const Parts& parts, const EngineOptions& options);
   /// Whether all buffers could be allocated.
@@ -92,6 +94,7 @@ class Forward final : public lanes::TaskRunner {
   void expert(const lanes::Task& task);
   Status release(LayerPart part, int32_t expert);
   void release_held();
+  void end_layer(size_t layer);
   void dense_mlp(size_t layer);
   void combine(size_t layer);
   LayerPart part_of(const lanes::Task& task) const {
@@ -128,6 +131,7 @@ class Forward final : public lanes::TaskRunner {
   FiniteGuard guard_;
   LayerMath math_;
   std::optional<KvRing> kv_;
+  std::optional<lanes::TaskId> weights_awaited_;  ///< the read of a layer's dense weights
   struct HeldExpert {
     LayerPart part;
     int32_t expert = 0;

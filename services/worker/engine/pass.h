@@ -13,6 +13,7 @@
 #include "services/worker/engine/expert_watch.h"
 #include "services/worker/engine/kv_link.h"
 #include "services/worker/engine/layer_math.h"
+#include "services/worker/engine/layer_stream.h"
 #include "services/worker/engine/step_plan.h"
 
 namespace moestro::engine {
@@ -69,6 +70,7 @@ struct PassParts {
   lanes::ModelShape shape;
   const Clock& clock;
   KvLink* kv_link = nullptr;  ///< not null: the home of the KV cache is host memory, and the pass moves it
+  LayerStream* stream = nullptr;  ///< not null: dense weights take turns in memory, and the pass holds them by layer
 };
 
 /// What an engine computes with. Everything outlives the engine.
