@@ -19,6 +19,8 @@ namespace {
 #include "kernels/cpu/isa/no_tiles.inc"
 #include "kernels/cpu/isa/rounded_spans.inc"
 #include "kernels/cpu/isa/rounded_blocks.inc"
+#include "kernels/cpu/isa/rounded_k_blocks.inc"
+#include "kernels/cpu/isa/rounded_checkpoint_blocks.inc"
 // clang-format on
 }  // namespace
 
