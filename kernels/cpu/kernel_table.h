@@ -116,11 +116,12 @@ struct ProductByTokens {
   ProductFn of(int64_t tokens) const { return tokens <= few_tokens ? few : many; }
 };
 
-/// The fast product for a precision of weights, with activations rounded to the input type of its instruction. A
+/// The fast product for a precision of weights, with activations rounded to the input type of its instruction (FP8: not
+/// rounded, and of few tokens only). A
 /// token's result depends on how many tokens share the call (one, few or many: three orders of summation).
 struct RoundedProduct {
   int64_t block_columns = 0;
-  /// Fills a token's part of `to`.
+  /// Fills a token's part of `to`. Null: activations stay f32.
   void (*round)(const float* x, int64_t cols, int64_t token, const RoundedRows& to) = nullptr;
   ProductByTokens product;  ///< none: use the exact one
   bool spans = false;       ///< the rounded rows are in spans

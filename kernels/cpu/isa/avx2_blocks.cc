@@ -20,6 +20,7 @@ MOESTRO_FN __m256i dot_bytes(__m256i sum, __m256i w, __m256i x) {
 #include "kernels/cpu/isa/avx2_spans.inc"
 #include "kernels/cpu/isa/avx2_blocks.inc"
 #include "kernels/cpu/isa/avx2_checkpoint_blocks.inc"
+#include "kernels/cpu/isa/fp8_few.inc"
 // clang-format on
 }  // namespace
 
