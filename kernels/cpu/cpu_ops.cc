@@ -36,7 +36,10 @@ CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
   if (is_blocks(weights)) {
     const RoundedProduct& fast = kernels_.rounded_blocks[block_index(weights)];
     if (may_round && fast.round) return {fast.product, &fast, false, weights};
-    return {{.many = kernels_.product[dtype]}, nullptr, false, weights};
+    // Those of few tokens may have other orders of sums.
+    ProductByTokens run = may_round ? fast.product : ProductByTokens{};
+    run.many = kernels_.product[dtype];
+    return {run, nullptr, false, weights};
   }
   if (may_round && rounded.round) return {rounded.product, &rounded, in_12_bits, DType::kF32};
   return {{.many = kernels_.product[dtype]}, nullptr, in_12_bits, DType::kF32};
@@ -92,7 +95,7 @@ bool CpuOps::lists_exceptions(const Product& product) const {
 
 // A result is, bit by bit, what the same weights stored as bf16 give.
 void CpuOps::multiply(const Product& product, const ProductTask& task, int thread) {
-  if (product.widens_blocks()) return multiply_blocks(product, task, thread);
+  if (product.widens_blocks() && task.n > product.run.few_tokens) return multiply_blocks(product, task, thread);
   if (!product.in_12_bits) return product.run.of(task.n)(task);
   if (lists_exceptions(product)) return multiply_in_12_bits(task, thread);
   multiply_widened(product, task, thread);

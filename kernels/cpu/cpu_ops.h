@@ -89,7 +89,7 @@ class CpuOps final : public Ops {
     const RoundedProduct* rounding;  ///< null: f32
     bool in_12_bits;  ///< weights are bf16 in 12 bits, and multiplied as bf16
     DType blocks = DType::kF32;  ///< if is_blocks(): the format of the weights
-    /// Blocks that `run` does not read itself are widened to f32.
+    /// Blocks that `run` does not read itself are widened to f32, for more than its few tokens.
     bool widens_blocks() const { return is_blocks(blocks) && rounding == nullptr; }
   };
   Product product(DType weights, Activations activations) const;

@@ -68,8 +68,9 @@ struct WeightRun {
 ///   blocks   [block][token][64]. int4: the columns of a group are in the order in which its weights unpack: 0..15,
 ///            32..47, 16..31, 48..63
 ///   spans    blocks of weights (RoundedProduct::spans) only: a span is 256 columns of a run, padded with zeros. Of its
-///            four blocks, block j has at 4 l columns 16 l + 4 j .. 16 l + 4 j + 3. [span][token]: f32 [16], the scale
-///            of each 16 columns | [16], what the format's kernels make of the sums of their q
+///            four blocks, bytes 16 p .. 16 p + 15 have columns 64 p .. 64 p + 63, in the order in which the format's
+///            kernels unpack its weights. [span][token]: f32 [16], for each 4 bytes of a block their scale, times a
+///            power of two that the kernels choose | [16], what they make of the sums of q
 ///   groups   otherwise, bytes only, [token]: scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G];
 ///            G = ceil(cols / 64)
 /// If a group contains NaN or infinity, its scale does too.
@@ -115,11 +116,12 @@ struct ProductByTokens {
   ProductFn of(int64_t tokens) const { return tokens <= few_tokens ? few : many; }
 };
 
-/// The fast product for a precision of weights, with activations rounded to the input type of its instruction. A
+/// The fast product for a precision of weights, with activations rounded to the input type of its instruction (FP8: not
+/// rounded, and of few tokens only). A
 /// token's result depends on how many tokens share the call (one, few or many: three orders of summation).
 struct RoundedProduct {
   int64_t block_columns = 0;
-  /// Fills a token's part of `to`.
+  /// Fills a token's part of `to`. Null: activations stay f32.
   void (*round)(const float* x, int64_t cols, int64_t token, const RoundedRows& to) = nullptr;
   ProductByTokens product;  ///< none: use the exact one
   bool spans = false;       ///< the rounded rows are in spans

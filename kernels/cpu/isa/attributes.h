@@ -32,6 +32,8 @@
   {                                                                                                                \
     block_product<DotQ4_0>(), block_product<DotQ5_0>(), block_product<DotQ8_0>(), block_product<DotQ2K>(),         \
         block_product<DotQ3K>(), block_product<DotQ4K>(), block_product<DotQ5K>(), block_product<DotQ6K>(),        \
-        block_product<DotIQ4NL>(), block_product<DotMXFP4>(), {}, {}, {}, {}, {}, {}, {}, {}, {},                  \
+        block_product<DotIQ4NL>(), block_product<DotMXFP4>(), block_product<DotQ4_1>(), block_product<DotQ5_1>(),  \
+        block_product<DotIQ4XS>(), fp8_product<128>(), fp8_product<32>(), block_product<DotInt4Blocks<128>>(),      \
+        block_product<DotInt4Blocks<64>>(), block_product<DotInt4Blocks<32>>(), block_product<DotNVFP4>(),          \
         block_product<DotInt2>()                                                                                   \
   }

@@ -19,6 +19,8 @@ MOESTRO_FN __m256i dot_bytes(__m256i sum, __m256i w, __m256i x) {
 #include "kernels/cpu/isa/avx2_rounded.inc"
 #include "kernels/cpu/isa/avx2_spans.inc"
 #include "kernels/cpu/isa/avx2_blocks.inc"
+#include "kernels/cpu/isa/avx2_checkpoint_blocks.inc"
+#include "kernels/cpu/isa/fp8_few.inc"
 // clang-format on
 }  // namespace
 

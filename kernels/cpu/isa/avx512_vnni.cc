@@ -19,6 +19,16 @@ namespace {
 #include "kernels/cpu/isa/no_tiles.inc"
 #include "kernels/cpu/isa/rounded_spans.inc"
 #include "kernels/cpu/isa/rounded_blocks.inc"
+#include "kernels/cpu/isa/rounded_k_blocks.inc"
+#include "kernels/cpu/isa/rounded_checkpoint_blocks.inc"
+MOESTRO_FN void eight_bits(const std::byte* w, vf (&numbers)[2]) {
+  // The sign is one bit too low: added to itself, it goes up.
+  const __m512i low = _mm512_slli_epi16(_mm512_cvtepu8_epi16(load_32(w)), 7);
+  const __m512i halves = _mm512_add_epi16(low, _mm512_and_si512(low, _mm512_set1_epi16(0x4000)));
+  numbers[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+  numbers[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+}
+#include "kernels/cpu/isa/fp8_few.inc"
 // clang-format on
 }  // namespace
 
