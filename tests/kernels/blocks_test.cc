@@ -38,6 +38,20 @@ TEST_P(BlocksTest, RowsOfATableAreTheReferenceBitByBit) {
   }
 }
 
+TEST_P(BlocksTest, EveryByteOfFP8IsWidened) {
+  const auto ops = cpu_ops(GetParam(), 1, true);
+  BlockMatrix m(random_, DType::kFP8, 1, 256);
+  for (size_t c = 0; c < 256; ++c) m.bytes[c + 4 + c / 128 * 4] = static_cast<std::byte>(c);
+  std::vector<float> got(256), want(256);
+  formats::dequantise(DType::kFP8, m.bytes.data(), 256, want.data());
+  const std::vector<int32_t> ids = {0};
+  ops->gather_rows(m.weight, ids, got.data());
+  for (size_t c = 0; c < 256; ++c) {
+    if (c % 128 == 127) EXPECT_TRUE(std::isnan(got[c]) && std::isnan(want[c])) << c;
+    else EXPECT_EQ(got[c], want[c]) << c;
+  }
+}
+
 TEST_P(BlocksTest, ExactProductsAreThoseOfF32BitByBit) {
   const auto ops = cpu_ops(GetParam(), 2, true);
   for (const DType d : block_formats())
