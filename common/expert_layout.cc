@@ -9,12 +9,12 @@ ExpertTile ExpertLayout::measure(int64_t f) const {
   ExpertTile t;
   t.ffn = f;
   t.gate = 0;
-  t.up = round_up(f * row_bytes(gate, hidden_), kPartAlign);
+  t.up = gated_ ? round_up(f * row_bytes(gate, hidden_), kPartAlign) : 0;
   t.down = t.up + round_up(f * row_bytes(up, hidden_), kPartAlign);
   int64_t end = t.down + round_up(hidden_ * row_bytes(down, f), kPartAlign);
-  if (has_parameters(gate)) {
-    t.gate_scales = end;
-    t.up_scales = t.gate_scales + round_up(matrix_parameter_bytes(gate, f, hidden_), kPartAlign);
+  if (has_parameters(up)) {
+    t.gate_scales = gated_ ? end : 0;
+    t.up_scales = end + (gated_ ? round_up(matrix_parameter_bytes(gate, f, hidden_), kPartAlign) : 0);
     t.down_scales = t.up_scales + round_up(matrix_parameter_bytes(up, f, hidden_), kPartAlign);
     end = t.down_scales + round_up(matrix_parameter_bytes(down, hidden_, f), kPartAlign);
   }
@@ -28,27 +28,29 @@ constexpr int64_t bias_part(int64_t numbers) {
 }
 }  // namespace
 
-ExpertLayout::ExpertLayout(int64_t hidden, int64_t ffn, ExpertFormats formats, bool bias)
-    : hidden_(hidden), ffn_(ffn), formats_(formats) {
+ExpertLayout::ExpertLayout(int64_t hidden, int64_t ffn, ExpertFormats formats, bool bias, bool gated)
+    : hidden_(hidden), ffn_(ffn), formats_(formats), gated_(gated) {
+  if (!gated) formats_.gate = formats_.up;
   MOESTRO_CHECK(hidden >= 1 && ffn >= 1, "an expert has at least one row and column");
-  MOESTRO_CHECK(formats.dtype() != DType::kMixed || !(has_parameters(formats.gate) || has_parameters(formats.up) ||
-                                                      has_parameters(formats.down)),
+  MOESTRO_CHECK(formats_.dtype() != DType::kMixed ||
+                    !(has_parameters(formats_.gate) || has_parameters(formats_.up) || has_parameters(formats_.down)),
                 "matrices with parameters have one format");
   tile_ffn_ = widest_tile();
   tiles_ = ceil_div(ffn, tile_ffn_);
   full_tile_bytes_ = measure(tile_ffn_).bytes;
-  if (bias) bias_bytes_ = round_up(2 * bias_part(ffn) + bias_part(hidden), kDiskAlign);
+  if (bias) bias_bytes_ = round_up((gated ? 2 : 1) * bias_part(ffn) + bias_part(hidden), kDiskAlign);
   bytes_ = (tiles_ - 1) * full_tile_bytes_ + measure(ffn - (tiles_ - 1) * tile_ffn_).bytes + bias_bytes_;
 }
 
 ExpertBiases ExpertLayout::biases() const {
   MOESTRO_CHECK(has_bias(), "an expert with biases");
   const int64_t first = bytes_ - bias_bytes_;
-  return {first, first + bias_part(ffn_), first + 2 * bias_part(ffn_)};
+  const int64_t up = gated_ ? first + bias_part(ffn_) : first;
+  return {first, up, up + bias_part(ffn_)};
 }
 
 int64_t ExpertLayout::widest_tile() const {
-  if (dtype() == DType::kBF16In12) return ExpertLayout(hidden_, ffn_, DType::kBF16).tile_ffn();
+  if (dtype() == DType::kBF16In12) return ExpertLayout(hidden_, ffn_, DType::kBF16, false, gated_).tile_ffn();
   const int64_t step = std::max(kQuantGroup, block_shape(formats_.down).columns);
   int64_t width = std::min(ffn_, step);
   while (width < ffn_ && measure(std::min(ffn_, width + step)).bytes <= kSliceBytesMax)

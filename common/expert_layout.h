@@ -24,6 +24,8 @@
 // computation of some of the tiles adds the down bias in one place only.
 //
 //   biases | gate [ffn] | up [ffn] | down [hidden] | padding to 4 KiB |     f32
+//
+// An expert without a gate, y = down * act(up * x), has neither the gate's rows nor its scales and bias.
 
 #include <cstdint>
 
@@ -52,12 +54,12 @@ struct ExpertTile {
   int64_t first_ffn = 0;
   int64_t ffn = 0;     ///< columns of ffn in this tile
   int64_t offset = 0;  ///< of the tile in the blob
-  int64_t gate = 0, up = 0, down = 0;  ///< from the tile's start
+  int64_t gate = 0, up = 0, down = 0;  ///< from the tile's start; gate: only if is_gated()
   int64_t gate_scales = 0, up_scales = 0, down_scales = 0;  ///< 0: there are none
   int64_t bytes = 0;   ///< padded to kDiskAlign
 };
 
-/// Byte offsets within the blob.
+/// Byte offsets within the blob. gate: only if is_gated().
 struct ExpertBiases {
   int64_t gate = 0, up = 0, down = 0;
 };
@@ -66,8 +68,8 @@ struct ExpertBiases {
 class ExpertLayout {
  public:
   ExpertLayout() = default;
-  /// hidden, ffn >= 1. Formats with and without parameters are not mixed.
-  ExpertLayout(int64_t hidden, int64_t ffn, ExpertFormats formats, bool bias = false);
+  /// hidden, ffn >= 1. Formats with and without parameters are not mixed. Without a gate, its format is not used.
+  ExpertLayout(int64_t hidden, int64_t ffn, ExpertFormats formats, bool bias = false, bool gated = true);
 
   int64_t hidden() const { return hidden_; }
   int64_t ffn() const { return ffn_; }
@@ -76,6 +78,7 @@ class ExpertLayout {
   int64_t tile_ffn() const { return tile_ffn_; }
   int64_t tiles() const { return tiles_; }
   int64_t bytes() const { return bytes_; }
+  bool is_gated() const { return gated_; }
   ExpertTile tile(int64_t index) const;
   bool has_bias() const { return bias_bytes_ > 0; }
   ExpertBiases biases() const;  ///< if has_bias()
@@ -86,6 +89,7 @@ class ExpertLayout {
   int64_t widest_tile() const;
   int64_t hidden_ = 0, ffn_ = 0, tile_ffn_ = 0, tiles_ = 0, full_tile_bytes_ = 0, bytes_ = 0, bias_bytes_ = 0;
   ExpertFormats formats_;
+  bool gated_ = true;
 };
 
 constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }

@@ -45,6 +45,10 @@ void Ops::matmul_onto(const float* x, int64_t n, const Weight& w, const float* b
   add_scaled(product, nullptr, n, w.rows, y);
 }
 
+void Ops::relu(float* x, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) x[i] = x[i] < 0.0F ? 0.0F : x[i];
+}
+
 void Ops::scale_rows(const float* x, const float* factors, int64_t n, int64_t each, int64_t dim, float* y) {
   for (int64_t i = 0; i < n * each; ++i) {
     const float* from = x + i / each * dim;

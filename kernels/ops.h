@@ -42,6 +42,11 @@ struct AttentionSequence {
   uint32_t state = 0;                ///< slot of its state before its first query; not read at position 0
   /// Where its state goes: ascending, each after a query of this step (two may be after one), the last after its last.
   std::span<const StateWrite> states = {};
+  /// seen_end 0: causal. Otherwise each query sees positions [seen_first, seen_end), those behind its own too: an
+  /// encoder's rows, or a decoder's rows over the memory of its encoder. Without window and sinks.
+  int64_t seen_first = 0, seen_end = 0;
+
+  constexpr bool is_causal() const { return seen_end == 0; }
 };
 
 struct AttentionShape {
@@ -52,6 +57,10 @@ struct AttentionShape {
   /// [heads]: a logit of each head that takes part in the softmax and has no value, so the weights of the positions sum
   /// to less than 1 (gpt-oss). May be null.
   const float* sink_logits = nullptr;
+  /// [heads][2 * bias_reach + 1]: what each head adds to q k (before `scale`) by the key's position minus the query's,
+  /// from -bias_reach to bias_reach; further ones are as far as that (T5). May be null.
+  const float* position_bias = nullptr;
+  int64_t bias_reach = 0;
   /// Layers may see a step's sequences in different ways (whole, or in chunks). Calls with the same number have the
   /// same sequences throughout a step, so that a device may keep each list.
   int32_t view = 0;
@@ -155,12 +164,12 @@ struct RouterSpec {
   float jitter = 0.0f;  ///< kSparseMixer
 };
 
-/// What joins an expert's gate and up.
+/// What joins an expert's gate and up; of an expert without a gate, what becomes of up (kRelu).
 struct GatedUnit {
-  enum class Kind : uint8_t { kSilu, kClampedSwiglu };
+  enum class Kind : uint8_t { kSilu, kClampedSwiglu, kRelu };
   Kind kind = Kind::kSilu;
   /// kClampedSwiglu (gpt-oss): g * sigmoid(alpha * g) * (u + 1), where g is gate, at most `limit`, and u is up, clamped
-  /// to [-limit, limit]. kSilu: silu(gate) * up.
+  /// to [-limit, limit]. kSilu: silu(gate) * up. kRelu: max(up, 0).
   float alpha = 1.702f, limit = 7.0f;
 };
 
@@ -278,7 +287,8 @@ class Ops {
   /// Writes k, v [tokens, kv_heads, head_dim] of every sequence's queries into its blocks.
   virtual void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
                         const float* v, const KvView& cache) = 0;
-  /// out[tokens, heads, head_dim] = softmax(scale q k^T) v, causal, over the cache (kv_write comes first). Head h reads
+  /// out[tokens, heads, head_dim] = softmax(scale (q k^T + position_bias)) v, causal unless the sequence says what is
+  /// seen, over the cache (kv_write comes first). Head h reads
   /// kv head h / (heads / kv_heads). If a query has a gap (AttentionShape::has_gap), its products with the sinks' keys
   /// use sink_q, which has the layout of q: the same query, rotated as if its position directly followed sinks and
   /// window. sink_q may be null if no query has a gap.
@@ -320,6 +330,10 @@ class Ops {
   virtual void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) = 0;
   /// gate[i] = silu(gate[i]) * up[i].
   virtual void silu_mul(float* gate, const float* up, int64_t count) = 0;
+  /// x[i] = max(x[i], 0); NaN stays NaN. This one is for host memory.
+  virtual void relu(float* x, int64_t count);
+  /// Whether attention() has AttentionSequence::seen_end and position_bias, and expert_ffn() experts without a gate.
+  virtual bool supports_encoders() const { return false; }
   /// y[i] = exp((x[i] - shift) * factor), and 0 if that is below 2e-38 (so for x = -infinity). With the largest x as
   /// shift, these are the weights of tokens at temperature 1 / factor. The exponent is rounded to f32. y may be x.
   virtual void exponentials(const float* x, int64_t count, float shift, float factor, float* y) = 0;

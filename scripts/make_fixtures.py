@@ -5,7 +5,8 @@ GGUF files (gguf/, blocks/; see scripts/python/gguf_fixtures.py), and models in 
 scripts/python/quantised_fixtures.py).
 
 Two variants or three of each architecture, chosen so that every branch of its config is taken. The reference is
-transformers (of Arctic, which it does not have, scripts/python/arctic_model.py) in float32 with eager attention, over
+transformers (of Arctic, which it does not have, scripts/python/arctic_model.py; of encoder-decoder models
+scripts/python/encoder_decoder_fixtures.py) in float32 with eager attention, over
 the weights as stored ("f32") and over the weights rounded to bf16 ("bf16"). Seeds are tried until no router and no
 greedy choice is closer than MARGIN_MIN to its runner-up, so that rounding cannot turn a decision.
 
@@ -25,6 +26,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
 
 import arctic_model
+import encoder_decoder_fixtures as encoder_decoder
 import gguf_fixtures
 import mxfp4
 import quantised_fixtures
@@ -304,6 +306,7 @@ VARIANTS = {
         arch="Olmoe", dtype="bfloat16", old_rope=True,
         config=dict(intermediate_size=32, num_experts=8, num_experts_per_tok=4, norm_topk_prob=True,
                     attention_bias=True, tie_word_embeddings=True, **rope("linear", factor=3.0))),
+    **encoder_decoder.VARIANTS,
 }
 
 
@@ -318,6 +321,8 @@ def build(v, seed):
     import torch
     import transformers
 
+    if v.get("encoder_decoder"):
+        return encoder_decoder.build(v, seed)
     settings = {**(BASE if v.get("base", True) else {}), **v["config"]}
     if v.get("text_config"):  # beside a vision tower
         settings = dict(text_config=settings, tie_word_embeddings=False, vision_config=dict(
@@ -394,7 +399,8 @@ def rounded(net, dtype):
     with torch.no_grad():
         for key, p in twin.named_parameters():
             exact_router = net.config.model_type == "ernie4_5_moe" and key.endswith("gate.weight")
-            if not key.endswith(EXACT) and not exact_router:
+            exact_bias = ".experts." in key and key.endswith(".bias")
+            if not key.endswith(EXACT) and not exact_router and not exact_bias:
                 p.copy_(p.to(dtype).float())
     return twin
 
@@ -482,6 +488,8 @@ def run(net, ids, by_token):
 
 
 def reference(net, prompts, by_token):
+    if net.config.is_encoder_decoder:
+        return encoder_decoder.reference(net, prompts, GREEDY_TOKENS)
     margins = Margins(net)
     results, least = [], 1.0
     for ids in prompts:

@@ -18,8 +18,9 @@ class LayerwiseSchedule final : public Schedule {
     chosen_.clear();
     routed_ = 0;
     TaskId last = graph.add({.kind = TaskKind::kEmbed, .cost = embed_cost(model_, step)});
-    for (size_t i = 0; i < model_.layers.size(); ++i)
-      last = add_layer(static_cast<int32_t>(i), step.tokens, last, graph);
+    const auto [first, end] = step.layers;
+    for (int32_t i = first; i < (end < 0 ? static_cast<int32_t>(model_.layers.size()) : end); ++i)
+      last = add_layer(i, step.tokens, last, graph);
     if (has_head(step)) graph.add({.kind = TaskKind::kHead, .cost = head_cost(model_, step)}, std::array{last});
   }
 

@@ -42,6 +42,11 @@ struct MicroBatchShape {
   int64_t cached = 0;   ///< positions that their sequences have in the KV cache already, each once
 };
 
+/// The layers that a step goes through: of an encoder-decoder model, those of one of the two.
+struct LayerRange {
+  int32_t first = 0, end = -1;  ///< end -1: all from `first` on
+};
+
 /// The size of one step.
 struct StepShape {
   int64_t tokens = 0;         ///< rows of the batch
@@ -49,6 +54,7 @@ struct StepShape {
   int64_t logit_rows = 0;     ///< rows that need logits
   int64_t summed = 0;         ///< sequences whose final hidden states are summed up: the head runs for them too
   std::span<const MicroBatchShape> micro_batches = {};  ///< empty: all rows are one
+  LayerRange layers = {};  ///< only the layerwise schedule has steps of some layers
 };
 
 /// The step's micro-batches, at least one. `cached` is 0 if the step does not say how it is cut.

@@ -217,6 +217,9 @@ class Mapper {
 
 }  // namespace
 
-void map_checkpoint(const CheckpointNames& names, ModelDescription& description) { Mapper(names, description).map(); }
+void map_checkpoint(const CheckpointNames& names, ModelDescription& description) {
+  if (names.stacks != nullptr) return map_encoder_decoder(*names.stacks, description);
+  Mapper(names, description).map();
+}
 
 }  // namespace moestro::model

@@ -1,4 +1,5 @@
 #pragma once
+#include "common/model/encoder_decoder_names.h"
 #include "common/model/model_spec.h"
 
 namespace moestro::model {
@@ -23,6 +24,7 @@ struct CheckpointNames {
   const char *mlp_gate = "gate_proj", *mlp_up = "up_proj", *mlp_down = "down_proj";
   const char* fused_qkv = nullptr;    ///< q, k and v are rows of one tensor
   const char* fused_shared = nullptr; ///< gate and up of the shared expert are halves of FUSED.input_linear.weight
+  const EncoderDecoderNames* stacks = nullptr;  ///< these instead of the above
   bool fused_delta = false;  ///< q, k, v and z of a gated delta rule are one tensor, b and a another, by heads of keys
 };
 
@@ -121,6 +123,11 @@ inline constexpr CheckpointNames kQwen35MoeNames{
     .embed = "model.language_model.embed_tokens.weight",
     .norm = "model.language_model.norm",
     .layers = "model.language_model.layers."};
+
+inline constexpr CheckpointNames kSwitchNames{
+    .moe_block = "", .expert_gate = "", .expert_up = "", .expert_down = "", .stacks = &kSwitchStacks};
+inline constexpr CheckpointNames kNllbNames{
+    .moe_block = "", .expert_gate = "", .expert_up = "", .expert_down = "", .stacks = &kNllbStacks};
 
 /// Fills `dense` and `experts` from a finished spec.
 void map_checkpoint(const CheckpointNames& names, ModelDescription& description);

@@ -43,7 +43,14 @@ constexpr int64_t kIntervalMax = 4096;
 
 MixerSize mixer_size(const ModelSpec& spec, const LayerSpec& layer) {
   if (layer.delta) return delta(*layer.delta, spec.hidden);
-  return layer.latent ? latent(*layer.latent, spec.hidden) : grouped(layer.attention, spec.hidden);
+  if (layer.latent) return latent(*layer.latent, spec.hidden);
+  MixerSize size = grouped(layer.attention, spec.hidden);
+  if (!layer.cross) return size;
+  const MixerSize cross = grouped(*layer.cross, spec.hidden);
+  size.parameters += cross.parameters;
+  size.pair_operations += cross.pair_operations;  // as if the encoder had seen as many positions
+  size.step_floats += cross.step_floats;
+  return size;
 }
 
 int64_t state_bytes(const LayerSpec& layer) {

@@ -25,6 +25,23 @@ bool ModelSpec::has_states() const {
   return std::ranges::any_of(layers, [](const LayerSpec& layer) { return layer.delta.has_value(); });
 }
 
+int64_t ModelSpec::encoder_layers() const {
+  return std::ranges::count(layers, LayerSpec::Stack::kEncoder, &LayerSpec::stack);
+}
+
+int64_t ModelSpec::encoder_moe_layers() const {
+  return std::ranges::count_if(layers, [](const LayerSpec& layer) {
+    return layer.stack == LayerSpec::Stack::kEncoder && layer.moe_index.has_value();
+  });
+}
+
+Status check_decoder_only(const ModelSpec& spec, const char* what) {
+  if (!spec.is_encoder_decoder()) return Status::ok();
+  return unsupported(spec.architecture + ": " + what +
+                     " encoder-decoder models is not supported yet; `moestro pack` and `moestro inspect` know them, "
+                     "and the engine computes them");
+}
+
 const MoeSpec& ModelSpec::moe() const {
   for (const LayerSpec& layer : layers)
     if (layer.moe_index) return layer.moe;

@@ -13,8 +13,9 @@
 
 namespace moestro::model {
 
-/// What joins an expert's gate and up; kernels::GatedUnit says how.
-enum class Activation : uint8_t { kSilu, kClampedSwiglu };
+/// What joins an expert's or MLP's gate and up, or, without a gate, what becomes of up (kRelu); kernels::GatedUnit says
+/// how.
+enum class Activation : uint8_t { kSilu, kClampedSwiglu, kRelu };
 
 /// Rotary position embedding; formulas as in Hugging Face transformers' modeling_rope_utils.
 struct RopeSpec {
@@ -58,6 +59,13 @@ struct AttentionSpec {
   double scale = 0.0;              ///< of q.k, normally head_dim^-1/2
   bool sink_logits = false;        ///< a learned logit for each head takes part in the softmax and has no value
   bool output_gate = false;        ///< what a head attended is multiplied by the sigmoid of a projection (Qwen3-Next)
+  bool position_bias = false;      ///< q.k gets the bias of its stack's RelativeBias (before the scale)
+};
+
+/// A learned bias of each head for the distance of a key from its query (T5; Raffel et al. 2020): half of the buckets
+/// are exact distances, the others grow by a factor up to `reach`. One table serves all layers of a stack.
+struct RelativeBias {
+  int64_t buckets = 32, reach = 128;
 };
 
 constexpr bool has_norm_weights(AttentionSpec::QkNorm norm) {
@@ -96,6 +104,7 @@ struct DeltaSpec {
 struct ExpertSpec {
   int64_t hidden = 0, ffn = 0;
   int matrices = 3;  ///< 3: gate, up, down; 2: up, down
+  bool is_gated() const { return matrices == 3; }
   bool bias = false;
   Activation activation = Activation::kSilu;
   double swiglu_alpha = 1.702, swiglu_limit = 7.0;  ///< of kClampedSwiglu
@@ -113,6 +122,7 @@ struct RouterSpec {
   int64_t groups = 1, groups_kept = 1;
   int64_t group_best = 2;     ///< a group's value is the sum of so many of its best experts
   bool logit_bias = false;    ///< router.logit_bias is part of the logits
+  int64_t sequence_rows = 0;  ///< of an encoder's pass over a sequence, an expert takes the first so many; 0: all
 };
 
 struct MoeSpec {
@@ -126,9 +136,11 @@ struct MoeSpec {
   bool before_attention = false;
 };
 
-/// What a layer's mixer keeps of each position. kNone: nothing; it has a state of the sequence as a whole (DeltaSpec).
+/// What a layer's mixer keeps of each position. kNone: nothing; it has a state of the sequence as a whole (DeltaSpec),
+/// or is an encoder's. A decoder's layer with cross-attention keeps of the encoder's positions what it keeps of its
+/// own, in blocks of the same cache.
 struct KvSpec {
-  enum class Kind : uint8_t { kHeads, kLatent, kCross, kNone } kind = Kind::kHeads;
+  enum class Kind : uint8_t { kHeads, kLatent, kNone } kind = Kind::kHeads;
   int64_t heads = 0, head_dim = 0;     ///< kHeads: a key and a value of each head
   int64_t kv_rank = 0, rope_dim = 0;   ///< kLatent: a latent and a rotated key
 
@@ -145,6 +157,7 @@ struct LayerSpec {
   AttentionSpec attention;           ///< unless another kind is set
   std::optional<LatentSpec> latent;
   std::optional<DeltaSpec> delta;
+  std::optional<AttentionSpec> cross;  ///< then attention over the encoder's output, with a norm of its own
   KvSpec kv;
   MoeSpec moe;            ///< if moe_index
   int64_t dense_ffn = 0;  ///< if not
@@ -163,9 +176,16 @@ struct ModelSpec {
   /// last.
   double embedding_scale = 1.0, residual_scale = 1.0, logits_divisor = 1.0;
   bool tied_embeddings = false;
+  // Of the MLPs of dense layers:
+  bool mlp_gated = true, mlp_bias = false;
   Activation activation = Activation::kSilu;
   RopeSpec rope;
-  std::vector<LayerSpec> layers;
+  std::vector<LayerSpec> layers;  ///< an encoder's come before its decoder's
+  // Of encoder-decoder models. The encoder's output goes through a norm of its own.
+  std::optional<RelativeBias> relative_bias;
+  bool sinusoidal_positions = false;  ///< are added to the embedding: of `pad_id` + 1 + position (Vaswani et al. 2017)
+  std::optional<TokenId> pad_id;
+  std::optional<TokenId> decoder_start_id;  ///< what a target begins with
   int64_t mtp_layers = 0;  ///< in the checkpoint after `layers`: they predict further tokens, and are not packed
   Quantisation quantisation;  ///< of the checkpoint
   /// Parts of a checkpoint that packs do not have, by how their tensors' names begin.
@@ -173,6 +193,7 @@ struct ModelSpec {
     const char *prefix, *what;
   };
   std::vector<LeftOut> left_out;
+  std::vector<std::string> embedding_copies;  ///< tensors that a checkpoint may have beside the embedding, equal to it
   std::vector<TokenId> eos_ids;  ///< from generation_config.json where there is one, else config.json
   std::optional<TokenId> bos_id;
 
@@ -181,6 +202,10 @@ struct ModelSpec {
   const MoeSpec& moe() const;
   /// Whether sequences have a state beside the entries of their positions.
   bool has_states() const;
+  /// The first layer of the decoder, and its first MoE layer: 0 where there is no encoder.
+  int64_t encoder_layers() const;
+  int64_t encoder_moe_layers() const;
+  bool is_encoder_decoder() const { return encoder_layers() > 0; }
 };
 
 /// Canonical names of dense tensors in a pack. "layers.N." goes before the names of a layer.
@@ -196,9 +221,11 @@ struct ModelSpec {
 ///   attn.gate.weight [heads*head_dim, hidden] (AttentionSpec::output_gate)
 ///   of a gated delta rule: attn.{q,k,v,z,o}.weight; what is never quantised: delta.{a,b}.weight [value_heads, hidden],
 ///   delta.conv.weight [q, k and v, 1, conv], delta.{a_log,dt_bias} [value_heads], delta.norm.weight [value_dim]
+///   of an encoder-decoder: encoder_norm.{weight,bias} [hidden]   {encoder,decoder}_bias.weight [buckets, heads]
+///   cross_norm.{weight,bias} [hidden]   cross.{q,k,v,o}.{weight,bias}, as those of attn
 ///   router.weight [experts, hidden]   router.bias, router.logit_bias [experts]
 ///   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]   shared_norm.weight [hidden]
-///   mlp.{gate,up,down}.weight
+///   mlp.{gate,up,down}.weight   mlp.{up,down}.bias
 struct DenseTensor {
   std::string name;         ///< canonical
   std::string source_name;  ///< in the checkpoint
@@ -225,7 +252,7 @@ struct ExpertTensors {
   LayerId layer;
   MoeLayerId moe_layer;
   ExpertId expert;
-  std::string gate, up, down;
+  std::string gate, up, down;  ///< gate: empty if there is none
   std::string gate_bias = {}, up_bias = {}, down_bias = {};
 };
 
@@ -255,6 +282,9 @@ struct ModelDescription {
 /// architecture, a missing key, a key of the wrong type and an unsupported setting are errors that name it. Never
 /// throws.
 Result<ModelDescription> describe_model(const std::string& config_json, const std::string& generation_config_json);
+
+/// kUnsupported, naming `what` ("serving"), if the model has an encoder.
+Status check_decoder_only(const ModelSpec& spec, const char* what);
 
 /// The architectures that describe_model knows.
 std::vector<std::string> known_architectures();

@@ -77,7 +77,8 @@ Result<ModelSizes> model_sizes(const model::ModelDescription& model, const Preci
   sizes.expert_parameters = static_cast<double>(moe.expert.matrices * moe.expert.hidden * moe.expert.ffn);
   sizes.expert_bytes =
       static_cast<uint64_t>(
-          ExpertLayout(moe.expert.hidden, moe.expert.ffn, precisions.experts, moe.expert.bias).bytes());
+          ExpertLayout(moe.expert.hidden, moe.expert.ffn, precisions.experts, moe.expert.bias, moe.expert.is_gated())
+              .bytes());
   sizes.head_parameters = static_cast<double>(spec.hidden * spec.vocab);
   sizes.dense_layer_bytes.resize(spec.layers.size());
   for (const model::DenseTensor& t : model.dense) {

@@ -17,6 +17,16 @@ KvPart kv_part(const AttentionShape& shape, const KvView& cache, bool value, int
           .scales = data + kv_scales_offset(shape, cache.dtype) + row * static_cast<int64_t>(sizeof(float)),
           .block_bytes = kv_block_bytes(shape, cache.dtype)};
 }
+/// The positions that some queries of a sequence see; of causal ones, those of their windows.
+struct Reach {
+  int64_t first, last;
+  int64_t positions() const { return last - first + 1; }
+};
+Reach reach_of(const AttentionShape& shape, const AttentionSequence& s, int64_t query, int64_t count) {
+  if (!s.is_causal()) return {s.seen_first, s.seen_end - 1};
+  const int64_t position = s.first_position + query;
+  return {shape.window_begin(position), position + count - 1};
+}
 }  // namespace
 
 void CpuOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
@@ -44,16 +54,16 @@ int64_t CpuOps::cut_attention(const AttentionShape& shape, std::span<const Atten
   int64_t score_floats = 0;
   for (const AttentionSequence& s : sequences) {
     if (s.tokens == 0) continue;
-    const int64_t end = s.first_position + s.tokens;
     // Of one row at most; that a unit's rows reach over less only makes units smaller than they could be.
-    const int64_t length = attention_row_floats(shape.window_begin(s.first_position), end - 1, shape.sinks);
+    const Reach all = reach_of(shape, s, 0, s.tokens);
+    const int64_t length = attention_row_floats(all.first, all.last, shape.sinks);
     const int64_t fits = std::min(kAttentionRowsMax, kScoreFloats / std::max<int64_t>(1, length)) / heads;
     const int64_t queries = std::max<int64_t>(1, fits);
     for (int64_t q = 0; q < s.tokens; q += queries) {
-      const int64_t count = std::min(queries, s.tokens - q), first = s.first_position + q;
-      score_floats = std::max(
-          score_floats,
-          count * heads * attention_row_floats(shape.window_begin(first), first + count - 1, shape.sinks));
+      const int64_t count = std::min(queries, s.tokens - q);
+      const Reach reach = reach_of(shape, s, q, count);
+      score_floats =
+          std::max(score_floats, count * heads * attention_row_floats(reach.first, reach.last, shape.sinks));
       for (int64_t h = 0; h < shape.heads; h += group) {
         for (int64_t sub = 0; sub < group; sub += heads) {
           attention_units_.push_back({&s, static_cast<int32_t>(q), static_cast<int32_t>(count),
@@ -87,10 +97,14 @@ void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, cons
   task.keys = kv_part(shape, cache, false, kv_head);
   task.values = kv_part(shape, cache, true, kv_head);
   task.blocks = s.blocks.data();
-  const int64_t last = task.first_position + unit.queries - 1;
+  if (shape.position_bias != nullptr)
+    task.position_bias = shape.position_bias + unit.first_head * (2 * shape.bias_reach + 1);
+  task.bias_reach = shape.bias_reach;
+  task.seen_first = s.seen_first, task.seen_end = s.seen_end;
+  const Reach reach = reach_of(shape, s, unit.first_query, unit.queries);
   task.scores = scratch(thread).scores.at_least(
       task.queries * task.heads *
-      attention_row_floats(shape.window_begin(task.first_position), last, shape.sinks));
+      attention_row_floats(reach.first, reach.last, shape.sinks));
   task.panel = panel(thread);
   kernels_.attention[static_cast<size_t>(cache.dtype)](task);
 }
@@ -103,12 +117,14 @@ void CpuOps::attention(const AttentionShape& shape, std::span<const AttentionSeq
                       !shape.has_gap(s.first_position + s.tokens - 1),
                   "sinks have queries of their own");
   MOESTRO_CHECK(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "heads is a multiple of kv_heads");
+  MOESTRO_CHECK(shape.window == 0 || std::ranges::all_of(sequences, &AttentionSequence::is_causal),
+                "queries that see all of a sequence have no window");
   const int64_t score_floats = cut_attention(shape, sequences);
   for (ThreadScratch& s : thread_scratch_) s.scores.at_least(score_floats);
   int64_t work = 0;
   for (const AttentionSequence& s : sequences)
-    work += s.tokens * (s.first_position + s.tokens - shape.window_begin(s.first_position) + shape.sinks) *
-            shape.heads * shape.head_dim;
+    if (s.tokens > 0)
+      work += s.tokens * (reach_of(shape, s, 0, s.tokens).positions() + shape.sinks) * shape.heads * shape.head_dim;
   const auto units = static_cast<int64_t>(attention_units_.size());
   const auto run = [&](int64_t i, int thread) {
     attend(shape, attention_units_[static_cast<size_t>(i)], q, sink_q, cache, out, thread);

@@ -30,7 +30,7 @@ WeightRun run_of(DType dtype, const std::byte* tile, int64_t values, int64_t par
 
 /// One expert on its rows. Phase 1: activations = unit(gate x, up x), in units of ffn rows; phase 2: down,
 /// in units of hidden rows, or, of few rows, of each tile's hidden rows, whose sums are added in the tiles' order.
-/// gate, up: a run for each tile, of its rows; down: the runs of one product.
+/// gate, up: a run for each tile, of its rows; down: the runs of one product. Without a gate, up is in its place.
 struct CpuOps::ExpertWork {
   const ExpertLayout& layout;
   Product by_gate, by_up, by_down;
@@ -57,6 +57,7 @@ struct CpuOps::ExpertWork {
 
 void CpuOps::join(const GatedUnit& unit, float* gate, const float* up, int64_t count) const {
   if (unit.kind == GatedUnit::Kind::kSilu) return kernels_.silu_mul(gate, up, count);
+  if (unit.kind == GatedUnit::Kind::kRelu) return kernels_.relu(gate, count);
   kernels_.clamped_swiglu(gate, up, count, unit.alpha, unit.limit);
 }
 
@@ -79,20 +80,26 @@ void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
   task.run_count = 1;
   task.first_row = first;
   task.rows = count;
-  task.next_w = work.up[i].w + first * work.up[i].row_bytes;
+  const std::byte* const next_unit = unit + 1 < work.up_units() ? work.up_weights(unit + 1) : nullptr;
+  const bool gated = work.layout.is_gated();
+  task.next_w = gated ? work.up[i].w + first * work.up[i].row_bytes : next_unit;
   task.y = work.a;
   task.y_offset = tile_first + first;
   task.bias = work.gate_bias ? work.gate_bias + tile_first + first : nullptr;
   task.panel = panel(thread);
   multiply(work.by_gate, task, thread);
+  const auto join_rows = [&] {
+    for (int64_t t = 0; t < work.rows; ++t) join(work.gated, work.a[t] + tile_first + first, up_rows[t], count);
+  };
+  if (!gated) return join_rows();
   task.runs = work.up + i;
   task.rounded = work.rounded_up;
   task.bias = work.up_bias ? work.up_bias + tile_first + first : nullptr;
   task.y = up_rows;
   task.y_offset = 0;
-  task.next_w = unit + 1 < work.up_units() ? work.up_weights(unit + 1) : nullptr;  // a thread takes neighbours
+  task.next_w = next_unit;  // a thread takes neighbours
   multiply(work.by_up, task, thread);
-  for (int64_t t = 0; t < work.rows; ++t) join(work.gated, work.a[t] + tile_first + first, up_rows[t], count);
+  join_rows();
 }
 
 void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
@@ -171,6 +178,7 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
                         std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& gated) {
   const auto n = static_cast<int64_t>(rows.size());
   if (n == 0) return;
+  MOESTRO_CHECK(layout.is_gated() == (gated.kind != GatedUnit::Kind::kRelu), "a gate has a unit that takes one");
   const int64_t stride = round_up(layout.ffn(), 16);
   float* activations = activations_.at_least(n * stride);
   const float** x_rows = x_rows_.at_least(n);
@@ -188,8 +196,10 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
   for (int64_t i = 0; i < layout.tiles(); ++i) {
     const ExpertTile tile = layout.tile(i);
     const std::byte* base = blob + tile.offset;
-    gate[i] = run_of(layout.formats().gate, base, tile.gate, tile.gate_scales, tile.ffn, layout.hidden());
     up_weights[i] = run_of(layout.formats().up, base, tile.up, tile.up_scales, tile.ffn, layout.hidden());
+    gate[i] = layout.is_gated()
+                  ? run_of(layout.formats().gate, base, tile.gate, tile.gate_scales, tile.ffn, layout.hidden())
+                  : up_weights[i];
     down_weights[i] = run_of(layout.formats().down, base, tile.down, tile.down_scales, layout.hidden(), tile.ffn);
   }
   const auto [gate_format, up_format, down_format] = layout.formats();
@@ -216,7 +226,7 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
                   unit_rows(layout.ffn(), pool_.threads()), unit_rows(layout.hidden(), pool_.threads()), gated};
   if (layout.has_bias()) {
     const ExpertBiases at = layout.biases();
-    work.gate_bias = reinterpret_cast<const float*>(blob + at.gate);
+    work.gate_bias = reinterpret_cast<const float*>(blob + (layout.is_gated() ? at.gate : at.up));
     work.up_bias = reinterpret_cast<const float*>(blob + at.up);
     work.down_bias = reinterpret_cast<const float*>(blob + at.down);
   }

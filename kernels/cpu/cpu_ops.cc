@@ -300,6 +300,10 @@ void CpuOps::silu_mul(float* gate, const float* up, int64_t count) {
   });
 }
 
+void CpuOps::relu(float* x, int64_t count) {
+  over_ranges(count, 64, count, [&](int64_t first, int64_t end, int) { kernels_.relu(x + first, end - first); });
+}
+
 void CpuOps::exponentials(const float* x, int64_t count, float shift, float factor, float* y) {
   over_ranges(count, 64, count, [&](int64_t first, int64_t end, int) {
     kernels_.exponentials(x + first, end - first, shift, factor, y + first);

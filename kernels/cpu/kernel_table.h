@@ -145,6 +145,9 @@ struct AttentionTask {
   int64_t first_position = 0, window = 0, sinks = 0;
   float scale = 0.0f;
   const float* sink_logits = nullptr;  ///< of `heads` heads; may be null
+  const float* position_bias = nullptr;  ///< of `heads` heads, 2 * bias_reach + 1 numbers each; may be null
+  int64_t bias_reach = 0;
+  int64_t seen_first = 0, seen_end = 0;  ///< of AttentionSequence
   KvPart keys, values;
   const uint32_t* blocks = nullptr;
   float* scores = nullptr;  ///< attention_scratch_floats()
@@ -253,6 +256,7 @@ struct KernelTable {
   float (*sigmoid)(float* x, int64_t count);               ///< in place; returns the sum
   void (*silu_mul)(float* gate, const float* up, int64_t count);
   void (*clamped_swiglu)(float* gate, const float* up, int64_t count, float alpha, float limit);
+  void (*relu)(float* x, int64_t count);
   void (*exponentials)(const float* x, int64_t count, float shift, float factor, float* y);
   void (*add_scaled)(const float* x, const float* logit, int64_t dim, float* y);  ///< one token
   void (*combine)(const float* rows, const float* weights, int64_t top_k, int64_t hidden,

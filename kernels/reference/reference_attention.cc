@@ -17,13 +17,19 @@ KvRow row_of(const AttentionShape& shape, const KvView& cache, const AttentionSe
           reinterpret_cast<float*>(block + kv_scales_offset(shape, cache.dtype)) + row, shape.head_dim, cache.dtype};
 }
 
+int64_t bias_index(const AttentionShape& shape, int64_t head, int64_t distance) {
+  const int64_t reach = shape.bias_reach;
+  return head * (2 * reach + 1) + std::clamp(distance, -reach, reach) + reach;
+}
+
 /// One query of one head.
 void attend(const AttentionShape& shape, const AttentionSequence& s, int64_t head, int64_t position,
             const float* q, const float* sink_q, const KvView& cache, float* out) {
   const int64_t kv_head = head / (shape.heads / shape.kv_heads);
   const bool gap = shape.has_gap(position);
   std::vector<int64_t> seen;
-  for (int64_t p = 0; p <= position; ++p)
+  const int64_t end = s.is_causal() ? position + 1 : s.seen_end;
+  for (int64_t p = s.seen_first; p < end; ++p)
     if (!gap || p < shape.sinks || p > position - shape.window) seen.push_back(p);
   std::vector<double> weights;
   for (const int64_t p : seen) {
@@ -31,6 +37,7 @@ void attend(const AttentionShape& shape, const AttentionSequence& s, int64_t hea
     const KvRow key = row_of(shape, cache, s, false, kv_head, p);
     double dot = 0.0;
     for (int64_t d = 0; d < shape.head_dim; ++d) dot += query[d] * key.at(d);
+    if (shape.position_bias) dot += shape.position_bias[bias_index(shape, head, p - position)];
     weights.push_back(dot * shape.scale);
   }
   if (shape.sink_logits) weights.push_back(shape.sink_logits[head]);
@@ -60,6 +67,7 @@ void ReferenceOps::kv_write(const AttentionShape& shape, std::span<const Attenti
 void ReferenceOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
                              const float* q, const float* sink_q, const KvView& cache, float* out) {
   for (const AttentionSequence& s : sequences) {
+    MOESTRO_CHECK(s.is_causal() || shape.window == 0, "queries that see all of a sequence have no window");
     for (int64_t i = 0; i < s.tokens; ++i) {
       for (int64_t h = 0; h < shape.heads; ++h) {
         const int64_t at = ((s.first_token + i) * shape.heads + h) * shape.head_dim;

@@ -9,6 +9,7 @@ namespace moestro::kernels::reference {
 namespace {
 double gated(const GatedUnit& unit, double gate, double up) {
   if (unit.kind == GatedUnit::Kind::kSilu) return silu(gate) * up;
+  if (unit.kind == GatedUnit::Kind::kRelu) return std::max(up, 0.0);
   const double limit = unit.limit, g = std::min(gate, limit);
   return g / (1.0 + std::exp(-unit.alpha * g)) * (std::clamp(up, -limit, limit) + 1.0);
 }
@@ -20,7 +21,7 @@ struct Biases {
       : gate(static_cast<size_t>(layout.ffn())), up(gate), down(static_cast<size_t>(layout.hidden())) {
     if (!layout.has_bias()) return;
     const ExpertBiases at = layout.biases();
-    std::memcpy(gate.data(), blob + at.gate, gate.size() * sizeof(float));
+    if (layout.is_gated()) std::memcpy(gate.data(), blob + at.gate, gate.size() * sizeof(float));
     std::memcpy(up.data(), blob + at.up, up.size() * sizeof(float));
     std::memcpy(down.data(), blob + at.down, down.size() * sizeof(float));
   }
@@ -29,7 +30,7 @@ struct Biases {
 /// The matrices of one tile as numbers.
 struct Tile {
   int64_t first_ffn, ffn;
-  std::vector<double> gate, up, down;
+  std::vector<double> gate, up, down;  ///< gate: zeros where there is none
 };
 std::vector<Tile> tiles_of(const ExpertLayout& layout, const std::byte* blob) {
   std::vector<Tile> tiles;
@@ -39,7 +40,9 @@ std::vector<Tile> tiles_of(const ExpertLayout& layout, const std::byte* blob) {
       const std::byte* base = blob + t.offset;
       return numbers_of({base + values, dtype, rows, cols, reinterpret_cast<const uint16_t*>(base + scales)});
     };
-    tiles.push_back({t.first_ffn, t.ffn, part(layout.formats().gate, t.gate, t.gate_scales, t.ffn, layout.hidden()),
+    std::vector<double> gate(static_cast<size_t>(t.ffn * layout.hidden()));
+    if (layout.is_gated()) gate = part(layout.formats().gate, t.gate, t.gate_scales, t.ffn, layout.hidden());
+    tiles.push_back({t.first_ffn, t.ffn, std::move(gate),
                      part(layout.formats().up, t.up, t.up_scales, t.ffn, layout.hidden()),
                      part(layout.formats().down, t.down, t.down_scales, layout.hidden(), t.ffn)});
   }
@@ -67,6 +70,7 @@ void ffn_row(const std::vector<Tile>& tiles, const Biases& bias, const float* x,
 void ReferenceOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
                               std::span<const RoutedRow> rows, int64_t top_k, float* out, const GatedUnit& unit) {
   if (rows.empty()) return;
+  MOESTRO_CHECK(layout.is_gated() == (unit.kind != GatedUnit::Kind::kRelu), "a gate has a unit that takes one");
   const std::vector<Tile> tiles = tiles_of(layout, blob);
   const Biases bias(layout, blob);
   for (const RoutedRow& r : rows)

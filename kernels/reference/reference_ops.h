@@ -49,6 +49,7 @@ class ReferenceOps final : public Ops {
   void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden,
                float* y) override;
   void silu_mul(float* gate, const float* up, int64_t count) override;
+  bool supports_encoders() const override { return true; }
   void exponentials(const float* x, int64_t count, float shift, float factor, float* y) override;
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
   void scale(float* x, int64_t count, float factor) override;

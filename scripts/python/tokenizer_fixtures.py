@@ -104,7 +104,7 @@ def inputs(kind):
     glued = ["".join(rng.choice(HARD) for _ in range(3)) for _ in range(10)]
     pieces = [c for text in CLUSTERS for c in text] + [" ", "a", "\u0301"] * 20
     clusters = ["".join(rng.choice(pieces) for _ in range(rng.randint(2, 30))) for _ in range(60)]
-    return HARD + mixed + glued + ODD + (CLUSTERS + clusters if kind in ("t5", "xlm_r") else [])
+    return HARD + mixed + glued + ODD + (CLUSTERS + clusters if kind in ("t5", "xlm_r", "nllb") else [])
 
 
 def byte_level(pattern, specials, texts, normalizer=None, prefix_space=False, post=None, ignore_merges=False):
@@ -339,6 +339,33 @@ def xlm_r(texts):
     return tok
 
 
+def nllb(texts):
+    """NLLB's: BPE after SentencePiece's normalizer, with runs of unknown characters as one token, and the language
+    before the text."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers import trainers
+
+    specials, languages = ["<s>", "<pad>", "</s>", "<unk>"], ["eng_Latn", "fra_Latn", "<mask>"]
+    normalizer = normalizers.Sequence(
+        [normalizers.Precompiled(charsmap(replacements())), normalizers.Replace(Regex(" {2,}"), " ")])
+    raw = Tokenizer(models.BPE(unk_token="<unk>"))
+    raw.normalizer = normalizer
+    raw.pre_tokenizer = pre_tokenizers.Metaspace()
+    raw.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=VOCAB_SIZE, special_tokens=specials,
+                                                       show_progress=False))
+    learned = json.loads(raw.to_str())["model"]
+    merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in learned["merges"]]
+    tok = Tokenizer(models.BPE(vocab=learned["vocab"], merges=merges, unk_token="<unk>", fuse_unk=True))
+    tok.normalizer = normalizer
+    tok.pre_tokenizer = pre_tokenizers.Metaspace()
+    tok.add_special_tokens([AddedToken(t, normalized=False) for t in specials + languages])
+    english = tok.token_to_id("eng_Latn")
+    tok.post_processor = processors.TemplateProcessing(single="eng_Latn $A </s>", pair="eng_Latn $A $B </s>",
+                                                       special_tokens=[("eng_Latn", english), ("</s>", 2)])
+    tok.decoder = decoders.Metaspace()
+    return tok
+
+
 def word_level(texts):
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -377,6 +404,7 @@ KINDS = dict(gpt2=gpt2,
              unigram_bytes=unigram_bytes,
              t5=t5,
              xlm_r=xlm_r,
+             nllb=nllb,
              word_level=word_level)
 EDITS = dict(word_level=as_old_file)
 

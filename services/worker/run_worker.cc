@@ -133,6 +133,12 @@ void say_places(const std::string& name, const PlacesReport& places) {
 
 /// The engine's options, with as many tokens of a step as this GPU should have buffers for: the usual number if larger
 /// buffers cannot be had. What stands against that too is said where the device is made.
+Status check_model(const store::Manifest& manifest) {
+  MOESTRO_ASSIGN_OR_RETURN(const auto model,
+                           model::describe_model(manifest.config_json, manifest.generation_config_json));
+  return model::check_decoder_only(model.spec, "serving");
+}
+
 engine::EngineOptions with_step_buffers(const WorkerOptions& o, const store::Manifest& manifest,
                                         const cuda::CudaDevice& on) {
   engine::EngineOptions engine = o.engine;
@@ -165,6 +171,7 @@ engine::EngineOptions with_step_buffers(const WorkerOptions& o, const store::Man
 Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting,
                   bool& attach_anew) {
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
+  MOESTRO_RETURN_IF_ERROR(check_model(client->manifest()));
   std::unique_ptr<WorkerHistory> history;  // where a predictor reads it; outlives the device, which has that
   const engine::EngineOptions engine_options =
       o.chooses_step_buffers ? with_step_buffers(o, client->manifest(), *lasting.cuda) : o.engine;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "common/dense_layout.h"
 #include "common/model/strict_json.h"
@@ -175,12 +176,13 @@ Status BlobBuilder::build_expert(uint32_t blob, const Sink& sink) {
   const auto band = [&](ExpertPart part, DType to) {
     return Band{ExpertMatrix::of(checkpoint_, expert, part), to, part == ExpertPart::kDown};
   };
-  Band gate = band(ExpertPart::kGate, layout.formats().gate), up = band(ExpertPart::kUp, layout.formats().up),
-       down = band(ExpertPart::kDown, layout.formats().down);
+  std::optional<Band> gate;
+  if (layout.is_gated()) gate.emplace(band(ExpertPart::kGate, layout.formats().gate));
+  Band up = band(ExpertPart::kUp, layout.formats().up), down = band(ExpertPart::kDown, layout.formats().down);
   for (int64_t i = 0; i < layout.tiles(); ++i) {
     const ExpertTile tile = layout.tile(i);
     piece_.assign(static_cast<size_t>(tile.bytes), std::byte{0});
-    MOESTRO_RETURN_IF_ERROR(fill_rows(gate, layout, tile, tile.gate, tile.gate_scales));
+    if (gate) MOESTRO_RETURN_IF_ERROR(fill_rows(*gate, layout, tile, tile.gate, tile.gate_scales));
     MOESTRO_RETURN_IF_ERROR(fill_rows(up, layout, tile, tile.up, tile.up_scales));
     MOESTRO_RETURN_IF_ERROR(fill_columns(down, layout, tile));
     MOESTRO_RETURN_IF_ERROR(sink(piece_));
@@ -251,7 +253,7 @@ Status BlobBuilder::fill_biases(const model::ExpertTensors& expert, const Expert
     return convert_row(tensor, *tensor.dtype, source_.data(), DType::kF32, count, piece_.data() + (offset - begin),
                        nullptr);
   };
-  MOESTRO_RETURN_IF_ERROR(fill(ExpertPart::kGate, at.gate, layout.ffn()));
+  if (layout.is_gated()) MOESTRO_RETURN_IF_ERROR(fill(ExpertPart::kGate, at.gate, layout.ffn()));
   MOESTRO_RETURN_IF_ERROR(fill(ExpertPart::kUp, at.up, layout.ffn()));
   return fill(ExpertPart::kDown, at.down, layout.hidden());
 }

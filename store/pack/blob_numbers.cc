@@ -34,13 +34,14 @@ std::vector<BlobNumbers::Region> BlobNumbers::expert_regions(const ExpertLayout&
   const auto& [gate, up, down] = layout.formats();
   for (int64_t i = 0; i < layout.tiles(); ++i) {
     const ExpertTile t = layout.tile(i);
-    add_matrix(regions, gate, t.offset + t.gate, t.offset + t.gate_scales, t.ffn, layout.hidden(), "gate");
+    if (layout.is_gated())
+      add_matrix(regions, gate, t.offset + t.gate, t.offset + t.gate_scales, t.ffn, layout.hidden(), "gate");
     add_matrix(regions, up, t.offset + t.up, t.offset + t.up_scales, t.ffn, layout.hidden(), "up");
     add_matrix(regions, down, t.offset + t.down, t.offset + t.down_scales, layout.hidden(), t.ffn, "down");
   }
   if (!layout.has_bias()) return regions;
   const ExpertBiases bias = layout.biases();
-  add_matrix(regions, DType::kF32, bias.gate, 0, 1, layout.ffn(), "gate bias");
+  if (layout.is_gated()) add_matrix(regions, DType::kF32, bias.gate, 0, 1, layout.ffn(), "gate bias");
   add_matrix(regions, DType::kF32, bias.up, 0, 1, layout.ffn(), "up bias");
   add_matrix(regions, DType::kF32, bias.down, 0, 1, layout.hidden(), "down bias");
   return regions;

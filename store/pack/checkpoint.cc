@@ -30,8 +30,10 @@ constexpr char kIndexFile[] = "model.safetensors.index.json";
 bool is_fused_experts(const std::string& name) {
   constexpr std::string_view kExperts = ".experts.";
   const size_t at = name.find(kExperts);
-  return at != std::string::npos && at + kExperts.size() < name.size() &&
-         !std::isdigit(static_cast<unsigned char>(name[at + kExperts.size()]));
+  if (at == std::string::npos) return false;
+  std::string_view rest = std::string_view(name).substr(at + kExperts.size());
+  if (rest.starts_with("expert_")) rest.remove_prefix(7);  // Switch Transformers, NLLB-MoE: "experts.expert_0."
+  return !rest.empty() && !std::isdigit(static_cast<unsigned char>(rest.front()));
 }
 
 // A layer after the last, which predicts further tokens: "model.layers.46.eh_proj.weight" of a model of 46 layers.
@@ -63,11 +65,12 @@ template <class Visit>
 Status for_expert_tensors(const model::ModelDescription& model, const Visit& visit) {
   using model::ExpertPart;
   for (const model::ExpertTensors& t : model.experts) {
-    MOESTRO_RETURN_IF_ERROR(visit(t.gate, view_of(model, t, ExpertPart::kGate).shape, false));
+    if (!t.gate.empty()) MOESTRO_RETURN_IF_ERROR(visit(t.gate, view_of(model, t, ExpertPart::kGate).shape, false));
     MOESTRO_RETURN_IF_ERROR(visit(t.up, view_of(model, t, ExpertPart::kUp).shape, false));
     MOESTRO_RETURN_IF_ERROR(visit(t.down, view_of(model, t, ExpertPart::kDown).shape, false));
-    if (t.gate_bias.empty()) continue;
-    MOESTRO_RETURN_IF_ERROR(visit(t.gate_bias, bias_view_of(model, t, ExpertPart::kGate).shape, true));
+    if (t.up_bias.empty()) continue;
+    if (!t.gate_bias.empty())
+      MOESTRO_RETURN_IF_ERROR(visit(t.gate_bias, bias_view_of(model, t, ExpertPart::kGate).shape, true));
     MOESTRO_RETURN_IF_ERROR(visit(t.up_bias, bias_view_of(model, t, ExpertPart::kUp).shape, true));
     MOESTRO_RETURN_IF_ERROR(visit(t.down_bias, bias_view_of(model, t, ExpertPart::kDown).shape, true));
   }
@@ -159,7 +162,8 @@ Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64
 
 // All experts of a layer have one length, and their matrices one format each.
 Status Checkpoint::note_formats(const model::ExpertTensors& t) {
-  const ExpertFormats formats{*tensors_.at(t.gate).dtype, *tensors_.at(t.up).dtype, *tensors_.at(t.down).dtype};
+  const ExpertFormats formats{*tensors_.at(t.gate.empty() ? t.up : t.gate).dtype, *tensors_.at(t.up).dtype,
+                              *tensors_.at(t.down).dtype};
   const size_t layer = t.moe_layer.value;
   if (expert_formats_.size() == layer) expert_formats_.push_back(formats);
   if (expert_formats_[layer] == formats) return Status::ok();
@@ -203,6 +207,7 @@ Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
   for (const auto& [name, tensor] : tensors_) {
     if (used.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
     if (name == model_.head_name && model_.spec.tied_embeddings) continue;
+    if (std::ranges::find(model_.spec.embedding_copies, name) != model_.spec.embedding_copies.end()) continue;
     if (is_of_mtp_layer(name, model_.spec) || left_out_as(name) != nullptr) continue;
     if (is_native() && is_scale_of_activations(name)) continue;
     if (is_bias_of_zeros(tensor)) continue;
@@ -249,6 +254,7 @@ Status Checkpoint::check_tensors() {
   own_dense_dtype_ = narrowest(dense);
   own_expert_dtype_ = narrowest(experts);
   MOESTRO_RETURN_IF_ERROR(check_unused(used));
+  MOESTRO_RETURN_IF_ERROR(check_embedding_copies());
   return check_head();
 }
 
@@ -259,9 +265,24 @@ Status Checkpoint::check_head() const {
   MOESTRO_RETURN_IF_ERROR(check_tensor(model_.head_name, {model_.spec.vocab, model_.spec.hidden}));
   for (const model::DenseTensor& t : model_.dense) {
     if (t.name != "embed.weight") continue;
-    if (!is_blocks(*tensor(t.source_name).dtype)) return check_equal_tensors(*this, model_.head_name, t.source_name);
+    if (!is_blocks(*tensor(t.source_name).dtype))
+      return check_equal_tensors(
+          *this, model_.head_name, t.source_name, "config.json ties the embeddings (tie_word_embeddings)",
+          "set tie_word_embeddings to false to have the head that the checkpoint holds, or remove that tensor");
     return unsupported(directory_.string() + ": the embedding is quantised and tied (tie_word_embeddings), but there " +
                        "is " + in_quotes(model_.head_name) + " too; remove that tensor");
+  }
+  return Status::ok();
+}
+
+// Packs have one embedding for encoder and decoder.
+Status Checkpoint::check_embedding_copies() const {
+  for (const std::string& name : model_.spec.embedding_copies) {
+    if (!tensors_.contains(name)) continue;
+    MOESTRO_RETURN_IF_ERROR(check_tensor(name, {model_.spec.vocab, model_.spec.hidden}));
+    MOESTRO_RETURN_IF_ERROR(check_equal_tensors(
+        *this, name, model_.dense.front().source_name, "encoder and decoder share the embedding",
+        "stacks with embeddings of their own are not supported; remove that tensor if the shared one is meant"));
   }
   return Status::ok();
 }

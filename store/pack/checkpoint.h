@@ -78,6 +78,7 @@ class Checkpoint {
   Status open_file(const std::string& name);
   Status check_tensors();
   Status check_head() const;
+  Status check_embedding_copies() const;
   Status note_formats(const model::ExpertTensors& expert);
   Status check_tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   ReadTensor files_reader() const;

@@ -32,10 +32,11 @@ Result<std::vector<ExpertLayout>> Manifest::expert_layouts(const model::ExpertSp
   if (precision != DType::kMixed) formats.assign(layers, precision);
   std::vector<ExpertLayout> layouts;
   for (const ExpertFormats& f : formats) {
-    if (expert.hidden % block_shape(f.gate).columns != 0 || expert.hidden % block_shape(f.up).columns != 0 ||
+    if ((expert.is_gated() && expert.hidden % block_shape(f.gate).columns != 0) ||
+        expert.hidden % block_shape(f.up).columns != 0 ||
         expert.ffn % block_shape(f.down).columns != 0)
       return corrupt("manifest: rows of the experts are not whole blocks of their format");
-    layouts.emplace_back(expert.hidden, expert.ffn, f, expert.bias);
+    layouts.emplace_back(expert.hidden, expert.ffn, f, expert.bias, expert.is_gated());
   }
   return layouts;
 }

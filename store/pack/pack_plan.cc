@@ -85,7 +85,7 @@ class Planner {
     std::vector<ExpertLayout> layouts;
     for (const ExpertFormats& own : checkpoint_.expert_formats())
       layouts.emplace_back(spec.hidden, spec.ffn, precision == DType::kMixed ? own : ExpertFormats(precision),
-                           spec.bias);
+                           spec.bias, spec.is_gated());
     plan_.layouts.push_back(layouts);
     int part = 0;
     open_expert_file(precision, part);

@@ -66,7 +66,7 @@ bool is_widened(const SourceTensor& tensor) { return tensor.matrix != nullptr &&
 
 bool has_widened_experts(const Checkpoint& checkpoint) {
   return std::ranges::any_of(checkpoint.model().experts, [&](const model::ExpertTensors& e) {
-    return is_widened(checkpoint.tensor(e.gate)) || is_widened(checkpoint.tensor(e.up)) ||
+    return (!e.gate.empty() && is_widened(checkpoint.tensor(e.gate))) || is_widened(checkpoint.tensor(e.up)) ||
            is_widened(checkpoint.tensor(e.down));
   });
 }
@@ -83,7 +83,8 @@ void for_dense_matrices(const Checkpoint& checkpoint, const Visit& visit) {
 bool is_matrix_of_a_product(const model::DenseTensor& t) {
   const auto within = [&](const char* part) { return t.name.find(part) != std::string::npos; };
   return t.shape.size() == 2 &&
-         (within(".attn.") || within(".mlp.") || within(".shared.") || t.name.starts_with("head."));
+         (within(".attn.") || within(".cross.") ||
+          within(".mlp.") || within(".shared.") || t.name.starts_with("head."));
 }
 
 bool is_read_across(const model::DenseTensor& t) { return t.name.ends_with("kv_b.weight"); }
@@ -126,7 +127,7 @@ Status check_dense_blocks(const Checkpoint& checkpoint, DType to) {
 Status check_blocks_hold_experts(const Checkpoint& checkpoint) {
   for (const model::ExpertTensors& e : checkpoint.model().experts)
     for (const std::string& name : {e.gate, e.up, e.down})
-      if (is_widened(checkpoint.tensor(name)))
+      if (!name.empty() && is_widened(checkpoint.tensor(name)))
         return unsupported("tensor " + model::in_quotes(name) +
                            " has columns ordered by activation (GPTQ with desc_act), so its scales fit no blocks; "
                            "name with --experts what experts become: f32 is exact and takes 8 times the room; bf16, "

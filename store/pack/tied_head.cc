@@ -31,7 +31,8 @@ struct Piece {
 
 }  // namespace
 
-Status check_equal_tensors(const Checkpoint& checkpoint, const std::string& name, const std::string& other) {
+Status check_equal_tensors(const Checkpoint& checkpoint, const std::string& name, const std::string& other,
+                           const std::string& because, const std::string& mend) {
   const SourceTensor &a = checkpoint.tensor(name), &b = checkpoint.tensor(other);
   const uint64_t all = a.bytes / static_cast<uint64_t>(dtype_bytes(*a.dtype));
   Piece x, y;
@@ -43,9 +44,8 @@ Status check_equal_tensors(const Checkpoint& checkpoint, const std::string& name
     x.convert(a, count), y.convert(b, count);
     if (x.values != y.values)
       return invalid_argument(
-          checkpoint.directory().string() + ": config.json ties the embeddings (tie_word_embeddings), but tensor " +
-          model::in_quotes(name) + " has other values than " + model::in_quotes(other) +
-          "; set tie_word_embeddings to false to have the head that the checkpoint holds, or remove that tensor");
+          checkpoint.directory().string() + ": " + because + ", but tensor " + model::in_quotes(name) +
+          " has other values than " + model::in_quotes(other) + "; " + mend);
   }
   return Status::ok();
 }

@@ -117,6 +117,10 @@ TEST(LaunchPlan, ABoxIsCheckedBeforeAnythingIsMade) {
   ASSERT_TRUE(check(box).is_ok()) << check(box).message();
   EXPECT_EQ(box.model.name, "tiny");
   EXPECT_EQ(box.model.pack, std::filesystem::weakly_canonical(dir / "tiny"));
+  test::write_file(dir / "tiny" / "config.json", R"({"architectures": ["SwitchTransformersForConditionalGeneration"],
+    "d_model": 32, "d_kv": 6, "d_ff": 24, "num_heads": 4, "num_layers": 4, "num_experts": 4, "vocab_size": 100})");
+  EXPECT_THAT(check(box).message(), HasSubstr("serving encoder-decoder models is not supported yet"));
+  std::filesystem::remove(dir / "tiny" / "config.json");
   box.workers.device = "cuda:1";
   EXPECT_THAT(check(box).message(), HasSubstr("--device cuda:1: the CUDA plugin is not built"));
   box.workers.device = "gpu";

@@ -172,6 +172,14 @@ TEST_F(PlanCommand, WhatCannotFitIsRefusedWithTheLeastThatWould) {
   expect_refused({"--shape", "mixtral-8x7b", "--hardware", small_host(), "--prompt", "16384"}, 1, "host memory of");
 }
 
+TEST_F(PlanCommand, EncoderDecoderModelsAreRefusedByName) {
+  const fs::path file = dir_ / "config.json";
+  write_file(file, R"({"architectures": ["SwitchTransformersForConditionalGeneration"], "d_model": 64, "d_kv": 16,
+    "d_ff": 64, "num_heads": 4, "num_layers": 4, "num_experts": 4, "vocab_size": 100})");
+  expect_refused({"--shape", file.string(), "--hardware", hardware()}, 2,
+                 "planning encoder-decoder models is not supported yet");
+}
+
 TEST_F(PlanCommand, SearchesSchedulesAndSaysWhichWorkersRun) {
   const std::vector<std::string> many{"--device",    "cuda", "--kv-dtype", "bf16",
                                       "--sequences", "960",  "--generate", "32"};

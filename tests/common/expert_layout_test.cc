@@ -63,6 +63,27 @@ TEST(ExpertLayout, BiasesFollowTheTilesAndMoveNone) {
   }
 }
 
+TEST(ExpertLayout, WithoutAGateThereIsNoRoomForIt) {
+  for (DType d : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4, DType::kBF16In12}) {
+    const ExpertLayout gated(128, 64, d, true), plain(128, 64, d, true, false);
+    EXPECT_TRUE(gated.is_gated());
+    EXPECT_FALSE(plain.is_gated());
+    const ExpertTile t = plain.tile(0);
+    EXPECT_EQ(t.up, 0);
+    EXPECT_EQ(t.down, gated.tile(0).down - gated.tile(0).up);
+    EXPECT_GE(plain.biases().down, plain.biases().up + 64 * 4);
+    EXPECT_LT(plain.bytes(), gated.bytes());
+  }
+  const ExpertLayout wide(6144, 16384, DType::kBF16, false, false);
+  int64_t ffn = 0, offset = 0;
+  for (int64_t i = 0; i < wide.tiles(); ++i) {
+    EXPECT_EQ(wide.tile(i).offset, offset);
+    ffn += wide.tile(i).ffn, offset += wide.tile(i).bytes;
+  }
+  EXPECT_EQ(ffn, 16384);
+  EXPECT_EQ(offset, wide.bytes());
+}
+
 TEST(ExpertLayout, ATileIsOneSliceWhere64ColumnsFit) {
   const ExpertLayout mini(1024, 3584, DType::kBF16);
   EXPECT_LE(mini.tile(0).bytes, kSliceBytesMax);

@@ -147,6 +147,9 @@ TEST(ModelsOnGpus, SettingsThatKernelsLackAreRefused) {
     EXPECT_FALSE(said.contains(name)) << said[name];
   model::ModelSpec spec;
   spec.layers.resize(1);
+  spec.layers[0].stack = model::LayerSpec::Stack::kEncoder;
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("an encoder beside its decoder is not there yet"));
+  spec.layers[0].stack = model::LayerSpec::Stack::kDecoder;
   EXPECT_TRUE(check_on_gpu(spec).is_ok());
   for (const model::LatentSpec& wide :
        {model::LatentSpec{.kv_rank = 520}, {.rope_dim = 66}, {.nope_dim = 513}, {.value_dim = 513}}) {

@@ -36,18 +36,24 @@ struct Reference {
   std::vector<double> greedy_logprobs;
 };
 
+/// The source of a target in the fixtures of encoder-decoder models (scripts/python/encoder_decoder_fixtures.py).
+std::vector<TokenId> source_of(const std::vector<TokenId>& target);
+
 struct Fixture {
   std::string name;
   std::filesystem::path dir;
   std::vector<Reference> prompts(const std::string& dtype) const;
   bool has_states() const;   ///< states of sequences, which --kv-window does not have
+  bool has_encoder() const;  ///< an encoder-decoder model, which has no such window either
   bool has_latents() const;  ///< latent attention, which --kv-window does not have
 };
 /// The models of tests/fixtures/models.
+std::vector<Fixture> all_fixtures();
+/// Those without an encoder: every schedule and device runs them, and sequences share blocks.
 std::vector<Fixture> fixtures();
 /// Those of tests/fixtures/gguf and quantised: with weights of blocks.
 std::vector<Fixture> native_fixtures();
-/// The first of each architecture: for tests of what its other options have no part in.
+/// The first of each architecture of fixtures(): for tests of what its other options have no part in.
 std::vector<Fixture> one_of_each_architecture();
 /// Of every fixture, packed once per process: experts and dense weights at these precisions; kMixed: their own. `low`:
 /// of experts too.
@@ -78,7 +84,8 @@ class Bench {
   Engine& engine() { return *engine_; }
   store::BlobSource& source() { return *source_; }
 
-  /// Adds tokens of sequence `id` at its next positions to the plan under construction.
+  /// Adds tokens of sequence `id` at its next positions to the plan under construction. Of an encoder-decoder model,
+  /// the source of a new sequence, source_of(tokens), is encoded at once.
   PlanSequence& add(uint64_t id, const std::vector<TokenId>& tokens);
   /// The same for a new sequence that begins with the first `blocks` KV blocks of another.
   PlanSequence& add_behind(uint64_t other, size_t blocks, uint64_t id, const std::vector<TokenId>& tokens);
@@ -118,11 +125,13 @@ class Bench {
   PlanId last_plan_;  ///< by run()
   DeviceWork device_work_;
   const uint32_t micro_batch_;
+  void encode(uint64_t id, const std::vector<TokenId>& source);
   void add_states(uint64_t id, int64_t first, int64_t end, PlanSequence& s);
   uint64_t next_plan_ = 1;
   uint64_t next_sequence_ = 1000;
   std::map<uint64_t, int64_t> lengths_;
   std::map<uint64_t, std::vector<uint32_t>> blocks_;
+  std::map<uint64_t, std::vector<uint32_t>> memories_;  ///< blocks of each sequence's source
   std::map<uint64_t, size_t> left_;  ///< leading blocks of a sequence that are not its own any more
   std::vector<uint32_t> free_;
   std::vector<uint32_t> free_states_;

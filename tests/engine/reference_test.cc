@@ -110,14 +110,14 @@ void kv_caches_are_close(const Fixture& f, DType dtype, double bound) {
   std::printf("%-20s KV %-5s log-probabilities off by %.5f, at most %.5f\n", f.name.c_str(),
               std::string(dtype_name(dtype)).c_str(), sum / count, most);
   EXPECT_LT(sum / count, bound);
-  EXPECT_GT(most, 1e-6) << "they are not rounded";
+  if (dtype != DType::kF32) EXPECT_GT(most, 1e-6) << "they are not rounded";
 }
 TEST_P(ReferenceTest, KvCachesInF32AreClose) { kv_caches_are_close(GetParam(), DType::kF32, 1e-4); }
 TEST_P(ReferenceTest, KvCachesInF16AreClose) { kv_caches_are_close(GetParam(), DType::kF16, 6e-3); }
 TEST_P(ReferenceTest, KvCachesInBf16AreClose) { kv_caches_are_close(GetParam(), DType::kBF16, 5e-2); }
 TEST_P(ReferenceTest, KvCachesInInt8AreClose) { kv_caches_are_close(GetParam(), DType::kInt8, 0.25); }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceTest, ::testing::ValuesIn(fixtures()), fixture_name);
+INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceTest, ::testing::ValuesIn(all_fixtures()), fixture_name);
 
 TEST(Fixtures, AreThere) { EXPECT_GE(fixtures().size(), 35u) << "sixteen architectures, at least two variants each"; }
 

@@ -24,7 +24,7 @@ std::string fixture_name(const ::testing::TestParamInfo<Fixture>& param) {
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   return name;
 }
-INSTANTIATE_TEST_SUITE_P(Fixtures, StateSumsTest, ::testing::ValuesIn(fixtures()), fixture_name);
+INSTANTIATE_TEST_SUITE_P(Fixtures, StateSumsTest, ::testing::ValuesIn(all_fixtures()), fixture_name);
 
 /// Log-probabilities of the next token, by the head alone.
 class Head {

@@ -146,6 +146,42 @@ TEST_P(AttentionTest, LogitsOfSinksAgreeWithTheReference) {
   }
 }
 
+/// An encoder's rows, which see those behind them, and a decoder's over a memory, with and without a bias by distance.
+TEST_P(AttentionTest, QueriesThatSeeAllOfASequenceAgreeWithTheReference) {
+  for (const Case& c : kCases) {
+    if (c.window > 0) continue;
+    AttentionShape s = shape_of(c);
+    const std::vector<float> biases = random_.normal(s.heads * (2 * 9 + 1), 3.0f);
+    const int64_t length = 83;
+    const Stream in = stream(s, length, random_);
+    Cache cache(s, dtype_, {length}, random_);
+    const auto all = cache.sequence(0, 0, length, 0);
+    ops_->kv_write(s, {&all, 1}, in.k.data(), in.v.data(), cache.view());
+    for (const bool biased : {false, true}) {
+      s.position_bias = biased ? biases.data() : nullptr;
+      s.bias_reach = 9;
+      AttentionSequence first = cache.sequence(0, 0, 50, 0), rest = cache.sequence(0, 50, 33, 50), causal = rest;
+      first.seen_first = 0, first.seen_end = 41;  // its last rows see none of their own positions
+      rest.seen_first = 50, rest.seen_end = 83;   // from within a block on
+      const std::vector<AttentionSequence> cases[] = {{first, rest}, {first, causal}};
+      for (const auto& sequences : cases) {
+        std::vector<float> out(in.q.size(), NAN), want(in.q.size());
+        ops_->attention(s, sequences, in.q.data(), nullptr, cache.view(), out.data());
+        reference_->attention(s, sequences, in.q.data(), nullptr, cache.view(), want.data());
+        expect_close(out, want, 5e-6, "attention to all, " + name_of(c));
+        for (const AttentionSequence& whole : sequences) {  // a row's result does not depend on the others
+          AttentionSequence one = whole;
+          one.first_token += 20, one.first_position += 20, one.tokens = 1;
+          std::vector<float> alone(in.q.size(), NAN);
+          ops_->attention(s, {&one, 1}, in.q.data(), nullptr, cache.view(), alone.data());
+          const int64_t at = one.first_token * s.heads * s.head_dim;
+          expect_same(alone.data() + at, out.data() + at, s.heads * s.head_dim, "alone, " + name_of(c));
+        }
+      }
+    }
+  }
+}
+
 /// What rounding in the cache adds to attention over random keys and values, relative to the largest output.
 double storing_bound(DType dtype) {
   switch (dtype) {

@@ -102,7 +102,7 @@ inline std::vector<std::byte> write_expert_blob(const ExpertLayout& layout, cons
                                                 ExpertMatrices* as_read = nullptr) {
   using expert_blob_detail::write_row;
   if (layout.dtype() == DType::kBF16In12) {
-    const ExpertLayout bf16(layout.hidden(), layout.ffn(), DType::kBF16, layout.has_bias());
+    const ExpertLayout bf16(layout.hidden(), layout.ffn(), DType::kBF16, layout.has_bias(), layout.is_gated());
     return in_12_bits(bf16, write_expert_blob(bf16, m, as_read));
   }
   std::vector<std::byte> blob(static_cast<size_t>(layout.bytes()), std::byte{0xff});
@@ -115,8 +115,9 @@ inline std::vector<std::byte> write_expert_blob(const ExpertLayout& layout, cons
     for (int64_t f = 0; f < t.ffn; ++f) {
       const int64_t from = (t.first_ffn + f) * hidden, at = f * row_bytes(dtype, hidden),
                     group = f * parameter_bytes(dtype, hidden);
-      write_row(m.gate.data() + from, hidden, dtype, base + t.gate + at, base + t.gate_scales + group,
-                rounded.gate.data() + from);
+      if (layout.is_gated())
+        write_row(m.gate.data() + from, hidden, dtype, base + t.gate + at, base + t.gate_scales + group,
+                  rounded.gate.data() + from);
       write_row(m.up.data() + from, hidden, dtype, base + t.up + at, base + t.up_scales + group,
                 rounded.up.data() + from);
     }
@@ -138,7 +139,8 @@ inline void write_expert_biases(const ExpertLayout& layout, const std::vector<fl
     std::memcpy(blob.data() + at, from.data(), from.size() * sizeof(float));
   };
   const ExpertBiases at = layout.biases();
-  write(at.gate, gate), write(at.up, up), write(at.down, down);
+  if (layout.is_gated()) write(at.gate, gate);
+  write(at.up, up), write(at.down, down);
 }
 
 }  // namespace moestro::test

@@ -169,6 +169,18 @@ TEST_P(OpsTest, CombineAddsInRankOrder) {
   EXPECT_EQ(y[0], 0.0f);
 }
 
+TEST_P(OpsTest, Relu) {
+  for (const int64_t count : {1, 7, 16, 33, 1000, 40000}) {
+    auto got = random_.normal(count);
+    got.front() = NAN;
+    auto want = got;
+    ops_->relu(got.data(), count);
+    reference_->relu(want.data(), count);
+    EXPECT_TRUE(std::isnan(got.front()) && std::isnan(want.front()));
+    EXPECT_TRUE(std::equal(got.begin() + 1, got.end(), want.begin() + 1)) << count;
+  }
+}
+
 TEST_P(OpsTest, SiluMul) {
   for (const int64_t count : {0, 1, 31, 1000, 40000}) {
     const auto gate = random_.normal(count, 4.0f), up = random_.normal(count);

@@ -17,6 +17,17 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
             {"image_token_id", 90}, {"video_token_id", 91}, {"vision_start_token_id", 92},
             {"vision_end_token_id", 93}, {"tie_word_embeddings", false}};
   }
+  if (architecture == "SwitchTransformersForConditionalGeneration")
+    return {{"architectures", {architecture}}, {"is_encoder_decoder", true}, {"d_model", 32}, {"d_kv", 6}, {"d_ff", 24},
+            {"num_heads", 4}, {"num_layers", 4}, {"num_decoder_layers", 3}, {"num_sparse_encoder_layers", 2},
+            {"num_sparse_decoder_layers", 3}, {"num_experts", 4}, {"vocab_size", 100}, {"pad_token_id", 0},
+            {"decoder_start_token_id", 0}, {"eos_token_id", 1}};
+  if (architecture == "NllbMoeForConditionalGeneration")
+    return {{"architectures", {architecture}}, {"is_encoder_decoder", true}, {"d_model", 32}, {"encoder_layers", 4},
+            {"decoder_layers", 2}, {"encoder_ffn_dim", 24}, {"decoder_ffn_dim", 24}, {"encoder_attention_heads", 4},
+            {"decoder_attention_heads", 2}, {"encoder_sparse_step", 2}, {"decoder_sparse_step", 2},
+            {"num_experts", 4}, {"max_position_embeddings", 256}, {"vocab_size", 100}, {"pad_token_id", 1},
+            {"decoder_start_token_id", 2}, {"eos_token_id", 2}};
   if (architecture == "DbrxForCausalLM")
     return {{"architectures", {architecture}}, {"d_model", 32}, {"n_layers", 3}, {"n_heads", 4}, {"vocab_size", 100},
             {"max_seq_len", 256}, {"attn_config", {{"kv_n_heads", 2}, {"clip_qkv", 8}, {"rope_theta", 10000}}},

@@ -5,6 +5,7 @@
 
 #include "store/pack/packer.h"
 #include "tests/pack/synthetic_checkpoint.h"
+#include "tests/support/places.h"
 
 namespace moestro::store {
 namespace {
@@ -98,6 +99,20 @@ TEST_F(CheckpointTest, AHeadThatDiffersFromATiedEmbedding) {
   EXPECT_TRUE(Checkpoint::open(dir_.path())) << "untied, it is the head";
   write_checkpoint(dir_.path(), {.tied = true, .extra = {{"lm_head.weight", {40, 71}}}});
   expect_refused(Code::kInvalidArgument, "'lm_head.weight' has shape [40, 71]");
+}
+
+TEST_F(CheckpointTest, CopiesOfAnEncodersEmbeddingMustBeEqual) {
+  const auto fixture = test::source_dir() / "tests/fixtures/models/nllb_moe_bias";
+  for (const char* file : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(fixture / file, dir_ / file);
+  const auto equal = Checkpoint::open(dir_.path());
+  ASSERT_TRUE(equal) << equal.status().message();
+  const SourceTensor& copy = equal->tensor("model.decoder.embed_tokens.weight");
+  std::string bytes = read_text(dir_ / "model.safetensors");
+  bytes[copy.offset + 5] ^= 1;
+  write_text(dir_ / "model.safetensors", bytes);
+  expect_refused(Code::kInvalidArgument, "'model.decoder.embed_tokens.weight' has other values than "
+                                         "'model.shared.weight'; stacks with embeddings of their own");
 }
 
 TEST_F(CheckpointTest, NoDirectoryNoConfigNoWeights) {

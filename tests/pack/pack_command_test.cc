@@ -9,6 +9,7 @@
 #include "services/cli/pack/progress.h"
 #include "services/command_line/command_line.h"
 #include "tests/pack/synthetic_checkpoint.h"
+#include "tests/support/places.h"
 
 namespace moestro::cli {
 namespace {
@@ -69,6 +70,29 @@ TEST_F(PackCommand, SaysWhatALayerIsMadeOf) {
   EXPECT_EQ(parts["attention"], "4 heads of 16 (2 of keys), biases, logits of sinks, a window of 8 in 1 of 2 layers");
   EXPECT_EQ(parts["router"], "softmax, top 2, weights that sum to 1, a bias of the logits");
   EXPECT_EQ(parts["expert"], "clamped SwiGLU (limit 7, alpha 1.702), biases in f32");
+}
+
+TEST_F(PackCommand, SaysWhatEncodersAndDecodersAreMadeOf) {
+  const auto parts = [&](const std::string& fixture) {
+    const std::string from = (dir_ / fixture).string(), to = from + "-pack";
+    std::filesystem::copy(test::source_dir() / "tests/fixtures/models" / fixture, from);
+    std::filesystem::copy_file(src() + "/tokenizer.json", from + "/tokenizer.json");
+    const Outcome packed = run("pack " + from + " -o " + to + " --experts bf16,int8");
+    EXPECT_EQ(packed.exit_code, 0) << packed.err;
+    const auto report = nlohmann::json::parse(run("inspect " + to + " --verify --json").out);
+    EXPECT_EQ(report["verified"], true);
+    return report["parts"];
+  };
+  const auto of_switch = parts("switch_transformers_capacity"), of_nllb = parts("nllb_moe_scaled");
+  EXPECT_EQ(of_switch["attention"], "4 heads of 12 (4 of keys), the first 3 layers are the encoder's, and the others "
+                                    "attend to it, biases by distance");
+  EXPECT_EQ(of_switch["router"], "softmax, top 1, at most 3 tokens of a source for an expert, whose others get nothing "
+                                 "of it");
+  EXPECT_EQ(of_switch["expert"], "ReLU without a gate");
+  EXPECT_EQ(of_nllb["attention"], "4 heads of 16 (4 of keys), biases, the first 2 layers are the encoder's, and the "
+                                  "others attend to it, sinusoidal positions, LayerNorm before it");
+  EXPECT_EQ(of_nllb["router"], "softmax, top 2, weights that sum to 1, times 0.8");
+  EXPECT_EQ(of_nllb["expert"], "ReLU without a gate, biases in f32");
 }
 
 TEST_F(PackCommand, MakesBlocksOrSaysWhatFits) {

@@ -60,6 +60,7 @@ std::map<std::string, std::vector<int64_t>> expert_tensors(const model::ModelDes
                                                                       {ExpertPart::kUp, e.up, e.up_bias},
                                                                       {ExpertPart::kDown, e.down, e.down_bias}};
     for (const auto& [part, name, bias] : parts) {
+      if (name.empty()) continue;  // an expert without a gate
       std::vector<int64_t> shape = view_of(model, e, part).shape;
       if (!bias.empty()) tensors[bias] = bias_view_of(model, e, part).shape;
       if (model.spec.quantisation.method != model::Quantisation::Method::kMxfp4) {
@@ -112,6 +113,19 @@ std::string synthetic_config(const CheckpointOptions& o) {
                           {"vision_config", nlohmann::json::object()},
                           {"text_config", nlohmann::json::parse(synthetic_config(text))}}
         .dump();
+  }
+  if (name == "SwitchTransformersForConditionalGeneration" || name == "NllbMoeForConditionalGeneration") {
+    c = {{"architectures", {name}}, {"is_encoder_decoder", true}, {"d_model", o.hidden}, {"vocab_size", o.vocab},
+         {"num_experts", o.experts}, {"pad_token_id", 1}};
+    if (name.starts_with("Switch"))
+      c.update({{"d_kv", 16}, {"d_ff", o.ffn}, {"num_heads", 4}, {"num_layers", o.layers},
+                {"num_sparse_encoder_layers", 1}, {"num_sparse_decoder_layers", 1}});
+    else
+      for (const std::string stack : {"encoder", "decoder"})
+        c.update({{stack + "_layers", o.layers}, {stack + "_ffn_dim", o.ffn}, {stack + "_attention_heads", 4},
+                  {stack + "_sparse_step", 2}, {"max_position_embeddings", 64}});
+    c.update(nlohmann::json::parse(o.config));
+    return c.dump();
   }
   if (name == "DbrxForCausalLM") {
     c = {{"architectures", {name}},

@@ -76,7 +76,7 @@ TEST_P(TokenizerReference, StreamsTheSameTextInWholeCharacters) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerReference,
                          ::testing::Values("gpt2", "qwen2", "llama3", "olmo", "llama2", "mixtral", "deepseek", "kimi",
-                                           "bert", "unigram", "unigram_bytes", "t5", "xlm_r",
+                                           "bert", "unigram", "unigram_bytes", "t5", "xlm_r", "nllb",
                                            "word_level"),
                          [](const auto& param) { return std::string(param.param); });
 

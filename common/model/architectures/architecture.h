@@ -36,5 +36,7 @@ void describe_llama4_text_part(ConfigReader& config, ModelSpec& spec);
 void describe_qwen3_next(ConfigReader& config, ModelSpec& spec);
 void describe_qwen3_5_moe(ConfigReader& config, ModelSpec& spec);
 void describe_qwen3_5_moe_text(ConfigReader& config, ModelSpec& spec);
+void describe_switch_transformers(ConfigReader& config, ModelSpec& spec);
+void describe_nllb_moe(ConfigReader& config, ModelSpec& spec);
 
 }  // namespace moestro::model

@@ -33,6 +33,8 @@ const Architecture kArchitectures[] = {
     {"Qwen3NextForCausalLM", describe_qwen3_next, kQwen3NextNames},
     {"Qwen3_5MoeForConditionalGeneration", describe_qwen3_5_moe, kQwen35MoeNames},
     {"Qwen3_5MoeForCausalLM", describe_qwen3_5_moe_text, kQwen35MoeTextNames},
+    {"SwitchTransformersForConditionalGeneration", describe_switch_transformers, kSwitchNames},
+    {"NllbMoeForConditionalGeneration", describe_nllb_moe, kNllbNames},
 };
 
 Result<const Architecture*> find_architecture(ConfigReader& config) {

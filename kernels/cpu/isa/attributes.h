@@ -21,7 +21,7 @@
          &widen_blocks<FP8Blocks<32>>, &widen_blocks<Int4Blocks<128>>, &widen_blocks<Int4Blocks<64>>,              \
          &widen_blocks<Int4Blocks<32>>, &widen_blocks<NVFP4>, &widen_blocks<Int2>},                                \
         &to_f16, &to_int8, &rms_norm, &layer_norm, &sum_squares, &rope, &softmax, &sigmoid, &silu_mul,             \
-        &clamped_swiglu, &exponentials, &add_scaled, &combine, &clamp,                                             \
+        &clamped_swiglu, &relu, &exponentials, &add_scaled, &combine, &clamp,                                      \
         {&latent<WeightF32>, &latent<WeightBf16>, &latent<WeightF16>, &latent<KvInt8>},                            \
         {&row_sums<WeightF32>, &row_sums<WeightBf16>, &row_sums<WeightF16>}, &add_part, &scale_by,                 \
         &delta_conv, &delta_scan, &sigmoid_mul                                                                     \

@@ -139,6 +139,7 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   const store::Manifest& manifest = benched.source ? benched.source->manifest() : of_pack;
   MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
+  MOESTRO_RETURN_IF_ERROR(model::check_decoder_only(description.spec, "benchmarking"));
   if (o.kv_window == 0) MOESTRO_RETURN_IF_ERROR(check_context(cases, description.spec.max_position));
   if (o.kv_tokens > 0) MOESTRO_RETURN_IF_ERROR(check_cache(o, cases));
   MOESTRO_ASSIGN_OR_RETURN(benched.experts, chosen_experts(o.experts, manifest));

@@ -83,7 +83,7 @@ std::string attention_text(const ModelSpec& spec) {
   if (const auto& latent = spec.layers.front().latent)
     return std::to_string(latent->heads) + " heads over a latent of " + std::to_string(latent->kv_rank) + " and " +
            std::to_string(latent->rope_dim) + " rotated components";
-  const AttentionSpec& a = spec.layers.front().attention;
+  const AttentionSpec& a = spec.layers[static_cast<size_t>(spec.encoder_layers())].attention;
   WordList words;
   words.add(std::to_string(a.heads) + " heads of " + std::to_string(a.head_dim) + " (" + std::to_string(a.kv_heads) +
             " of keys)");
@@ -98,10 +98,17 @@ std::string attention_text(const ModelSpec& spec) {
                   "a window of " + std::to_string(widest(spec, &AttentionSpec::sliding_window)), words);
   add_layers_that(spec, [](const AttentionSpec& each) { return each.chunk > 0; },
                   "chunks of " + std::to_string(widest(spec, &AttentionSpec::chunk)), words);
-  add_layers_that(spec, [](const AttentionSpec& each) { return !each.rope; }, "no RoPE", words);
+  if (!spec.is_encoder_decoder())
+    add_layers_that(spec, [](const AttentionSpec& each) { return !each.rope; }, "no RoPE", words);
   add_layers_that(spec, [](const AttentionSpec& each) { return each.temperature.has_value(); },
                   "queries scaled by their position", words);
-  words.add_if(spec.rope.rotary_dim < a.head_dim, std::to_string(spec.rope.rotary_dim) + " components rotated");
+  if (spec.is_encoder_decoder())
+    words.add("the first " + std::to_string(spec.encoder_layers()) +
+              " layers are the encoder's, and the others attend to it");
+  words.add_if(a.position_bias, "biases by distance");
+  words.add_if(spec.sinusoidal_positions, "sinusoidal positions");
+  words.add_if(a.rope && spec.rope.rotary_dim < a.head_dim,
+               std::to_string(spec.rope.rotary_dim) + " components rotated");
   words.add_if(spec.rope.scaling != RopeSpec::Scaling::kNone, scaling_name(spec.rope.scaling));
   words.add_if(spec.norm == ModelSpec::Norm::kLayer, "LayerNorm before it");
   return words.text();
@@ -119,6 +126,8 @@ std::string router_text(const model::MoeSpec& moe) {
   words.add_if(r.on_input, "weights on the experts' inputs");
   words.add_if(r.choice_bias, "a bias for the choice");
   words.add_if(r.logit_bias, "a bias of the logits");
+  words.add_if(r.sequence_rows > 0, "at most " + std::to_string(r.sequence_rows) +
+                                        " tokens of a source for an expert, whose others get nothing of it");
   return words.text();
 }
 
@@ -128,7 +137,7 @@ std::string expert_text(const model::MoeSpec& moe) {
   if (e.activation == model::Activation::kClampedSwiglu)
     words.add("clamped SwiGLU (limit " + brief(e.swiglu_limit) + ", alpha " + brief(e.swiglu_alpha) + ")");
   else
-    words.add("SwiGLU");
+    words.add(e.is_gated() ? "SwiGLU" : "ReLU without a gate");
   words.add_if(e.bias, "biases in f32");
   words.add_if(moe.shared_ffn > 0, "a shared expert of ffn " + std::to_string(moe.shared_ffn) +
                                        (moe.shared_gate ? " with a gate" : ""));

@@ -88,6 +88,7 @@ Result<PlannedModel> read_shape(const PlanOptions& o, DType kv) {
   }
   auto description = model::describe_model(model.config_json, "");
   if (!description.is_ok()) return description.status().with_context("--shape " + o.shape);
+  MOESTRO_RETURN_IF_ERROR(model::check_decoder_only(description->spec, "planning"));
   model.description = std::move(*description);
   MOESTRO_ASSIGN_OR_RETURN(const DType experts, precision_of_shape("--experts", o.experts, true));
   MOESTRO_ASSIGN_OR_RETURN(const DType dense, precision_of_shape("--dense", o.dense, false));
@@ -115,6 +116,7 @@ Result<PlannedModel> read_pack(const PlanOptions& o, DType kv) {
   if (!o.dense.empty()) return invalid_argument("--dense goes with --shape; a pack has its own dense weights");
   auto description = model::describe_model(manifest.config_json, manifest.generation_config_json);
   if (!description.is_ok()) return description.status().with_context(o.pack);
+  MOESTRO_RETURN_IF_ERROR(model::check_decoder_only(description->spec, "planning"));
   model.description = std::move(*description);
   MOESTRO_ASSIGN_OR_RETURN(const DType experts, experts_of(manifest, o.experts));
   model.experts = experts;

@@ -6,6 +6,7 @@
 #include "common/config/host_port.h"
 #include "common/config/yaml_file.h"
 #include "common/machine/numa.h"
+#include "common/model/served_pack.h"
 #include "common/shm/whole_file.h"
 #include "services/box/https.h"
 #include "services/box/named_pack.h"
@@ -44,6 +45,7 @@ Status check_without_devices(config::BoxConfig& box) {
   std::error_code error;
   const fs::path pack = fs::weakly_canonical(fs::absolute(box.model.pack), error);
   if (error || !fs::is_regular_file(pack / "manifest", error)) return no_pack_at(box.model.pack);
+  MOESTRO_RETURN_IF_ERROR(model::check_served(pack));
   box.model.pack = pack.string();
   MOESTRO_ASSIGN_OR_RETURN(const auto model, box::model_of(box));
   box.model.name = model.name;

@@ -82,7 +82,10 @@ class CpuPass final : public Pass {
     head_not_finite_ = 0;
     machine_.begin(step_shape(batch));
     forward_.begin(plan.id, batch, failed);
-    const auto run_head = [&] { head_not_finite_ = head_.run(plan, batch, forward_.hidden(), failed, outcomes); };
+    const auto run_head = [&] {
+      if (batch.encodes) return forward_.write_memory();
+      head_not_finite_ = head_.run(plan, batch, forward_.hidden(), failed, outcomes);
+    };
     StepRunner runner(forward_, machine_, run_head);
     if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
     auto totals = driver_.run(machine_, runner, timeline_, breaks_);

@@ -11,6 +11,7 @@
 #include "common/formats/blocks.h"
 #include "common/log.h"
 #include "common/model/tensor_names.h"
+#include "services/worker/engine/position_tables.h"
 
 namespace moestro::engine {
 namespace {
@@ -144,8 +145,7 @@ Result<Weight> DenseWeights::weight(const Tensors& tensors, const std::string& n
   return w;
 }
 
-Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::string& name,
-                                          const std::function<double(double)>& change) {
+Result<std::vector<float>> DenseWeights::numbers(const Tensors& tensors, const std::string& name) const {
   const auto found = tensors.find(name);
   if (found == tensors.end()) return corrupt("the pack lacks tensor '" + name + "'");
   const PackedTensor& t = *found->second;
@@ -156,6 +156,12 @@ Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::str
     formats::dequantise(t.dtype, data, element_count(t), values.data());
   else
     for (size_t i = 0; i < values.size(); ++i) values[i] = read_element(data, t.dtype, i);
+  return values;
+}
+
+Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::string& name,
+                                          const std::function<double(double)>& change) {
+  MOESTRO_ASSIGN_OR_RETURN(std::vector<float> values, numbers(tensors, name));
   for (float& value : values) {
     if (!change) break;
     const bool was_finite = std::isfinite(value);
@@ -163,6 +169,10 @@ Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::str
     if (was_finite && !std::isfinite(value))
       return corrupt("tensor '" + name + "' has a number that means nothing there");
   }
+  return place(name, values);
+}
+
+Result<const float*> DenseWeights::place(const std::string& name, const std::vector<float>& values) {
   auto* copy = copies_.make<float>(static_cast<int64_t>(values.size()));
   MOESTRO_RETURN_IF_ERROR(copies_.status().with_context("tensor '" + name + "'"));
   copies_.memory().copy_in(copy, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
@@ -192,8 +202,13 @@ struct DenseWeights::LayerTensors {
     MOESTRO_ASSIGN_OR_RETURN(out, weights.norm(tensors, prefix + name));
     return Status::ok();
   }
-  Status mlp(const std::string& part, MlpWeights& out) const {
-    MOESTRO_RETURN_IF_ERROR(matrix(part + ".gate.weight", out.gate));
+  /// With a bias if `biased`, and without a gate unless `gated`.
+  Status mlp(const std::string& part, MlpWeights& out, bool gated = true, bool biased = false) const {
+    if (gated) MOESTRO_RETURN_IF_ERROR(matrix(part + ".gate.weight", out.gate));
+    if (biased) {
+      MOESTRO_RETURN_IF_ERROR(floats(part + ".up.bias", out.up_bias));
+      MOESTRO_RETURN_IF_ERROR(floats(part + ".down.bias", out.down_bias));
+    }
     MOESTRO_RETURN_IF_ERROR(matrix(part + ".up.weight", out.up));
     return matrix(part + ".down.weight", out.down);
   }
@@ -219,6 +234,38 @@ Status DenseWeights::load_attention(const LayerTensors& layer, const model::Laye
     if (spec.attention.qkv_bias) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.gate.bias", out.gate_bias));
   }
   if (spec.attention.sink_logits) MOESTRO_RETURN_IF_ERROR(layer.floats("attn.sink_logits", out.sink_logits));
+  return Status::ok();
+}
+
+Status DenseWeights::load_cross(const LayerTensors& layer, const model::LayerSpec& spec, CrossWeights& out) {
+  MOESTRO_RETURN_IF_ERROR(layer.norm("cross_norm.weight", out.norm));
+  if (layer.tensors.contains("norm.bias")) MOESTRO_RETURN_IF_ERROR(layer.floats("cross_norm.bias", out.norm_bias));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("cross.q.weight", out.q));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("cross.k.weight", out.k));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("cross.v.weight", out.v));
+  MOESTRO_RETURN_IF_ERROR(layer.matrix("cross.o.weight", out.o));
+  if (spec.cross->qkv_bias) {
+    MOESTRO_RETURN_IF_ERROR(layer.floats("cross.q.bias", out.q_bias));
+    MOESTRO_RETURN_IF_ERROR(layer.floats("cross.k.bias", out.k_bias));
+    MOESTRO_RETURN_IF_ERROR(layer.floats("cross.v.bias", out.v_bias));
+  }
+  return spec.cross->output_bias ? layer.floats("cross.o.bias", out.o_bias) : Status::ok();
+}
+
+/// What both stacks share, and what an encoder has in addition to its layers.
+Status DenseWeights::load_encoder(const Tensors& tensors, const model::ModelSpec& spec) {
+  MOESTRO_ASSIGN_OR_RETURN(encoder_norm_, norm(tensors, "encoder_norm.weight"));
+  if (spec.norm_bias) {
+    MOESTRO_ASSIGN_OR_RETURN(encoder_norm_bias_, vector(tensors, "encoder_norm.bias"));
+  }
+  if (!spec.relative_bias) return Status::ok();
+  const auto bias = [&](const std::string& name, const model::LayerSpec& layer,
+                        bool both_ways) -> Result<const float*> {
+    MOESTRO_ASSIGN_OR_RETURN(const std::vector<float> table, numbers(tensors, name));
+    return place(name, expand_bias(*spec.relative_bias, table, layer.attention.heads, both_ways));
+  };
+  MOESTRO_ASSIGN_OR_RETURN(encoder_bias_, bias("encoder_bias.weight", spec.layers.front(), true));
+  MOESTRO_ASSIGN_OR_RETURN(decoder_bias_, bias("decoder_bias.weight", spec.layers.back(), false));
   return Status::ok();
 }
 
@@ -257,8 +304,8 @@ Status DenseWeights::load_delta(const LayerTensors& layer, const model::DeltaSpe
   return layer.floats("delta.norm.weight", out.delta.norm);
 }
 
-Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops,
-                                LayerWeights& out) {
+Status DenseWeights::load_layer(const Tensors& tensors, const model::ModelSpec& model, const model::LayerSpec& spec,
+                                const kernels::Ops& ops, LayerWeights& out) {
   const LayerTensors layer{*this, tensors, ops, "layers." + std::to_string(spec.index.value) + "."};
   MOESTRO_RETURN_IF_ERROR(layer.norm("input_norm.weight", out.input_norm));
   MOESTRO_RETURN_IF_ERROR(layer.norm("post_attention_norm.weight", out.post_norm));
@@ -269,7 +316,8 @@ Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& 
   MOESTRO_RETURN_IF_ERROR(spec.latent  ? load_latent(layer, spec, out)
                           : spec.delta ? load_delta(layer, *spec.delta, out)
                                        : load_attention(layer, spec, out));
-  if (!spec.moe_index) return layer.mlp("mlp", out.mlp);
+  if (spec.cross) MOESTRO_RETURN_IF_ERROR(load_cross(layer, spec, out.cross));
+  if (!spec.moe_index) return layer.mlp("mlp", out.mlp, model.mlp_gated, model.mlp_bias);
   // The router decides which experts run: f32, so that its logits are as exact as its weights are.
   const float* router = nullptr;
   MOESTRO_RETURN_IF_ERROR(layer.floats("router.weight", router));
@@ -369,11 +417,13 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
   if (description.spec.head_bias) {
     MOESTRO_ASSIGN_OR_RETURN(weights.head_bias_, weights.vector(tensors, "head.bias"));
   }
+  if (description.spec.is_encoder_decoder())
+    MOESTRO_RETURN_IF_ERROR(weights.load_encoder(tensors, description.spec));
   weights.layers_.resize(description.spec.layers.size());
   MOESTRO_RETURN_IF_ERROR(weights.find_streamed(source));
   for (size_t i = 0; i < weights.layers_.size(); ++i)
     MOESTRO_RETURN_IF_ERROR(weights.visit_layer(source, i, [&] {
-      return weights.load_layer(tensors, description.spec.layers[i], ops, weights.layers_[i]);
+      return weights.load_layer(tensors, description.spec, description.spec.layers[i], ops, weights.layers_[i]);
     }));
   MOESTRO_RETURN_IF_ERROR(weights.check().with_context("copying the dense weights"));
   if (!memory.is_host()) weights.leases_.clear();  // what was copied is the store's to evict

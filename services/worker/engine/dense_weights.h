@@ -18,7 +18,15 @@
 namespace moestro::engine {
 
 struct MlpWeights {
-  kernels::Weight gate, up, down;
+  kernels::Weight gate, up, down;  ///< gate: null if the model's MLPs have none
+  const float *up_bias = nullptr, *down_bias = nullptr;
+};
+
+/// Attention over an encoder's memory.
+struct CrossWeights {
+  const float *norm = nullptr, *norm_bias = nullptr;
+  kernels::Weight q, k, v, o;
+  const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *o_bias = nullptr;
 };
 
 /// What latent attention has besides q (of the hidden state, or of the normed q_a) and o.
@@ -46,6 +54,7 @@ struct LayerWeights {
   const float *q_norm = nullptr, *k_norm = nullptr;
   kernels::Weight gate;  ///< AttentionSpec::output_gate
   const float* gate_bias = nullptr;
+  CrossWeights cross;
   LatentWeights latent;
   DeltaWeights delta;
   kernels::Weight router;
@@ -74,6 +83,12 @@ class DenseWeights {
   const float* norm() const { return norm_; }
   const float* norm_bias() const { return norm_bias_; }  ///< null: none
   const float* head_bias() const { return head_bias_; }
+  const float* encoder_norm() const { return encoder_norm_; }
+  const float* encoder_norm_bias() const { return encoder_norm_bias_; }  ///< null: none
+  /// kernels::AttentionShape::position_bias of all layers of a stack.
+  const float* position_bias(model::LayerSpec::Stack stack) const {
+    return stack == model::LayerSpec::Stack::kEncoder ? encoder_bias_ : decoder_bias_;
+  }
   const LayerWeights& layer(size_t index) const { return layers_[index]; }
   /// The blob with a layer's matrices, if it is a streamed one. Its vectors are copies, which stay.
   std::optional<uint32_t> streamed_blob(size_t layer) const { return streamed_[layer]; }
@@ -92,15 +107,20 @@ class DenseWeights {
   Status lease_blobs(store::BlobSource& source, std::span<const uint32_t> blobs);
   Status place_blobs(const store::Manifest& manifest);
   Result<kernels::Weight> weight(const Tensors& tensors, const std::string& name, const kernels::Ops& ops) const;
+  Result<std::vector<float>> numbers(const Tensors& tensors, const std::string& name) const;
+  Result<const float*> place(const std::string& name, const std::vector<float>& values);
   /// `change`, if there is one, is applied to each number.
   Result<const float*> vector(const Tensors& tensors, const std::string& name,
                               const std::function<double(double)>& change = {});
   Result<const float*> norm(const Tensors& tensors, const std::string& name);
   struct LayerTensors;
+  Status load_encoder(const Tensors& tensors, const model::ModelSpec& spec);
+  Status load_cross(const LayerTensors& layer, const model::LayerSpec& spec, CrossWeights& out);
   Status load_attention(const LayerTensors& layer, const model::LayerSpec& spec, LayerWeights& out);
   Status load_latent(const LayerTensors& layer, const model::LayerSpec& spec, LayerWeights& out);
   Status load_delta(const LayerTensors& layer, const model::DeltaSpec& spec, LayerWeights& out);
-  Status load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops, LayerWeights& out);
+  Status load_layer(const Tensors& tensors, const model::ModelSpec& model, const model::LayerSpec& spec,
+                    const kernels::Ops& ops, LayerWeights& out);
 
   std::unordered_map<uint32_t, store::Lease> leases_;             ///< released after loading on a device
   std::vector<uint32_t> spoiled_;                                 ///< found wrong, and not leased again yet
@@ -109,6 +129,8 @@ class DenseWeights {
   kernels::Buffers copies_;
   kernels::Weight embed_, head_;
   const float *norm_ = nullptr, *norm_bias_ = nullptr, *head_bias_ = nullptr;
+  const float *encoder_norm_ = nullptr, *encoder_norm_bias_ = nullptr;
+  const float *encoder_bias_ = nullptr, *decoder_bias_ = nullptr;
   std::vector<LayerWeights> layers_;
   std::vector<std::optional<uint32_t>> streamed_;  ///< by layer: its blob
   double norm_offset_ = 0.0;  ///< ModelSpec::norm_offset

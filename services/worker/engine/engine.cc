@@ -1,7 +1,6 @@
 #include "services/worker/engine/engine_impl.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "common/mixed_refusals.h"
@@ -10,32 +9,6 @@
 
 namespace moestro::engine {
 namespace {
-
-Status check_options(const EngineOptions& o, bool deterministic) {
-  if (o.kv_tokens < kernels::kKvBlockTokens)
-    return invalid_argument("the KV cache needs at least 16 tokens (--kv-tokens)");
-  if (o.kv_tokens > (int64_t{1} << 32)) return invalid_argument("the KV cache is limited to 4 Gi tokens (--kv-tokens)");
-  if (o.step_tokens_max < 1 || o.step_sequences_max < 1)
-    return invalid_argument("a step has at least one token and one sequence");
-  if (o.state_slots < 0 || o.state_slots > (int64_t{1} << 20))
-    return invalid_argument("there are 0 to 1 Mi states of sequences (--state-slots)");
-  if (o.kv_host_tokens < 0 || o.kv_host_tokens > (int64_t{1} << 32))
-    return invalid_argument("KV blocks in host memory hold 0 to 4 Gi tokens (--kv-host-tokens)");
-  if (o.context_max < 0) return invalid_argument("the context is negative (--context)");
-  if (!kernels::is_kv_dtype(o.kv_dtype))
-    return unsupported("--kv-dtype " + std::string(dtype_name(o.kv_dtype)) + "; f32, bf16, f16 and int8 are");
-  if (o.mixed && deterministic) return mixed_excludes_deterministic();
-  if (o.mixed && (o.schedule != ScheduleKind::kLayerwise || o.micro_batches != MicroBatches::kTogether))
-    return unsupported("--mixed with a step in several micro-batches; take --schedule layerwise");
-  if (!o.capacity_factor) return Status::ok();
-  if (!std::isfinite(*o.capacity_factor) || *o.capacity_factor <= 0)
-    return invalid_argument("--capacity-factor is not a number above 0");
-  if (deterministic)
-    return invalid_argument(
-        "--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else "
-        "is in the batch");
-  return Status::ok();
-}
 
 Status check_precision(const char* flag, DType precision, const store::Manifest& manifest) {
   const std::vector<DType>& held = manifest.expert_precisions;
@@ -80,6 +53,7 @@ Status Engine::Impl::load() {
                             ": the model has no states of sequences; leave it out");
   MOESTRO_RETURN_IF_ERROR(check_visible(options.visible, spec));
   MOESTRO_RETURN_IF_ERROR(check_mixers(spec, options.visible, backend.ops));
+  if (spec.is_encoder_decoder()) MOESTRO_RETURN_IF_ERROR(check_encoder_decoder(options));
   const int64_t moe_layers = spec.moe_layers();
   if (moe_layers == 0) return unsupported("a model without a single MoE layer");
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
@@ -94,7 +68,8 @@ Status Engine::Impl::load() {
             .context_max = positions_max(options, spec, blocks),
             .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max,
             .visible = visible_in_all(spec, options.visible),
-            .mixed = options.mixed.has_value()};
+            .mixed = options.mixed.has_value(),
+            .encoder_decoder = spec.is_encoder_decoder()};
   if (limits.kv_host_blocks > 0 && limits.visible.window > 0)
     return invalid_argument("--kv-host-tokens: queries see a window of " + std::to_string(limits.visible.window) +
                             " positions, and blocks that leave it are not needed again; leave it out");
@@ -108,7 +83,7 @@ Status Engine::Impl::load() {
   MOESTRO_RETURN_IF_ERROR(make_stream());
   MOESTRO_RETURN_IF_ERROR(make_track(usual, options.step_tokens_max));
   // A parked step holds layers that it has asked for ahead: another one might wait for their places for ever.
-  if (!spec.has_states() && !stream)
+  if (!spec.has_states() && !spec.is_encoder_decoder() && !stream)
     limits.overtaking_tokens_max = std::min(options.overtaking_tokens_max, options.step_tokens_max);
   return limits.overtaking_tokens_max > 0 ? make_track(overtaking, limits.overtaking_tokens_max) : Status::ok();
 }
@@ -149,6 +124,9 @@ Status Engine::Impl::make_stream() {
   if (options.schedule != ScheduleKind::kLayerwise)
     return unsupported("--schedule expert-pipeline where dense weights take turns in memory: take --schedule "
                        "layerwise, or raise --dram until all of them stay");
+  if (description.spec.is_encoder_decoder())
+    return unsupported("a model with an encoder where dense weights take turns in memory: raise --dram until all of "
+                       "them stay");
   stream.emplace(source, *weights, description.spec, clock);
   for (size_t layer = 0; layer < shape.layers.size(); ++layer)
     if (const auto blob = weights->streamed_blob(layer))
@@ -156,10 +134,23 @@ Status Engine::Impl::make_stream() {
   return Status::ok();
 }
 
+/// Sources have no sampler, no states and no KV of their own. No target of the same plan may use their memory: it would
+/// be computed even if the source fails.
+Status Engine::Impl::admit_source(const StepPlan& plan, uint32_t index, SequenceState& state) {
+  const PlanSequence& s = plan.sequences[index];
+  MOESTRO_RETURN_IF_ERROR(check_source(plan, s, on->ranges[index], limits));
+  MOESTRO_RETURN_IF_ERROR(update_memory(s, on->ranges[index], limits, cache->filled(), state));
+  on->sources.add(plan, index, on->ranges[index], state, rope, limits.visible);
+  cache->mark_lost(state.memory, 0, on->ranges[index].count);  // until all of the plan has been admitted
+  return Status::ok();
+}
+
 Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   const PlanSequence& s = plan.sequences[index];
   SequenceState& state = sequences.obtain(s.id);
+  if (s.source && limits.encoder_decoder) return admit_source(plan, index, state);
   if (has_ended(plan, s, on->ranges[index], state)) return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(update_memory(s, on->ranges[index], limits, cache->filled(), state));
   MOESTRO_RETURN_IF_ERROR(update_blocks(s, limits, state.blocks));
   MOESTRO_RETURN_IF_ERROR(update_history(plan, s, limits, state));
   MOESTRO_RETURN_IF_ERROR(check_sequence(plan, s, on->ranges[index], state, limits, cache->filled()));
@@ -220,16 +211,22 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
     return unavailable("plan " + std::to_string(plan.id.value) + " builds on plan " +
                        std::to_string(plan.parent.value) + ", which failed or is not the one before it");
   MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, on->ranges));
-  on->batch.clear();
+  for (StepBatch* of : {&on->sources, &on->batch}) {
+    of->clear();
+    of->rows_of.resize(plan.sequences.size());
+  }
   on->experts->low_shares().clear();
-  on->batch.rows_of.resize(plan.sequences.size());
   on->failed.assign(plan.sequences.size(), Status::ok());
   states->begin_plan();
   on->cut.begin(options.cut, static_cast<int64_t>(plan.tokens.size()), cache->place_blocks());
   for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
-    if (in_turn() && std::ranges::binary_search(plan.micro_batches, i)) on->batch.begin_micro_batch();
+    if (in_turn() && std::ranges::binary_search(plan.micro_batches, i))
+      for (StepBatch* of : {&on->sources, &on->batch}) of->begin_micro_batch();
     on->failed[i] = admit(plan, i);
   }
+  for (uint32_t i = 0; i < plan.sequences.size() && on->sources.rows() > 0; ++i)
+    if (const TokenRange rows = on->sources.rows_of[i]; rows.count > 0)
+      cache->mark_written(sequences.obtain(plan.sequences[i].id).memory, 0, rows.count);
   // With places, what a sequence writes is in host memory after its micro-batch: no other of this plan may read it.
   for (uint32_t i = 0; i < plan.sequences.size() && cache->has_places(); ++i) {
     const TokenRange rows = on->batch.rows_of[i];
@@ -240,24 +237,34 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
   return Status::ok();
 }
 
-Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes) {
-  if (on->batch.rows() == 0) return lanes::ExecutionTotals{};
+/// A pass of the step, with what it gives all of it.
+Status Engine::Impl::execute(const StepPlan& plan, StepBatch& of, StepOutcome& out) {
+  if (of.rows() == 0) return Status::ok();
   // While a step has parked its weights stay as they are: if they were wrong, that is found when either step ends.
   if (on == &usual) MOESTRO_RETURN_IF_ERROR(weights->renew(source));
   if (stream) stream->begin(plan.id);
   if (watch != nullptr) tell_found(plan);
-  if (watch != nullptr) watch->begin_step(plan.id, watched_sequences(plan));
-  auto totals = on->pass->run(plan, on->batch, on->failed, outcomes);
-  if (totals.is_ok() && watch != nullptr) watch->end_step();
-  if (totals.is_ok()) MOESTRO_RETURN_IF_ERROR(weights->check());
-  if (totals.is_ok() && stream) MOESTRO_RETURN_IF_ERROR(stream->check());
-  return totals;
+  if (watch != nullptr) watch->begin_step(plan.id, watched_sequences(plan, of));
+  MOESTRO_ASSIGN_OR_RETURN(const lanes::ExecutionTotals totals, on->pass->run(plan, of, on->failed, out.sequences));
+  if (watch != nullptr) watch->end_step();
+  MOESTRO_RETURN_IF_ERROR(weights->check());
+  if (stream) MOESTRO_RETURN_IF_ERROR(stream->check());
+  out.stall_us += static_cast<uint64_t>(totals.stalled.count() / 1000);
+  out.parked_us += static_cast<uint64_t>(totals.parked.count() / 1000);
+  out.parks += static_cast<uint32_t>(totals.parks);
+  if (stream) out.dense_stall_us += static_cast<uint64_t>(stream->stalled().count() / 1000);
+  out.nonfinite_sequences += on->pass->not_finite();
+  out.dropped_rows += on->experts->over_capacity();
+  out.device = on->pass->device_work();
+  const std::span<const CopyCounts> by_layer = on->experts->layer_copies();
+  out.layer_copies.assign(by_layer.begin(), by_layer.end());
+  return Status::ok();
 }
 
-std::span<const WatchedSequence> Engine::Impl::watched_sequences(const StepPlan& plan) {
+std::span<const WatchedSequence> Engine::Impl::watched_sequences(const StepPlan& plan, const StepBatch& of) {
   on->watched.clear();
   for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
-    const TokenRange rows = on->batch.rows_of[i];
+    const TokenRange rows = of.rows_of[i];
     if (rows.count == 0) continue;
     const SequenceId id = plan.sequences[i].id;
     on->watched.push_back({id, rows.count == 1 && sequences.obtain(id).decoding, static_cast<int32_t>(rows.first),
@@ -281,8 +288,10 @@ void Engine::Impl::tell_found(const StepPlan& plan) {
 
 /// A failed sequence's keys and values are not to be built upon.
 void Engine::Impl::lose_kv(const StepPlan& plan, uint32_t index) {
-  const TokenRange rows = on->batch.rows_of[index];
+  const TokenRange rows = batch_of(plan.sequences[index]).rows_of[index];
   if (rows.count == 0) return;
+  if (plan.sequences[index].source)
+    return cache->mark_lost(sequences.obtain(plan.sequences[index].id).memory, 0, rows.count);
   const int64_t first = on->batch.positions[rows.first];
   cache->mark_lost(sequences.obtain(plan.sequences[index].id).blocks, first, first + rows.count);
   states->lose(plan.sequences[index].states);
@@ -300,8 +309,9 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
     out.state_sum.clear();
     return lose_kv(plan, index);
   }
-  const TokenRange rows = on->batch.rows_of[index];
+  const TokenRange rows = batch_of(plan.sequences[index]).rows_of[index];
   if (rows.count == 0) return;  // it had ended before
+  if (limits.encoder_decoder) return count_stack(plan.sequences[index], rows, state, out);
   const int64_t first = on->batch.positions[rows.first], last = first + rows.count;
   const int64_t top_k = description.spec.moe().top_k, moe_layers = description.spec.moe_layers();
   if (options.mixed) {
@@ -328,6 +338,32 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
     state.last_sampled = out.sampled.back().id;
     state.decoding = true;
   }
+}
+
+/// `finish` of a sequence of an encoder-decoder model: of the MoE layers of the stack that its rows went through. A
+/// source counts each time that it is encoded, as it has no positions of the target's.
+void Engine::Impl::count_stack(const PlanSequence& s, TokenRange rows, SequenceState& state, SequenceOutcome& out) {
+  const StepBatch& of = batch_of(s);
+  const model::ModelSpec& spec = description.spec;
+  const int64_t encoder = spec.encoder_moe_layers(), top_k = spec.moe().top_k;
+  const int64_t first_layer = s.source ? 0 : encoder, layers = s.source ? encoder : spec.moe_layers() - encoder;
+  int64_t fresh = 0;
+  if (!s.source) {
+    const int64_t first = of.positions[rows.first];
+    fresh = std::clamp<int64_t>(std::max(state.counted, s.counted) - first, 0, rows.count);
+    state.counted = std::max(state.counted, first + rows.count);
+  }
+  const auto stack = on->pass->routes().subspan(static_cast<size_t>(first_layer * of.rows() * top_k),
+                                            static_cast<size_t>(layers * of.rows() * top_k));
+  const size_t before = out.activations.size();
+  activation::count_routes(stack, layers, of.rows(), top_k, rows.first + fresh, rows.first + rows.count, count_scratch,
+                           out.activations);
+  for (size_t i = before; i < out.activations.size(); ++i)
+    out.activations[i].layer.value += static_cast<uint32_t>(first_layer);
+  if (!s.score_targets.empty()) out.scores.resize(s.score_targets.size());
+  if (out.sampled.empty()) return;
+  state.last_sampled = out.sampled.back().id;
+  state.decoding = true;
 }
 
 void StepOutcome::begin(PlanId of, size_t count) {

@@ -23,6 +23,7 @@ struct Track {
   std::vector<TokenRange> ranges;
   std::vector<Status> failed;
   StepBatch batch;
+  StepBatch sources;  ///< rows of sources: an encoder-decoder's step is a pass of these, then one of `batch`
   MicroBatchCut cut;  ///< of the expert pipeline
   std::vector<WatchedSequence> watched;
 };
@@ -72,15 +73,19 @@ struct Engine::Impl {
   Status check_overtakes(const StepPlan& plan) const;
   Status run(const StepPlan& plan, PlanId before, StepOutcome& out);
   Status admit(const StepPlan& plan, uint32_t index);
+  Status admit_source(const StepPlan& plan, uint32_t index, SequenceState& state);
+  StepBatch& batch_of(const PlanSequence& s) { return s.source ? on->sources : on->batch; }
   Status cut_before(uint32_t index, const SequenceState& state, int64_t first);
   bool in_turn() const {
     return options.micro_batches == MicroBatches::kInTurn || options.schedule == ScheduleKind::kExpertPipeline;
   }
-  Result<lanes::ExecutionTotals> execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes);
-  std::span<const WatchedSequence> watched_sequences(const StepPlan& plan);
-  bool knows_routes() const { return limits.visible.window == 0; }
+  Status execute(const StepPlan& plan, StepBatch& of, StepOutcome& out);
+  std::span<const WatchedSequence> watched_sequences(const StepPlan& plan, const StepBatch& of);
+  /// Not of a decoder with an encoder: its routes depend on the source, and its blocks are not shared.
+  bool knows_routes() const { return limits.visible.window == 0 && !limits.encoder_decoder; }
   void tell_found(const StepPlan& plan);
   void finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out);
+  void count_stack(const PlanSequence& s, TokenRange rows, SequenceState& state, SequenceOutcome& out);
   void lose_kv(const StepPlan& plan, uint32_t index);
 };
 

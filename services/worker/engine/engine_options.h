@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/dtype.h"
 #include "common/expert_copy.h"
+#include "common/status.h"
 
 namespace moestro::engine {
 
@@ -77,6 +78,11 @@ struct EngineOptions {
   bool poison_kv = false;       ///< tests: the empty cache is NaN
 };
 
+/// Whether the options make sense, alone and together. `deterministic`: of the operations.
+Status check_options(const EngineOptions& options, bool deterministic);
+/// Refuses by name what encoder-decoder models do not have.
+Status check_encoder_decoder(const EngineOptions& options);
+
 /// The limits that plans are checked against.
 struct EngineLimits {
   std::string model;
@@ -88,6 +94,7 @@ struct EngineLimits {
   int64_t overtaking_tokens_max = 0;  ///< EngineOptions; 0 too where the model has states of sequences
   VisiblePositions visible;
   bool mixed = false;  ///< EngineOptions::mixed
+  bool encoder_decoder = false;  ///< sequences have sources
 };
 
 }  // namespace moestro::engine

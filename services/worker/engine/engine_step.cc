@@ -23,6 +23,9 @@ Status Engine::Impl::make_track(Track& track, int64_t step_tokens_max) {
   const DType precision = options.expert_precision.value_or(source.manifest().expert_precisions.front());
   MOESTRO_ASSIGN_OR_RETURN(track.experts, make_dispatch(precision));
   const LayerMath::Parts math{description.spec, *weights, backend.ops, backend.memory, *cache, *states, rope};
+  const auto encoder = static_cast<int32_t>(description.spec.encoder_layers());
+  track.sources.encodes = true, track.sources.layers = {0, encoder};
+  track.batch.layers = {encoder, -1};
   MOESTRO_ASSIGN_OR_RETURN(track.pass, backend.make_pass({track.options, math, layouts, *track.experts, shape, clock,
                                                          backend.kv_link, stream ? &*stream : nullptr}));
   return Status::ok();
@@ -56,29 +59,21 @@ Status Engine::Impl::run(const StepPlan& plan, PlanId before, StepOutcome& out) 
   const store::BlobSource::Counters counted = source.counters(), apart = overtaken;
   MOESTRO_RETURN_IF_ERROR(prepare(plan, before));
   out.begin(plan.id, plan.sequences.size());
-  const auto executed = execute(plan, out.sequences);
-  if (!executed.is_ok()) {
-    for (uint32_t i = 0; i < plan.sequences.size(); ++i) lose_kv(plan, i);
-    return executed.status();
+  for (StepBatch* of : {&on->sources, &on->batch}) {
+    const Status executed = execute(plan, *of, out);
+    if (!executed.is_ok()) {
+      for (uint32_t i = 0; i < plan.sequences.size(); ++i) lose_kv(plan, i);
+      return executed;
+    }
+    for (uint32_t i = 0; i < plan.sequences.size(); ++i)
+      if (plan.sequences[i].source == of->encodes) finish(plan, i, out.sequences[i]);
   }
-  for (uint32_t i = 0; i < plan.sequences.size(); ++i) finish(plan, i, out.sequences[i]);
   const store::BlobSource::Counters now = source.counters();
   out.expert_hits = now.hits - counted.hits - (overtaken.hits - apart.hits);
   out.expert_misses = now.misses - counted.misses - (overtaken.misses - apart.misses);
   out.fetched_bytes = now.fetched_bytes - counted.fetched_bytes - (overtaken.fetched_bytes - apart.fetched_bytes);
   out.dense_bytes = now.streamed_bytes - counted.streamed_bytes;
-  if (stream) out.dense_stall_us = static_cast<uint64_t>(stream->stalled().count() / 1000);
-  out.stall_us = static_cast<uint64_t>(executed->stalled.count() / 1000);
-  out.parked_us = static_cast<uint64_t>(executed->parked.count() / 1000);
-  out.parks = static_cast<uint32_t>(executed->parks);
-  if (on->batch.rows() > 0) {
-    out.nonfinite_sequences = on->pass->not_finite();
-    out.dropped_rows = on->experts->over_capacity();
-    out.device = on->pass->device_work();
-    const std::span<const CopyCounts> by_layer = on->experts->layer_copies();
-    out.layer_copies.assign(by_layer.begin(), by_layer.end());
-  }
-  out.step_us = static_cast<uint64_t>((clock.now() - begin - executed->parked).count() / 1000);
+  out.step_us = static_cast<uint64_t>((clock.now() - begin).count() / 1000) - out.parked_us;
   return Status::ok();
 }
 

@@ -92,7 +92,8 @@ RoutedLayer& ExpertDispatch::obtain(MoeLayerId layer) {
 
 std::span<const lanes::RoutedExpert> ExpertDispatch::route(LayerPart part, std::span<const int32_t> ids, int64_t top_k,
                                                            std::span<const uint8_t> left_out,
-                                                           std::span<const float> weights) {
+                                                           std::span<const float> weights,
+                                                           std::span<const uint8_t> beyond_room) {
   const MicroBatch& first = micro_batches_[static_cast<size_t>(part.micro_batch)];
   const MicroBatch& last = micro_batches_.back();
   const int64_t rows = last.rows.count == 0 ? static_cast<int64_t>(ids.size()) / top_k
@@ -113,7 +114,8 @@ std::span<const lanes::RoutedExpert> ExpertDispatch::route(LayerPart part, std::
        .left_out = left_out,
        .row_share = row_share_,
        .most = capacity_factor_ ? std::min(rows, capacity(*capacity_factor_, rows, top_k, experts_)) : rows,
-       .wants = wants_});
+       .wants = wants_,
+       .beyond_room = beyond_room});
   tell_needs(layer, part.micro_batch);
   return layer.rows(part.micro_batch).experts;
 }

@@ -63,9 +63,11 @@ class ExpertDispatch {
   /// needed that no other micro-batch needs already. The result holds every expert that has rows, by id. Tokens whose
   /// `left_out` (one per row of the step; empty: none) is not 0 have no rows. Each micro-batch is routed once per
   /// layer. No expert gets more rows than the capacity. `weights`: as `ids`, for mixed copies.
+  /// `beyond_room`: as `ids`, not 0 where a choice gets no row; empty: all get one.
   std::span<const lanes::RoutedExpert> route(LayerPart part, std::span<const int32_t> ids, int64_t top_k,
                                              std::span<const uint8_t> left_out = {},
-                                             std::span<const float> weights = {});
+                                             std::span<const float> weights = {},
+                                             std::span<const uint8_t> beyond_room = {});
 
   // Of an open layer. Its part is one micro-batch, or all of them once all have been routed.
 

@@ -35,6 +35,10 @@ Forward::Forward(const Parts& parts, const EngineOptions& options)
     input_rows_.reserve(static_cast<size_t>(n * top_k_));
     ones_.assign(static_cast<size_t>(n * top_k_), 1.0F);
   }
+  if (spec().is_encoder_decoder() && moe_layers_ > 0) {
+    beyond_.reserve(static_cast<size_t>(n * top_k_));
+    taken_.reserve(static_cast<size_t>(spec().moe().experts));
+  }
   if (parts.kv_link != nullptr) kv_.emplace(parts.math.cache, spec(), *parts.kv_link, poison_);
 }
 
@@ -109,12 +113,29 @@ void Forward::route(const lanes::Task& task) {
   if (!expert_inputs_.empty()) weight_inputs(rows, weights_of(part.layer) + first);
   if (poison_)
     std::fill_n(expert_rows_.begin() + first * hidden_, count * hidden_, std::numeric_limits<float>::quiet_NaN());
-  const auto routed = p_.experts.route(part, {ids, static_cast<size_t>(count)}, top_k_, guard_.left_out(),
-                                       {weights_of(part.layer) + first, static_cast<size_t>(count)});
+  const std::span<const int32_t> chosen(ids, static_cast<size_t>(count));
+  const auto routed = p_.experts.route(part, chosen, top_k_, guard_.left_out(),
+                                       {weights_of(part.layer) + first, static_cast<size_t>(count)},
+                                       beyond_room(micro_batch(task), chosen));
   clear_rows(p_.experts.dropped(part));
   routed_layer_ = static_cast<int32_t>(part.layer.value);
   if (is_watched_ && p_.experts.is_routed(part.layer)) tell_watch(part.layer);
   p_.machine.routed(task.layer, task.micro_batch, routed);
+}
+
+std::span<const uint8_t> Forward::beyond_room(const MicroBatch& of, std::span<const int32_t> ids) {
+  const int64_t room = spec().moe().router.sequence_rows;
+  if (!batch_->encodes || room == 0) return {};
+  beyond_.assign(ids.size(), 0);
+  for (uint32_t s = of.sequences.first; s < of.sequences.first + of.sequences.count; ++s) {
+    taken_.assign(static_cast<size_t>(spec().moe().experts), 0);
+    const int64_t first = (batch_->attention[s].first_token - of.rows.first) * top_k_;
+    for (int64_t i = first; i < first + batch_->attention[s].tokens * top_k_; ++i) {
+      const auto choice = static_cast<size_t>(i);
+      beyond_[choice] = ++taken_[static_cast<size_t>(ids[choice])] > room;
+    }
+  }
+  return beyond_;
 }
 
 void Forward::weight_inputs(TokenRange rows, const float* weights) {

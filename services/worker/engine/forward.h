@@ -64,6 +64,8 @@ class Forward final : public lanes::TaskRunner {
   /// May be null; outlives this.
   void set_watch(ExpertWatch* watch);
 
+  /// After the last layer of an encoder: the memory of the step's sequences.
+  void write_memory() { math_.write_memory(x_.data()); }
   /// After the last layer: [rows, hidden], not yet normed.
   const float* hidden() const { return x_.data(); }
   /// Sequences of the step that failed because their activations are not finite.
@@ -106,6 +108,9 @@ class Forward final : public lanes::TaskRunner {
   /// Of the layer's choices and their weights, the first row's.
   int32_t* routes_of(MoeLayerId layer) { return route_ids_.data() + layer.value * rows_ * top_k_; }
   float* weights_of(MoeLayerId layer) { return route_weights_.data() + layer.value * rows_ * top_k_; }
+  /// Of each sequence of a micro-batch of an encoder, the choices beyond what an expert takes
+  /// (RouterSpec::sequence_rows).
+  std::span<const uint8_t> beyond_room(const MicroBatch& of, std::span<const int32_t> ids);
   void clear_rows(std::span<const kernels::RoutedRow> rows);
   /// Writes the weighted inputs of a micro-batch's experts (RouterSpec::on_input).
   void weight_inputs(TokenRange rows, const float* weights);
@@ -145,6 +150,8 @@ class Forward final : public lanes::TaskRunner {
   std::vector<float> ones_;
   std::vector<int32_t> route_ids_;
   std::vector<float> route_weights_;
+  std::vector<uint8_t> beyond_;      ///< scratch: by choice
+  std::vector<int64_t> taken_;       ///< scratch: by expert
 };
 
 }  // namespace moestro::engine

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "common/check.h"
 #include "services/worker/engine/attention_chunks.h"
+#include "services/worker/engine/encoder_keys.h"
 #include "services/worker/engine/sequence_mixer.h"
 #include "services/worker/engine/visible_positions.h"
 
@@ -71,6 +73,7 @@ class GroupedAttention final : public SequenceMixer {
   float* tuning_ = nullptr;           ///< [rows]: what it multiplies their queries by
   std::vector<float> tuning_list_;
   float* gate_ = nullptr;
+  std::optional<EncoderKeys> encoder_;  ///< of the layers of an encoder, which are alike
   int64_t sink_window_ = 0;  ///< window of sink_cos_ and sink_sin_; 0: none
   float *sink_q_ = nullptr, *sink_cos_ = nullptr, *sink_sin_ = nullptr;
   std::vector<float> sink_cos_list_, sink_sin_list_;
@@ -94,6 +97,7 @@ GroupedAttention::GroupedAttention(const MathParts& parts, int64_t n) : p_(parts
   if (temperature_ != nullptr) tuning_ = make(1);
   if (std::ranges::any_of(p_.spec.layers, [](const auto& layer) { return layer.attention.output_gate; }))
     gate_ = make(w.q);
+  if (p_.spec.is_encoder_decoder()) encoder_.emplace(buffers_, p_.cache.shape(0), n);
   if (p_.cache.shape(0).sinks == 0) return;  // of all layers alike
   sink_q_ = make(w.q), sink_cos_ = make(angles), sink_sin_ = make(angles);
   for (auto* rotation : {&sink_cos_list_, &sink_sin_list_}) rotation->reserve(static_cast<size_t>(n * angles));
@@ -101,6 +105,7 @@ GroupedAttention::GroupedAttention(const MathParts& parts, int64_t n) : p_(parts
 
 void GroupedAttention::begin(const StepBatch& batch) {
   batch_ = &batch;
+  if (batch.encodes) encoder_->begin(batch);
   send(p_.memory, cos_, batch.cos);
   send(p_.memory, sin_, batch.sin);
   sink_window_ = 0;
@@ -205,6 +210,12 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
   const LayerWeights& w = p_.weights.layer(layer);
   kernels::AttentionShape shape = p_.cache.shape(layer);
   shape.sink_logits = w.sink_logits;
+  if (a.position_bias) {
+    shape.position_bias = p_.weights.position_bias(p_.spec.layers[layer].stack);
+    shape.bias_reach = p_.spec.relative_bias->reach;
+  }
+  if (batch_->encodes) sequences = encoder_->sequences(of);
+  const kernels::KvView& cache = batch_->encodes ? encoder_->view() : p_.cache.layer(layer);
   const auto [first, n] = of.rows;
   project_qkv(a, w, of.rows, h);
   const float* sink_q = nullptr;
@@ -214,14 +225,14 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
   } else {
     sink_q = rotate_for_sinks(layer, of.rows);
     place(a, of.rows);
-    p_.ops.kv_write(shape, sequences, k_, v_, p_.cache.layer(layer));
+    p_.ops.kv_write(shape, sequences, k_, v_, cache);
   }
   if (a.chunk > 0) {
     cut_into_chunks(sequences, a.chunk, chunks_);
     sequences = chunks_;
     shape.view = kChunkView;
   }
-  p_.ops.attention(shape, sequences, q_, sink_q, p_.cache.layer(layer), attended_);
+  p_.ops.attention(shape, sequences, q_, sink_q, cache, attended_);
   const int64_t q_width = a.heads * a.head_dim;
   if (a.output_gate) p_.ops.sigmoid_mul(attended_ + first * q_width, gate_ + first * q_width, n * q_width);
   out.project(p_.ops, attended_ + first * q_width, first, n, w.o, w.o_bias);

@@ -51,7 +51,6 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const EngineOption
   cache.host_blocks_ = ceil_div(options.kv_host_tokens, kernels::kKvBlockTokens);
   cache.filled_.resize(static_cast<size_t>(cache.blocks_ + cache.host_blocks_));
   for (const model::LayerSpec& layer : spec.layers) {
-    if (layer.kv.kind == model::KvSpec::Kind::kCross) return unsupported("KV caches of another stack's positions");
     cache.shapes_.push_back(attention_shape(layer.attention, options.visible));
     cache.latent_shapes_.push_back(layer.latent ? engine::latent_shape(*layer.latent) : kernels::LatentShape{});
     cache.block_bytes_.push_back(model::kv_block_bytes(layer.kv, options.kv_dtype));

@@ -47,22 +47,28 @@ void norm_rows(kernels::Ops& ops, const model::ModelSpec& spec, const float* x, 
 
 kernels::GatedUnit gated_unit(const model::ExpertSpec& expert) {
   using Kind = kernels::GatedUnit::Kind;
-  return {.kind = expert.activation == model::Activation::kClampedSwiglu ? Kind::kClampedSwiglu : Kind::kSilu,
+  return {.kind = expert.activation == model::Activation::kClampedSwiglu ? Kind::kClampedSwiglu
+                  : expert.activation == model::Activation::kRelu        ? Kind::kRelu
+                                                                          : Kind::kSilu,
           .alpha = static_cast<float>(expert.swiglu_alpha),
           .limit = static_cast<float>(expert.swiglu_limit)};
 }
 
 LayerMath::LayerMath(const Parts& parts, int64_t n)
-    : p_(parts), hidden_(parts.spec.hidden), buffers_(parts.memory), mixers_(parts, n) {
+    : p_(parts), hidden_(parts.spec.hidden), buffers_(parts.memory), mixers_(parts, n),
+      sinusoids_(parts.spec) {
   const Widths w = widest(p_.spec);
   const auto make = [&](int64_t width) { return buffers_.make<float>(n * width); };
   h_ = make(hidden_), out_ = make(hidden_), shared_out_ = make(hidden_), shared_logit_ = make(1);
   if (w.shared_norm) shared_h_ = make(hidden_);
   gate_ = make(w.ffn), up_ = make(w.ffn), router_logits_ = make(w.experts);
+  if (p_.spec.is_encoder_decoder()) cross_.emplace(parts, n);
+  if (!sinusoids_.empty()) position_list_.reserve(static_cast<size_t>(n * hidden_));
 }
 
 Status LayerMath::status() const {
   MOESTRO_RETURN_IF_ERROR(mixers_.status());
+  if (cross_) MOESTRO_RETURN_IF_ERROR(cross_->status());
   return buffers_.status();
 }
 
@@ -70,6 +76,7 @@ void LayerMath::begin(const StepBatch& batch) {
   batch_ = &batch;
   rows_ = batch.rows();
   mixers_.begin(batch);
+  if (cross_) cross_->begin(batch);
 }
 
 void LayerMath::scale(float* x, int64_t count, double factor) {
@@ -79,6 +86,21 @@ void LayerMath::scale(float* x, int64_t count, double factor) {
 void LayerMath::embed(float* x) {
   p_.ops.gather_rows(p_.weights.embed(), batch_->ids, x);
   scale(x, rows_ * hidden_, p_.spec.embedding_scale);
+  if (!sinusoids_.empty()) add_positions(x);
+}
+
+void LayerMath::add_positions(float* x) {
+  position_list_.clear();
+  for (size_t i = 0; i < batch_->ids.size(); ++i)
+    sinusoids_.append(batch_->ids[i], batch_->positions[i], position_list_);
+  send(p_.memory, out_, position_list_);
+  p_.ops.add_scaled(out_, nullptr, rows_, hidden_, x);
+}
+
+void LayerMath::cross(size_t layer, const MicroBatch& of, float* x) {
+  const CrossWeights& w = p_.weights.layer(layer).cross;
+  norm(x, w.norm, w.norm_bias, of.rows);
+  cross_->compute(layer, of, h_, {out_, x});
 }
 
 void LayerMath::norm(const float* x, const float* weight, const float* bias, TokenRange rows) {
@@ -109,6 +131,7 @@ void LayerMath::attention(size_t layer, const MicroBatch& of, std::span<const ke
   if (!is_normed) norm(x, w.input_norm, w.input_norm_bias, of.rows);
   if (!experts_first(layer) && p_.spec.residual_scale == 1.0) {
     mixers_.of_layer(layer).compute(layer, of, sequences, h_, {out_, x});
+    if (p_.spec.layers[layer].cross) cross(layer, of, x);
     if (!router_norms(layer)) norm(x, w.post_norm, w.post_norm_bias, of.rows);
     return;
   }
@@ -147,22 +170,28 @@ void LayerMath::router(size_t layer, TokenRange rows, const float* x, int32_t* i
   p_.ops.router_top_k(router_logits_, rows.count, router_spec(moe, w.router_bias), ids, weights);
 }
 
-void LayerMath::activate(const MlpWeights& w, const float* h) {
+const float* LayerMath::activate(const MlpWeights& w, const float* h) {
+  if (w.gate.data == nullptr) {
+    p_.ops.matmul(h, rows_, w.up, w.up_bias, up_);
+    p_.ops.relu(up_, rows_ * w.up.rows);
+    return up_;
+  }
   const kernels::GroupProduct products[] = {{&w.gate, nullptr, gate_}, {&w.up, nullptr, up_}};
   p_.ops.matmul_group(h, rows_, products);
   p_.ops.silu_mul(gate_, up_, rows_ * w.gate.rows);
+  return gate_;
 }
 
 void LayerMath::run_mlp(const MlpWeights& w, const float* h, float* out) {
-  activate(w, h);
-  p_.ops.matmul(gate_, rows_, w.down, nullptr, out);
+  const float* const activated = activate(w, h);
+  p_.ops.matmul(activated, rows_, w.down, w.down_bias, out);
 }
 
 void LayerMath::dense_mlp(size_t layer, float* x) {
   const MlpWeights& w = p_.weights.layer(layer).mlp;
   if (p_.spec.residual_scale == 1.0) {
-    activate(w, h_);
-    return p_.ops.matmul_onto(gate_, rows_, w.down, nullptr, out_, x);
+    const float* const activated = activate(w, h_);
+    return p_.ops.matmul_onto(activated, rows_, w.down, w.down_bias, out_, x);
   }
   run_mlp(w, h_, out_);
   scale(out_, rows_ * hidden_, p_.spec.residual_scale);

@@ -2,7 +2,11 @@
 // The computation of a layer on the rows of a step, without its experts, for any backend, in that backend's memory.
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
+#include "services/worker/engine/cross_attention.h"
+#include "services/worker/engine/position_tables.h"
 #include "services/worker/engine/sequence_mixer.h"
 
 namespace moestro::engine {
@@ -27,8 +31,9 @@ class LayerMath {
   // x: the residual stream, [rows, hidden].
 
   void embed(float* x);
-  /// x += attention(norm(x)) for the rows of a micro-batch. Their rows of h() are then the input of the layer's experts
-  /// or MLP, unless router() makes it. (Of experts before attention: the normed x as it was.)
+  /// x += attention(norm(x)) for the rows of a micro-batch, and then the same over the encoder's memory, if the layer
+  /// has such. Their rows of h() are then the input of the layer's experts or MLP, unless router() makes it. (Of
+  /// experts before attention: the normed x as it was.)
   /// is_normed: h() already is norm(x).
   void attention(size_t layer, const MicroBatch& of, float* x, bool is_normed = false) {
     attention(layer, of, sequences_of(of), x, is_normed);
@@ -46,6 +51,8 @@ class LayerMath {
   /// The choices of a sparse layer for these rows: [rows.count, top_k].
   void router(size_t layer, TokenRange rows, const float* x, int32_t* ids, float* weights);
   void dense_mlp(size_t layer, float* x);
+  /// Ends the pass of a step that encodes: writes the memory of its sequences.
+  void write_memory(const float* x) { cross_->write_memory(x); }
   /// Computed from h() or, with a norm of its own, from the stream after attention(), and kept until it is added.
   void shared_expert(size_t layer);
   void add_shared_expert(size_t layer, float* x);
@@ -61,8 +68,10 @@ class LayerMath {
   std::span<const kernels::AttentionSequence> sequences_of(const MicroBatch& of) const {
     return std::span(batch_->attention).subspan(of.sequences.first, of.sequences.count);
   }
-  /// gate_ = silu(gate h) * up h
-  void activate(const MlpWeights& w, const float* h);
+  /// What the last product of an MLP is of: silu(gate h) * up h, or, without a gate, max(up h, 0).
+  const float* activate(const MlpWeights& w, const float* h);
+  void add_positions(float* x);
+  void cross(size_t layer, const MicroBatch& of, float* x);
   void run_mlp(const MlpWeights& w, const float* h, float* out);
   void norm(const float* x, const float* weight, const float* bias, TokenRange rows);
   bool experts_first(size_t layer) const;
@@ -79,6 +88,9 @@ class LayerMath {
   float *h_, *out_, *gate_, *up_, *router_logits_, *shared_out_, *shared_logit_;
   float* shared_h_ = nullptr;
   Mixers mixers_;
+  std::optional<CrossAttention> cross_;  ///< of an encoder-decoder model
+  Sinusoids sinusoids_;
+  std::vector<float> position_list_;
 };
 
 }  // namespace moestro::engine

@@ -11,8 +11,10 @@ double bytes(const kernels::Weight& w) { return static_cast<double>(dense_bytes(
 }  // namespace
 
 lanes::StepShape step_shape(const StepBatch& batch) {
-  return {batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size()),
-          static_cast<int64_t>(batch.summed_rows.size()), batch.micro_batch_shapes};
+  // An encoder's pass ends with the memory of its sequences, as another one with logits.
+  const auto ended = static_cast<int64_t>(batch.encodes ? batch.memory.size() : batch.summed_rows.size());
+  return {batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size()), ended, batch.micro_batch_shapes,
+          batch.layers};
 }
 
 lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights,
@@ -26,7 +28,8 @@ lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& 
     const LayerWeights& w = weights.layer(i);
     lanes::LayerShape s;
     for (const kernels::Weight* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.latent.q_a, &w.latent.kv_a, &w.latent.kv_b,
-                                     &w.delta.z, &w.delta.a, &w.delta.b}) {
+                                     &w.delta.z, &w.delta.a, &w.delta.b, &w.cross.q, &w.cross.k, &w.cross.v,
+                                     &w.cross.o}) {
       s.attention_parameters += parameters(*m);
       s.attention_weight_bytes += bytes(*m);
     }
@@ -49,7 +52,7 @@ lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& 
     s.router_weight_bytes = bytes(w.router);
     if (s.sparse) {
       const ExpertLayout& layout = experts[layer.moe_index->value];
-      s.expert_parameters = static_cast<double>(3 * layout.hidden() * layout.ffn());
+      s.expert_parameters = static_cast<double>(layer.moe.expert.matrices * layout.hidden() * layout.ffn());
       s.expert_bytes = static_cast<double>(layout.bytes());
       s.experts = static_cast<int32_t>(layer.moe.experts);
     }

@@ -101,6 +101,63 @@ Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<
   return Status::ok();
 }
 
+Status check_source(const StepPlan& plan, const PlanSequence& s, TokenRange range, const EngineLimits& limits) {
+  if (range.count == 0) return invalid_argument(name_of(s) + " has no tokens in this plan");
+  if (s.sample || !s.score_targets.empty() || s.state_sum_from >= 0 || !s.history.empty() || !s.blocks.empty())
+    return invalid_argument(name_of(s) + ": a source is neither sampled nor scored, and has no KV blocks of its own");
+  if (range.count > limits.context_max)
+    return invalid_argument(name_of(s) + ": its source has " + std::to_string(range.count) +
+                            " tokens, the context is " + std::to_string(limits.context_max));
+  for (uint32_t i = 0; i < range.count; ++i) {
+    const PlanToken& t = plan.tokens[range.first + i];
+    if (t.position != static_cast<int32_t>(i))
+      return invalid_argument(name_of(s) + ": a source is whole, from position 0 on");
+    if (t.id < 0 || t.id >= limits.vocab)
+      return invalid_argument(name_of(s) + ": token id " + std::to_string(t.id) + " is outside the vocabulary of " +
+                              std::to_string(limits.vocab));
+  }
+  return Status::ok();
+}
+
+namespace {
+
+/// Blocks of a memory, and how many positions it has.
+Status check_memory(const PlanSequence& s, int64_t tokens, const EngineLimits& limits) {
+  if (tokens < 1 || tokens > limits.context_max || ceil_div(tokens, kBlock) != std::ssize(s.memory))
+    return invalid_argument(name_of(s) + ": " + std::to_string(s.memory.size()) + " blocks for a memory of " +
+                            std::to_string(tokens) + " positions");
+  for (const uint32_t b : s.memory)
+    if (b >= limits.kv_blocks)
+      return invalid_argument(name_of(s) + ": KV block " + std::to_string(b) + " of " +
+                              std::to_string(limits.kv_blocks) + " in its memory");
+  return Status::ok();
+}
+
+Status check_filled(const PlanSequence& s, std::span<const uint32_t> memory, int64_t tokens,
+                    std::span<const uint8_t> filled) {
+  for (int64_t p = 0; p < tokens; p += kBlock)
+    if (filled[memory[static_cast<size_t>(p / kBlock)]] < std::min(kBlock, tokens - p))
+      return invalid_argument(name_of(s) + ": this cache does not hold the memory of its source; encode it again");
+  return Status::ok();
+}
+
+}  // namespace
+
+Status update_memory(const PlanSequence& s, TokenRange range, const EngineLimits& limits,
+                     std::span<const uint8_t> filled, SequenceState& state) {
+  if (!limits.encoder_decoder)
+    return !s.source && s.memory.empty()
+               ? Status::ok()
+               : invalid_argument(name_of(s) + ": a source, which this model does not have: it has no encoder");
+  const bool given = s.source || !s.memory.empty();
+  const int64_t tokens = s.source ? range.count : given ? s.memory_tokens : state.memory_tokens;
+  if (given) MOESTRO_RETURN_IF_ERROR(check_memory(s, tokens, limits));
+  if (tokens == 0) return invalid_argument(name_of(s) + ": its source has not been encoded");
+  if (!s.source) MOESTRO_RETURN_IF_ERROR(check_filled(s, given ? s.memory : state.memory, tokens, filled));
+  if (given) state.memory = s.memory, state.memory_tokens = tokens;
+  return Status::ok();
+}
+
 Status update_blocks(const PlanSequence& s, const EngineLimits& limits, std::vector<uint32_t>& table) {
   if (s.blocks.empty()) return Status::ok();
   if (s.blocks_first > table.size())

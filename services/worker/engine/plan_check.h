@@ -32,6 +32,14 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& sequence, TokenR
 /// slot has the state of; -1: none.
 Status check_states(const PlanSequence& sequence, int64_t first, int64_t last, std::span<const int64_t> tokens_in);
 
+/// Checks a source: its ids and positions, and that nothing of it is sampled or scored.
+Status check_source(const StepPlan& plan, const PlanSequence& sequence, TokenRange range, const EngineLimits& limits);
+
+/// Applies what the plan says of the memory of a sequence's source. Of a target, `filled` must have all of it. On an
+/// error nothing is changed.
+Status update_memory(const PlanSequence& sequence, TokenRange range, const EngineLimits& limits,
+                     std::span<const uint8_t> filled, SequenceState& state);
+
 /// Applies the plan's changes to the block table. On an error the table is unchanged.
 Status update_blocks(const PlanSequence& sequence, const EngineLimits& limits, std::vector<uint32_t>& table);
 

@@ -39,9 +39,11 @@ void RoutedLayer::begin(MoeLayerId layer, size_t micro_batches) {
 uint64_t RoutedLayer::route(int32_t micro_batch, const Choices& choices) {
   MOESTRO_CHECK(static_cast<size_t>(micro_batch) < micro_batches_ && !has_routed(micro_batch),
                 "a micro-batch of the step is routed once per layer");
-  const auto [ids, top_k, first_row, left_out, row_share, most, wants] = choices;
+  const auto [ids, top_k, first_row, left_out, row_share, most, wants, beyond_room] = choices;
   const auto row_of = [&](size_t i) { return static_cast<size_t>(first_row + static_cast<int64_t>(i) / top_k); };
-  const auto is_left_out = [&](size_t i) { return !left_out.empty() && left_out[row_of(i)] != 0; };
+  const auto is_left_out = [&](size_t i) {
+    return (!left_out.empty() && left_out[row_of(i)] != 0) || (!beyond_room.empty() && beyond_room[i] != 0);
+  };
   RoutedRows& part = parts_[static_cast<size_t>(micro_batch)];
   std::vector<int32_t>& first = part.first;
   std::ranges::fill(first, 0);

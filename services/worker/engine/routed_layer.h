@@ -59,6 +59,7 @@ class RoutedLayer {
     std::span<const float> row_share;    ///< by row of the step; empty: each counts as 1
     int64_t most = 0;                    ///< rows of the layer that an expert takes
     std::span<const Want> wants;         ///< as `ids`; empty: all are wanted full
+    std::span<const uint8_t> beyond_room = {};  ///< as `ids`: not 0 if its sequence has no room at the expert
   };
 
   RoutedLayer() = default;

@@ -28,6 +28,9 @@ void Mixers::begin(const StepBatch& batch) {
 }
 
 Status check_mixers(const model::ModelSpec& spec, const VisiblePositions& visible, const kernels::Ops& ops) {
+  if (spec.is_encoder_decoder() && visible.window > 0) return unsupported("--kv-window with an encoder-decoder model");
+  if (spec.is_encoder_decoder() && !ops.supports_encoders())
+    return unsupported("encoder-decoder models on this device; run the model with --device cpu");
   for (const model::LayerSpec& layer : spec.layers) {
     const model::AttentionSpec& a = layer.attention;
     const bool depends_on_position = a.chunk > 0 || !a.rope || a.qk_norm == model::AttentionSpec::QkNorm::kRotatedHeads;

@@ -12,6 +12,8 @@ namespace moestro::engine {
 
 struct SequenceState {
   std::vector<uint32_t> blocks;
+  std::vector<uint32_t> memory;  ///< blocks of its source's cross-attention memory
+  int64_t memory_tokens = 0;     ///< positions in it; 0: none
   int64_t counted = 0;   ///< positions whose routes have been counted: a recomputed one is not counted again
   PlanId last_plan;
   TokenId last_sampled = -1;

@@ -13,6 +13,7 @@ void StepBatch::clear() {
   rows_of.clear();
   history_of.clear();
   attention.clear();
+  memory.clear();
   micro_batches.clear();
   micro_batch_shapes.clear();
   cuts_ = true;
@@ -43,6 +44,10 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
   attention.push_back(
       {.first_token = first_row, .tokens = range.count, .first_position = first_position, .blocks = state.blocks,
        .state = sequence.state, .states = sequence.states});
+  if (state.memory_tokens > 0)
+    memory.push_back({.first_token = first_row, .tokens = range.count,
+                      .first_position = encodes ? 0 : first_position, .blocks = state.memory,
+                      .seen_end = encodes ? 0 : state.memory_tokens});
   if (sequence.state_sum_from >= 0) {
     const int64_t left_out = std::max<int64_t>(0, sequence.state_sum_from - first_position);
     summed_rows.push_back({index, first_row + left_out, range.count - left_out});
@@ -53,7 +58,7 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
     positions.push_back(token.position);
     sequence_of.push_back(index);
     row_share.push_back(1.0F / static_cast<float>(range.count));
-    const int64_t seen = token.position + 1;
+    const int64_t seen = encodes ? range.count : token.position + 1 + state.memory_tokens;
     context += visible.window > 0 ? std::min(seen, visible.sinks + visible.window) : seen;
     furthest = std::max<int64_t>(furthest, token.position);
     rope.append(token.position, cos, sin);

@@ -38,12 +38,16 @@ struct StepBatch {
   std::vector<float> row_share;       ///< row -> 1 / (rows of its sequence): 1 for a decoded token
   std::vector<TokenRange> rows_of;    ///< sequence of the plan -> its rows; none if it failed
   std::vector<kernels::AttentionSequence> attention;
+  bool encodes = false;  ///< rows of sources, which go through the encoder; else rows of targets, or of a decoder alone
+  /// As `attention`: the memory of each sequence's source, to write or to attend over. Empty: the model has no encoder.
+  std::vector<kernels::AttentionSequence> memory;
   std::vector<MicroBatch> micro_batches;  ///< none is empty
   std::vector<lanes::MicroBatchShape> micro_batch_shapes;
   std::vector<LogitRow> logit_rows;
   std::vector<SummedRows> summed_rows;
   std::vector<const TokenHistory*> history_of;  ///< sequence of the plan -> what penalties see of it; null if it failed
   std::vector<float> cos, sin;
+  lanes::LayerRange layers = {};  ///< that the rows go through
   int64_t context = 0;   ///< sum over rows of the positions they attend to
   int64_t furthest = 0;  ///< position of any row
 

@@ -52,6 +52,13 @@ struct PlanSequence {
   /// 0), and where its states go, as kernels::AttentionSequence has it.
   uint32_t state = 0;
   std::vector<StateWrite> states = {};
+  // Of an encoder-decoder model:
+  bool source = false;  ///< its tokens are all of its source, from position 0 on. They go through the encoder, which
+                        ///< writes their memory; in a later plan the sequence goes on with its target
+  /// Blocks of the memory, of the KV cache: whole ones for all tokens of a source. Of a target, empty: those of its
+  /// source; else those of another sequence with the same source, whose memory has `memory_tokens` positions.
+  std::vector<uint32_t> memory = {};
+  int64_t memory_tokens = 0;
 };
 
 /// Tokens of a sequence are consecutive, in the order of their positions.

@@ -75,6 +75,7 @@ Status bench_padded(const ServeBenchOptions& o, const BenchProgress& progress, S
   MOESTRO_ASSIGN_OR_RETURN(const store::Manifest manifest, store::open_pack(o.model));
   MOESTRO_ASSIGN_OR_RETURN(const auto description,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
+  MOESTRO_RETURN_IF_ERROR(model::check_decoder_only(description.spec, "benchmarking"));
   report.model = manifest.model_name, report.vocab = description.spec.vocab,
   report.context = description.spec.max_position;
   MOESTRO_ASSIGN_OR_RETURN(std::vector<Arrival> arrivals, arrivals_of(o, o.rates.front()));
