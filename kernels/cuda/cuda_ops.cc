@@ -40,6 +40,7 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
 }
 
 MoestroCudaGatedUnit unit_of(const GatedUnit& unit) {
+  MOESTRO_CHECK(unit.kind != GatedUnit::Kind::kRelu, "experts with a gate (supports_encoders)");
   return {unit.kind == GatedUnit::Kind::kClampedSwiglu, unit.alpha, unit.limit};
 }
 

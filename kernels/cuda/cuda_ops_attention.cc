@@ -129,6 +129,8 @@ void CudaOps::place_heads(const AttentionShape& shape, std::span<const Attention
 void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                         const float* sink_q, const KvView& cache, float* out) {
   MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
+  MOESTRO_CHECK(shape.position_bias == nullptr && std::ranges::all_of(sequences, &AttentionSequence::is_causal),
+                "attention of decoders (supports_encoders)");
   flatten(sequences);
   if (query_list_.empty()) return;
   cut_units(shape, sequences,
