@@ -31,6 +31,7 @@ class Memory final : public store::SharedState {
   uint64_t uses_of_all() const override { return 0; }
   uint64_t stamp_now() const override { return 1; }
   void set_share(uint32_t, uint64_t) override {}
+  void set_window_share(uint32_t, uint32_t) override {}
   void set_pin_bytes_min(uint64_t) override {}
   std::set<uint32_t> pins;
 };
