@@ -1,6 +1,8 @@
 #pragma once
 // Runs two programs, one step at a time, in every order, by running them repeatedly with other choices.
 
+#include <sched.h>
+
 #include <array>
 #include <cstddef>
 #include <functional>
@@ -28,6 +30,15 @@ class Orders {
   std::vector<std::pair<size_t, size_t>> path_;  ///< chosen, of how many
   size_t at_ = 0;
 };
+
+/// This thread and those that it will start stay on the core where it is: threads that take turns wake each other sooner
+/// there than across two. On a busy machine pin_protocol_test took 26 s instead of 226 s.
+inline void stay_on_one_core() {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
+  (void)sched_setaffinity(0, sizeof one, &one);  // refused: slower
+}
 
 /// One execution: whose step is next. Each of the two runs on a thread of its own, and only while it has the turn; 0
 /// has it first.

@@ -120,6 +120,7 @@ class SteppedState final : public SharedState {
 
 class PinProtocol : public ::testing::Test {
  protected:
+  static void SetUpTestSuite() { stay_on_one_core(); }
   /// What a worker found out under a lease.
   struct Used {
     bool leased = false, right = true, told = false;
