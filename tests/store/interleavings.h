@@ -31,8 +31,8 @@ class Orders {
   size_t at_ = 0;
 };
 
-/// This thread and those that it will start stay on the core where it is: threads that take turns wake each other sooner
-/// there than across two. On a busy machine pin_protocol_test took 26 s instead of 226 s.
+/// This thread and those that it will start stay on the core where it is: threads that take turns wake each other
+/// sooner there than across two. On a busy machine pin_protocol_test took 26 s instead of 226 s.
 inline void stay_on_one_core() {
   cpu_set_t one;
   CPU_ZERO(&one);
