@@ -46,7 +46,7 @@ void spread(const DenseNeeds& needs, uint64_t bytes, DenseWindow& window) {
 }  // namespace
 
 uint64_t bytes_if_all_stay(const DenseNeeds& needs) {
-  return needs.fixed_bytes + sum(needs.layers) + needs.expert_bytes_max;
+  return needs.fixed_bytes + sum(needs.layers) + workers_of(needs) * needs.expert_bytes_max;
 }
 
 uint64_t dense_bytes_min(const DenseNeeds& needs) {

@@ -33,11 +33,11 @@ struct DenseWindow {
 uint64_t bytes_if_all_stay(const DenseNeeds& needs);
 
 /// With less memory nothing works: the fixed part, a place for each worker and at least two, and an expert for each
-/// worker; or all dense weights and an expert, if that is less.
+/// worker; or all dense weights instead of the places, if that is less.
 uint64_t dense_bytes_min(const DenseNeeds& needs);
 
-/// The division of `memory_bytes`. All layers stay where they and one expert have room. kExhausted, with the numbers,
-/// below dense_bytes_min().
+/// The division of `memory_bytes`. All layers stay where they and an expert for each worker have room. kExhausted, with
+/// the numbers, below dense_bytes_min().
 Result<DenseWindow> plan_dense_window(const DenseNeeds& needs, uint64_t memory_bytes);
 
 }  // namespace moestro::tier

@@ -131,14 +131,14 @@ void say_places(const std::string& name, const PlacesReport& places) {
   else if (!places.line.empty()) log::info("{}: {}", name, places.line);
 }
 
-/// The engine's options, with as many tokens of a step as this GPU should have buffers for: the usual number if larger
-/// buffers cannot be had. What stands against that too is said where the device is made.
 Status check_model(const store::Manifest& manifest) {
   MOESTRO_ASSIGN_OR_RETURN(const auto model,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
   return model::check_decoder_only(model.spec, "serving");
 }
 
+/// The engine's options, with as many tokens of a step as this GPU should have buffers for: the usual number if larger
+/// buffers cannot be had. What stands against that too is said where the device is made.
 engine::EngineOptions with_step_buffers(const WorkerOptions& o, const store::Manifest& manifest,
                                         const cuda::CudaDevice& on) {
   engine::EngineOptions engine = o.engine;

@@ -88,6 +88,9 @@ Status StoreServer::fits(const ArenaDirectory& left) const {
     for (const ArenaDirectory::Pack& pack : left.packs) paths += (paths.empty() ? "" : ", ") + pack.path;
     return unavailable("it is of other packs, or other versions of them: " + paths);
   }
+  if (left.window_places > 0 && left.window_places < std::max(options_.workers, 1U))
+    return unavailable("its window for dense weights has " + std::to_string(left.window_places) + " places, and " +
+                       std::to_string(options_.workers) + " workers need one each");
   // Its size is held against what is asked for, not against what is free: it has taken that room itself.
   const auto wanted = asked_arena_bytes(arena_wish(), kSharedPage);
   if (wanted && *wanted != left.arena_bytes && !arena_of_before_)

@@ -43,6 +43,13 @@ class WithoutACompiler(unittest.TestCase):
         nvcc.chmod(0o755)
         self.assertEqual(self.run_with("exit 1").returncode, 0)
 
+    def test_a_folder_with_something_else_is_left_alone(self):
+        (self.folder / "mine").write_text("")
+        ran = self.run_with("exit 1", self.folder)
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("is not an empty folder; name another one", ran.stderr)
+        self.assertTrue((self.folder / "mine").exists())
+
     def test_an_option_that_is_unknown_is_refused(self):
         ran = self.run_with("exit 1", "--folder")
         self.assertEqual((ran.returncode, "unknown option '--folder'" in ran.stderr), (2, True))

@@ -25,7 +25,7 @@ class Overtaking(BatchTest):
     def options(self, *more):
         """Steps of the batch last much longer than the target."""
         return ("--deterministic", "--tpot-target", "20ms", "--device",
-                f"emulated:vram={32 * self.expert},link=4MB/s", *more)
+                f"emulated:vram={32 * self.expert},link=10MB/s", *more)
 
     @staticmethod
     def ask(cluster, prompt):

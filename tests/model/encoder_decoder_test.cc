@@ -129,7 +129,7 @@ TEST(EncoderDecoder, PublishedSizesAddUp) {
       {{"d_model", 2048}, {"encoder_layers", 24}, {"decoder_layers", 24}, {"encoder_ffn_dim", 8192},
        {"decoder_ffn_dim", 8192}, {"encoder_attention_heads", 16}, {"decoder_attention_heads", 16},
        {"encoder_sparse_step", 4}, {"decoder_sparse_step", 4}, {"num_experts", 128}, {"vocab_size", 256206},
-       {"max_position_embeddings", 1024}});
+       {"max_position_embeddings", 1024}, {"num_hidden_layers", 24}});  // written by transformers 4
   EXPECT_NEAR(parameters_in_billions(nllb), 54.5, 0.1) << "nllb-moe-54b";
   EXPECT_EQ(nllb.spec.moe_layers(), 12);
 }

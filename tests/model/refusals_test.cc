@@ -75,6 +75,7 @@ const Refusal kRefusals[] = {
      "decoder_attention_heads"},
     {"NllbMoeForConditionalGeneration", R"({"pad_token_id": null})", Code::kInvalidArgument, "pad_token_id"},
     {"NllbMoeForConditionalGeneration", R"({"moe_token_dropout": 1.5})", Code::kInvalidArgument, "moe_token_dropout"},
+    {"NllbMoeForConditionalGeneration", R"({"num_hidden_layers": 7})", Code::kInvalidArgument, "num_hidden_layers"},
     {"NllbMoeForConditionalGeneration", R"({"num_experts": 1})", Code::kInvalidArgument, "num_experts"},
     {"Qwen3NextForCausalLM", R"({"layer_types": ["full_attention"]})", Code::kInvalidArgument, "layer_types"},
     {"Qwen3NextForCausalLM", R"({"layer_types": ["full_attention", "sliding_attention", "linear_attention"]})",

@@ -66,6 +66,9 @@ void describe_nllb_moe(ConfigReader& config, ModelSpec& spec) {
     config.refuse_unsupported("d_model", "must be even and at least 4 for sinusoidal positions");
 
   const StackConfig encoder = read_stack(config, "encoder", spec), decoder = read_stack(config, "decoder", spec);
+  // transformers 4 writes that of the encoder here, too.
+  if (config.has("num_hidden_layers") && config.count("num_hidden_layers", kLayersMax) != encoder.layers)
+    config.refuse(invalid_argument(config.where() + ": num_hidden_layers is not encoder_layers"));
   if (encoder.ffn != decoder.ffn)
     config.refuse_unsupported("decoder_ffn_dim", "other than encoder_ffn_dim is not supported: experts have one shape");
   MoeSpec moe = read_ungated_moe(config, 2, encoder.ffn, spec);

@@ -219,10 +219,12 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
   on->failed.assign(plan.sequences.size(), Status::ok());
   states->begin_plan();
   on->cut.begin(options.cut, static_cast<int64_t>(plan.tokens.size()), cache->place_blocks());
-  for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
-    if (in_turn() && std::ranges::binary_search(plan.micro_batches, i))
-      for (StepBatch* of : {&on->sources, &on->batch}) of->begin_micro_batch();
-    on->failed[i] = admit(plan, i);
+  // Sources first: until all of the plan has been admitted, their memory is no target's.
+  for (StepBatch* of : {&on->sources, &on->batch}) {
+    for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
+      if (in_turn() && std::ranges::binary_search(plan.micro_batches, i)) of->begin_micro_batch();
+      if (plan.sequences[i].source == of->encodes) on->failed[i] = admit(plan, i);
+    }
   }
   for (uint32_t i = 0; i < plan.sequences.size() && on->sources.rows() > 0; ++i)
     if (const TokenRange rows = on->sources.rows_of[i]; rows.count > 0)

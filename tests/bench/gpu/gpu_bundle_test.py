@@ -39,7 +39,7 @@ class Bundle(unittest.TestCase):
         cls.dir = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.dir.cleanup)
         cls.tree = pathlib.Path(cls.dir.name, "tree")
-        with tarfile.open(BUNDLE / "payload.tar.gz") as tar:
+        with tarfile.open(BUNDLE / "payload.tar.xz") as tar:
             tar.extractall(cls.tree)
         # Nothing of this machine's settings; no PATH.
         cls.environment = {"LD_LIBRARY_PATH": f"{cls.tree}/lib:{cls.tree}/lib/g++", "MOESTRO_SOURCE_DIR": str(cls.tree)}
@@ -58,7 +58,7 @@ class Bundle(unittest.TestCase):
 
     def test_it_is_small_enough_and_says_what_it_is(self):
         self.assertLessEqual(sum(f.stat().st_size for f in BUNDLE.iterdir()), maker.BYTES_MAX)
-        self.assertEqual(sorted(f.name for f in BUNDLE.iterdir()), ["MANIFEST.json", "payload.tar.gz", "run_gpu_tests"])
+        self.assertEqual(sorted(f.name for f in BUNDLE.iterdir()), ["MANIFEST.json", "payload.tar.xz", "run_gpu_tests"])
         manifest = json.loads((BUNDLE / "MANIFEST.json").read_text())
         self.assertRegex(manifest["glibc"], r"^2\.\d+$")
         self.assertIn(manifest["driver"], ("525", "580"))
@@ -129,7 +129,7 @@ class Bundle(unittest.TestCase):
     def test_a_damaged_copy_is_named(self):
         damaged = pathlib.Path(self.dir.name, "damaged")
         shutil.copytree(BUNDLE, damaged)
-        with open(damaged / "payload.tar.gz", "r+b") as f:
+        with open(damaged / "payload.tar.xz", "r+b") as f:
             f.seek(1 << 20)
             f.write(b"damage")
         ran, _, _ = self.run_gpu_tests(bundle=damaged)
