@@ -288,7 +288,7 @@ void StoreMachine::schedule(Actions& actions) {
     if (!may_begin(entry.blob, next->read_class)) return;
     if (!entry.placed) {
       const std::optional<uint64_t> offset = entry.blob.streamed
-                                                 ? room_in_window(next->entry, next->read_class, actions)
+                                                 ? room_in_window(next->read_class, actions)
                                                  : make_room({next->entry, next->read_class}, actions);
       if (!offset && !demanded) {  // nobody waits for what the store reads for itself
         queue_.ended(next->entry);

@@ -280,7 +280,7 @@ class StoreMachine {
   bool claim(uint32_t entry, uint64_t offset);
   void free_place(uint32_t entry, uint64_t offset);
   // window.cc
-  std::optional<uint64_t> room_in_window(uint32_t entry, ReadClass read_class, Actions& actions);
+  std::optional<uint64_t> room_in_window(ReadClass read_class, Actions& actions);
   bool evict_from_window(Actions& actions);
   void wait_for_window(uint32_t entry);
   void queue_for_window();

@@ -24,7 +24,7 @@ MachineBlob StoreMachine::kind_of(const MachineBlob& blob) {
 }
 
 /// A place that is free, or for a demand also that of another layer.
-std::optional<uint64_t> StoreMachine::room_in_window(uint32_t, ReadClass read_class, Actions& actions) {
+std::optional<uint64_t> StoreMachine::room_in_window(ReadClass read_class, Actions& actions) {
   if (const auto free = window_.take()) return free;
   if (read_class != ReadClass::kDemand || !evict_from_window(actions)) return std::nullopt;
   return window_.take();
