@@ -62,6 +62,14 @@ Status check_tensors(const std::unordered_map<std::string, const PackedTensor*>&
 
 }  // namespace
 
+Result<store::Lease> wait_for_streamed(store::BlobSource& source, uint32_t blob) {
+  Result<store::Lease> lease = source.take_streamed(blob, kDenseArrivalWait);
+  for (int waits = 1; !lease.is_ok() && lease.status().code() == Code::kUnavailable && waits < kDenseArrivalWaitsMax;
+       ++waits)
+    lease = source.take_streamed(blob, kDenseArrivalWait);
+  return lease;
+}
+
 Status DenseWeights::lease_blobs(store::BlobSource& source, std::span<const uint32_t> blobs) {
   std::vector<uint32_t> missing;
   for (const uint32_t blob : blobs) {
@@ -351,15 +359,9 @@ Status DenseWeights::visit_layer(store::BlobSource& source, size_t layer, const 
   if (!streamed_[layer]) return load();
   const uint32_t blob = *streamed_[layer];
   (void)source.ask_streamed(blob, {});
-  for (int waits = 0;;) {
-    Result<store::Lease> lease = source.take_streamed(blob, kDenseArrivalWait);
-    if (lease.is_ok()) {
-      leases_.emplace(blob, std::move(*lease));
-      break;
-    }
-    if (lease.status().code() != Code::kUnavailable || ++waits >= kDenseArrivalWaitsMax)
-      return lease.status().with_context("loading the dense weights");
-  }
+  Result<store::Lease> lease = wait_for_streamed(source, blob);
+  if (!lease.is_ok()) return lease.status().with_context("loading the dense weights");
+  leases_.emplace(blob, std::move(*lease));
   const auto next = std::find_if(streamed_.begin() + static_cast<ptrdiff_t>(layer) + 1, streamed_.end(),
                                  [](const auto& of) { return of.has_value(); });
   if (next != streamed_.end()) (void)source.ask_streamed(**next, {});

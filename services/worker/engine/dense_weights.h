@@ -65,6 +65,10 @@ struct LayerWeights {
   const float* shared_norm = nullptr;
 };
 
+/// A streamed blob that has been asked for (store::BlobSource::ask_streamed). After five minutes without it kUnavailable:
+/// the store lives, and cannot deliver.
+Result<store::Lease> wait_for_streamed(store::BlobSource& source, uint32_t blob);
+
 class DenseWeights {
  public:
   /// Waits for the dense blobs. Errors name the tensor that is missing or has another shape than the model's

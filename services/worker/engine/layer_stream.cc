@@ -4,11 +4,6 @@
 #include <utility>
 
 namespace moestro::engine {
-namespace {
-constexpr std::chrono::milliseconds kStreamedWait{1000};
-/// Five minutes without an arrival: the store lives, and cannot deliver.
-constexpr int kStreamedWaitsMax = 300;
-}  // namespace
 
 LayerStream::LayerStream(store::BlobSource& source, DenseWeights& weights, const model::ModelSpec& spec,
                          const Clock& clock)
@@ -54,10 +49,7 @@ bool LayerStream::try_hold(size_t layer) {
 Status LayerStream::wait(size_t layer) {
   const auto at = static_cast<size_t>(at_[layer]);
   const Nanos begin = clock_.now();
-  Result<store::Lease> lease = source_.take_streamed(order_[at].blob, kStreamedWait);
-  for (int waits = 1; !lease.is_ok() && lease.status().code() == Code::kUnavailable && waits < kStreamedWaitsMax;
-       ++waits)
-    lease = source_.take_streamed(order_[at].blob, kStreamedWait);
+  Result<store::Lease> lease = wait_for_streamed(source_, order_[at].blob);
   stalled_ += clock_.now() - begin;
   if (!lease.is_ok())
     return lease.status().with_context("dense weights of layer " + std::to_string(layer));
