@@ -149,6 +149,15 @@ TEST_P(EncoderDecoderTest, PlansThatMakeNoSenseAreRefused) {
   early.memory_tokens = static_cast<int64_t>(source_of(a).size());
   EXPECT_THAT(run().sequences[1].status.message(), HasSubstr("does not hold the memory"))
       << "a source of the same plan may fail";
+  source(5, source_of(a), 0);
+  run();
+  PlanSequence& before = target(6, a, 16);
+  before.memory.resize((source_of(a).size() + 15) / 16);
+  std::iota(before.memory.begin(), before.memory.end(), 0U);
+  before.memory_tokens = static_cast<int64_t>(source_of(a).size());
+  source(7, source_of(a), 0);
+  EXPECT_THAT(run().sequences[0].status.message(), HasSubstr("does not hold the memory"))
+      << "a source behind it in the plan writes there before it reads";
 }
 
 TEST_P(EncoderDecoderTest, ForgottenMemoryIsNotRead) {

@@ -6,10 +6,12 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import tempfile
+import time
 import unittest
 
-from cluster import Cluster, DemoTest, expert_and_dense_bytes, main, moestro
+from cluster import BIN, Cluster, DemoTest, expert_and_dense_bytes, main, moestro
 
 PROMPTS = ["Once upon a time", "The price of a bushel", "A", "12 apples"]
 TOKENS = 24
@@ -139,6 +141,24 @@ class Dense(unittest.TestCase):
             os.kill(cluster.children("moestro-store")[0], signal.SIGKILL)
             self.assertEqual(self.run_streams(cluster, PROMPTS, TOKENS), self.calm)
             self.assertLess(self.store_status(cluster)["models"][0]["streamed_layers"], 16, "a new arena, divided anew")
+
+    def test_a_window_for_fewer_workers_is_not_taken_over(self):
+        config, log = (pathlib.Path(self.dir.name) / name for name in ("store.yaml", "store.log"))
+        for workers in (1, 4):
+            config.write_text(f"workers:\n  count: {workers}\n")
+            with log.open("wb") as to:
+                store = subprocess.Popen([BIN / "moestro-store", "--config", config, "--dram", self.half,
+                                          "--model", f"m={self.pack}", "--run-dir", self.dir.name + "/run",
+                                          "--arena-dir", self.dir.name + "/arena"], stdout=to, stderr=to)
+            try:
+                deadline = time.monotonic() + 60
+                while "ready" not in log.read_text() and store.poll() is None and time.monotonic() < deadline:
+                    time.sleep(0.02)
+            finally:
+                store.kill()
+                store.wait()
+            self.assertIn("ready", log.read_text())
+        self.assertIn("its window for dense weights has 2 places, and 4 workers need one each", log.read_text())
 
     def test_what_does_not_go_is_refused_in_one_line(self):
         for options, words in ((("--dram", "2M"), "raise --dram to at least"),

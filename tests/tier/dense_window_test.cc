@@ -35,6 +35,15 @@ TEST(DenseWindow, AllLayersStayWhereTheyAndOneExpertHaveRoom) {
   EXPECT_EQ(window->streamed_layers, 0u);
 }
 
+TEST(DenseWindow, EachWorkerHasAnExpertWhereAllLayersStay) {
+  const DenseNeeds n = needs(std::vector<uint64_t>(8, 100), 3);
+  EXPECT_EQ(bytes_if_all_stay(n), 1950u);
+  const auto all = plan_dense_window(n, 1950), less = plan_dense_window(n, 1949);
+  ASSERT_TRUE(all && less);
+  EXPECT_FALSE(all->streams());
+  EXPECT_TRUE(less->streams()) << "a worker would be refused, and with less memory none is";
+}
+
 TEST(DenseWindow, TheLayersThatStayAreSpread) {
   const DenseNeeds n = needs(std::vector<uint64_t>(8, 100));
   const auto window = plan_dense_window(n, 1000 + 2 * 100 + 4 * 50 + 4 * 100);

@@ -65,8 +65,8 @@ struct LayerWeights {
   const float* shared_norm = nullptr;
 };
 
-/// A streamed blob that has been asked for (store::BlobSource::ask_streamed). After five minutes without it kUnavailable:
-/// the store lives, and cannot deliver.
+/// A streamed blob that has been asked for (store::BlobSource::ask_streamed). kUnavailable after five minutes without
+/// it: the store lives, and cannot deliver.
 Result<store::Lease> wait_for_streamed(store::BlobSource& source, uint32_t blob);
 
 class DenseWeights {
