@@ -488,12 +488,11 @@ def run(net, ids, by_token):
 
 
 def reference(net, prompts, by_token):
-    if net.config.is_encoder_decoder:
-        return encoder_decoder.reference(net, prompts, GREEDY_TOKENS)
-    margins = Margins(net)
+    two_stacks = net.config.is_encoder_decoder
+    margins = encoder_decoder.Margins(net) if two_stacks else Margins(net)
     results, least = [], 1.0
     for ids in prompts:
-        result, margin = run(net, ids, by_token)
+        result, margin = encoder_decoder.run(net, ids, GREEDY_TOKENS) if two_stacks else run(net, ids, by_token)
         results.append(result)
         least = min(least, margin)
     for handle in margins.handles:

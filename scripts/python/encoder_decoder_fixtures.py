@@ -128,15 +128,3 @@ def run(net, ids, greedy_tokens):
             greedy_scores.append(round(float(last[greedy[-1]]), 7))
             last = step(greedy[-1])
     return dict(ids=ids, logprobs=scores, greedy=greedy, greedy_logprobs=greedy_scores), margin
-
-
-def reference(net, prompts, greedy_tokens):
-    margins = Margins(net)
-    results, least = [], 1.0
-    for ids in prompts:
-        result, margin = run(net, ids, greedy_tokens)
-        results.append(result)
-        least = min(least, margin)
-    for handle in margins.handles:
-        handle.remove()
-    return results, min(least, margins.least)

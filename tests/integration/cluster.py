@@ -45,6 +45,13 @@ class DemoTest(unittest.TestCase):
         cls.addClassCleanup(cls.dir.cleanup)
         cls.pack = pack(DEMO, cls.dir.name + "/pack", *cls.PACK_OPTIONS)
 
+    def assert_refused(self, words, *options):
+        """`up` does not start with them, and says so."""
+        with self.assertRaises(AssertionError) as refused:
+            with Cluster(self.pack, *options):
+                pass
+        self.assertIn(words, str(refused.exception), options)
+
     def run_streams(self, cluster, prompts, tokens, when=None, after=40):
         """Streams all prompts at once; `when()` is called once, after so many events in total. The token ids of
         each."""

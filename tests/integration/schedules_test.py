@@ -74,10 +74,7 @@ class Schedules(DemoTest):
                                 "take at least"),
                                (("--kv-home", "host", "--device", self.device(20), "--kv-host-tokens", "64"),
                                 "--kv-host-tokens")):
-            with self.assertRaises(AssertionError) as refused:
-                with Cluster(self.pack, *options):
-                    pass
-            self.assertIn(words, str(refused.exception), options)
+            self.assert_refused(words, *options)
 
 
 if __name__ == "__main__":
