@@ -75,6 +75,24 @@ class Bench {
     std::printf("expert_ffn 1 token %-5s in cache (%3lld KiB) %6.1f GB/s\n", std::string(dtype_name(dtype)).c_str(),
                 static_cast<long long>(layout.bytes() / 1024), 1e-9 * static_cast<double>(layout.bytes()) / s);
   }
+  /// One token times rows that stay in a core's L2: the limit where memory is faster. From the difference of two sizes,
+  /// so that rounding the token does not count; of each the least of many short turns, since other programs only add.
+  void matvec_in_cache(DType dtype) {
+    constexpr int64_t kCols = 4096, kFew = 32, kMany = 128, kSpan = 256;
+    constexpr int kTurns = 200, kCalls = 8;
+    const auto of = [&](int64_t rows) {
+      return seconds([&] {
+               for (int i = 0; i < kCalls; ++i)
+                 ops_->matmul(x_.data(), 1, {data_, dtype, rows, kCols}, nullptr, y_.data());
+             }) / kCalls;
+    };
+    double few = of(kFew), many = of(kMany);
+    for (int turn = 0; turn < kTurns; ++turn) few = std::min(few, of(kFew)), many = std::min(many, of(kMany));
+    const double s = many - few, bytes = (kMany - kFew) * static_cast<double>(row_bytes(dtype, kCols));
+    std::printf("matvec in cache %-10s %6.1f ns a span of %lld columns %6.1f GB/s\n",
+                std::string(dtype_name(dtype)).c_str(), 1e9 * s / ((kMany - kFew) * kCols / kSpan),
+                static_cast<long long>(kSpan), 1e-9 * bytes / s);
+  }
   void product(DType dtype, int64_t n, int64_t rows, int64_t cols) {
     const double s = repeated([&] {
       ops_->matmul(x_.data(), n, {data_, dtype, rows, cols}, nullptr, y_.data());
@@ -273,6 +291,7 @@ void latents(Bench& b) {
 void blocks(Bench& b) {
   b.stream(DType::kBF16);
   for (const DType d : block_formats()) b.stream(d);
+  for (const DType d : block_formats()) b.matvec_in_cache(d);
   for (const int64_t n : {4, 8, 12, 64, 128}) {
     b.expert(DType::kInt8, n);
     for (const DType d : block_formats()) b.expert(d, n);
