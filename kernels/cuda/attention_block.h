@@ -282,8 +282,7 @@ struct AttentionBlock {
       halve_sums<kCount>(dots, kStep / 2);
       return sum_dots<kCount / 2, kStep / 2>(dots);
     } else {
-      MOESTRO_UNROLL
-      for (int step = kStep / 2; step > 0; step /= 2) dots[0] += __shfl_xor_sync(kWholeWarp, dots[0], step);
+      dots[0] = warp_sum<kStep>(dots[0]);
       constexpr int kSame = kLanes / (kBatch * kPairs);
       return lane_id() % kSame == 0 ? lane_id() % kLanes / kSame : -1;
     }

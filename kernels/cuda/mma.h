@@ -47,24 +47,40 @@ __device__ inline void load_matrices_turned(uint32_t (&to)[4], const void* row) 
 
 #else
 
-/// The emulation: lanes exchange their elements, and each computes its own four sums.
-inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  const auto packed = [](uint32_t low, uint32_t high) { return static_cast<uint64_t>(high) << 32 | low; };
-  const uint64_t* all =
-      emulated::exchange(emulated::Exchange::kTiles, {packed(a[0], a[1]), packed(a[2], a[3]), packed(b[0], b[1])});
-  // Element `which` of word `word` of a lane; words are numbered as above, b's after a's.
-  const auto number = [&](int word, int lane, int which) {
-    return BF16::value(static_cast<uint16_t>(all[word / 2 * kWarp + lane] >> (word % 2 * 32 + which * 16)));
+/// The emulation: what the 32 lanes give, words of a, then of b, then of d, becomes the product in the words of d. The
+/// columns of a are added in their order.
+inline void multiply_given_tiles(uint64_t* given) {
+  float a[16][16], b[16][8], d[16][8];
+  const auto each_of_lane = [&](auto element) {
+    for (int lane = 0; lane < kWarp; ++lane)
+      for (int i = 0; i < 4; ++i) element(lane, i, lane / 4, lane % 4 * 2);
   };
-  const int lane = static_cast<int>(emulated::lane()), g = lane / 4, t = lane % 4;
-  for (int k = 0; k < 16; ++k) {
-    const int far = k >= 8 ? 1 : 0, from = k % 8 / 2, which = k % 2;
-    for (int row = 0; row < 2; ++row) {
-      const float left = number(row + 2 * far, g * 4 + from, which);
-      for (int column = 0; column < 2; ++column)
-        d[row * 2 + column] += left * number(4 + far, (2 * t + column) * 4 + from, which);
-    }
-  }
+  const auto half = [&](int word, int lane, int which) {
+    return BF16::value(static_cast<uint16_t>(given[word * kWarp + lane] >> which * 16));
+  };
+  const auto sum = [&](int lane, int i) {
+    return reinterpret_cast<char*>(given + (3 + i / 2) * kWarp + lane) + i % 2 * sizeof(float);
+  };
+  each_of_lane([&](int lane, int i, int group, int pair) {
+    const int row = group + i % 2 * 8, column = pair + i / 2 * 8;
+    for (int which = 0; which < 2; ++which) a[row][column + which] = half(i / 2, lane, i % 2 * 2 + which);
+    b[pair + i / 2 * 8 + i % 2][group] = half(2, lane, i);
+    std::memcpy(&d[group + i / 2 * 8][pair + i % 2], sum(lane, i), sizeof(float));
+  });
+  for (int k = 0; k < 16; ++k)
+    for (int row = 0; row < 16; ++row)
+      for (int column = 0; column < 8; ++column) d[row][column] += a[row][k] * b[k][column];
+  each_of_lane([&](int lane, int i, int group, int pair) {
+    std::memcpy(sum(lane, i), &d[group + i / 2 * 8][pair + i % 2], sizeof(float));
+  });
+}
+inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  uint64_t words[5];
+  std::memcpy(words, a, sizeof a);
+  std::memcpy(words + 2, b, sizeof b);
+  std::memcpy(words + 3, d, sizeof d);
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kTiles, std::span(words), multiply_given_tiles);
+  for (int i = 0; i < 2; ++i) std::memcpy(d + 2 * i, all + (3 + i) * kWarp + emulated::lane(), sizeof(uint64_t));
 }
 
 /// Each lane reads its row, and the lanes exchange them: element(m, r, c) is a number of matrix m.

@@ -8,14 +8,12 @@ namespace moestro::kernels::cuda {
 /// In every lane: the sum over each run of `width` lanes, a power of two.
 template <int kWidth = kWarp>
 __device__ inline float warp_sum(float value) {
-  for (int step = kWidth / 2; step > 0; step /= 2) value += __shfl_xor_sync(kWholeWarp, value, step);
-  return value;
+  return warp_fold<kWidth>(value, [](float a, float b) { return a + b; });
 }
 
 /// NaN is ignored, unless all are NaN.
 __device__ inline float warp_max(float value) {
-  for (int step = kWarp / 2; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, step));
-  return value;
+  return warp_fold<kWarp>(value, [](float a, float b) { return fmaxf(a, b); });
 }
 
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
@@ -26,11 +24,16 @@ __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; 
 template <int kCount, int kSize>
 __device__ inline void halve_sums(float (&values)[kSize], int step) {
   const bool upper = (lane_id() & step) != 0;
+  float given[kCount / 2];
   MOESTRO_UNROLL
   for (int i = 0; i < kCount / 2; ++i) {
-    const float keep = upper ? values[i + kCount / 2] : values[i], give = upper ? values[i] : values[i + kCount / 2];
-    values[i] = keep + __shfl_xor_sync(kWholeWarp, give, step);
+    const float low = values[i], high = values[i + kCount / 2];
+    values[i] = upper ? high : low;
+    given[i] = upper ? low : high;
   }
+  swap_lanes(given, step);
+  MOESTRO_UNROLL
+  for (int i = 0; i < kCount / 2; ++i) values[i] += given[i];
 }
 
 /// Afterwards words[i] is what words[lane % 4] was in lane i of these four. Whole warps.

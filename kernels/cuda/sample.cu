@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) likeliest_kernel(MoestroCudaSample a
 
 /// The sum of all threads' values, in the first thread.
 __device__ Fixed block_sum(Fixed sum, SearchRoom& room) {
-  for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, step);
+  sum = warp_fold<kWarp>(sum, [](Fixed a, Fixed b) { return a + b; });
   if (lane_id() == 0) room.of_warps[warp_id()] = {sum, 0};
   __syncthreads();
   if (threadIdx.x == 0)

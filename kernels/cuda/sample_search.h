@@ -164,7 +164,7 @@ template <typename Order>
 __device__ Fixed total_weight(const Row& row, const Source& source, const Order& order, SearchRoom& room) {
   Fixed sum = 0;
   source.each(row, [&](RankKey key) { sum += order.weight(key); });
-  for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, step);
+  sum = warp_fold<kWarp>(sum, [](Fixed a, Fixed b) { return a + b; });
   if (lane_id() == 0) room.of_warps[warp_id()] = {sum, 0};
   __syncthreads();
   sum = 0;

@@ -44,6 +44,18 @@ __device__ inline float load_unwritten(const float* at) { return __ldg(at); }
 /// Brings the 128 bytes around `at` into the cache that all blocks share.
 __device__ inline void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
+/// In every lane: the values of each run of `kWidth` lanes folded into one, those of lanes kWidth / 2 apart first.
+template <int kWidth, typename T, typename Fold>
+__device__ inline T warp_fold(T value, Fold fold) {
+  for (int step = kWidth / 2; step > 0; step /= 2) value = fold(value, __shfl_xor_sync(0xffffffffu, value, step));
+  return value;
+}
+/// Each lane gets the values of the lane `step` away.
+template <int kCount>
+__device__ inline void swap_lanes(float (&values)[kCount], int step) {
+  MOESTRO_UNROLL
+  for (int i = 0; i < kCount; ++i) values[i] = __shfl_xor_sync(0xffffffffu, values[i], step);
+}
 /// The largest value of a warp, in every lane.
 __device__ inline uint32_t warp_most(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
 

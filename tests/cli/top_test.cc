@@ -71,6 +71,18 @@ TEST(TopPage, SaysAllOfItIn80Columns) {
   EXPECT_THAT(page, Contains(HasSubstr("5 messages")));
 }
 
+TEST(TopPage, SaysWhichDenseWeightsTakeTurns) {
+  StoreLook before = busy();
+  EXPECT_THAT(page_of(before, before, {.columns = 80}), Not(Contains(HasSubstr("take turns"))));
+  before.status.window_places = 2;
+  before.status.models[0].layers = 32, before.status.models[0].streamed_layers = 20;
+  StoreLook now = before;
+  now.at_s += 2;
+  now.status.streamed_loaded_bytes += 300 * kMiB;
+  EXPECT_THAT(page_of(before, now, {.columns = 80}),
+              Contains(HasSubstr("20 of 32 layers take turns in 2 places: 150 MiB/s")));
+}
+
 TEST(TopPage, SaysWhyForeseenExpertsWereNotReadAhead) {
   StoreLook look = busy();
   look.status.reading.foreseen_below_floor = 31, look.status.reading.foreseen_early = 33;

@@ -27,6 +27,7 @@ struct Warp {
   uint64_t values[2][kWordsMax * kLanes];
   unsigned given = 0, turn = 0;
   Exchange kind = Exchange::kWait;
+  Combine* combine = nullptr;
 };
 
 /// The block that runs.
@@ -35,7 +36,7 @@ class Block {
   void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument, uint64_t shared_max);
   void barrier();
   void wait_until(const std::function<bool()>& ready);
-  const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
+  const uint64_t* exchange(Exchange kind, std::span<const uint64_t> mine, Combine* combine);
   void set_order(uint64_t now);
   void check_shared(const void* at, uint64_t bytes) const;
   void begin_copy(void* to, const void* from, int bytes);
@@ -210,10 +211,10 @@ void Block::wait_until(const std::function<bool()>& ready) {
   wait(State::kPolls);
 }
 
-const uint64_t* Block::exchange(Exchange kind, std::initializer_list<uint64_t> mine) {
+const uint64_t* Block::exchange(Exchange kind, std::span<const uint64_t> mine, Combine* combine) {
   Warp& w = warps_[current / kLanes];
-  if (w.given == 0) w.kind = kind;
-  MOESTRO_CHECK(w.kind == kind, "lanes of a warp that exchange different things");
+  if (w.given == 0) w.kind = kind, w.combine = combine;
+  MOESTRO_CHECK(w.kind == kind && w.combine == combine, "lanes of a warp that exchange different things");
   MOESTRO_CHECK(mine.size() <= kWordsMax, "an exchange of few words");
   uint64_t* values = w.values[w.turn % 2];
   unsigned at = current % kLanes;
@@ -221,6 +222,7 @@ const uint64_t* Block::exchange(Exchange kind, std::initializer_list<uint64_t> m
   if (++w.given == kLanes) {
     w.given = 0;
     ++w.turn;
+    if (combine != nullptr) combine(values);
     std::fill_n(states_.begin() + current / kLanes * kLanes, kLanes, State::kReady);
     return values;
   }
@@ -268,7 +270,9 @@ void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void
 }
 void barrier() { the_block.barrier(); }
 void wait_until(const std::function<bool()>& ready) { the_block.wait_until(ready); }
-const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine) { return the_block.exchange(kind, mine); }
+const uint64_t* exchange(Exchange kind, std::span<const uint64_t> mine, Combine* combine) {
+  return the_block.exchange(kind, mine, combine);
+}
 char* shared() { return the_block.shared.data(); }
 void check_shared(const void* at, uint64_t bytes) { the_block.check_shared(at, bytes); }
 void begin_copy(void* to, const void* from, int bytes) { the_block.begin_copy(to, from, bytes); }

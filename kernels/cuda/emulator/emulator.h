@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <span>
 
 #include "common/check.h"
 #include "common/float16.h"
@@ -41,7 +42,7 @@ inline dim3 blockDim, gridDim;
 namespace emulated {
 
 /// The kind of an exchange; all lanes of a warp do the same.
-enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kMatrices, kWait };
+enum class Exchange : uint8_t { kShuffle, kShuffleXor, kFold, kSwap, kBallot, kTiles, kMatrices, kWait };
 
 /// 0, the default: threads run in the order of their numbers wherever possible, and blocks in a random order, which is
 /// the same for each grid of as many blocks. Otherwise threads, warps and blocks run in a random order from this seed.
@@ -65,10 +66,15 @@ void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void
 void barrier();
 /// The running thread continues when `ready` says so; it must become true by what other threads of the block do.
 void wait_until(const std::function<bool()>& ready);
-inline constexpr unsigned kWordsMax = 3;  ///< of an exchange
+inline constexpr unsigned kWordsMax = 16;  ///< of an exchange
 /// The first words of the 32 lanes of this warp, then their second ones, and so on; valid until this lane's exchange
-/// after the next. All lanes give equally many.
-const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine);
+/// after the next. All lanes give equally many. `combine`, if any, makes what they get of what they have given, at once
+/// for all of them.
+using Combine = void(uint64_t* words);
+const uint64_t* exchange(Exchange kind, std::span<const uint64_t> mine, Combine* combine = nullptr);
+inline const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine, Combine* combine = nullptr) {
+  return exchange(kind, std::span(mine.begin(), mine.size()), combine);
+}
 char* shared();
 unsigned lane();
 unsigned thread();  ///< of the block
@@ -129,12 +135,32 @@ T load_fresh(const T* at) {
   return *at;
 }
 inline float load_unwritten(const float* at) { return *at; }
+/// One exchange in place of one for each step, since most of what kernels exchange is this; the same bits.
+template <int kWidth, typename T, typename Fold>
+T warp_fold(T value, Fold) {
+  constexpr auto fold_all = [](uint64_t* words) {
+    T values[32], others[32];
+    for (unsigned i = 0; i < 32; ++i) values[i] = emulated::unpacked<T>(words[i]);
+    for (unsigned step = kWidth / 2; step > 0; step /= 2) {
+      for (unsigned i = 0; i < 32; ++i) others[i] = values[i ^ step];
+      for (unsigned i = 0; i < 32; ++i) values[i] = Fold{}(values[i], others[i]);
+    }
+    for (unsigned i = 0; i < 32; ++i) words[i] = emulated::packed(values[i]);
+  };
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kFold, {emulated::packed(value)}, fold_all);
+  return emulated::unpacked<T>(all[emulated::lane()]);
+}
+template <int kCount>
+void swap_lanes(float (&values)[kCount], int step) {
+  constexpr int kPairs = (kCount + 1) / 2;
+  uint64_t words[kPairs] = {};
+  std::memcpy(words, values, sizeof values);
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kSwap, std::span(words));
+  for (int i = 0; i < kPairs; ++i) words[i] = all[(emulated::lane() ^ static_cast<unsigned>(step)) + i * 32];
+  std::memcpy(values, words, sizeof values);
+}
 inline uint32_t warp_most(uint32_t value) {
-  for (int step = 16; step > 0; step /= 2) {
-    const uint32_t other = __shfl_xor_sync(0xffffffffu, value, step);
-    value = value < other ? other : value;
-  }
-  return value;
+  return warp_fold<32>(value, [](uint32_t a, uint32_t b) { return a < b ? b : a; });
 }
 inline void prefetch(const void*) {}
 inline void after_predecessors() {}

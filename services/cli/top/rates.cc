@@ -22,6 +22,7 @@ StoreRates rates_between(const StoreLook& before, const StoreLook& now) {
   r.read_bytes = per_second(a.bytes_read, b.bytes_read);
   r.loads = per_second(a.loads, b.loads), r.evictions = per_second(a.evictions, b.evictions);
   r.prefetches = per_second(a.reading.prefetches, b.reading.prefetches);
+  r.streamed_bytes = per_second(a.streamed_loaded_bytes, b.streamed_loaded_bytes);
   r.scrubbed_bytes = per_second(a.reading.scrubbed_bytes, b.reading.scrubbed_bytes);
   for (size_t i = 0; i < b.workers.size(); ++i) {
     const auto& w = b.workers[i];

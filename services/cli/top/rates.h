@@ -17,6 +17,7 @@ struct StoreRates {
   double seconds = 0;  ///< between the looks
   double hits = 0, misses = 0;
   double read_bytes = 0, loads = 0, evictions = 0, prefetches = 0, scrubbed_bytes = 0;
+  double streamed_bytes = 0;  ///< of the bytes read: dense weights that take turns in memory
   struct Worker {
     double hits = 0, misses = 0;
   };

@@ -99,7 +99,8 @@ json to_json(const Look& now, const StoreRates& r) {
   report["rates"] = {{"seconds", r.seconds},       {"hits", r.hits},
                      {"misses", r.misses},         {"read_bytes", r.read_bytes},
                      {"loads", r.loads},           {"evictions", r.evictions},
-                     {"prefetches", r.prefetches}, {"scrubbed_bytes", r.scrubbed_bytes}};
+                     {"prefetches", r.prefetches}, {"scrubbed_bytes", r.scrubbed_bytes},
+                     {"streamed_bytes", r.streamed_bytes}};
   for (size_t i = 0; i < r.workers.size(); ++i)
     report["workers"][i]["rates"] = {{"hits", r.workers[i].hits}, {"misses", r.workers[i].misses}};
   for (size_t i = 0; i < r.drive_bytes.size(); ++i) report["drives"][i]["rates"] = {{"read_bytes", r.drive_bytes[i]}};

@@ -54,6 +54,13 @@ void add_summary(const StoreStatusReport& s, const StoreRates& r, std::vector<Li
                           readable_count(r.loads).c_str(), readable_count(r.evictions).c_str(),
                           static_cast<unsigned long long>(s.retries)));
   page.back().add(std::to_string(s.bad_blobs) + " bad", s.bad_blobs > 0 ? Tone::kBad : Tone::kPlain);
+  if (s.window_places > 0) {
+    uint64_t layers = 0, streamed = 0;
+    for (const auto& m : s.models) layers += m.layers, streamed += m.streamed_layers;
+    page.push_back(figures("dense").add(std::to_string(streamed) + " of " + counted(layers, "layer") +
+                                        " take turns in " + counted(s.window_places, "place") + ": " +
+                                        speed(r.streamed_bytes)));
+  }
   const auto& q = s.reading;
   page.push_back(figures("queue"));
   page.back().add(printed("demand %u (%u being read), prefetch %u (%u), scrub %u (%u)", q.queued[0], q.loading[0],

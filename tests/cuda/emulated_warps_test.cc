@@ -1,0 +1,83 @@
+// What is one exchange of a warp's lanes in the emulation, and several or an instruction of its own on a device.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/cuda/mma.h"
+#include "kernels/cuda/numbers.h"
+#include "kernels/cuda/reduce.h"
+
+namespace moestro::kernels::cuda {
+namespace {
+
+/// What is one exchange here, and one for each step or value on a device: `plainly` as on a device.
+template <int kWidth>
+__device__ float folded(float value, bool plainly) {
+  if (!plainly) return warp_sum<kWidth>(value);
+  for (int step = kWidth / 2; step > 0; step /= 2) value += __shfl_xor_sync(kWholeWarp, value, step);
+  return value;
+}
+template <int kCount>
+__device__ float swapped(float value, int step, bool plainly) {
+  float values[kCount], all = 0.0f;
+  for (int i = 0; i < kCount; ++i) values[i] = value * static_cast<float>(i + 1);
+  if (!plainly) swap_lanes(values, step);
+  for (int i = 0; i < kCount; ++i)
+    all = all * 1.5f + (plainly ? __shfl_xor_sync(kWholeWarp, values[i], step) : values[i]);
+  return all;
+}
+__global__ void exchanges_kernel(const float* from, bool plainly, std::vector<float>* out) {
+  const float mine = from[threadIdx.x];
+  float* to = out->data() + threadIdx.x * 16;
+  const float all[] = {folded<1>(mine, plainly),  folded<2>(mine, plainly),        folded<8>(mine, plainly),
+                       folded<32>(mine, plainly), swapped<1>(mine, 16, plainly),   swapped<2>(mine, 1, plainly),
+                       swapped<5>(mine, 4, plainly), swapped<32>(mine, 2, plainly)};
+  std::copy(std::begin(all), std::end(all), to);
+}
+
+TEST(Emulator, ExchangesOfSeveralStepsGiveTheBitsOfEachByItself) {
+  std::vector<float> from(64);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = std::sin(static_cast<float>(i) * 3.7f) * 1e3f;
+  std::vector<float> plain(64 * 16), got(plain);
+  launch(exchanges_kernel, dim3(1), dim3(64), 0, nullptr, from.data(), true, &plain);
+  launch(exchanges_kernel, dim3(1), dim3(64), 0, nullptr, from.data(), false, &got);
+  EXPECT_EQ(got, plain);
+}
+
+/// Numbers of a and b are unlike everywhere, so that any other place of one gives another product.
+__global__ void tiles_kernel(float* out) {
+  const int group = lane_id() / 4, pair = lane_id() % 4 * 2;
+  const auto two = [](float low, float high) {
+    return static_cast<uint32_t>(BF16::stored(low)) | static_cast<uint32_t>(BF16::stored(high)) << 16;
+  };
+  const auto of_a = [](int row, int column) { return static_cast<float>(row * 16 + column); };
+  const auto of_b = [](int row, int column) { return static_cast<float>(column * 16 - row); };
+  uint32_t a[4], b[2];
+  for (int i = 0; i < 4; ++i) {
+    const int row = group + i % 2 * 8, column = pair + i / 2 * 8;
+    a[i] = two(of_a(row, column), of_a(row, column + 1));
+  }
+  for (int i = 0; i < 2; ++i) b[i] = two(of_b(pair + 8 * i, group), of_b(pair + 8 * i + 1, group));
+  float d[4];
+  for (int i = 0; i < 4; ++i) d[i] = static_cast<float>(lane_id() * 4 + i);
+  multiply_tiles(d, a, b);
+  for (int i = 0; i < 4; ++i) out[(group + i / 2 * 8) * 8 + pair + i % 2] = d[i];
+}
+
+TEST(Emulator, TilesAreMultipliedAsTheManualLaysThemOut) {
+  std::vector<float> out(16 * 8);
+  launch(tiles_kernel, dim3(1), dim3(32), 0, nullptr, out.data());
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < 8; ++column) {
+      const int lane = row % 8 * 4 + column / 2;
+      int want = lane * 4 + row / 8 * 2 + column % 2;
+      for (int k = 0; k < 16; ++k) want += (row * 16 + k) * (column * 16 - k);
+      EXPECT_EQ(out[static_cast<size_t>(row * 8 + column)], static_cast<float>(want)) << row << ", " << column;
+    }
+}
+
+}  // namespace
+}  // namespace moestro::kernels::cuda
