@@ -57,7 +57,7 @@ class BenchThroughput(unittest.TestCase):
         self.assertEqual(ran.stdout.count("  without "), 4)
 
     def test_what_is_wrong_is_refused(self):
-        for options, words in ((["--only", "cgo"], "cgo is not one of layerwise, pipeline"),
+        for options, words in ((["--only", "lean"], "lean is not one of layerwise, pipeline, cgo"),
                                (["--copies", "0"], "--copies")):
             ran = self.bench(*options)
             self.assertEqual(ran.returncode, 2)

@@ -17,20 +17,22 @@ KvMove move_of(float* to, const float* from, TokenRange rows, int64_t width) {
 
 }  // namespace
 
-Status check_host_attention(const model::ModelSpec& spec, const EngineOptions& options) {
-  const auto lacks = [](const std::string& what) {
-    return unsupported("--schedule cgo with " + what + ": the host attends with grouped-query attention over all "
-                       "positions only; take expert-pipeline or layerwise");
-  };
-  if (options.visible.window > 0) return lacks("--kv-window");
+std::string not_on_host(const model::ModelSpec& spec) {
   for (const model::LayerSpec& layer : spec.layers) {
-    if (layer.latent) return lacks("latent attention (MLA)");
-    if (layer.delta) return lacks("layers of the gated delta rule");
+    if (layer.latent) return "latent attention (MLA)";
+    if (layer.delta) return "layers of the gated delta rule";
     // Micro-batches of two layers are on their way at once, and find their rows by the layer's width.
     if (widths_of(layer.attention) != widths_of(spec.layers.front().attention))
-      return lacks("layers of different numbers of heads");
+      return "layers of different numbers of heads";
   }
-  return Status::ok();
+  return "";
+}
+
+Status check_host_attention(const model::ModelSpec& spec, const EngineOptions& options) {
+  const std::string lacks = options.visible.window > 0 ? "--kv-window" : not_on_host(spec);
+  if (lacks.empty()) return Status::ok();
+  return unsupported("--schedule cgo with " + lacks + ": the host attends with grouped-query attention over all "
+                     "positions only; take expert-pipeline or layerwise");
 }
 
 HostAttention::HostAttention(const MathParts& parts, LayerMath& math, kernels::Ops& ops, KvLink& link,

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,7 +20,9 @@
 
 namespace moestro::engine {
 
-/// What attention on the host lacks. kUnsupported: this model, or these settings.
+/// What of a model the host cannot attend with ("latent attention (MLA)"); empty: it can.
+std::string not_on_host(const model::ModelSpec& spec);
+/// kUnsupported, by name: this model, or these settings.
 Status check_host_attention(const model::ModelSpec& spec, const EngineOptions& options);
 
 class HostAttention {
