@@ -26,7 +26,8 @@ Result<ScheduleKind> choose_schedule(const config::BoxConfig::Workers& w, Device
   }
   if (w.schedule == "layerwise") {
     if (kv_moves)
-      return invalid_argument("--schedule layerwise with --kv-home host: it does not move KV; take expert-pipeline");
+      return invalid_argument("--schedule layerwise with --kv-home host: it does not move KV; take expert-pipeline "
+                              "or cgo");
     return ScheduleKind::kLayerwise;
   }
   if (on == Device::kCuda)

@@ -7,6 +7,7 @@
 
 #include "common/planner/choose_schedule.h"
 #include "tests/device/device_bench.h"
+#include "tests/kernels/counted_allocations.h"
 
 namespace moestro::device::testing {
 namespace {
@@ -102,6 +103,29 @@ TEST(HostAttention, StepsTakeAboutWhatIsForecast) {
     EXPECT_GT(forecast / run, kLeast);
     EXPECT_LT(forecast / run, 1.4);
   }
+}
+
+TEST(HostAttention, StepsAllocateNothingAfterWarmUp) {
+  const Fixture fixture = mixtral();
+  DeviceBenchOptions options{.slots = 12};
+  engine::EngineOptions& o = options.engine.engine;
+  o.schedule = ScheduleKind::kCgo, o.kv_home = KvHome::kHost;
+  o.context_max = 64, o.cut.count = kMicroBatches;
+  DeviceBench device(fixture, options);
+  engine::StepOutcome outcome;
+  int allocated = 0;
+  for (int step = 0; step < 40; ++step) {
+    for (int64_t id = 1; id <= 12; ++id)
+      device.bench().add(static_cast<uint64_t>(id), {static_cast<TokenId>((id * 29 + step * 7) % 90)}).sample = true;
+    // The host's scratch grows with the longest context met: one that is longer than any below comes first.
+    if (step < 2) device.bench().add(99, std::vector<TokenId>(step == 0 ? 60 : 1, 5)).sample = true;
+    if (step == 2) device.bench().release(99);
+    const int64_t before = moestro::test::allocations.load();
+    const Status ran = device.bench().run(outcome);
+    ASSERT_TRUE(ran.is_ok()) << ran.message();
+    allocated += step >= 20 && moestro::test::allocations.load() > before;
+  }
+  EXPECT_LE(allocated, 10) << "of 20 steps: in some a thread of the device looks back on its uses";
 }
 
 }  // namespace

@@ -109,6 +109,8 @@ TEST(ScheduleChoice, LowCopiesGoWithStepsInOnePiece) {
   };
   for (const char* const schedule : {"auto", "layerwise", "expert-pipeline"})
     EXPECT_NE(refusal(schedule, "host", Device::kEmulated).find("leave out --kv-home host"), std::string::npos);
+  EXPECT_NE(refusal("cgo", "host", Device::kEmulated).find("leave out --schedule cgo and --kv-home host"),
+            std::string::npos);
   for (const Device on : {Device::kCpu, Device::kEmulated}) {
     EXPECT_NE(refusal("expert-pipeline", "device", on).find("leave out --schedule expert-pipeline"), std::string::npos);
     EXPECT_EQ(refusal("layerwise", "device", on), "");
