@@ -129,6 +129,7 @@ std::string WorkerDevice::describe() const {
   if (!experts_) return "experts where they lie in the store's memory, prediction " + options_.predict;
   std::string fit = std::to_string(experts_->slots()) + " of " +
                     std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device";
+  if (host_ops_ != nullptr) fit += ", the host attends to what decodes";
   if (experts_->low_slots() > 0) fit += " and low copies of " + std::to_string(experts_->low_slots());
   return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + fit + ", cache " + options_.cache + ", prediction " +
          options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());
