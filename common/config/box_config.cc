@@ -191,20 +191,21 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
               .choices = {"auto", "layerwise", "expert-pipeline", "cgo"},
               .help = "The order of a step's tasks. layerwise: layer after layer for all rows, for low latency. "
                       "expert-pipeline: micro-batches go through each layer together and share its experts, while KV "
-                      "crosses the link; for batches of many sequences. cgo: no worker runs it yet. auto: "
+                      "crosses the link; for batches of many sequences. cgo: the host attends to the sequences that "
+                      "decode, while the device computes the rest (emulated devices with kv_home host). auto: "
                       "what the planner chooses for a batch that fills kv_tokens, if one worker has no room for all "
                       "experts and `moestro plan` has measured this machine's rates for the pack (`moestro up` alone "
                       "asks it); else expert-pipeline where kv_home is host, and layerwise",
               .theme = kServing});
   schema.add({.key = "workers.micro_batches", .flag = "--micro-batches", .field = &c.micro_batches, .min = 1, .max = 64,
-              .help = "With expert-pipeline: into how many micro-batches a step is cut, of about as many tokens each. "
-                      "auto: 8. Fewer in steps that have less than 16 tokens for each. More where the KV of "
-                      "one would not fit the device",
+              .help = "With expert-pipeline and cgo: into how many micro-batches a step is cut, of about as many "
+                      "tokens each. auto: 8. Fewer in steps that have less than 16 tokens for each. More where the KV "
+                      "of one would not fit the device",
               .theme = kServing});
   schema.add({.key = "workers.micro_batch_rows", .flag = "--micro-batch-rows", .field = &c.micro_batch_rows,
               .min = 1, .max = 1 << 20,
-              .help = "With expert-pipeline: the most tokens of a micro-batch, unless one sequence has more. auto: no "
-                      "limit",
+              .help = "With expert-pipeline and cgo: the most tokens of a micro-batch, unless one sequence has more. "
+                      "auto: no limit",
               .theme = kServing});
   schema.add({.key = "workers.step_buffers", .flag = "--step-buffers", .field = &c.step_buffers,
               .min = 1, .max = 1 << 20,

@@ -16,7 +16,9 @@ constexpr int32_t kLead = 2;  ///< micro-batches that are on their way through t
 /// by a turn when the router of the one before has chosen.
 class CgoSchedule final : public Schedule {
  public:
-  CgoSchedule(ModelShape model, const CgoOptions& options) : model_(std::move(model)), options_(options) {
+  /// `device_decides`: which experts the device holds. Of the weights, only experts are brought then.
+  CgoSchedule(ModelShape model, const CgoOptions& options, bool device_decides)
+      : model_(std::move(model)), options_(options), device_decides_(device_decides) {
     for (const LayerShape& layer : model_.layers)
       MOESTRO_CHECK(!layer.sparse || layer.experts > 0 || options.weight_share >= 1,
                     "a layer that is brought as a whole says how many experts it has");
@@ -41,12 +43,11 @@ class CgoSchedule final : public Schedule {
               TaskGraph& graph) override {
     MOESTRO_CHECK(layer == layer_of(turn_) && micro_batch == batch_of(turn_) && places.empty(),
                   "routers choose one after another, wherever experts are");
-    Task experts{.kind = TaskKind::kLayerExperts, .layer = layer, .micro_batch = micro_batch};
-    for (const RoutedExpert& r : routed) experts.rows += r.rows;
-    experts.cost = experts_cost(shape(layer), static_cast<int32_t>(routed.size()), experts.rows);
-    TaskId& done = done_[static_cast<size_t>(micro_batch)];
-    const TaskId computed = graph.add(experts, std::array{done});
-    done = graph.add({.kind = TaskKind::kCombine, .layer = layer, .micro_batch = micro_batch}, std::array{computed});
+    after_.assign(1, done_[static_cast<size_t>(micro_batch)]);
+    if (device_decides_) compute_each(routed, graph);
+    else compute_together(routed, graph);
+    done_[static_cast<size_t>(micro_batch)] =
+        graph.add({.kind = TaskKind::kCombine, .layer = layer, .micro_batch = micro_batch}, after_);
     end_turn(graph);
     take_turns(graph);
   }
@@ -90,6 +91,41 @@ class CgoSchedule final : public Schedule {
     for (const TaskId from : after)
       if (from != kNothing) after_.push_back(from);
     return graph.add(task, after_);
+  }
+
+  /// `after_` becomes what the sum of the turn waits for.
+  void compute_together(std::span<const RoutedExpert> routed, TaskGraph& graph) {
+    const int32_t layer = layer_of(turn_);
+    Task experts{.kind = TaskKind::kLayerExperts, .layer = layer, .micro_batch = batch_of(turn_)};
+    for (const RoutedExpert& r : routed) experts.rows += r.rows;
+    experts.cost = experts_cost(shape(layer), static_cast<int32_t>(routed.size()), experts.rows);
+    after_.assign(1, graph.add(experts, after_));
+  }
+
+  /// A micro-batch may need an expert that one before it has let go of. So it asks anew, when that one has computed:
+  /// what is still held is there at once.
+  void compute_each(std::span<const RoutedExpert> routed, TaskGraph& graph) {
+    const int32_t layer = layer_of(turn_), batch = batch_of(turn_);
+    if (batch == 0) last_use_.clear();
+    for (const RoutedExpert& r : routed) {
+      const auto e = static_cast<size_t>(r.expert);
+      if (last_use_.size() <= e) last_use_.resize(e + 1, kNothing);
+      const Task read{.lane = Lane::kStoreRead,
+                      .kind = TaskKind::kExpertRead,
+                      .layer = layer,
+                      .expert = r.expert,
+                      .micro_batch = batch,
+                      .cost = {0, shape(layer).expert_bytes}};
+      const Task compute{.kind = TaskKind::kExpert,
+                         .layer = layer,
+                         .expert = r.expert,
+                         .rows = r.rows,
+                         .micro_batch = batch,
+                         .cost = experts_cost(shape(layer), 1, r.rows)};
+      const bool first = last_use_[e] == kNothing;
+      const TaskId is_read = first ? graph.add(read) : graph.add(read, std::array{last_use_[e]});
+      after_.push_back(last_use_[e] = graph.add(compute, std::array{is_read}));
+    }
   }
 
   /// Queries, keys and values, and attention on the host.
@@ -159,6 +195,7 @@ class CgoSchedule final : public Schedule {
 
   const ModelShape model_;
   const CgoOptions options_;
+  const bool device_decides_;
   StepShape step_;                              ///< without its micro-batches
   std::vector<MicroBatchShape> micro_batches_;
   int32_t turn_ = 0;
@@ -166,13 +203,18 @@ class CgoSchedule final : public Schedule {
   std::vector<TaskId> attended_;                ///< by micro-batch: what its host has computed is on the device
   std::vector<TaskId> done_;                    ///< by micro-batch: its last task
   std::vector<TaskId> room_;                    ///< the ends of the layer before the one at hand
+  std::vector<TaskId> last_use_;                ///< of the layer at hand, by expert: what computed it last
   std::vector<TaskId> after_;                   ///< scratch
 };
 
 }  // namespace
 
 std::unique_ptr<Schedule> make_cgo_schedule(ModelShape model, const CgoOptions& options) {
-  return std::make_unique<CgoSchedule>(std::move(model), options);
+  return std::make_unique<CgoSchedule>(std::move(model), options, false);
+}
+
+std::unique_ptr<Schedule> make_cgo_schedule(ModelShape model) {
+  return std::make_unique<CgoSchedule>(std::move(model), CgoOptions{.weight_share = 1}, true);
 }
 
 }  // namespace moestro::lanes

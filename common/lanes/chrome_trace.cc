@@ -121,8 +121,8 @@ void ChromeTrace::transfer(const Transfer& t) {
   if (failed_) return;
   const int track = static_cast<int>(t.lane);
   if (t.expert < 0) {
-    const TaskKind kind = t.lane == Lane::kHostToDevice ? TaskKind::kKvLoad : TaskKind::kKvSave;
-    event(task_name(kind), "kv", track, t.begin, t.end);
+    const bool hidden = t.kind == TaskKind::kHiddenLoad || t.kind == TaskKind::kQkvSend;
+    event(task_name(t.kind), hidden ? "hidden" : "kv", track, t.begin, t.end);
     append("\"layer\":%d,\"micro_batch\":%d,\"bytes\":%llu}},\n", t.layer, t.micro_batch,
            static_cast<unsigned long long>(t.bytes));
     return;
@@ -147,7 +147,8 @@ void ChromeTrace::draw(const Stall& s) {
   if (failed_) return;
   event("stall", "stall", kStallTrack, s.begin, s.end);
   if (s.dense) return append("\"layer\":%d,\"tier\":\"drive\",\"cause\":\"dense weights\"}},\n", s.layer);
-  if (s.expert < 0) return append("\"layer\":%d,\"tier\":\"dram\",\"cause\":\"KV\"}},\n", s.layer);
+  if (s.expert < 0)
+    return append("\"layer\":%d,\"tier\":\"dram\",\"cause\":\"%s\"}},\n", s.layer, s.host ? "host attention" : "KV");
   append("\"layer\":%d,\"expert\":%d,\"tier\":\"%s\",\"cause\":\"%s\"}},\n", s.layer, s.expert,
          tier_name(s.why.from).data(), late_cause_name(s.why.cause).data());
 }

@@ -97,9 +97,9 @@ class Schedule {
 /// those of the other; everything else is computed for the rows of all.
 std::unique_ptr<Schedule> make_layerwise_schedule(ModelShape model);
 
-// Schedules for throughput. Weights and KV have a home in host memory and cross a link when they are needed. Workers on
-// a CPU or an emulated device run the expert pipeline with dense weights that stay on the device. The rest of these
-// schedules runs on virtual lanes only (virtual_driver.h).
+// Schedules for throughput. Weights and KV have a home in host memory and cross a link when they are needed. Workers
+// run them with dense weights that stay on the device: the expert pipeline on a CPU or an emulated device, cgo on an
+// emulated device. The rest of these schedules runs on virtual lanes only (virtual_driver.h).
 
 /// What a schedule asks about experts on the device. Called by the thread that runs the machine.
 class ExpertOutlook {
@@ -157,5 +157,9 @@ struct CgoOptions {
 /// between the small transfers. The device has room for the streamed weights of two layers. Every layer that streams
 /// has LayerShape::experts.
 std::unique_ptr<Schedule> make_cgo_schedule(ModelShape model, const CgoOptions& options);
+/// The same for a device that has all dense weights and decides by itself which experts it holds (common/tier): an
+/// expert is asked for when a micro-batch chooses it, and each micro-batch computes its experts one by one. What the
+/// tier brings ahead goes in chunks, which are the pages.
+std::unique_ptr<Schedule> make_cgo_schedule(ModelShape model);
 
 }  // namespace moestro::lanes

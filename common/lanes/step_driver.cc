@@ -8,7 +8,7 @@
 namespace moestro::lanes {
 namespace {
 
-/// What is waited for is asked for before the host computes anything.
+/// What is waited for is asked for before the thread that runs the step computes anything.
 constexpr Lane kTransfers[] = {Lane::kStoreRead, Lane::kHostToDevice, Lane::kDeviceToHost};
 
 }  // namespace
@@ -20,8 +20,8 @@ Status cannot_run(std::string_view runner, const Task& task) {
 
 void StepDriver::end(const Step& step, TaskId task, Nanos now) {
   const Task& of = step.machine[task];
-  // The link that moves KV draws it itself, as its chunks go between those of experts.
-  if (step.machine.kind_of(of.lane) != LaneKind::kQueue && !is_kv_move(of)) {
+  // A link that moves KV draws it itself, as its chunks go between those of experts.
+  if (step.machine.kind_of(of.lane) != LaneKind::kQueue && !is_drawn_apart(of)) {
     const Nanos begin = began_[static_cast<size_t>(task)];
     totals_.busy[static_cast<int>(of.lane)] += now - begin;
     if (step.timeline != nullptr) step.timeline->slice({of, task, begin, now});
@@ -50,11 +50,16 @@ Result<bool> StepDriver::start(const Step& step, Lane lane) {
   return true;
 }
 
-Result<bool> StepDriver::start_transfers(const Step& step) {
+Result<bool> StepDriver::start_apart(const Step& step) {
   bool started = false;
   waits_ = false;
   for (const Lane lane : kTransfers) {
     MOESTRO_ASSIGN_OR_RETURN(const bool some, start(step, lane));
+    started = started || some;
+  }
+  // Where the device computes on this thread, the host has its own.
+  if (step.machine.kind_of(Lane::kCompute) != LaneKind::kQueue) {
+    MOESTRO_ASSIGN_OR_RETURN(const bool some, start(step, Lane::kHostCompute));
     started = started || some;
   }
   if (waits_) MOESTRO_RETURN_IF_ERROR(step.runner.flush());
@@ -84,7 +89,7 @@ Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner
     if (queue) {
       MOESTRO_ASSIGN_OR_RETURN(started, start(step, Lane::kCompute));
     }
-    MOESTRO_ASSIGN_OR_RETURN(const bool transfers, start_transfers(step));
+    MOESTRO_ASSIGN_OR_RETURN(const bool transfers, start_apart(step));
     if (started || transfers) continue;
     MOESTRO_ASSIGN_OR_RETURN(started, start(step, queue ? Lane::kHostCompute : Lane::kCompute));
     if (started) continue;
@@ -101,13 +106,14 @@ Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner
     MOESTRO_RETURN_IF_ERROR(runner.wait_any(ended_));
     const Nanos until = clock_.now();
     MOESTRO_CHECK(!ended_.empty(), "a step waits for nothing");
-    const auto came = std::ranges::find_if(ended_, [&](TaskId task) { return !is_compute(machine[task].lane); });
+    const auto came = std::ranges::find_if(ended_, [&](TaskId task) { return machine[task].lane != Lane::kCompute; });
     if (came != ended_.end()) {
       totals_.stalled += until - from;
       const Task& what = machine[*came];
       if (timeline != nullptr)
         timeline->stall({.layer = what.layer, .expert = what.expert, .begin = from, .end = until,
-                         .dense = what.kind == TaskKind::kWeightRead});
+                         .dense = what.kind == TaskKind::kWeightRead,
+                         .host = is_hidden_move(what) || what.kind == TaskKind::kAttend});
     }
     for (const TaskId task : ended_) end(step, task, until);
   }

@@ -50,7 +50,7 @@ Status cannot_run(std::string_view runner, const Task& task);
 
 struct ExecutionTotals {
   Nanos elapsed{0};  ///< without the time in which it was parked
-  Nanos stalled{0};  ///< nothing could be started before a transfer had ended
+  Nanos stalled{0};  ///< nothing could be started before a transfer had ended, or attention on the host
   Nanos parked{0};   ///< it gave way to something else
   int32_t parks = 0; ///< how often
   Nanos busy[kLaneCount] = {};
@@ -71,7 +71,8 @@ class StepDriver {
     Timeline* timeline;
   };
   Result<bool> start(const Step& step, Lane lane);
-  Result<bool> start_transfers(const Step& step);
+  /// What others than the thread that runs the step do.
+  Result<bool> start_apart(const Step& step);
   void end(const Step& step, TaskId task, Nanos now);
   void take_break(StepMachine& machine, Breaks& breaks);
 

@@ -86,6 +86,18 @@ constexpr bool is_kv_move(const Task& task) {
          (task.kind == TaskKind::kKvSave && task.lane == Lane::kDeviceToHost);
 }
 
+/// Whether the task moves what attention on the host needs of a micro-batch, or what comes of it.
+constexpr bool is_hidden_move(const Task& task) {
+  return (task.kind == TaskKind::kQkvSend && task.lane == Lane::kDeviceToHost) ||
+         (task.kind == TaskKind::kHiddenLoad && task.lane == Lane::kHostToDevice);
+}
+
+/// Whether a link or the host does the task beside the thread that runs the step, and draws it itself.
+constexpr bool is_drawn_apart(const Task& task) {
+  return is_kv_move(task) || is_hidden_move(task) ||
+         (task.kind == TaskKind::kAttend && task.lane == Lane::kHostCompute);
+}
+
 /// Whether the layerwise schedule has tasks of this kind on this lane. Every runner can do those.
 constexpr bool is_layerwise(const Task& task) {
   if (task.kind == TaskKind::kWeightRead || task.kind == TaskKind::kExpertRead)

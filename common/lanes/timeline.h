@@ -23,13 +23,14 @@ struct Slice {
   Nanos begin{0}, end{0};
 };
 
-/// A stretch of time in which a link or a drive carried an expert or KV, by its own account. A copy that was
-/// interrupted is several.
+/// A stretch of time in which a link or a drive carried an expert, KV, or what attention on the host takes and gives,
+/// by its own account. A copy that was interrupted is several.
 struct Transfer {
   Lane lane = Lane::kHostToDevice;
   int32_t layer = -1, expert = -1;
-  int32_t micro_batch = -1;  ///< of KV; its expert is -1
-  uint64_t bytes = 0;        ///< of KV
+  int32_t micro_batch = -1;  ///< not of an expert, which is then -1
+  uint64_t bytes = 0;        ///< the same
+  TaskKind kind = TaskKind::kKvLoad;  ///< the same: of which task
   bool demand = false;  ///< a layer waited for it; false: a prefetch
   uint32_t copy = 0;    ///< the expert is now whole, for the copy-th time since the start; 0: it is not
   Nanos begin{0}, end{0};
@@ -43,12 +44,13 @@ struct Lateness {
 };
 std::string_view tier_name(Lateness::From from);
 
-/// The compute lane had nothing to do until this expert, KV, or dense weights came.
+/// The compute lane had nothing to do until this expert, KV, or dense weights came, or what the host attended to.
 struct Stall {
-  int32_t layer = -1, expert = -1;  ///< expert -1: it was KV, or `dense`
+  int32_t layer = -1, expert = -1;  ///< expert -1: it was KV, `dense` or `host`
   Nanos begin{0}, end{0};
   Lateness why = {};  ///< filled in by Timeline::stall()
   bool dense = false;  ///< it was the layer's dense weights
+  bool host = false;   ///< it was attention on the host, or a copy for it
 };
 
 /// What a timeline asks about the experts that a step uses. All calls come from the thread that runs the steps.

@@ -25,7 +25,9 @@ void grow_workspace(const PlanInput& in, const Arrangement& a, Needs& needs) {
     return;
   }
   if (a.schedule != ScheduleName::kLayerwise)
-    needs.workspace_bytes = std::max(needs.workspace_bytes, needs.pipeline_workspace_bytes);
+    needs.workspace_bytes = std::max(
+        {needs.workspace_bytes, needs.pipeline_workspace_bytes,
+         a.schedule == ScheduleName::kCgo ? needs.cgo_workspace_bytes : 0});
   needs.workspace_bytes *= static_cast<uint64_t>(step_tokens(in.workload, a) / in.workload.step_tokens);
 }
 
@@ -45,10 +47,10 @@ void stream(const PlanInput& in, const Arrangement& a, Needs& needs) {
   const double moved = 1 - a.kv_share, kv = static_cast<double>(needs.kv_bytes);
   if (moved <= 0) return;
   needs.host_kv_bytes = whole(moved * kv);
-  // cgo moves none: the host attends.
-  const double each =
-      a.schedule == ScheduleName::kCgo ? 0 : in.memories.device == Memories::Device::kWhole
-          ? std::min(kRingOfKv, static_cast<double>(a.micro_batches)) : kRingOfKv;
+  // cgo moves none: the host attends. On a worker's device its prompts do, and so any micro-batch has a place.
+  const bool gpu = in.memories.device == Memories::Device::kWhole;
+  const double each = !gpu ? kRingOfKv : a.schedule == ScheduleName::kCgo
+                                           ? 0 : std::min(kRingOfKv, static_cast<double>(a.micro_batches));
   const double tokens = static_cast<double>(a.rows * round_up(in.workload.prompt + in.workload.generate,
                                                               kKvTokensPerBlock));
   needs.kv_bytes = whole((1 - moved) * kv + moved * each * tokens * kv_largest);

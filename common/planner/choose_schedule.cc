@@ -129,7 +129,12 @@ std::string obstacle(const PlanInput& in, ScheduleName schedule) {
     const bool stays = device == Device::kHost && !in.rates.drive_bytes_per_s;
     return stays ? "every expert is in host memory: none is brought" : "";
   }
-  if (device != Device::kWhole) return "it needs a device in addition to the processor that attends";
+  if (device == Device::kHost) return "it needs a device in addition to the processor that attends";
+  if (device == Device::kExpertsOnly) {
+    if (!in.memories.device_has_kv()) return "the KV cache takes none of the device's memory (kv=counted)";
+    if (!in.kv_moves) return "the home of the KV cache is the device";
+    return in.no_host_attention;
+  }
   if (!in.rates.host_bytes_per_s || !in.rates.host_operations_per_s)
     return "the host's rates are not known (host.memory_gbps and host.tflops of --hardware)";
   return "";
@@ -217,8 +222,9 @@ class Search {
     for (const int64_t m : kMicroBatches) {
       if (m > in_.workload.sequences) break;
       each_rows(in_, m, [&](int64_t rows) {
-        Arrangement a{schedule_, m, rows, 0, 0, 0, true};
-        a.dense_share = largest_weight_share(in_, a);
+        if (device_decides(in_) && m > 1 && rows < kWorkerRowsLeast) return;
+        Arrangement a{schedule_, m, rows, 1, 0, 0, true};
+        if (!device_decides(in_)) a.dense_share = largest_weight_share(in_, a);
         const auto placement = placed(a);
         if (placement && placement->host_experts == placement->experts) candidates_.add(a, *placement);
         else if (placement) refused_ = exhausted("all weights have to be in host memory");

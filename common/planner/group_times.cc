@@ -11,8 +11,6 @@ namespace {
 
 using lanes::TaskKind;
 
-constexpr double kHiddenBytes = 2;
-
 Nanos nanos(double seconds) { return Nanos(std::llround(seconds * 1e9)); }
 
 double output_parameters(const ModelSizes& sizes, const LayerSizes& layer) {
@@ -67,7 +65,8 @@ class GroupForecast {
     LayerLoad load;
     const auto all = static_cast<double>(sizes_.experts);
     const double rows = steps_.micro.rows, width = layer.output_width;
-    const double sent = kHiddenBytes * (layer.attention_parameters / static_cast<double>(sizes_.hidden) - width);
+    const double number = times_.hidden_bytes();
+    const double sent = number * (layer.attention_parameters / static_cast<double>(sizes_.hidden) - width);
     const double pre = times_.qkv(layer), attend = times_.attend(layer);
     double post = times_.output(layer) + times_.router(layer) + times_.mlp(layer, rows);
     load.attention = m_ * (pre + times_.output(layer) + times_.router(layer));
@@ -79,10 +78,11 @@ class GroupForecast {
       load.experts = m_ * (experts + times_.mlp(layer, rows));
       post += experts;
     }
-    const double down = times_.link(rows * sent), up = times_.link(rows * kHiddenBytes * width);
-    if (const double streamed = (1 - a_.dense_share) * layer_bytes(sizes_, layer); streamed > 0)
-      bring(load, m_ * times_.link(streamed / m_), streamed);
-    bring(load, m_ * up, m_ * rows * kHiddenBytes * width);
+    const double down = times_.link(rows * sent), up = times_.link(rows * number * width);
+    const double streamed = times_.device_decides() ? times_.missing_bytes(layer)
+                                                    : (1 - a_.dense_share) * layer_bytes(sizes_, layer);
+    if (streamed > 0) bring(load, m_ * times_.link(streamed / m_), streamed);
+    bring(load, m_ * up, m_ * rows * number * width);
     load.compute = m_ * (pre + post), load.host = m_ * attend, load.out = m_ * down;
     // A micro-batch passes all lanes; three of them are on their way at once.
     load.waits = m_ / std::min(m_, 3.0) * (pre + down + attend + up + post);
@@ -113,19 +113,18 @@ GroupTimes::GroupTimes(const PlanInput& in, const Arrangement& a, const Placemen
   const int64_t room = has_link() ? placement.device_experts : placement.host_experts;
   const auto all = static_cast<double>(sizes_.experts);
   ahead_ = a.ahead ? all : 0;
-  if (is_cgo(a)) {  // of its prompts, which use the room for the layer at hand and the next
+  if (is_cgo(a) && !device_decides()) {  // of its prompts, which use the room for the layer at hand and the next
     resident_ = a.dense_share * all, ahead_ = all;
     slots_ = 2 * sizes_.experts;
   } else {
-    const bool device_decides = in.memories.device != Memories::Device::kWhole;
     const double used = used_share(sizes_, steps.all.rows);
     double staying = static_cast<double>(std::max<int64_t>(0, room - a.slots));
-    if (device_decides) {
+    if (device_decides()) {
       staying = staying_experts(room, sizes_.all_experts(), used);
       ahead_ = in.prefetch ? all * used * in.foreseen.value_or(used) : 0;
     }
     if (room >= sizes_.all_experts()) staying = static_cast<double>(sizes_.all_experts());
-    slots_ = device_decides ? room - static_cast<int64_t>(staying) : a.slots;
+    slots_ = device_decides() ? room - static_cast<int64_t>(staying) : a.slots;
     slots_ = std::max<int64_t>(1, slots_);
     resident_ = staying / static_cast<double>(sizes_.moe_layers);
   }
@@ -143,14 +142,24 @@ double GroupTimes::link(double bytes) const {
 
 double GroupTimes::qkv(const LayerSizes& layer) const {
   const double parameters = layer.attention_parameters - output_parameters(sizes_, layer);
-  return rates_.dense.seconds(steps_.micro.rows, parameters) + steps_.micro.rows * layer.row_floats * rates_.float_s;
+  return std::max(rates_.floor_s, rates_.dense.seconds(steps_.micro.rows, parameters) +
+                                      around_attention(layer, rates_, steps_.micro.rows));
 }
 
 double GroupTimes::output(const LayerSizes& layer) const {
-  return rates_.dense.seconds(steps_.micro.rows, output_parameters(sizes_, layer));
+  return std::max(rates_.floor_s, rates_.dense.seconds(steps_.micro.rows, output_parameters(sizes_, layer)));
+}
+
+/// Under even routing, as the pipeline counts them.
+double GroupTimes::missing_bytes(const LayerSizes& layer) const {
+  if (!layer.sparse) return 0;
+  const auto all = static_cast<double>(sizes_.experts);
+  const double used = distinct_experts(all, static_cast<double>(sizes_.top_k), steps_.all.rows);
+  return std::max(ahead(), used) * (1 - resident() / all) * static_cast<double>(sizes_.expert_bytes);
 }
 
 double GroupTimes::attend(const LayerSizes& layer) const {
+  if (device_decides()) return attending_time(layer, rates_, steps_.micro).seconds;
   const double rows = steps_.micro.rows, visible = rows * steps_.micro.context;
   MOESTRO_CHECK(rates_.host_bytes_per_s && rates_.host_operations_per_s, "a host that attends has rates");
   return std::max(visible * layer.pair_operations / *rates_.host_operations_per_s,
@@ -195,7 +204,7 @@ lanes::LaneRates GroupTimes::lanes() const {
   add(lanes::Lane::kCompute, false);
   add(lanes::Lane::kHostToDevice, true);  // on the CPU: from the drive
   if (has_link()) add(lanes::Lane::kDeviceToHost, false);
-  if (rates_.host_bytes_per_s) add(lanes::Lane::kHostCompute, false);
+  if (rates_.host_bytes_per_s || (device_decides() && has_link())) add(lanes::Lane::kHostCompute, false);
   return lanes;
 }
 

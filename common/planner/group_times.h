@@ -22,7 +22,7 @@ class GroupTimes final : public lanes::TaskTimes {
   double mlp(const LayerSizes& layer, double rows) const { return mlp_time(layer, rates_, rows).seconds; }
   double qkv(const LayerSizes& layer) const;     ///< cgo: before the host attends
   double output(const LayerSizes& layer) const;  ///< cgo: after it has
-  double attend(const LayerSizes& layer) const;  ///< cgo: on the host
+  double attend(const LayerSizes& layer) const;  ///< cgo: on the host. Beside an emulated device, this machine's
   double expert(double rows) const { return expert_seconds(sizes_, rates_, rows); }
   double around_experts() const { return planner::around_experts(rates_); }
   double read() const { return read_; }          ///< of an expert that the device lacks, if nothing else is read
@@ -36,6 +36,11 @@ class GroupTimes final : public lanes::TaskTimes {
   /// Of a layer's experts, those that come before its routers have chosen, on average: all of them where the schedule
   /// says so, and where the device decides, what is used and foreseen.
   double ahead() const { return ahead_; }
+  double hidden_bytes() const { return device_decides() ? 4 : 2; }  ///< of a number that attention takes or gives
+  /// cgo: of a layer's bytes, what a step brings, of a device that decides which experts it holds.
+  double missing_bytes(const LayerSizes& layer) const;
+  /// Workers' devices decide which experts they hold, and have all dense weights.
+  bool device_decides() const { return in_.memories.device != Memories::Device::kWhole; }
   bool has_link() const { return in_.memories.device != Memories::Device::kHost; }
 
  private:

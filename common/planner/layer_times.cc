@@ -7,15 +7,25 @@ constexpr double kAttentionCalls = 12, kExpertCalls = 4, kHeadCalls = 3;  ///< o
 
 }  // namespace
 
-Computing attention_time(const LayerSizes& layer, const Rates& rates, const Step& step) {
+Computing attending_time(const LayerSizes& layer, const Rates& rates, const Step& step) {
   const double visible = layer.window > 0 ? std::min(step.context, static_cast<double>(layer.window)) : step.context;
   Computing c;
-  c.product(rates.dense, step.rows, layer.attention_parameters);
   const double operations = step.rows * visible * layer.pair_operations / rates.attention_operations_per_s;
   const double reads = step.prompt ? 0 : step.rows * visible * layer.kv_bytes_per_token / rates.kv_bytes_per_s;
   c.add(std::max(operations, reads), reads);
   if (!step.prompt) c.add(step.rows * rates.attention_sequence_s, 0);
-  c.add(step.rows * layer.row_floats * rates.float_s + kAttentionCalls * rates.call_s, 0);
+  return c;
+}
+
+double around_attention(const LayerSizes& layer, const Rates& rates, double rows) {
+  return rows * layer.row_floats * rates.float_s + kAttentionCalls * rates.call_s;
+}
+
+Computing attention_time(const LayerSizes& layer, const Rates& rates, const Step& step) {
+  Computing c;
+  c.product(rates.dense, step.rows, layer.attention_parameters);
+  c.add(attending_time(layer, rates, step));
+  c.add(around_attention(layer, rates, step.rows), 0);
   c.at_least(rates.floor_s);
   return c;
 }

@@ -29,6 +29,9 @@ struct Computing {
 
 /// Norms, projections, and attention over the cache.
 Computing attention_time(const LayerSizes& layer, const Rates& rates, const Step& step);
+/// Of that, scores, softmax and sums of values; and what is around the products.
+Computing attending_time(const LayerSizes& layer, const Rates& rates, const Step& step);
+double around_attention(const LayerSizes& layer, const Rates& rates, double rows);
 Computing router_time(const LayerSizes& layer, const Rates& rates, double rows);
 /// `used` experts, among which the rows are spread evenly, and around_experts().
 Computing experts_time(const ModelSizes& sizes, const Rates& rates, double rows, double used);

@@ -40,6 +40,7 @@ struct Needs {
                                                     ///< nullopt: all dense weights
   uint64_t state_bytes = 0;      ///< of sequences: on a GPU that computes, otherwise in host memory
   uint64_t pipeline_workspace_bytes = 0;  ///< as workspace_bytes, for workers' steps in micro-batches; 0: the same
+  uint64_t cgo_workspace_bytes = 0;       ///< the same with what the host attends to; 0: the same
   std::vector<uint64_t> dense_layer_bytes = {};  ///< of each layer; empty: they cannot take turns in host memory
   uint32_t experts_at_once = 1;  ///< that host memory has room for before layers stay there that could take turns
 };

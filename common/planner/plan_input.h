@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "common/planner/forecast.h"
 #include "common/planner/placement.h"
@@ -25,6 +26,8 @@ struct PlanInput {
   Workload workload;
   std::optional<ScheduleName> schedule = {};  ///< nullopt: the fastest that workers run
   bool kv_moves = true;  ///< arrangements with KV that has its home in host memory are considered
+  /// Why the host of a worker's device cannot attend beside it; empty: it can.
+  std::string no_host_attention = {};
   bool prefetch = true;
   std::optional<double> device_hits;  ///< measured share of what decoding uses that is found where it is computed, on
                                       ///< the device or in host memory; nullopt: the resident share, which prompts

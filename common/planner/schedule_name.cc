@@ -18,8 +18,12 @@ std::optional<ScheduleName> schedule_of(std::string_view name) {
 }
 
 bool workers_run(ScheduleName schedule, Memories::Device device) {
-  return schedule == ScheduleName::kLayerwise ||
-         (schedule == ScheduleName::kExpertPipeline && device != Memories::Device::kWhole);
+  switch (schedule) {
+    case ScheduleName::kLayerwise: return true;
+    case ScheduleName::kExpertPipeline: return device != Memories::Device::kWhole;
+    case ScheduleName::kCgo: return device == Memories::Device::kExpertsOnly;
+  }
+  return false;
 }
 
 }  // namespace moestro::planner

@@ -47,10 +47,9 @@ class GroupRun {
 
 }  // namespace
 
-lanes::ModelShape model_shape(const ModelSizes& sizes) {
-  constexpr double kHiddenBytes = 2;
+lanes::ModelShape model_shape(const ModelSizes& sizes, double hidden_bytes) {
   lanes::ModelShape shape{.layers = {},
-                          .embed_bytes_per_token = kHiddenBytes * static_cast<double>(sizes.hidden),
+                          .embed_bytes_per_token = hidden_bytes * static_cast<double>(sizes.hidden),
                           .head_parameters = sizes.head_parameters,
                           .head_weight_bytes = sizes.weight_bytes(sizes.head_parameters)};
   for (const LayerSizes& from : sizes.layers) {
@@ -61,8 +60,8 @@ lanes::ModelShape model_shape(const ModelSizes& sizes) {
     layer.attention_flops_per_position = from.pair_operations;
     layer.output_parameters = from.output_width * static_cast<double>(sizes.hidden);
     layer.qkv_bytes_per_token =
-        kHiddenBytes * (from.attention_parameters / static_cast<double>(sizes.hidden) - from.output_width);
-    layer.attended_bytes_per_token = kHiddenBytes * from.output_width;
+        hidden_bytes * (from.attention_parameters / static_cast<double>(sizes.hidden) - from.output_width);
+    layer.attended_bytes_per_token = hidden_bytes * from.output_width;
     layer.kv_bytes_per_token = from.kv_bytes_per_token;
     double& mlp = from.sparse ? layer.shared_parameters : layer.dense_parameters;
     double& mlp_bytes = from.sparse ? layer.shared_weight_bytes : layer.dense_weight_bytes;

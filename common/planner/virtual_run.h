@@ -14,8 +14,8 @@ namespace moestro::planner {
 
 inline double seconds_of(Nanos time) { return std::chrono::duration<double>(time).count(); }
 
-/// A model as schedules see it. Hidden states have 16 bits.
-lanes::ModelShape model_shape(const ModelSizes& sizes);
+/// A model as schedules see it. `hidden_bytes`: of a number in hidden states.
+lanes::ModelShape model_shape(const ModelSizes& sizes, double hidden_bytes = 2);
 
 /// Experts as even routing chooses them: drawn where a micro-batch has few rows, else each has its share. Equal seeds
 /// give equal choices. No expert is resident unless keep_resident() says so.

@@ -14,10 +14,24 @@ struct LaneSeconds {
   std::array<double, lanes::kLaneCount> busy{};
 };
 
+/// On a worker's device, where only experts are brought: a layer's are spread over its pages, as the tier's chunks are
+/// that come ahead.
+std::unique_ptr<lanes::Schedule> make_cgo(const ModelSizes& sizes, const Arrangement& a, const GroupTimes& times) {
+  lanes::ModelShape shape = model_shape(sizes, times.hidden_bytes());
+  if (!times.device_decides()) return lanes::make_cgo_schedule(std::move(shape), {.weight_share = a.dense_share});
+  double all = 0, missing = 0;
+  for (size_t l = 0; l < shape.layers.size(); ++l) {
+    lanes::LayerShape& layer = shape.layers[l];
+    layer.attention_weight_bytes = layer.router_weight_bytes = 0;  // their time is not that of their bytes
+    layer.dense_weight_bytes = layer.shared_weight_bytes = 0;
+    all += layer.experts * layer.expert_bytes, missing += times.missing_bytes(sizes.layers[l]);
+  }
+  return lanes::make_cgo_schedule(std::move(shape), {.weight_share = all > 0 ? 1 - missing / all : 1});
+}
+
 std::unique_ptr<lanes::Schedule> make_schedule(const ModelSizes& sizes, const Arrangement& a, const GroupTimes& times,
                                                bool prompt, EvenRoutes& routes) {
-  if (a.schedule == ScheduleName::kCgo && !prompt)
-    return lanes::make_cgo_schedule(model_shape(sizes), {.weight_share = a.dense_share});
+  if (a.schedule == ScheduleName::kCgo && !prompt) return make_cgo(sizes, a, times);
   return lanes::make_expert_pipeline_schedule(
       model_shape(sizes),
       {.dense_share = a.dense_share, .kv_share = a.kv_share, .expert_slots = static_cast<int32_t>(times.slots())},

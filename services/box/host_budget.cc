@@ -41,6 +41,16 @@ uint64_t scratch_bytes(const model::ModelSpec& spec, int64_t step_tokens, int64_
   return static_cast<uint64_t>(4 * (step_tokens * widest + std::min(sequences, step_tokens) * spec.vocab));
 }
 
+/// Where the host attends: queries, keys, values and sums of a step's rows in its memory.
+uint64_t attended_bytes(const model::ModelSpec& spec, int64_t rows) {
+  int64_t widest = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    const model::AttentionSpec& a = layer.attention;
+    widest = std::max(widest, 2 * (a.heads + a.kv_heads) * a.head_dim);
+  }
+  return static_cast<uint64_t>(4 * rows * widest);
+}
+
 }  // namespace
 
 Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::string& config_json) {
@@ -58,6 +68,8 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   memory.scratch_bytes = scratch_bytes(model.spec, step_tokens, layerwise ? kStepSequences : step_tokens);
   if (const int64_t overtaking = config::overtaking_tokens(box); overtaking > 0 && !model.spec.has_states())
     memory.scratch_bytes += scratch_bytes(model.spec, overtaking, overtaking);
+  if (box.workers.schedule == "cgo")
+    memory.scratch_bytes += attended_bytes(model.spec, step_tokens + config::overtaking_tokens(box));
   memory.process_bytes = kProcessBytes;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
   memory.device_bytes = device.emulated.vram_bytes;  // with the KV that is in use, where its home is host memory

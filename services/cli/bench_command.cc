@@ -111,8 +111,8 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
                   "(with ,kv=counted the KV cache takes of that memory too)")
       ->capture_default_str()
       ->type_name("DEVICE");
-  engine.add_option("--schedule", o.schedule, "As the worker's flag: auto, layerwise or expert-pipeline")
-      ->check(command_line::IsMember({"auto", "layerwise", "expert-pipeline"}))
+  engine.add_option("--schedule", o.schedule, "As the worker's flag: auto, layerwise, expert-pipeline or cgo")
+      ->check(command_line::IsMember({"auto", "layerwise", "expert-pipeline", "cgo"}))
       ->capture_default_str();
   engine.add_option("--kv-home", o.kv_home, "As the worker's flag: device or host")
       ->check(command_line::IsMember({"device", "host"}))

@@ -16,6 +16,9 @@ Result<std::optional<MixedOptions>> mixed_options(const config::BoxConfig& box, 
   (*mixed)->max_share = most.value_or(1);
   if (box.workers.deterministic) return mixed_excludes_deterministic();
   if (device == config::DeviceSpec::Kind::kCuda) return mixed_on_a_gpu();
+  if (box.workers.schedule == "cgo")
+    return unsupported("--mixed with --schedule cgo, whose steps are in several micro-batches; leave out --schedule "
+                       "cgo and --kv-home host");
   if (device == config::DeviceSpec::Kind::kEmulated && box.workers.kv_home == "host")
     return unsupported("--mixed with --kv-home host, which needs steps in several micro-batches; leave out --kv-home "
                        "host");

@@ -30,6 +30,11 @@ Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, co
                        "to how much), or take --device cpu");
   WorkerDevice made(options, engine.expert_precision, host, cpu_ops, cuda, clock);
   if (options.spec.kind != config::DeviceSpec::Kind::kCpu) MOESTRO_RETURN_IF_ERROR(made.give_memory(engine));
+  if (engine.schedule == engine::ScheduleKind::kCgo && options.spec.kind == config::DeviceSpec::Kind::kEmulated) {
+    const kernels::OpsOptions& of = cpu_ops.options();
+    made.host_ops_ =
+        kernels::make_cpu_ops({.threads = of.threads, .deterministic = of.deterministic, .isa = of.isa});
+  }
   return made;
 }
 
@@ -80,7 +85,8 @@ Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
 }
 
 engine::Backend WorkerDevice::backend() const {
-  if (cuda_ == nullptr) return engine::cpu_backend(*cpu_ops_, experts_ ? experts_->kv_link() : nullptr);
+  if (cuda_ == nullptr)
+    return engine::cpu_backend(*cpu_ops_, experts_ ? experts_->kv_link() : nullptr, host_ops_.get());
   return cuda::cuda_backend({.ops = cuda_->ops(),
                              .memory = cuda_->memory(),
                              .host_ops = *cpu_ops_,
@@ -123,6 +129,7 @@ std::string WorkerDevice::describe() const {
   if (!experts_) return "experts where they lie in the store's memory, prediction " + options_.predict;
   std::string fit = std::to_string(experts_->slots()) + " of " +
                     std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device";
+  if (host_ops_ != nullptr) fit += ", the host attends to what decodes";
   if (experts_->low_slots() > 0) fit += " and low copies of " + std::to_string(experts_->low_slots());
   return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + fit + ", cache " + options_.cache + ", prediction " +
          options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());

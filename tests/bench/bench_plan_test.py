@@ -57,7 +57,7 @@ class BenchThroughput(unittest.TestCase):
         self.assertEqual(ran.stdout.count("  without "), 4)
 
     def test_what_is_wrong_is_refused(self):
-        for options, words in ((["--only", "cgo"], "cgo is not one of layerwise, pipeline"),
+        for options, words in ((["--only", "lean"], "lean is not one of layerwise, pipeline, cgo"),
                                (["--copies", "0"], "--copies")):
             ran = self.bench(*options)
             self.assertEqual(ran.returncode, 2)
@@ -120,6 +120,14 @@ class BenchPlan(unittest.TestCase):
         self.assertIn("missed: 24 of 48", ran.stderr)
         self.assertEqual({"--hits 0.75" in r["setting"] for r in rows if "--sequences 1 " in r["setting"]
                           and r["what"].startswith("decode")}, {True})
+
+    def test_cgo_is_for_devices_with_memory_for_some_kv(self):
+        with tempfile.TemporaryDirectory() as home:
+            ran = self.bench(home, "--only", "device", "--schedule", "cgo", "--shares", "0.5", "--links", "1GB/s")
+            everywhere = self.bench(home, "--schedule", "cgo")
+        self.assertEqual((ran.returncode, ran.stdout.count("--schedule cgo")), (0, 2 * 4), ran.stderr)
+        self.assertEqual(everywhere.returncode, 2)
+        self.assertIn("add --only device", everywhere.stderr)
 
     def test_the_choice_is_compared_with_the_best_of_a_grid(self):
         # Seconds of a token: 32 of 1/100 each, then 8 of 1/100 or 1/200. The plan chooses 4 micro-batches.

@@ -8,6 +8,7 @@
 //
 // The device has memory for a part of the experts, and for the KV of some of the longest sequences. With the layerwise
 // schedule so many run at a time. With the expert pipeline KV lies in host memory, and that room is for what is in use.
+// So it is with cgo, whose host attends to what decodes.
 // Prompts are computed beside decoding, as by the orchestrator: decodes first, then chunks of prompts.
 
 #include <algorithm>
@@ -43,7 +44,12 @@ struct Options {
   bool fits = false;  ///< the device has room for everything: what the computation takes
 
   int64_t longest() const { return prompt_most + generate_most; }
-  bool pipeline() const { return schedule == "expert-pipeline"; }
+  bool groups() const { return schedule != "layerwise"; }
+  engine::ScheduleKind kind() const {
+    // The device that has room for everything is to compute everything, which no host does beside it.
+    if (schedule == "cgo" && !fits) return engine::ScheduleKind::kCgo;
+    return groups() ? engine::ScheduleKind::kExpertPipeline : engine::ScheduleKind::kLayerwise;
+  }
   bool leaves_out(const std::string& part) const { return std::ranges::find(without, part) != without.end(); }
 };
 
@@ -146,12 +152,12 @@ int64_t kv_of(const Options& o, int64_t sequences) {
 int64_t kv_on_device(const Options& o) { return kv_of(o, o.kv_sequences); }
 
 engine::EngineOptions engine_options(const Options& o, const std::string& model, DType kv) {
-  const bool moves = o.pipeline() && !o.fits;
+  const bool moves = o.groups() && !o.fits;
   engine::EngineOptions options{.model = model, .context_max = o.longest(), .kv_dtype = kv};
-  options.kv_tokens = o.pipeline() ? kv_of(o, o.at_once) : kv_on_device(o);
+  options.kv_tokens = o.groups() ? kv_of(o, o.at_once) : kv_on_device(o);
   options.step_tokens_max = o.step_tokens;
   options.step_sequences_max = std::max(options.step_sequences_max, o.at_once);
-  options.schedule = o.pipeline() ? engine::ScheduleKind::kExpertPipeline : engine::ScheduleKind::kLayerwise;
+  options.schedule = o.kind();
   options.cut = {.count = o.micro_batches, .rows = o.micro_batch_rows};
   options.parts = {.hot_first = !o.leaves_out("hot-first"),
                    .by_expert = !o.leaves_out("by-expert"),
@@ -296,12 +302,12 @@ int main_of(int argc, char** argv) {
     app.add_option(flag, value, help)->capture_default_str()->check(command_line::Range<int64_t>(least, 1 << 20));
   };
   app.add_option("pack", o.pack, "A pack")->required()->option_text("PACK");
-  app.add_option("--schedule", o.schedule, "layerwise or expert-pipeline")
-      ->check(command_line::IsMember({"layerwise", "expert-pipeline"}));
+  app.add_option("--schedule", o.schedule, "layerwise, expert-pipeline or cgo")
+      ->check(command_line::IsMember({"layerwise", "expert-pipeline", "cgo"}));
   app.add_option("--link", o.link, "Rate of the link")->capture_default_str();
   app.add_option("--experts", o.experts, "Share of the experts that the device has room for")->capture_default_str();
   count("--sequences", o.sequences, "Lines of the job");
-  count("--at-once", o.at_once, "Lines that run at a time, with the expert pipeline");
+  count("--at-once", o.at_once, "Lines that run at a time, with the expert pipeline and cgo");
   count("--kv-sequences", o.kv_sequences, "The longest sequences whose KV the device has room for");
   count("--step-tokens", o.step_tokens, "Tokens of a step");
   count("--ring-tokens", o.ring_tokens, "As the worker's --kv-ring-tokens; 0: auto", 0);

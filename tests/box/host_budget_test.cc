@@ -51,6 +51,9 @@ TEST(HostBudget, KvWhoseHomeIsTheHostCountsThere) {
   EXPECT_EQ(host.device_bytes, here.device_bytes) << "with the KV that is in use";
   EXPECT_GT(host.scratch_bytes, here.scratch_bytes) << "logits of as many sequences as a step has tokens";
   EXPECT_EQ(bytes_of("device", 8192, "expert-pipeline").scratch_bytes, host.scratch_bytes);
+  // 4 heads of 32 and 2 of keys: queries and sums, keys and values of 1024 rows.
+  EXPECT_EQ(bytes_of("host", 8192, "cgo").scratch_bytes, host.scratch_bytes + 1024 * 4 * (2 * 4 * 32 + 2 * 2 * 32))
+      << "what the host attends to";
 }
 
 /// What `up` chooses is counted before memory is divided.

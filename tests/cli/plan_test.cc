@@ -222,13 +222,20 @@ TEST_F(PlanCommand, SaysHowToRunWhatItForecasts) {
                                 "--sequences",   "512",
                                 "--prompt",      "256",
                                 "--generate",    "128"};
-  const json plan = planned(many);
-  EXPECT_EQ(plan["schedule"], "expert-pipeline");
-  EXPECT_EQ(plan["runs"], true);
-  const std::string flags = plan["flags"];
-  EXPECT_THAT(flags, AllOf(HasSubstr("--schedule expert-pipeline"), HasSubstr("--micro-batches"),
-                           HasSubstr("--step-tokens"), HasSubstr("--kv-home host"), HasSubstr("--kv-ring-tokens")));
-  EXPECT_THAT(plan_text_of(many).out, HasSubstr("to run it: moestro up " + flags));
+  json plan;
+  for (const std::string schedule : {"auto", "expert-pipeline", "cgo"}) {
+    auto asked = many;
+    asked.insert(asked.end(), {"--schedule", schedule});
+    plan = planned(asked);
+    EXPECT_EQ(plan["runs"], true);
+    EXPECT_EQ(plan["schedule"], schedule == "auto" ? "cgo" : schedule) << "the host has other cores, so it is assumed";
+    const std::string flags = plan["flags"];
+    EXPECT_THAT(flags, AllOf(HasSubstr("--schedule " + plan["schedule"].get<std::string>()),
+                             HasSubstr("--micro-batches"), HasSubstr("--step-tokens"), HasSubstr("--kv-home host"),
+                             HasSubstr("--kv-ring-tokens")));
+    EXPECT_THAT(plan_text_of(asked).out, HasSubstr("to run it: moestro up " + flags));
+    if (plan["schedule"] == "cgo") EXPECT_THAT(flags, Not(HasSubstr("--kv-resident-tokens")));
+  }
   many.insert(many.end(), {"--step-tokens", "512"});
   const json pinned = planned(many);
   EXPECT_THAT(pinned["flags"].get<std::string>(), Not(HasSubstr("--step-tokens"))) << "it is as it was given";
@@ -260,10 +267,11 @@ TEST_F(PlanCommand, TheEngineTakesTheRingThatIsNamed) {
   const auto model = cli::read_planned_model(options);
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   int rings = 0, too_small_for_any = 0;
-  for (const char* sequences : {"64", "512"})
+  for (const auto& [schedule, sequences] : {std::pair("expert-pipeline", "64"), std::pair("expert-pipeline", "512"),
+                                            std::pair("cgo", "512")})
     for (const char* length : {"100", "256", "2000"}) {
       const json plan = planned({"--device", "emulated:vram=28GiB,link=10GB/s,kv=counted", "--kv-dtype", "bf16",
-                                 "--schedule", "expert-pipeline", "--sequences", sequences, "--prompt", length,
+                                 "--schedule", schedule, "--sequences", sequences, "--prompt", length,
                                  "--generate", "28"});
       std::istringstream words(plan["flags"].get<std::string>());
       engine::EngineOptions o;

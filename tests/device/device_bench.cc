@@ -88,7 +88,9 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
   };
   if (options.engine.engine.kv_home == engine::KvHome::kHost)
     options_.engine.make_backend = [this](kernels::Ops& ops, store::BlobSource&) {
-      return engine::cpu_backend(ops, device_->kv_link());
+      host_ops_ = kernels::make_cpu_ops(
+          {.threads = 1, .deterministic = ops.options().deterministic, .isa = ops.options().isa});
+      return engine::cpu_backend(ops, device_->kv_link(), host_ops_.get());
     };
   if (options.cuda != nullptr)
     options_.engine.make_backend = [this](kernels::Ops& host_ops, store::BlobSource&) {

@@ -86,6 +86,7 @@ class DeviceBench {
   std::unique_ptr<kernels::cuda::CudaMemory> cuda_memory_;
   std::unique_ptr<Patient> patient_;
   std::unique_ptr<store::BlobSource> host_;
+  std::unique_ptr<kernels::Ops> host_ops_;  ///< of a host that attends
   DeviceExperts* device_ = nullptr;  ///< the bench owns it
   std::unique_ptr<engine::testing::Bench> bench_;
   std::unique_ptr<Foresight> foresight_;

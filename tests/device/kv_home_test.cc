@@ -39,13 +39,21 @@ DeviceBenchOptions moved(DType kv_dtype, int64_t resident_tokens = 0, int64_t mi
   return options;
 }
 
+/// The same where the host attends to what steps decode.
+DeviceBenchOptions attended(DType kv_dtype, int64_t micro_batches = 0) {
+  DeviceBenchOptions options = moved(kv_dtype, 0, micro_batches);
+  options.engine.engine.schedule = ScheduleKind::kCgo;
+  return options;
+}
+
 struct Said {
   std::vector<uint32_t> scores;
   std::vector<TokenId> sampled;
   friend bool operator==(const Said&, const Said&) = default;
 };
 
-/// Prompts in chunks and single tokens of some sequences, some of which end while others begin.
+/// Prompts in chunks and single tokens of some sequences, some of which end while others begin. Half of the steps only
+/// decode.
 Said play(Bench& bench, uint32_t seed) {
   std::mt19937 random(seed);
   const auto vocab = static_cast<uint32_t>(bench.engine().spec().vocab);
@@ -56,7 +64,7 @@ Said play(Bench& bench, uint32_t seed) {
   for (int step = 0; step < 14; ++step) {
     for (uint64_t& id : ids) {
       if (random() % 4 == 0) continue;
-      std::vector<TokenId> tokens(random() % 3 == 0 ? 1 + random() % 20 : 1);
+      std::vector<TokenId> tokens(step % 2 == 0 && random() % 3 == 0 ? 1 + random() % 20 : 1);
       if (lengths[id] + std::ssize(tokens) > kContext || random() % 9 == 0) {
         if (lengths[id] > 0) bench.release(id);
         id = next++;
@@ -91,6 +99,11 @@ TEST(KvHome, SaysBitwiseTheSameForEveryFormatAndShare) {
         EXPECT_TRUE(play(device.bench(), 5) == expected)
             << dtype_name(dtype) << ", " << tokens << " tokens stay, " << micro_batches << " micro-batches";
       }
+    for (const int64_t micro_batches : {0, 1, 2, 3, 7}) {
+      DeviceBench device(engine::testing::any_fixture(), attended(dtype, micro_batches));
+      EXPECT_TRUE(play(device.bench(), 5) == expected)
+          << dtype_name(dtype) << ", attended to by the host in " << micro_batches << " micro-batches";
+    }
   }
 }
 
@@ -106,6 +119,10 @@ TEST(KvHome, OfEveryModelWithSlowAndFastLinks) {
       options.predictor = "next-layer-all";
       DeviceBench device(fixture, options);
       EXPECT_TRUE(play(device.bench(), 7) == expected) << rate;
+      if (fixture.has_latents()) continue;
+      options.engine.engine.schedule = ScheduleKind::kCgo;
+      DeviceBench beside_host(fixture, options);
+      EXPECT_TRUE(play(beside_host.bench(), 7) == expected) << rate << ", attended to by the host";
     }
   }
 }
@@ -194,25 +211,91 @@ TEST(KvHome, SharesTheLinkWithTheExpertsAndIsDrawn) {
               1000.0 * static_cast<double>(carried.size()));
 }
 
+/// Prompts, or first tokens alone: what the host attends to.
 TEST(KvHome, AStepThatFailsAmidItsMovesLeavesNothingBehind) {
   Bench resident(engine::testing::any_fixture(), at_home(DType::kF32));
   const Said expected = play(resident, 3);
-  int failed = 0;
-  for (uint32_t seed = 1; seed <= 25; ++seed) {
-    DeviceBenchOptions options = moved(DType::kF32, 0, 3);
-    options.late_host = true;
-    options.late.seed = seed;
-    DeviceBench device(engine::testing::any_fixture(), options);
-    for (int step = 0; step < 3; ++step) {
-      for (TokenId id = 1000; id < 1005; ++id)
-        device.bench().add(static_cast<uint64_t>(id + 10 * step), std::vector<TokenId>(30, id % 7));
-      device.late_host()->lose_after(static_cast<int>(seed) * 2 + step);
-      failed += !device.bench().run().is_ok();
+  for (const size_t tokens : {30, 1}) {
+    int failed = 0;
+    for (uint32_t seed = 1; seed <= 25; ++seed) {
+      DeviceBenchOptions options = tokens == 1 ? attended(DType::kF32, 3) : moved(DType::kF32, 0, 3);
+      options.late_host = true;
+      options.late.seed = seed;
+      DeviceBench device(engine::testing::any_fixture(), options);
+      for (int step = 0; step < 3; ++step) {
+        for (TokenId id = 1000; id < 1005; ++id)
+          device.bench().add(static_cast<uint64_t>(id + 10 * step), std::vector<TokenId>(tokens, id % 7));
+        device.late_host()->lose_after(static_cast<int>(seed) * 2 + step);
+        failed += !device.bench().run().is_ok();
+      }
+      device.late_host()->lose_after(INT32_MAX);
+      EXPECT_TRUE(play(device.bench(), 3) == expected) << seed;
     }
-    device.late_host()->lose_after(INT32_MAX);
-    EXPECT_TRUE(play(device.bench(), 3) == expected) << seed;
+    EXPECT_GT(failed, 10) << tokens;
   }
-  EXPECT_GT(failed, 10);
+}
+
+TEST(KvHome, AnExpertThatCannotBeReadFailsTheSequencesOfEachMicroBatchThatNeedsIt) {
+  const auto errors = [](ScheduleKind schedule, uint32_t seed) {
+    DeviceBenchOptions options = attended(DType::kF32, 4);
+    options.engine.engine.schedule = schedule;
+    options.late_host = true;
+    const auto source = store::ResidentSource::open(
+        engine::testing::packed(engine::testing::any_fixture(), DType::kF32, DType::kF32));
+    options.late = {.seed = seed,
+                    .broken_blob = *(*source)->manifest().expert_blob(MoeLayerId(1), ExpertId(seed % 3), DType::kF32)};
+    DeviceBench device(engine::testing::any_fixture(), options);
+    for (TokenId id = 1; id <= 16; ++id) device.bench().add(static_cast<uint64_t>(id), {3 * id}).sample = true;
+    const auto outcome = device.bench().run();
+    EXPECT_TRUE(outcome.is_ok()) << outcome.status().message();
+    std::vector<std::string> said;
+    for (const auto& s : outcome->sequences)
+      said.push_back(s.status.is_ok() ? std::to_string(s.sampled.front().id) : s.status.message());
+    return said;
+  };
+  for (uint32_t seed = 1; seed <= 6; ++seed) {
+    const auto expected = errors(ScheduleKind::kExpertPipeline, seed);
+    const auto failed = std::ranges::count_if(expected, [](const std::string& s) { return s.size() > 10; });
+    EXPECT_GT(failed, 1);
+    EXPECT_LT(failed, 16);
+    EXPECT_EQ(errors(ScheduleKind::kCgo, seed), expected) << seed;
+  }
+}
+
+/// Of a step that decodes, only what attention takes and gives crosses the link, beside experts; and the host attends
+/// while the device computes.
+TEST(KvHome, WhatTheHostAttendsToStaysThereAndIsDrawn) {
+  DeviceBenchOptions options = attended(DType::kF32, 4);
+  DeviceBench device(engine::testing::any_fixture(), options);
+  const model::ModelSpec& spec = device.bench().engine().spec();
+  for (uint64_t id = 1; id <= 8; ++id) device.bench().add(id, std::vector<TokenId>(40, 3));
+  ASSERT_TRUE(device.bench().run().is_ok());
+  lanes::RecordedTimeline timeline;
+  device.bench().engine().set_timeline(&timeline);
+  for (uint64_t id = 1; id <= 8; ++id) device.bench().add(id, {4}).sample = true;
+  const auto outcome = device.bench().run();
+  ASSERT_TRUE(outcome.is_ok());
+  device.bench().engine().set_timeline(nullptr);
+  EXPECT_EQ(outcome->device.kv_in_bytes, 0U);
+  EXPECT_EQ(outcome->device.kv_out_bytes, 0U);
+  uint64_t in = 0, out = 0, q = 0, kv = 0;
+  for (const auto& layer : spec.layers) {
+    q += static_cast<uint64_t>(layer.attention.heads * layer.attention.head_dim);
+    kv += static_cast<uint64_t>(layer.attention.kv_heads * layer.attention.head_dim);
+  }
+  for (const lanes::Transfer& t : timeline.transfers())
+    if (t.expert < 0) (t.lane == lanes::Lane::kHostToDevice ? in : out) += t.bytes;
+  EXPECT_EQ(in, 8 * q * sizeof(float));
+  EXPECT_EQ(out, 8 * (q + 2 * kv) * sizeof(float));
+  std::map<lanes::TaskKind, size_t> slices;
+  for (const lanes::Slice& s : timeline.slices()) {
+    ++slices[s.task.kind];
+    EXPECT_EQ(s.task.kind == lanes::TaskKind::kAttend, s.task.lane == lanes::Lane::kHostCompute);
+  }
+  for (const auto kind : {lanes::TaskKind::kQkv, lanes::TaskKind::kAttend, lanes::TaskKind::kOutput,
+                          lanes::TaskKind::kRouter, lanes::TaskKind::kCombine})
+    EXPECT_EQ(slices[kind], 4 * spec.layers.size()) << lanes::task_name(kind);
+  EXPECT_EQ(slices[lanes::TaskKind::kAttention], 0U);
 }
 
 TEST(KvHome, IsRefusedWhereItDoesNotFit) {
@@ -225,6 +308,7 @@ TEST(KvHome, IsRefusedWhereItDoesNotFit) {
     const SteadyClock clock;
     struct NoLink final : engine::KvLink {
       void begin(lanes::TaskId, const lanes::Task&, int32_t, std::span<const engine::KvMove>) override {}
+      void end_elsewhere(lanes::TaskId) override {}
       void take_ended(std::vector<lanes::TaskId>&) override {}
       void wait(std::chrono::milliseconds) override {}
       void abandon() override {}
@@ -258,6 +342,9 @@ TEST(KvHome, IsRefusedWhereItDoesNotFit) {
     EXPECT_NE(said.find("--kv-home host with layers of the gated delta rule"), std::string::npos) << said;
     EXPECT_EQ(refused_by_device(moved(DType::kF32), fixture), said) << "a worker asks its device first";
   }
+  DeviceBenchOptions alone = attended(DType::kF32);
+  EXPECT_NE(refused(alone, KvHome::kHost).find("--schedule cgo on this device, beside which no host attends"),
+            std::string::npos);
   DeviceBenchOptions evicted = moved(DType::kF32);
   evicted.engine.engine.kv_host_tokens = 64;
   EXPECT_NE(refused(evicted, KvHome::kHost).find("--kv-host-tokens with --kv-home host"), std::string::npos);

@@ -46,13 +46,15 @@ TEST(OvertakingOnADevice, WithEveryPredictorAndLink) {
 }
 
 TEST(OvertakingOnADevice, WithKvWhoseHomeIsHostMemory) {
-  for (const int64_t resident_tokens : {0, 64})
+  for (const auto& [schedule, resident_tokens] : {std::pair(ScheduleKind::kExpertPipeline, 0),
+                                                  std::pair(ScheduleKind::kExpertPipeline, 64),
+                                                  std::pair(ScheduleKind::kCgo, 0)})
     for (const int64_t micro_batches : {1, 3}) {
       SCOPED_TRACE(micro_batches);
       BenchOptions alone;
       alone.engine.context_max = 160;
       DeviceBenchOptions options{.slots = 5, .predictor = "next-layer-all", .link_bytes_per_s = uint64_t{64} << 20};
-      options.engine.engine.schedule = ScheduleKind::kExpertPipeline;
+      options.engine.engine.schedule = schedule;
       options.engine.engine.kv_home = KvHome::kHost;
       options.engine.engine.kv_resident_tokens = resident_tokens;
       options.engine.engine.kv_ring_tokens = 3 * 160;

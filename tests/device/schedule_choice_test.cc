@@ -58,13 +58,29 @@ TEST(ScheduleChoice, WhatIsAskedForIsTaken) {
   EXPECT_EQ(take("layerwise", "device", Device::kCpu).options.step_sequences_max, 256);
 }
 
+TEST(ScheduleChoice, TheHostAttendsBesideAnEmulatedDevice) {
+  config::BoxConfig box;
+  box.workers.schedule = "cgo", box.workers.kv_home = "host", box.workers.micro_batches = 4;
+  box.orchestrator.step_tokens = 1024;
+  const auto [o, status] = take(box, Device::kEmulated);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  EXPECT_EQ(o.schedule, ScheduleKind::kCgo);
+  EXPECT_EQ(o.kv_home, KvHome::kHost);
+  EXPECT_EQ(o.cut.count, 4);
+  EXPECT_EQ(o.step_sequences_max, 1024);
+}
+
 TEST(ScheduleChoice, WhatDoesNotGoIsRefusedByName) {
   const auto names = [](const Taken& taken, Code code, const std::string& words) {
     EXPECT_EQ(taken.status.code(), code) << taken.status.message();
     EXPECT_NE(taken.status.message().find(words), std::string::npos) << taken.status.message();
   };
-  for (const Device on : {Device::kCpu, Device::kEmulated, Device::kCuda})
-    names(take("cgo", "device", on), Code::kUnsupported, "--schedule cgo");
+  names(take("cgo", "host", Device::kCpu), Code::kUnsupported, "--schedule cgo on the CPU");
+  names(take("cgo", "host", Device::kCuda), Code::kUnsupported, "--schedule cgo on a GPU");
+  names(take("cgo", "device", Device::kEmulated), Code::kInvalidArgument, "add --kv-home host");
+  config::BoxConfig stays;
+  stays.workers.schedule = "cgo", stays.workers.kv_home = "host", stays.workers.kv_resident_tokens = 64;
+  names(take(stays, Device::kEmulated), Code::kInvalidArgument, "--kv-resident-tokens 64 with --schedule cgo");
   names(take("expert-pipeline", "device", Device::kCuda), Code::kUnsupported, "--schedule expert-pipeline on a GPU");
   names(take("auto", "host", Device::kCuda), Code::kUnsupported, "--kv-home host on a GPU");
   names(take("layerwise", "host", Device::kEmulated), Code::kInvalidArgument, "--schedule layerwise with --kv-home");
@@ -93,6 +109,8 @@ TEST(ScheduleChoice, LowCopiesGoWithStepsInOnePiece) {
   };
   for (const char* const schedule : {"auto", "layerwise", "expert-pipeline"})
     EXPECT_NE(refusal(schedule, "host", Device::kEmulated).find("leave out --kv-home host"), std::string::npos);
+  EXPECT_NE(refusal("cgo", "host", Device::kEmulated).find("leave out --schedule cgo and --kv-home host"),
+            std::string::npos);
   for (const Device on : {Device::kCpu, Device::kEmulated}) {
     EXPECT_NE(refusal("expert-pipeline", "device", on).find("leave out --schedule expert-pipeline"), std::string::npos);
     EXPECT_EQ(refusal("layerwise", "device", on), "");

@@ -10,6 +10,7 @@ from batch_box import BatchTest, line
 from cluster import Cluster, expert_and_dense_bytes, main
 
 LINES = 60
+HOST_ATTENDS = ("--kv-home", "host", "--context", "128", "--kv-ring-tokens", "384")
 PROMPTS = ["The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with"]
 
 
@@ -65,8 +66,8 @@ class Overtaking(BatchTest):
             watcher.join()
 
     def test_tokens_are_the_same_and_the_breaks_are_counted(self):
-        for schedule in ("layerwise", "expert-pipeline"):
-            with Cluster(self.pack, *self.options("--schedule", schedule)) as cluster:
+        for schedule, more in (("layerwise", ()), ("expert-pipeline", ()), ("cgo", HOST_ATTENDS)):
+            with Cluster(self.pack, *self.options("--schedule", schedule, *more)) as cluster:
                 said = self.run_batch(cluster, lambda: self.until_overtaken(cluster))
                 steps = self.steps(cluster)
                 metrics = cluster.request("GET", "/metrics")[1]
@@ -82,8 +83,10 @@ class Overtaking(BatchTest):
         self.assertEqual(said, self.lines)
 
     def test_a_program_that_is_killed_meanwhile_changes_no_token(self):
-        for program in ("moestro-worker", "moestro-store"):
-            with Cluster(self.pack, *self.options()) as cluster:
+        cgo = ("--schedule", "cgo", *HOST_ATTENDS)
+        for program, more in (("moestro-worker", ()), ("moestro-store", ()), ("moestro-worker", cgo),
+                              ("moestro-store", cgo)):
+            with Cluster(self.pack, *self.options(*more)) as cluster:
                 killed = []
 
                 def kill():
@@ -91,8 +94,8 @@ class Overtaking(BatchTest):
                     os.kill(killed[0], signal.SIGKILL)
 
                 said = self.run_batch(cluster, lambda: self.until_overtaken(cluster, kill))
-                self.assertEqual(len(killed), 1, program)
-            self.assertEqual(said, self.lines, program)
+                self.assertEqual(len(killed), 1, (program, more))
+            self.assertEqual(said, self.lines, (program, more))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The expert pipeline, with the KV cache of running sequences in host memory: the tokens of the layerwise schedule,
-also after preemption and from shared prefixes; what the timeline shows of it; what is refused."""
+"""The expert pipeline and cgo, with the KV cache of running sequences in host memory: the tokens of the layerwise
+schedule, also after preemption and from shared prefixes; what the timeline shows of it; what is refused."""
 
 import json
 import pathlib
@@ -23,10 +23,13 @@ class Schedules(DemoTest):
 
     def test_tokens_are_those_of_the_layerwise_schedule(self):
         pipeline = ("--deterministic", "--schedule", "expert-pipeline")
+        cgo = ("--deterministic", "--schedule", "cgo")
         host = ("--kv-home", "host", "--context", "256", "--kv-ring-tokens", "768", "--device", self.device(20))
         for options in (pipeline, (*pipeline, "--micro-batches", "3"), (*pipeline, "--micro-batch-rows", "1"),
                         (*pipeline, *host), (*pipeline, *host, "--kv-resident-tokens", "512", "--micro-batches", "2"),
                         (*pipeline, *host, "--kv-tokens", "320"), ("--deterministic", *host),
+                        (*cgo, *host), (*cgo, *host, "--micro-batches", "3", "--kv-tokens", "320"),
+                        (*cgo, *host, "--micro-batch-rows", "1", "--tpot-target", "1ms"),
                         ("--deterministic", "--kv-tokens", "1024", "--device", self.device(20) + ",kv=counted")):
             with Cluster(self.pack, *options) as cluster:
                 self.assertEqual(self.run_streams(cluster, PROMPTS, 40), self.layerwise, options)
@@ -62,9 +65,24 @@ class Schedules(DemoTest):
         process = json.loads(moestro("timeline", "--json", path).stdout)["processes"][0]
         self.assertIn("device to host", {lane["lane"] for lane in process["lanes"]})
 
+    def test_the_timeline_has_what_the_host_computes(self):
+        path = f"{self.dir.name}/cgo.json"
+        with Cluster(self.pack, "--schedule", "cgo", "--kv-home", "host", "--context", "256", "--device",
+                     self.device(20), "--timeline", path) as cluster:
+            self.run_streams(cluster, PROMPTS, 24)
+        lines = pathlib.Path(path).read_text().splitlines()
+        names = [json.loads(line.rstrip(","))["name"] for line in lines if line.startswith('{"name"')]
+        for name in ("qkv", "send qkv", "attend", "load hidden", "output projection"):
+            self.assertGreater(names.count(name), 50, name)
+        process = json.loads(moestro("timeline", "--json", path).stdout)["processes"][0]
+        self.assertIn("host compute", {lane["lane"] for lane in process["lanes"]})
+
     def test_what_does_not_go_is_refused_in_one_line(self):
-        for options, words in ((("--schedule", "cgo"), "--schedule cgo: no worker runs it yet"),
-                               (("--micro-batches", "2"), "need --schedule expert-pipeline"),
+        for options, words in ((("--schedule", "cgo"), "--schedule cgo on the CPU"),
+                               (("--schedule", "cgo", "--device", self.device(20)), "add --kv-home host"),
+                               (("--schedule", "cgo", "--kv-home", "host", "--kv-resident-tokens", "64", "--device",
+                                 self.device(20)), "leave it out"),
+                               (("--micro-batches", "2"), "need --schedule expert-pipeline or cgo"),
                                (("--schedule", "expert-pipeline", "--micro-batch-rows", "0"), "micro-batch-rows"),
                                (("--kv-home", "host", "--device", "emulated:vram=1MiB,link=1GB/s"),
                                 "has no room for experts beside"),

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "common/planner/group_times.h"
 #include "common/planner/plan.h"
 #include "tests/planner/planned_models.h"
 
@@ -280,13 +281,56 @@ TEST(ChooseSchedule, WorkersRunWhatIsChosen) {
   ASSERT_TRUE(search.is_ok()) << search.status().message();
   const ScheduleOption* const choice = chosen(*search);
   ASSERT_NE(choice, nullptr);
-  EXPECT_EQ(choice->arrangement.schedule, ScheduleName::kExpertPipeline);
+  EXPECT_NE(choice->arrangement.schedule, ScheduleName::kLayerwise);
   EXPECT_LT(choice->arrangement.kv_share, 1) << "its home is host memory";
   EXPECT_GE(choice->arrangement.rows, 16) << "which workers do not cut further";
   EXPECT_GT(choice->placement.device_experts, 0);
   const auto picked = choose_schedule(in);
   ASSERT_TRUE(picked.is_ok());
   EXPECT_EQ(picked->seconds(), choice->seconds());
+}
+
+TEST(ChooseSchedule, WorkersRunCgoWhereTheHostAttendsBesideAnEmulatedDevice) {
+  PlanInput in = emulated(/*counts_kv=*/true, 256);
+  in.schedule = ScheduleName::kCgo;
+  const auto cgo = choose_schedule(in);
+  ASSERT_TRUE(cgo.is_ok()) << cgo.status().message();
+  EXPECT_TRUE(cgo->runs);
+  EXPECT_EQ(cgo->arrangement.dense_share, 1) << "dense weights stay";
+  EXPECT_EQ(cgo->arrangement.kv_share, 0) << "the host has all of the cache";
+  EXPECT_GT(cgo->decode.forecast.host_seconds, 0);
+  EXPECT_GT(cgo->decode.forecast.link_out_seconds, 0);
+  EXPECT_EQ(cgo->prompt.forecast.host_seconds, 0) << "prompts run the expert pipeline";
+  // Less crosses the link than with the pipeline, whose KV does.
+  Arrangement pipeline = cgo->arrangement;
+  pipeline.schedule = ScheduleName::kExpertPipeline;
+  const auto moved = forecast_arrangement(in, pipeline);
+  ASSERT_TRUE(moved.is_ok()) << moved.status().message();
+  EXPECT_LT(cgo->decode.forecast.link_bytes, moved->decode.forecast.link_bytes);
+  EXPECT_EQ(cgo->placement.device_experts, moved->placement.device_experts) << "places are for the prompts of both";
+
+  const auto why = [](PlanInput other) {
+    other.schedule = ScheduleName::kCgo;
+    return search_schedules(other).status().message();
+  };
+  EXPECT_THAT(why(emulated(/*counts_kv=*/false, 256)), HasSubstr("--schedule cgo: the KV cache takes none"));
+  in.no_host_attention = "the host does not attend with latent attention (MLA)";
+  EXPECT_THAT(why(in), HasSubstr("--schedule cgo: the host does not attend with latent attention (MLA)"));
+  in.kv_moves = false;
+  EXPECT_THAT(why(in), HasSubstr("--schedule cgo: the home of the KV cache is the device"));
+}
+
+/// What the closed form leaves out is queues and order.
+TEST(ChooseSchedule, ClosedFormAndVirtualLanesOfCgoOnAWorkersDeviceAreAlike) {
+  const PlanInput in = emulated(/*counts_kv=*/true, 256);
+  for (const int64_t micro_batches : {2, 4, 8}) {
+    const Arrangement a{ScheduleName::kCgo, micro_batches, 256 / micro_batches, 1, 0, 0, true};
+    const auto lanes = forecast_arrangement(in, a);
+    ASSERT_TRUE(lanes.is_ok()) << lanes.status().message();
+    const PhaseSteps steps = decode_steps(in.workload, a);
+    const double closed = forecast_group(in, a, lanes->placement, steps).seconds;
+    EXPECT_NEAR(lanes->decode.forecast.seconds / closed, 1, 0.25) << micro_batches;
+  }
 }
 
 TEST(ChooseSchedule, WhatTakesNoMemoryIsNotMoved) {

@@ -8,6 +8,7 @@
 #include "services/cli/common/checkpoint_hint.h"
 #include "services/cli/common/output.h"
 #include "services/cli/plan/schedule_report.h"
+#include "services/worker/engine/host_attention.h"
 
 namespace moestro::cli {
 namespace {
@@ -150,6 +151,11 @@ Result<std::string> ask(config::BoxConfig& box, const PlanOptions& o) {
   return said(parts.input, search, *choice);
 }
 
+std::string no_host_attention(const model::ModelSpec& spec) {
+  const std::string what = engine::not_on_host(spec);
+  return what.empty() ? "" : "the host does not attend with " + what;
+}
+
 }  // namespace
 
 Result<PlanParts> plan_parts(const PlanOptions& o, const Hardware* hardware) {
@@ -162,6 +168,7 @@ Result<PlanParts> plan_parts(const PlanOptions& o, const Hardware* hardware) {
                  .needs = parts.memory.needs,
                  .workload = {o.prompt, o.generate, o.sequences, o.step_tokens, o.steps_grow},
                  .schedule = planner::schedule_of(o.schedule),
+                 .no_host_attention = no_host_attention(parts.model.description.spec),
                  .prefetch = o.prefetch,
                  .device_hits = o.hits,
                  .foreseen = o.foreseen};
@@ -170,7 +177,7 @@ Result<PlanParts> plan_parts(const PlanOptions& o, const Hardware* hardware) {
 
 void take_plan(const planner::PlanInput& in, const planner::ScheduleOption& choice, config::BoxConfig& box) {
   const planner::Arrangement& a = choice.arrangement;
-  if (a.schedule != ScheduleName::kExpertPipeline) return;
+  if (a.schedule == ScheduleName::kLayerwise || (a.schedule == ScheduleName::kCgo && !choice.runs)) return;
   config::BoxConfig::Workers& w = box.workers;
   const int64_t sequence = sequence_tokens(in.workload);
   const int64_t kv_tokens = std::min(a.sequences(), in.workload.sequences) * sequence;

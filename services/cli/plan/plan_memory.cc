@@ -37,6 +37,7 @@ Result<box::WorkerMemory> worker_memory(const PlanOptions& o, const PlannedModel
 Result<planner::Needs> host_needs(const PlanOptions& o, const PlannedModel& model) {
   MOESTRO_ASSIGN_OR_RETURN(const box::WorkerMemory worker, worker_memory(o, model, "layerwise"));
   MOESTRO_ASSIGN_OR_RETURN(const box::WorkerMemory pipeline, worker_memory(o, model, "expert-pipeline"));
+  MOESTRO_ASSIGN_OR_RETURN(const box::WorkerMemory cgo, worker_memory(o, model, "cgo"));
   planner::Needs needs;
   needs.dense_bytes = model.sizes.dense_bytes;
   needs.dense_layer_bytes = model.sizes.dense_layer_bytes;
@@ -45,6 +46,7 @@ Result<planner::Needs> host_needs(const PlanOptions& o, const PlannedModel& mode
   needs.state_bytes = static_cast<uint64_t>(o.sequences) * model.sizes.state_bytes;
   needs.workspace_bytes = worker.scratch_bytes;
   needs.pipeline_workspace_bytes = pipeline.scratch_bytes;
+  needs.cgo_workspace_bytes = cgo.scratch_bytes;
   needs.process_bytes = worker.process_bytes + kStoreAndOrchestrator;
   needs.expert_bytes = needs.slot_bytes = model.sizes.expert_bytes;
   needs.experts = model.sizes.all_experts();
@@ -93,7 +95,7 @@ void place_host(const PlanOptions& o, const Hardware* hardware, PlannedMemory& m
   } else if (hardware != nullptr && m.arena_bytes) {
     memory.host = "--dram, and the rest in addition";
     const planner::Needs& n = memory.needs;
-    const uint64_t workspace_bytes = std::max(n.workspace_bytes, n.pipeline_workspace_bytes);
+    const uint64_t workspace_bytes = std::max({n.workspace_bytes, n.pipeline_workspace_bytes, n.cgo_workspace_bytes});
     m.host_bytes = *m.arena_bytes + n.kv_bytes + n.state_bytes + workspace_bytes + n.process_bytes;
     if (m.device == planner::Memories::Device::kExpertsOnly) m.host_bytes += m.device_bytes;
   } else {

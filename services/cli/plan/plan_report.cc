@@ -252,6 +252,8 @@ std::vector<std::string> plan_assumptions(const PlanReport& r) {
                   "computed on the host");
   if (r.memory.device.kind == Kind::kEmulated)
     all.push_back("copies of the emulated link take none of the CPU's memory bandwidth");
+  if (r.memory.device.kind == Kind::kEmulated && r.plan.choice.arrangement.schedule == planner::ScheduleName::kCgo)
+    all.push_back("the host attends on other cores than those that compute for the emulated device");
   if (is_made_of_others(r.model.experts) && !r.quality.experts_loss)
     all.push_back("what experts as " + std::string(dtype_name(r.model.experts)) +
                   " cost in quality was not measured of this pack (scripts/measure_quality.py --keep)");

@@ -28,6 +28,8 @@ std::string mark(const PlanReport& r, const ScheduleOption& option) {
 std::string arrangement_text(const PlanReport& r) {
   const Arrangement& a = r.plan.choice.arrangement;
   const auto percent = [](double share) { return printed("%.0f %%", 100 * share); };
+  if (a.schedule == ScheduleName::kCgo && r.plan.choice.runs)
+    return "the KV cache is in host memory, and the host attends";
   if (a.schedule == ScheduleName::kCgo)
     return percent(a.dense_share) + " of all weights stay on the device; the KV cache is in host memory";
   if (a.schedule != ScheduleName::kExpertPipeline) return "";

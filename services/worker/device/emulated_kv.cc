@@ -41,6 +41,7 @@ void EmulatedKv::begin(lanes::TaskId id, const lanes::Task& task, int32_t moe_la
   {
     const std::lock_guard lock(mutex_);
     (in ? in_ : out_).jobs.push_back({.id = id,
+                                      .kind = task.kind,
                                       .lane = task.lane,
                                       .layer = task.layer,
                                       .micro_batch = task.micro_batch,
@@ -49,6 +50,13 @@ void EmulatedKv::begin(lanes::TaskId id, const lanes::Task& task, int32_t moe_la
   }
   if (in) wake_();
   else out_work_.notify_one();
+}
+
+void EmulatedKv::end_elsewhere(lanes::TaskId id) {
+  const std::lock_guard lock(mutex_);
+  ended_.push_back(id);
+  on_end_();
+  changed_.notify_all();
 }
 
 void EmulatedKv::take_ended(std::vector<lanes::TaskId>& ended) {
@@ -129,10 +137,15 @@ void EmulatedKv::close(Way& way) {
 }
 
 void EmulatedKv::note(Way& way, const Job& job, int64_t bytes, Nanos begin, Nanos end) {
-  if (way.open && (way.open->layer != job.layer || way.open->micro_batch != job.micro_batch || way.open->end != begin))
+  if (way.open && (way.open->kind != job.kind || way.open->layer != job.layer ||
+                   way.open->micro_batch != job.micro_batch || way.open->end != begin))
     close(way);
   if (!way.open)
-    way.open = engine::KvCarried{.lane = job.lane, .layer = job.layer, .micro_batch = job.micro_batch, .begin = begin};
+    way.open = engine::KvCarried{.kind = job.kind,
+                                 .lane = job.lane,
+                                 .layer = job.layer,
+                                 .micro_batch = job.micro_batch,
+                                 .begin = begin};
   way.open->bytes += bytes;
   way.open->end = end;
 }

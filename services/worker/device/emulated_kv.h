@@ -1,6 +1,7 @@
 #pragma once
-// The KV of running sequences on an emulated link. What comes in shares the link with the experts' copies, chunk by
-// chunk; what goes out has the other direction, which is as fast, and a thread of its own.
+// The KV of running sequences, or hidden states on their way to the host and back, on an emulated link. What comes in
+// shares the link with the experts' copies, chunk by chunk; what goes out has the other direction, which is as fast,
+// and a thread of its own.
 
 #include <array>
 #include <condition_variable>
@@ -30,6 +31,7 @@ class EmulatedKv final : public engine::KvLink {
 
   void begin(lanes::TaskId id, const lanes::Task& task, int32_t moe_layer,
              std::span<const engine::KvMove> moves) override;
+  void end_elsewhere(lanes::TaskId id) override;
   void take_ended(std::vector<lanes::TaskId>& ended) override;
   void wait(std::chrono::milliseconds timeout) override;
   void abandon() override;
@@ -47,6 +49,7 @@ class EmulatedKv final : public engine::KvLink {
  private:
   struct Job {
     lanes::TaskId id = -1;
+    lanes::TaskKind kind = lanes::TaskKind::kKvLoad;
     lanes::Lane lane = lanes::Lane::kHostToDevice;
     int32_t layer = -1, micro_batch = -1, moe_layer = 0;
     std::span<const engine::KvMove> moves;

@@ -17,4 +17,15 @@ void cut_into_chunks(std::span<const kernels::AttentionSequence> sequences, int6
     }
 }
 
+void attend_within_chunks(kernels::Ops& ops, int64_t chunk, kernels::AttentionShape shape,
+                          std::span<const kernels::AttentionSequence> sequences, const float* q, const float* sink_q,
+                          const kernels::KvView& cache, float* out, std::vector<kernels::AttentionSequence>& scratch) {
+  if (chunk > 0) {
+    cut_into_chunks(sequences, chunk, scratch);
+    sequences = scratch;
+    shape.view = kChunkView;
+  }
+  ops.attention(shape, sequences, q, sink_q, cache, out);
+}
+
 }  // namespace moestro::engine

@@ -17,4 +17,9 @@ inline constexpr int32_t kChunkView = 1;
 void cut_into_chunks(std::span<const kernels::AttentionSequence> sequences, int64_t chunk,
                      std::vector<kernels::AttentionSequence>& to);
 
+/// Ops::attention within chunks of so many positions; 0: over all. `scratch`: of as many sequences as there are rows.
+void attend_within_chunks(kernels::Ops& ops, int64_t chunk, kernels::AttentionShape shape,
+                          std::span<const kernels::AttentionSequence> sequences, const float* q, const float* sink_q,
+                          const kernels::KvView& cache, float* out, std::vector<kernels::AttentionSequence>& scratch);
+
 }  // namespace moestro::engine

@@ -52,6 +52,25 @@ class PipelineOfSeveral final : public lanes::Schedule {
   lanes::Schedule* now_ = nullptr;
 };
 
+/// Where every row is a sequence's next token the host attends. Other steps have prompts, whose attention is too much
+/// for it: they bring their KV to the device.
+class CgoOfDecodes final : public lanes::Schedule {
+ public:
+  CgoOfDecodes(std::unique_ptr<lanes::Schedule> cgo, std::unique_ptr<lanes::Schedule> prompts)
+      : cgo_(std::move(cgo)), prompts_(std::move(prompts)), now_(prompts_.get()) {}
+  /// Of the next step. The shape of a step does not say it.
+  void set_decodes(bool decodes) { now_ = decodes ? cgo_.get() : prompts_.get(); }
+  void begin(const lanes::StepShape& step, lanes::TaskGraph& graph) override { now_->begin(step, graph); }
+  void expand(int32_t layer, int32_t micro_batch, std::span<const lanes::RoutedExpert> routed,
+              std::span<const lanes::Place> places, lanes::TaskGraph& graph) override {
+    now_->expand(layer, micro_batch, routed, places, graph);
+  }
+
+ private:
+  std::unique_ptr<lanes::Schedule> cgo_, prompts_;
+  lanes::Schedule* now_;
+};
+
 std::unique_ptr<lanes::Schedule> make_schedule(const PassParts& parts) {
   auto layerwise = lanes::make_layerwise_schedule(parts.shape);
   if (parts.options.schedule == ScheduleKind::kLayerwise) return layerwise;
@@ -60,6 +79,8 @@ std::unique_ptr<lanes::Schedule> make_schedule(const PassParts& parts) {
       parts.shape, {.kv_share = static_cast<double>(cache.resident_blocks()) / static_cast<double>(cache.blocks()),
                     .by_expert = parts.options.parts.by_expert,
                     .hot_first = parts.options.parts.hot_first});
+  if (parts.options.schedule == ScheduleKind::kCgo)
+    return std::make_unique<CgoOfDecodes>(lanes::make_cgo_schedule(parts.shape), std::move(pipeline));
   if (cache.has_places()) return pipeline;  // which moves KV, also of one
   return std::make_unique<PipelineOfSeveral>(std::move(layerwise), std::move(pipeline));
 }
@@ -69,7 +90,9 @@ class CpuPass final : public Pass {
   explicit CpuPass(const PassParts& parts)
       : schedule_(make_schedule(parts)),
         machine_(*schedule_),
-        forward_({parts.math, parts.layouts, parts.experts, machine_, parts.clock, parts.kv_link, parts.stream},
+        cgo_(dynamic_cast<CgoOfDecodes*>(schedule_.get())),
+        forward_({parts.math, parts.layouts, parts.experts, machine_, parts.clock, parts.kv_link, parts.stream,
+                  parts.host_ops},
                  parts.options),
         head_(parts.math.spec, parts.math.weights, parts.math.ops),
         driver_(parts.clock),
@@ -80,6 +103,7 @@ class CpuPass final : public Pass {
   Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed,
                                      std::vector<SequenceOutcome>& outcomes) override {
     head_not_finite_ = 0;
+    if (cgo_ != nullptr) cgo_->set_decodes(batch.rows() == std::ssize(batch.attention));
     machine_.begin(step_shape(batch));
     forward_.begin(plan.id, batch, failed);
     const auto run_head = [&] {
@@ -91,6 +115,7 @@ class CpuPass final : public Pass {
     auto totals = driver_.run(machine_, runner, timeline_, breaks_);
     if (!totals.is_ok()) forward_.abandon();
     draw_kv();
+    if (HostAttention* const host = forward_.host_attention()) host->draw(timeline_);
     if (timeline_ != nullptr) timeline_->end_step();
     return totals;
   }
@@ -132,12 +157,14 @@ class CpuPass final : public Pass {
                            .layer = c.layer,
                            .micro_batch = c.micro_batch,
                            .bytes = static_cast<uint64_t>(c.bytes),
+                           .kind = c.kind,
                            .begin = c.begin,
                            .end = c.end});
   }
 
   std::unique_ptr<lanes::Schedule> schedule_;
   lanes::StepMachine machine_;
+  CgoOfDecodes* const cgo_;  ///< null: another schedule
   Forward forward_;
   OutputHead head_;
   lanes::StepDriver driver_;
@@ -151,14 +178,14 @@ class CpuPass final : public Pass {
 
 }  // namespace
 
-Backend cpu_backend(kernels::Ops& ops, KvLink* kv_link) {
+Backend cpu_backend(kernels::Ops& ops, KvLink* kv_link, kernels::Ops* host_ops) {
   const auto make = [](const PassParts& parts) -> Result<std::unique_ptr<Pass>> {
     auto pass = std::make_unique<CpuPass>(parts);
     MOESTRO_RETURN_IF_ERROR(pass->status().with_context("buffers of a step (--step-tokens)"));
     return Result<std::unique_ptr<Pass>>(std::move(pass));
   };
   return {.ops = ops, .memory = kernels::host_memory(), .make_pass = make, .kv_link = kv_link,
-          .parks = true};
+          .parks = true, .host_ops = host_ops};
 }
 
 }  // namespace moestro::engine

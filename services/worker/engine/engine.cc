@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/mixed_refusals.h"
+#include "services/worker/engine/host_attention.h"
 #include "services/worker/engine/kv_ring.h"
 #include "services/worker/engine/visible_positions.h"
 
@@ -29,16 +30,27 @@ Status Engine::Impl::check_schedule() {
                             std::to_string(options.cut.rows) + ": a micro-batch has at least one row");
   if (backend.kv_link == nullptr && backend.memory.is_host()) options.kv_home = KvHome::kDevice;
   if (options.kv_home == KvHome::kHost) MOESTRO_RETURN_IF_ERROR(check_kv_in_host_memory(description.spec));
+  if (options.schedule == ScheduleKind::kCgo) MOESTRO_RETURN_IF_ERROR(check_cgo());
   if (options.kv_home == KvHome::kDevice) {
     backend.kv_link = nullptr;
     return Status::ok();
   }
   if (backend.kv_link == nullptr)
     return unsupported("--kv-home host on this device, whose link does not carry the KV of running sequences");
-  if (options.schedule != ScheduleKind::kExpertPipeline)
+  if (options.schedule == ScheduleKind::kLayerwise)
     return unsupported("--kv-home host with the layerwise schedule, which does not move KV; take --schedule "
                        "expert-pipeline");
   return Status::ok();
+}
+
+Status Engine::Impl::check_cgo() const {
+  if (backend.host_ops == nullptr || options.kv_home == KvHome::kDevice)
+    return unsupported("--schedule cgo on this device, beside which no host attends; take an emulated device with "
+                       "--kv-home host, or another schedule");
+  if (options.kv_resident_tokens > 0)
+    return invalid_argument("--kv-resident-tokens " + std::to_string(options.kv_resident_tokens) +
+                            " with --schedule cgo: the host attends to all of the KV cache; leave it out");
+  return check_host_attention(description.spec, options);
 }
 
 Status Engine::Impl::load() {
@@ -166,10 +178,10 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   return Status::ok();
 }
 
-/// The expert pipeline cuts where the options say, and where the KV of the sequences before leaves no room for this
-/// one's.
+/// The schedules for throughput cut where the options say, and where the KV of the sequences before leaves no room for
+/// this one's.
 Status Engine::Impl::cut_before(uint32_t index, const SequenceState& state, int64_t first) {
-  if (options.schedule != ScheduleKind::kExpertPipeline) return Status::ok();
+  if (options.schedule == ScheduleKind::kLayerwise) return Status::ok();
   const int64_t rows = on->ranges[index].count;
   const int64_t blocks = cache->has_places() ? place_blocks_of(*cache, state.blocks, first, rows) : 0;
   if (blocks > cache->place_blocks() && cache->has_places())
@@ -218,7 +230,9 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
   on->experts->low_shares().clear();
   on->failed.assign(plan.sequences.size(), Status::ok());
   states->begin_plan();
-  on->cut.begin(options.cut, static_cast<int64_t>(plan.tokens.size()), cache->place_blocks());
+  // With cgo a step of one token each takes no places.
+  const bool attends_at_home = options.schedule == ScheduleKind::kCgo && plan.tokens.size() == plan.sequences.size();
+  on->cut.begin(options.cut, static_cast<int64_t>(plan.tokens.size()), attends_at_home ? 0 : cache->place_blocks());
   // Sources first: until all of the plan has been admitted, their memory is no target's.
   for (StepBatch* of : {&on->sources, &on->batch}) {
     for (uint32_t i = 0; i < plan.sequences.size(); ++i) {

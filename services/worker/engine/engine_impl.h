@@ -24,7 +24,7 @@ struct Track {
   std::vector<Status> failed;
   StepBatch batch;
   StepBatch sources;  ///< rows of sources: an encoder-decoder's step is a pass of these, then one of `batch`
-  MicroBatchCut cut;  ///< of the expert pipeline
+  MicroBatchCut cut;  ///< of the schedules for throughput
   std::vector<WatchedSequence> watched;
 };
 
@@ -70,6 +70,7 @@ struct Engine::Impl {
   Status copy_kv(const StepPlan& plan);
   Status prepare(const StepPlan& plan, PlanId before);
   Status check_schedule();
+  Status check_cgo() const;
   Status check_overtakes(const StepPlan& plan) const;
   Status run(const StepPlan& plan, PlanId before, StepOutcome& out);
   Status admit(const StepPlan& plan, uint32_t index);
@@ -77,7 +78,7 @@ struct Engine::Impl {
   StepBatch& batch_of(const PlanSequence& s) { return s.source ? on->sources : on->batch; }
   Status cut_before(uint32_t index, const SequenceState& state, int64_t first);
   bool in_turn() const {
-    return options.micro_batches == MicroBatches::kInTurn || options.schedule == ScheduleKind::kExpertPipeline;
+    return options.micro_batches == MicroBatches::kInTurn || options.schedule != ScheduleKind::kLayerwise;
   }
   Status execute(const StepPlan& plan, StepBatch& of, StepOutcome& out);
   std::span<const WatchedSequence> watched_sequences(const StepPlan& plan, const StepBatch& of);

@@ -40,7 +40,8 @@ Status check_encoder_decoder(const EngineOptions& o) {
   };
   if (o.mixed) return lacks("--mixed");
   if (o.capacity_factor) return lacks("--capacity-factor");
-  if (o.schedule != ScheduleKind::kLayerwise) return lacks("--schedule expert-pipeline");
+  if (o.schedule == ScheduleKind::kExpertPipeline) return lacks("--schedule expert-pipeline");
+  if (o.schedule == ScheduleKind::kCgo) return lacks("--schedule cgo");
   if (o.kv_home == KvHome::kHost) return lacks("--kv-home host");
   return Status::ok();
 }

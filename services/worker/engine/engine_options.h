@@ -25,13 +25,13 @@ enum class MicroBatches : uint8_t {
 };
 
 /// How the tasks of a step are ordered (common/lanes/schedule.h).
-enum class ScheduleKind : uint8_t { kLayerwise, kExpertPipeline };
+enum class ScheduleKind : uint8_t { kLayerwise, kExpertPipeline, kCgo };
 
 /// Where the KV of running sequences lies between its uses, on a device with a memory of its own. Where the CPU
 /// computes, host memory is both.
 enum class KvHome : uint8_t { kDevice, kHost };
 
-/// How the expert pipeline cuts a step into micro-batches: whole sequences, in the order of the plan.
+/// How the schedules for throughput cut a step into micro-batches: whole sequences, in the order of the plan.
 struct MicroBatchOptions {
   static constexpr int64_t kRowsUsual = 16, kCountUsual = 8;
 
@@ -73,8 +73,8 @@ struct EngineOptions {
                            ///< of it
   MicroBatches micro_batches = MicroBatches::kTogether;  ///< of the layerwise schedule
   ScheduleKind schedule = ScheduleKind::kLayerwise;
-  MicroBatchOptions cut = {};  ///< of the expert pipeline
-  PipelineParts parts = {};    ///< the same
+  MicroBatchOptions cut = {};  ///< of the expert pipeline and of cgo
+  PipelineParts parts = {};    ///< of the expert pipeline
   bool poison_kv = false;       ///< tests: the empty cache is NaN
 };
 

@@ -27,7 +27,9 @@ Status Engine::Impl::make_track(Track& track, int64_t step_tokens_max) {
   track.sources.encodes = true, track.sources.layers = {0, encoder};
   track.batch.layers = {encoder, -1};
   MOESTRO_ASSIGN_OR_RETURN(track.pass, backend.make_pass({track.options, math, layouts, *track.experts, shape, clock,
-                                                         backend.kv_link, stream ? &*stream : nullptr}));
+                                                         backend.kv_link, stream ? &*stream : nullptr,
+                                                         options.schedule == ScheduleKind::kCgo ? backend.host_ops
+                                                                                                : nullptr}));
   return Status::ok();
 }
 

@@ -158,6 +158,7 @@ void ExpertDispatch::tell_needs(RoutedLayer& layer, int32_t micro_batch) {
   skipped_.clear();
   for (const lanes::RoutedExpert& r : layer.rows(micro_batch).experts) {
     if (layer.held(r.expert).users != 1) continue;  // another micro-batch needs it now
+    layer.try_again(r.expert);
     needs_.push_back({blob_of_[key_of(layer.layer(), r.expert)],
                       std::min(1.0F, layer.uses()[static_cast<size_t>(r.expert)]), layer.want(r.expert)});
   }
@@ -183,7 +184,7 @@ CopyCounts ExpertDispatch::copies(TokenRange rows) const {
 
 bool ExpertDispatch::acquire(lanes::TaskId read, MoeLayerId at, int32_t expert) {
   RoutedLayer& layer = find(at);
-  if (layer.held(expert).lease) return true;
+  if (layer.held(expert).lease || !layer.held(expert).failure.is_ok()) return true;
   const uint32_t blob = layer.held(expert).blob;
   if (auto lease = source_->try_pin(blob, store::UseWeight::of(layer.uses()[static_cast<size_t>(expert)]))) {
     layer.hold(expert, std::move(*lease));

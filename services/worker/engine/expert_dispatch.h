@@ -3,7 +3,7 @@
 //
 // State is by layer and micro-batch (routed_layer.h). Several layers may be open at once: a layer opens when the first
 // of its routers has chosen. Micro-batches that share an expert of a layer share its lease, which ends with the last of
-// their rows.
+// their rows; one that is routed after that gets a lease of its own.
 //
 // Where experts have two copies (common/expert_copy.h), a layer's rows decide which copy of each expert they are
 // computed with, once per layer, or that they go without.
@@ -81,8 +81,9 @@ class ExpertDispatch {
   /// By expert: the sum of its rows' shares so far, which is the weight of its use (store::UseWeight).
   std::span<const float> uses(MoeLayerId layer) const { return find(layer).uses(); }
 
-  /// True: the expert is resident and leased now, or was already. False: the read is recorded, and request_missing()
-  /// requests it. Once per layer and expert until it has arrived.
+  /// True: the expert is resident and leased now, or was already, or has failed for another micro-batch that needs it
+  /// too. False: the read is recorded, and request_missing() requests it. Once per layer and expert until it has
+  /// arrived.
   bool acquire(lanes::TaskId read, MoeLayerId layer, int32_t expert);
   /// Cancels an expert that acquire() recorded, before it is requested.
   void withdraw(MoeLayerId layer, int32_t expert);
@@ -106,8 +107,9 @@ class ExpertDispatch {
   std::span<const CopyCounts> layer_copies() const { return layer_copies_; }
   /// Why the expert could not be loaded; the message names it.
   const Status& failure(MoeLayerId layer, int32_t expert) const { return find(layer).held(expert).failure; }
-  /// The part's rows have been computed. When all rows of the expert have been, its lease ends. kCorrupt, naming it, if
-  /// its bytes were found wrong in memory since it was acquired; results computed with it are invalid.
+  /// The part's rows have been computed, or have failed. When all rows of the expert have been, its lease ends.
+  /// kCorrupt, naming it, if its bytes were found wrong in memory since it was acquired; results computed with it are
+  /// invalid.
   Status release(LayerPart part, int32_t expert);
   /// The same for another lease of this expert.
   Status check(MoeLayerId layer, int32_t expert, const store::Lease& lease) const;

@@ -34,10 +34,10 @@ void FiniteGuard::begin(const StepBatch& batch, std::vector<Status>& failed) {
   not_finite_ = 0;
 }
 
-void FiniteGuard::check(size_t layer, float* x) {
-  const int64_t rows = batch_->rows();
-  ops_.sum_squares(x, rows, hidden_, sums_.data());
-  for (int64_t r = 0; r < rows; ++r) {
+void FiniteGuard::check(size_t layer, TokenRange rows, float* x) {
+  const int64_t first = rows.first;
+  ops_.sum_squares(x + first * hidden_, rows.count, hidden_, sums_.data() + first);
+  for (int64_t r = first; r < first + rows.count; ++r) {
     if (std::isfinite(sums_[static_cast<size_t>(r)])) continue;
     if (const uint32_t sequence = batch_->sequence_of[static_cast<size_t>(r)]; (*failed_)[sequence].is_ok())
       fail_row(layer, r, describe({x + r * hidden_, static_cast<size_t>(hidden_)}), bad_rows_of(sequence) - 1);

@@ -20,8 +20,9 @@ class FiniteGuard {
 
   /// Both must live until the step has ended. `failed`: one Status per sequence of the plan.
   void begin(const StepBatch& batch, std::vector<Status>& failed);
-  /// x: [rows, hidden] after `layer`. Rows that are not finite become zero, so that they cannot affect others.
-  void check(size_t layer, float* x);
+  /// x: the stream after `layer`, from the step's first row on; `rows`: which are looked at. Rows that are not finite
+  /// become zero, so that they cannot affect others.
+  void check(size_t layer, TokenRange rows, float* x);
   /// For a backend that checks by itself: this row is not finite after `layer`. `what`: "3 of 2048 values are not
   /// finite"; `others`: further such rows of its sequence.
   void fail_row(size_t layer, int64_t row, const std::string& what, int64_t others);

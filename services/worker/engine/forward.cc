@@ -40,6 +40,13 @@ Forward::Forward(const Parts& parts, const EngineOptions& options)
     taken_.reserve(static_cast<size_t>(spec().moe().experts));
   }
   if (parts.kv_link != nullptr) kv_.emplace(parts.math.cache, spec(), *parts.kv_link, poison_);
+  if (parts.kv_link != nullptr && parts.host_ops != nullptr)
+    host_.emplace(parts.math, math_, *parts.host_ops, *parts.kv_link, parts.clock, n);
+}
+
+Status Forward::status() const {
+  MOESTRO_RETURN_IF_ERROR(math_.status());
+  return host_ ? host_->status() : Status::ok();
 }
 
 void Forward::begin(PlanId plan, const StepBatch& batch, std::vector<Status>& failed) {
@@ -50,6 +57,7 @@ void Forward::begin(PlanId plan, const StepBatch& batch, std::vector<Status>& fa
   is_watched_ = watch_ != nullptr && watch_->wants_routes();
   math_.begin(batch);
   if (kv_) kv_->begin(batch);
+  if (host_) host_->begin(batch);
   p_.experts.begin_step(plan, batch.micro_batches, batch.row_share);
 }
 
@@ -64,6 +72,7 @@ void Forward::abandon() {
   forecast_due_.reset();
   held_.clear();
   weights_awaited_.reset();
+  if (host_) host_->abandon();
   if (kv_) kv_->abandon();
   p_.experts.abandon();
   if (p_.stream != nullptr) p_.stream->abandon();
@@ -76,23 +85,33 @@ Status Forward::compute(const lanes::Task& task) {
     case TaskKind::kEmbed: math_.embed(x_.data()); break;
     case TaskKind::kAttention: attention(task); break;
     case TaskKind::kRouter: route(task); break;
-    case TaskKind::kDenseMlp: dense_mlp(layer); break;
-    case TaskKind::kSharedExpert: math_.shared_expert(layer); break;
+    case TaskKind::kDenseMlp: dense_mlp(task); break;
+    case TaskKind::kSharedExpert: math_.shared_expert(layer, rows_of(task)); break;
     case TaskKind::kExpert: expert(task); break;
-    case TaskKind::kCombine: combine(layer); break;
+    case TaskKind::kCombine: combine(task); break;
+    case TaskKind::kQkv:
+      floor_.run([&] { math_.begin_attention(layer, micro_batch(task), x_.data()); });
+      break;
+    case TaskKind::kOutput:
+      floor_.run([&] { math_.finish_attention(layer, micro_batch(task), x_.data()); });
+      break;
     case TaskKind::kExpertRead:
     case TaskKind::kLayerExperts:
     case TaskKind::kHead:
     case TaskKind::kWeightRead:
     case TaskKind::kKvLoad:
     case TaskKind::kKvSave:
-    case TaskKind::kQkv:
     case TaskKind::kQkvSend:
     case TaskKind::kAttend:
-    case TaskKind::kHiddenLoad:
-    case TaskKind::kOutput: return lanes::cannot_run("the forward pass", task);
+    case TaskKind::kHiddenLoad: return lanes::cannot_run("the forward pass", task);
   }
   return Status::ok();
+}
+
+/// What it does on the thread that runs the step, and reads.
+bool Forward::computes(const lanes::Task& task) const {
+  const bool in_parts = task.kind == TaskKind::kQkv || task.kind == TaskKind::kOutput;
+  return lanes::is_layerwise(task) || (host_ && in_parts && task.lane == lanes::Lane::kCompute);
 }
 
 void Forward::attention(const lanes::Task& task) {
@@ -160,7 +179,11 @@ Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, st
       if (!kv_->start(id, task)) ended.push_back(id);
       continue;
     }
-    if (!lanes::is_layerwise(task)) return lanes::cannot_run("the forward pass", task);
+    if (host_ && HostAttention::does(task)) {
+      host_->start(id, task);
+      continue;
+    }
+    if (!computes(task)) return lanes::cannot_run("the forward pass", task);
     if (task.kind == TaskKind::kWeightRead) {
       MOESTRO_CHECK(p_.stream != nullptr, "dense weights that are there are not read");
       if (p_.stream->try_hold(static_cast<size_t>(task.layer))) ended.push_back(id);
@@ -178,7 +201,12 @@ Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, st
 }
 
 void Forward::poll(std::vector<lanes::TaskId>& ended) {
+  take_moved(ended);
+}
+
+void Forward::take_moved(std::vector<lanes::TaskId>& ended) {
   if (kv_) kv_->take_ended(ended);
+  if (host_) host_->take_ended(ended);
 }
 
 Status Forward::wait_any(std::vector<lanes::TaskId>& ended) {
@@ -187,18 +215,18 @@ Status Forward::wait_any(std::vector<lanes::TaskId>& ended) {
     ended.push_back(*std::exchange(weights_awaited_, std::nullopt));
     return Status::ok();
   }
-  if (!kv_ || !kv_->waits()) {
+  if (!moves_are_under_way()) {
     MOESTRO_ASSIGN_OR_RETURN(const lanes::TaskId read, p_.experts.wait());
     ended.push_back(read);
     return Status::ok();
   }
   const auto moved = [&] {
-    kv_->take_ended(ended);
+    take_moved(ended);
     return !ended.empty();
   };
   for (int waits = 0; !moved() && !p_.experts.waits(); ++waits) {
-    if (waits == kKvWaitsMax) return unavailable("no KV has crossed the link for five minutes");
-    kv_->link().wait(kKvWait);
+    if (waits == kKvWaitsMax) return unavailable("nothing has crossed the link for five minutes");
+    p_.kv_link->wait(kKvWait);
   }
   if (!ended.empty()) return Status::ok();
   MOESTRO_ASSIGN_OR_RETURN(const lanes::TaskId read, p_.experts.wait(moved));
@@ -238,6 +266,7 @@ void Forward::expert(const lanes::Task& task) {
     fail_users(part, task.expert, used);
   } else {
     fail_users(part, task.expert, p_.experts.failure(part.layer, task.expert));
+    (void)p_.experts.release(part, task.expert);  // there is no lease that could be found wrong
   }
   // The failed sequences' rows must not carry what an earlier layer left here.
   clear_rows(rows);
@@ -268,23 +297,29 @@ void Forward::release_held() {
   held_.clear();
 }
 
-void Forward::combine(size_t layer) {
+void Forward::combine(const lanes::Task& task) {
   forecast();
   release_held();
+  const auto layer = static_cast<size_t>(task.layer);
+  const TokenRange rows = rows_of(task);
+  const int64_t first = int64_t{rows.first} * top_k_;
   const float* const weights = ones_.empty() ? weights_of(*spec().layers[layer].moe_index) : ones_.data();
-  ops().combine(expert_rows_.data(), weights, rows_, top_k_, hidden_, x_.data());
-  if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, x_.data());
-  end_layer(layer);
+  ops().combine(expert_rows_.data() + first * hidden_, weights + first, rows.count, top_k_, hidden_,
+                x_.data() + rows.first * hidden_);
+  if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, rows, x_.data());
+  end_layer(layer, rows);
 }
 
-void Forward::dense_mlp(size_t layer) {
-  math_.dense_mlp(layer, x_.data());
-  end_layer(layer);
+void Forward::dense_mlp(const lanes::Task& task) {
+  const auto layer = static_cast<size_t>(task.layer);
+  math_.dense_mlp(layer, rows_of(task), x_.data());
+  end_layer(layer, rows_of(task));
 }
 
-void Forward::end_layer(size_t layer) {
+/// Of these rows.
+void Forward::end_layer(size_t layer, TokenRange rows) {
   if (p_.stream != nullptr) p_.stream->release(layer);
-  guard_.check(layer, x_.data());
+  guard_.check(layer, rows, x_.data());
 }
 
 }  // namespace moestro::engine

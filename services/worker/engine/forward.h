@@ -14,6 +14,7 @@
 #include "services/worker/engine/expert_watch.h"
 #include "services/worker/engine/finite_guard.h"
 #include "services/worker/engine/gate_lookahead.h"
+#include "services/worker/engine/host_attention.h"
 #include "services/worker/engine/kv_ring.h"
 #include "services/worker/engine/layer_math.h"
 #include "services/worker/engine/layer_stream.h"
@@ -47,10 +48,11 @@ class Forward final : public lanes::TaskRunner {
     const Clock& clock;
     KvLink* kv_link = nullptr;  ///< not null: KV is moved, to places of the cache and back
     LayerStream* stream = nullptr;  ///< not null: dense weights take turns in memory
+    kernels::Ops* host_ops = nullptr;  ///< not null: the host may attend, with these
   };
   Forward(const Parts& parts, const EngineOptions& options);
   /// Whether all buffers could be allocated.
-  Status status() const { return math_.status(); }
+  Status status() const;
 
   /// Begins the step that the following tasks belong to. The arguments must live until it has ended. `failed` has one
   /// Status per sequence of the plan. It receives the errors of sequences whose expert cannot be loaded, or whose
@@ -84,26 +86,35 @@ class Forward final : public lanes::TaskRunner {
   Status wait_any(std::vector<lanes::TaskId>& ended) override;
   /// Null: the KV cache lies where it is used.
   const KvRing* kv_ring() const { return kv_ ? &*kv_ : nullptr; }
+  /// Null: the device attends.
+  HostAttention* host_attention() { return host_ ? &*host_ : nullptr; }
 
-  /// Any of its tasks but reads and moves of KV.
+  /// Any of its tasks but reads, moves and what the host does.
   Status compute(const lanes::Task& task);
 
  private:
   void route(const lanes::Task& task);
   void forecast();
   void tell_watch(MoeLayerId layer);
+  bool computes(const lanes::Task& task) const;
   void attention(const lanes::Task& task);
+  bool moves_are_under_way() const { return (kv_ && kv_->waits()) || (host_ && host_->waits()); }
+  void take_moved(std::vector<lanes::TaskId>& ended);
   void expert(const lanes::Task& task);
   Status release(LayerPart part, int32_t expert);
   void release_held();
-  void end_layer(size_t layer);
-  void dense_mlp(size_t layer);
-  void combine(size_t layer);
+  void end_layer(size_t layer, TokenRange rows);
+  void dense_mlp(const lanes::Task& task);
+  void combine(const lanes::Task& task);
   LayerPart part_of(const lanes::Task& task) const {
     return {*spec().layers[static_cast<size_t>(task.layer)].moe_index, task.micro_batch};
   }
   const MicroBatch& micro_batch(const lanes::Task& task) const {
     return batch_->micro_batches[static_cast<size_t>(task.micro_batch)];
+  }
+  TokenRange rows_of(const lanes::Task& task) const {
+    return task.micro_batch == lanes::kAllMicroBatches ? TokenRange{0, static_cast<uint32_t>(rows_)}
+                                                       : micro_batch(task).rows;
   }
   /// Of the layer's choices and their weights, the first row's.
   int32_t* routes_of(MoeLayerId layer) { return route_ids_.data() + layer.value * rows_ * top_k_; }
@@ -135,7 +146,8 @@ class Forward final : public lanes::TaskRunner {
   const StepBatch* batch_ = nullptr;
   FiniteGuard guard_;
   LayerMath math_;
-  std::optional<KvRing> kv_;
+  std::optional<KvRing> kv_;  ///< the steps that move KV
+  std::optional<HostAttention> host_;  ///< the others
   std::optional<lanes::TaskId> weights_awaited_;  ///< the read of a layer's dense weights
   struct HeldExpert {
     LayerPart part;

@@ -16,19 +16,6 @@ namespace {
 
 using model::AttentionSpec;
 
-struct HeadWidths {
-  int64_t q = 0, kv = 0;
-};
-
-HeadWidths widest_heads(const model::ModelSpec& spec) {
-  HeadWidths w;
-  for (const model::LayerSpec& l : spec.layers) {
-    w.q = std::max(w.q, l.attention.heads * l.attention.head_dim);
-    w.kv = std::max(w.kv, l.attention.kv_heads * l.attention.head_dim);
-  }
-  return w;
-}
-
 /// The head that is normed after its rotation; 0: none is.
 int64_t widest_rotated_norm(const model::ModelSpec& spec) {
   int64_t widest = 0;
@@ -49,6 +36,11 @@ class GroupedAttention final : public SequenceMixer {
   void begin(const StepBatch& batch) override;
   void compute(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
                const float* h, const MixerOutput& out) override;
+  AttentionRows rows_of(size_t layer) override {
+    return {q_, k_, v_, attended_, widths_of(p_.spec.layers[layer].attention)};
+  }
+  void project(size_t layer, const MicroBatch& of, const float* h) override;
+  void finish(size_t layer, const MicroBatch& of, const MixerOutput& out) override;
 
  private:
   /// Sends the rotation of queries for the sinks' keys in layers with this window, once for all layers with the same
@@ -82,7 +74,7 @@ class GroupedAttention final : public SequenceMixer {
 GroupedAttention::GroupedAttention(const MathParts& parts, int64_t n) : p_(parts), buffers_(parts.memory) {
   for (const model::LayerSpec& l : p_.spec.layers)
     MOESTRO_CHECK(l.attention.chunk % kernels::kKvBlockTokens == 0, "a chunk begins within a block of the KV cache");
-  const HeadWidths w = widest_heads(p_.spec);
+  const AttentionWidths w = widest_heads(p_.spec);
   const int64_t angles = p_.spec.rope.rotary_dim / 2;
   const auto make = [&](int64_t width) { return buffers_.make<float>(n * width); };
   q_ = make(w.q), attended_ = make(w.q), k_ = make(w.kv), v_ = make(w.kv);
@@ -216,7 +208,6 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
   }
   if (batch_->encodes) sequences = encoder_->sequences(of);
   const kernels::KvView& cache = batch_->encodes ? encoder_->view() : p_.cache.layer(layer);
-  const auto [first, n] = of.rows;
   project_qkv(a, w, of.rows, h);
   const float* sink_q = nullptr;
   if (places_heads(a, w)) {
@@ -227,12 +218,22 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
     place(a, of.rows);
     p_.ops.kv_write(shape, sequences, k_, v_, cache);
   }
-  if (a.chunk > 0) {
-    cut_into_chunks(sequences, a.chunk, chunks_);
-    sequences = chunks_;
-    shape.view = kChunkView;
-  }
-  p_.ops.attention(shape, sequences, q_, sink_q, cache, attended_);
+  attend_within_chunks(p_.ops, a.chunk, shape, sequences, q_, sink_q, cache, attended_, chunks_);
+  finish(layer, of, out);
+}
+
+void GroupedAttention::project(size_t layer, const MicroBatch& of, const float* h) {
+  const AttentionSpec& a = p_.spec.layers[layer].attention;
+  const LayerWeights& w = p_.weights.layer(layer);
+  MOESTRO_CHECK(!places_heads(a, w), "where one operation places and caches heads, attention has no parts");
+  project_qkv(a, w, of.rows, h);
+  place(a, of.rows);
+}
+
+void GroupedAttention::finish(size_t layer, const MicroBatch& of, const MixerOutput& out) {
+  const AttentionSpec& a = p_.spec.layers[layer].attention;
+  const LayerWeights& w = p_.weights.layer(layer);
+  const auto [first, n] = of.rows;
   const int64_t q_width = a.heads * a.head_dim;
   if (a.output_gate) p_.ops.sigmoid_mul(attended_ + first * q_width, gate_ + first * q_width, n * q_width);
   out.project(p_.ops, attended_ + first * q_width, first, n, w.o, w.o_bias);

@@ -45,6 +45,10 @@ class KvCache {
   int64_t host_blocks() const { return host_blocks_; }
   size_t layers() const { return layers_.size(); }
   const kernels::KvView& layer(size_t index) const { return layers_[index]; }
+  /// Blocks whose home is host memory, where the device has none of them for good: by their ids.
+  kernels::KvView host_layer(size_t index) const {
+    return {.data = host_layers_[index], .dtype = layers_[index].dtype, .blocks = blocks_ - on_device_};
+  }
   const kernels::AttentionShape& shape(size_t index) const { return shapes_[index]; }
   const kernels::LatentShape& latent_shape(size_t index) const { return latent_shapes_[index]; }
   int64_t bytes() const { return buffers_.bytes(); }

@@ -1,5 +1,5 @@
 #pragma once
-// Carries KV between host memory and a device's own, on the link that also carries experts.
+// Carries KV, and hidden states, between host memory and a device's own, on the link that also carries experts.
 
 #include <chrono>
 #include <cstddef>
@@ -18,15 +18,16 @@ struct KvMove {
   int64_t bytes = 0;
 };
 
-/// A stretch of time in which the link carried KV.
+/// A stretch of time in which the link carried KV, or hidden states.
 struct KvCarried {
+  lanes::TaskKind kind = lanes::TaskKind::kKvLoad;
   lanes::Lane lane = lanes::Lane::kHostToDevice;
   int32_t layer = -1, micro_batch = -1;
   int64_t bytes = 0;
   Nanos begin{0}, end{0};
 };
 
-/// All calls come from the thread that runs the steps.
+/// All calls but end_elsewhere() come from the thread that runs the steps.
 class KvLink {
  public:
   virtual ~KvLink() = default;
@@ -34,6 +35,9 @@ class KvLink {
   /// has ended. `moe_layer`: the first MoE layer that is not before the task's layer; experts that earlier ones wait
   /// for overtake the task. Tasks of a lane end in the order in which they began.
   virtual void begin(lanes::TaskId id, const lanes::Task& task, int32_t moe_layer, std::span<const KvMove> moves) = 0;
+  /// A task that the link does not carry has ended: take_ended() names it too, and whoever waits for the link wakes.
+  /// By any thread.
+  virtual void end_elsewhere(lanes::TaskId id) = 0;
   /// Appends the tasks that have ended since the last call.
   virtual void take_ended(std::vector<lanes::TaskId>& ended) = 0;
   /// Waits until there is something for take_ended(), for no longer than `timeout`.

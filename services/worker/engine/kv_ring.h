@@ -46,7 +46,6 @@ class KvRing {
   /// Tasks that were started and not taken by take_ended().
   bool waits() const { return under_way_ > 0; }
   void take_ended(std::vector<lanes::TaskId>& ended);
-  KvLink& link() { return link_; }
   void abandon();
 
   int64_t loaded_bytes() const { return loaded_; }  ///< in this step

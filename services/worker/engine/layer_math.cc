@@ -127,15 +127,34 @@ void LayerMath::norm_for_shared(size_t layer, const float* x, TokenRange rows) {
 void LayerMath::attention(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
                           float* x, bool is_normed) {
   const LayerWeights& w = p_.weights.layer(layer);
-  const int64_t at = of.rows.first * hidden_;
   if (!is_normed) norm(x, w.input_norm, w.input_norm_bias, of.rows);
+  attention_around(layer, of, x, [&](const MixerOutput& out) {
+    mixers_.of_layer(layer).compute(layer, of, sequences, h_, out);
+  });
+}
+
+void LayerMath::begin_attention(size_t layer, const MicroBatch& of, const float* x) {
+  const LayerWeights& w = p_.weights.layer(layer);
+  norm(x, w.input_norm, w.input_norm_bias, of.rows);
+  mixers_.of_layer(layer).project(layer, of, h_);
+}
+
+void LayerMath::finish_attention(size_t layer, const MicroBatch& of, float* x) {
+  attention_around(layer, of, x,
+                   [&](const MixerOutput& out) { mixers_.of_layer(layer).finish(layer, of, out); });
+}
+
+template <class Mix>
+void LayerMath::attention_around(size_t layer, const MicroBatch& of, float* x, const Mix& mix) {
+  const LayerWeights& w = p_.weights.layer(layer);
+  const int64_t at = of.rows.first * hidden_;
   if (!experts_first(layer) && p_.spec.residual_scale == 1.0) {
-    mixers_.of_layer(layer).compute(layer, of, sequences, h_, {out_, x});
+    mix({out_, x});
     if (p_.spec.layers[layer].cross) cross(layer, of, x);
     if (!router_norms(layer)) norm(x, w.post_norm, w.post_norm_bias, of.rows);
     return;
   }
-  mixers_.of_layer(layer).compute(layer, of, sequences, h_, {out_});
+  mix({out_});
   if (experts_first(layer)) norm(x, w.post_norm, w.post_norm_bias, of.rows);
   scale(out_ + at, of.rows.count * hidden_, p_.spec.residual_scale);
   p_.ops.add_scaled(out_ + at, nullptr, of.rows.count, hidden_, x + at);
@@ -170,44 +189,48 @@ void LayerMath::router(size_t layer, TokenRange rows, const float* x, int32_t* i
   p_.ops.router_top_k(router_logits_, rows.count, router_spec(moe, w.router_bias), ids, weights);
 }
 
-const float* LayerMath::activate(const MlpWeights& w, const float* h) {
+const float* LayerMath::activate(const MlpWeights& w, const float* h, int64_t n) {
   if (w.gate.data == nullptr) {
-    p_.ops.matmul(h, rows_, w.up, w.up_bias, up_);
-    p_.ops.relu(up_, rows_ * w.up.rows);
+    p_.ops.matmul(h, n, w.up, w.up_bias, up_);
+    p_.ops.relu(up_, n * w.up.rows);
     return up_;
   }
   const kernels::GroupProduct products[] = {{&w.gate, nullptr, gate_}, {&w.up, nullptr, up_}};
-  p_.ops.matmul_group(h, rows_, products);
-  p_.ops.silu_mul(gate_, up_, rows_ * w.gate.rows);
+  p_.ops.matmul_group(h, n, products);
+  p_.ops.silu_mul(gate_, up_, n * w.gate.rows);
   return gate_;
 }
 
-void LayerMath::run_mlp(const MlpWeights& w, const float* h, float* out) {
-  const float* const activated = activate(w, h);
-  p_.ops.matmul(activated, rows_, w.down, w.down_bias, out);
+void LayerMath::run_mlp(const MlpWeights& w, const float* h, int64_t n, float* out) {
+  const float* const activated = activate(w, h, n);
+  p_.ops.matmul(activated, n, w.down, w.down_bias, out);
 }
 
-void LayerMath::dense_mlp(size_t layer, float* x) {
+void LayerMath::dense_mlp(size_t layer, TokenRange rows, float* x) {
   const MlpWeights& w = p_.weights.layer(layer).mlp;
+  const int64_t at = rows.first * hidden_, n = rows.count;
   if (p_.spec.residual_scale == 1.0) {
-    const float* const activated = activate(w, h_);
-    return p_.ops.matmul_onto(activated, rows_, w.down, w.down_bias, out_, x);
+    const float* const activated = activate(w, h_ + at, n);
+    return p_.ops.matmul_onto(activated, n, w.down, w.down_bias, out_ + at, x + at);
   }
-  run_mlp(w, h_, out_);
-  scale(out_, rows_ * hidden_, p_.spec.residual_scale);
-  p_.ops.add_scaled(out_, nullptr, rows_, hidden_, x);
+  run_mlp(w, h_ + at, n, out_ + at);
+  scale(out_ + at, n * hidden_, p_.spec.residual_scale);
+  p_.ops.add_scaled(out_ + at, nullptr, n, hidden_, x + at);
 }
 
-void LayerMath::shared_expert(size_t layer) {
+void LayerMath::shared_expert(size_t layer, TokenRange rows) {
   const LayerWeights& w = p_.weights.layer(layer);
-  run_mlp(w.shared, experts_first(layer) ? shared_h_ : h_, shared_out_);
-  scale(shared_out_, rows_ * hidden_, p_.spec.residual_scale);
-  if (p_.spec.layers[layer].moe.shared_gate) p_.ops.matmul(h_, rows_, w.shared_gate, nullptr, shared_logit_);
+  const int64_t at = rows.first * hidden_, n = rows.count;
+  run_mlp(w.shared, (experts_first(layer) ? shared_h_ : h_) + at, n, shared_out_ + at);
+  scale(shared_out_ + at, n * hidden_, p_.spec.residual_scale);
+  if (p_.spec.layers[layer].moe.shared_gate)
+    p_.ops.matmul(h_ + at, n, w.shared_gate, nullptr, shared_logit_ + rows.first);
 }
 
-void LayerMath::add_shared_expert(size_t layer, float* x) {
+void LayerMath::add_shared_expert(size_t layer, TokenRange rows, float* x) {
   const bool gated = p_.spec.layers[layer].moe.shared_gate;
-  p_.ops.add_scaled(shared_out_, gated ? shared_logit_ : nullptr, rows_, hidden_, x);
+  const int64_t at = rows.first * hidden_;
+  p_.ops.add_scaled(shared_out_ + at, gated ? shared_logit_ + rows.first : nullptr, rows.count, hidden_, x + at);
 }
 
 }  // namespace moestro::engine

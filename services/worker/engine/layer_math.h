@@ -41,6 +41,12 @@ class LayerMath {
   /// The same with other block tables: `sequences` are those of the micro-batch, in their order.
   void attention(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences, float* x,
                  bool is_normed = false);
+  // The same in parts, where the host attends (host_attention.h):
+
+  AttentionRows attention_rows(size_t layer) { return mixers_.of_layer(layer).rows_of(layer); }
+  void begin_attention(size_t layer, const MicroBatch& of, const float* x);
+  void finish_attention(size_t layer, const MicroBatch& of, float* x);
+
   /// Computes again from the stream after attention() what shared_expert() and, unless its experts are before
   /// attention, the rest of the layer reads: h(). Experts before attention see what is not there any more.
   void norm_after_attention(size_t layer, const float* x);
@@ -50,12 +56,14 @@ class LayerMath {
   bool router_norms(size_t layer) const;
   /// The choices of a sparse layer for these rows: [rows.count, top_k].
   void router(size_t layer, TokenRange rows, const float* x, int32_t* ids, float* weights);
-  void dense_mlp(size_t layer, float* x);
+  void dense_mlp(size_t layer, TokenRange rows, float* x);
+  void dense_mlp(size_t layer, float* x) { dense_mlp(layer, all_rows(), x); }
   /// Ends the pass of a step that encodes: writes the memory of its sequences.
   void write_memory(const float* x) { cross_->write_memory(x); }
   /// Computed from h() or, with a norm of its own, from the stream after attention(), and kept until it is added.
-  void shared_expert(size_t layer);
-  void add_shared_expert(size_t layer, float* x);
+  void shared_expert(size_t layer, TokenRange rows);
+  void shared_expert(size_t layer) { shared_expert(layer, all_rows()); }
+  void add_shared_expert(size_t layer, TokenRange rows, float* x);
   /// What add_shared_expert() adds, as Ops::add_scaled.
   struct SharedRows {
     const float *rows, *logit;
@@ -69,10 +77,13 @@ class LayerMath {
     return std::span(batch_->attention).subspan(of.sequences.first, of.sequences.count);
   }
   /// What the last product of an MLP is of: silu(gate h) * up h, or, without a gate, max(up h, 0).
-  const float* activate(const MlpWeights& w, const float* h);
+  const float* activate(const MlpWeights& w, const float* h, int64_t n);
+  /// attention(), with what computes the mixer: as SequenceMixer::compute(), to this output.
+  template <class Mix>
+  void attention_around(size_t layer, const MicroBatch& of, float* x, const Mix& mix);
   void add_positions(float* x);
   void cross(size_t layer, const MicroBatch& of, float* x);
-  void run_mlp(const MlpWeights& w, const float* h, float* out);
+  void run_mlp(const MlpWeights& w, const float* h, int64_t n, float* out);
   void norm(const float* x, const float* weight, const float* bias, TokenRange rows);
   bool experts_first(size_t layer) const;
   void norm_for_shared(size_t layer, const float* x, TokenRange rows);  ///< of experts_first()

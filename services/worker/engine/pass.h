@@ -71,6 +71,7 @@ struct PassParts {
   const Clock& clock;
   KvLink* kv_link = nullptr;  ///< not null: the home of the KV cache is host memory, and the pass moves it
   LayerStream* stream = nullptr;  ///< not null: dense weights take turns in memory, and the pass holds them by layer
+  kernels::Ops* host_ops = nullptr;  ///< ScheduleKind::kCgo: for what the host computes beside the device
 };
 
 /// What an engine computes with. Everything outlives the engine.
@@ -81,8 +82,9 @@ struct Backend {
   /// Null: the KV cache lies in `memory`, whatever home the options say.
   KvLink* kv_link = nullptr;
   bool parks = false;  ///< its steps may give way between two layers
+  kernels::Ops* host_ops = nullptr;  ///< not null: the host can compute beside the device, with these
 };
-/// `kv_link`: of an emulated device whose KV has its home in host memory.
-Backend cpu_backend(kernels::Ops& ops, KvLink* kv_link = nullptr);
+/// `kv_link`: of an emulated device whose KV has its home in host memory. `host_ops`: what the host has beside it.
+Backend cpu_backend(kernels::Ops& ops, KvLink* kv_link = nullptr, kernels::Ops* host_ops = nullptr);
 
 }  // namespace moestro::engine

@@ -94,6 +94,11 @@ class RoutedLayer {
   lanes::TaskId end_read(int32_t expert);
   void hold(int32_t expert, store::Lease lease);
   void fail(int32_t expert, const Status& why) { held_[static_cast<size_t>(expert)].failure = why; }
+  /// A micro-batch needs it that nobody shares it with: a failure before is over.
+  void try_again(int32_t expert) {
+    Status& failure = held_[static_cast<size_t>(expert)].failure;
+    if (!failure.is_ok()) failure = Status::ok();
+  }
   /// The rows of this micro-batch, or of all, have been computed. The lease, if nobody needs it any more.
   store::Lease release(int32_t micro_batch, int32_t expert);
   /// Nothing is needed any more.

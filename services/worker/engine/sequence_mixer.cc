@@ -1,6 +1,32 @@
 #include "services/worker/engine/sequence_mixer.h"
 
+#include <algorithm>
+
+#include "common/check.h"
+
 namespace moestro::engine {
+
+AttentionWidths widths_of(const model::AttentionSpec& a) { return {a.heads * a.head_dim, a.kv_heads * a.head_dim}; }
+
+AttentionWidths widest_heads(const model::ModelSpec& spec) {
+  AttentionWidths most;
+  for (const model::LayerSpec& l : spec.layers) {
+    const AttentionWidths w = widths_of(l.attention);
+    most = {std::max(most.q, w.q), std::max(most.kv, w.kv)};
+  }
+  return most;
+}
+
+AttentionRows SequenceMixer::rows_of(size_t) {
+  MOESTRO_CHECK(false, "the host attends for layers of grouped-query attention");
+  return {};
+}
+void SequenceMixer::project(size_t, const MicroBatch&, const float*) {
+  MOESTRO_CHECK(false, "the host attends for layers of grouped-query attention");
+}
+void SequenceMixer::finish(size_t, const MicroBatch&, const MixerOutput&) {
+  MOESTRO_CHECK(false, "the host attends for layers of grouped-query attention");
+}
 
 Mixers::Mixers(const MathParts& parts, int64_t step_tokens_max) {
   SequenceMixer *grouped = nullptr, *latent = nullptr, *delta = nullptr;

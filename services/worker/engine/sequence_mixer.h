@@ -44,6 +44,21 @@ struct MixerOutput {
   }
 };
 
+/// Of a row.
+struct AttentionWidths {
+  int64_t q = 0, kv = 0;
+  friend bool operator==(const AttentionWidths&, const AttentionWidths&) = default;
+};
+AttentionWidths widths_of(const model::AttentionSpec& attention);
+/// Of any layer's grouped-query attention.
+AttentionWidths widest_heads(const model::ModelSpec& spec);
+
+/// What attention computes with, [rows, width], from the step's first row on.
+struct AttentionRows {
+  float *q = nullptr, *k = nullptr, *v = nullptr, *attended = nullptr;
+  AttentionWidths widths = {};
+};
+
 class SequenceMixer {
  public:
   virtual ~SequenceMixer() = default;
@@ -56,6 +71,13 @@ class SequenceMixer {
   /// backend's memory. `sequences`: of the micro-batch, with the block tables to use.
   virtual void compute(size_t layer, const MicroBatch& of, std::span<const kernels::AttentionSequence> sequences,
                        const float* h, const MixerOutput& out) = 0;
+
+  // compute() in parts, where the host attends (host_attention.h); not of every kind, see check_host_attention().
+
+  /// Rows of a layer: q, k and v after project(), as cache and attention take them; `attended` is read by finish().
+  virtual AttentionRows rows_of(size_t layer);
+  virtual void project(size_t layer, const MicroBatch& of, const float* h);
+  virtual void finish(size_t layer, const MicroBatch& of, const MixerOutput& out);
 };
 
 /// Grouped-query attention (model::AttentionSpec). Buffers are for steps of at most `step_tokens_max` rows.
