@@ -179,14 +179,19 @@ TEST(Sources, ASequenceThatIsSentBackIsEncodedAgain) {
 
 TEST(Sources, ASourceThatKillsItsWorkersIsGivenUp) {
   Simulation sim(1);
+  for (uint64_t id = 1; id <= 2; ++id) sim.submit(with_source(id, 12, 4));
   for (int i = 0; i < 3; ++i) {
     sim.join(large_worker());
-    if (i == 0) sim.submit(with_source(1, 12, 4));
-    ASSERT_TRUE(sim.plans().at(0).plan.sequences.at(0).source);
+    const auto& sequences = sim.plans().at(0).plan.sequences;
+    ASSERT_EQ(sequences.size(), i == 0 ? 2u : 1u) << "suspects run alone";
+    ASSERT_TRUE(sequences[0].source);
     sim.kill_one();
   }
   ASSERT_TRUE(sim.heard()[1].failed.has_value());
   EXPECT_THAT(sim.heard()[1].failed->message(), HasSubstr("quarantined"));
+  sim.heard().erase(1);
+  sim.join(large_worker());
+  expect_nothing_left(sim);
 }
 
 }  // namespace
