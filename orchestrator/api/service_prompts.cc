@@ -109,9 +109,9 @@ std::optional<ApiError> Service::check_sources(const std::vector<TokenizedPrompt
   for (const TokenizedPrompt& p : prompts) {
     const int64_t tokens = std::ssize(*p.source);
     if (tokens <= most) continue;
-    return exceeds_context("the prompt has " + std::to_string(tokens) + " tokens, and a source is encoded in one step, "
-                           "of which workers take at most " + std::to_string(most) +
-                           "; shorten it, or start workers with more --step-tokens",
+    return exceeds_context("the prompt has " + std::to_string(tokens) + " tokens; a source is encoded in one step, and "
+                           "workers take at most " + std::to_string(most) +
+                           " (--step-tokens, and the model's context); shorten it",
                            "prompt", tokens, most);
   }
   return std::nullopt;

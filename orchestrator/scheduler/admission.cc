@@ -225,9 +225,9 @@ void Scheduler::fail_for_want_of_room(Sequence& s) {
   int64_t source = 0;
   for (const auto& [id, w] : workers_) source = std::max(source, source_max(*w));
   if (s.source() > source)
-    return fail(s, invalid_argument("the source has " + std::to_string(s.source()) + " tokens, and is encoded in one "
-                                    "step, of which workers take at most " + std::to_string(source) +
-                                    "; shorten it, or start workers with more --step-tokens"));
+    return fail(s, invalid_argument("the source has " + std::to_string(s.source()) + " tokens; it is encoded in one "
+                                    "step, and workers take at most " + std::to_string(source) +
+                                    " (--step-tokens, and the model's context); shorten it"));
   if (s.request.source)
     return fail(s, invalid_argument("source, decoder_prompt and max_tokens together are " +
                                     std::to_string(s.source() + s.least_room()) + " tokens, more than any worker's KV "
