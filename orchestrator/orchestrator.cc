@@ -10,7 +10,6 @@
 
 #include "common/config/host_port.h"
 #include "common/log.h"
-#include "common/model/served_pack.h"
 #include "common/shm/whole_file.h"
 #include "orchestrator/api/front_door.h"
 #include "orchestrator/api/request_log.h"
@@ -131,7 +130,6 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   const HeapTrim heap_trim;
   MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, http_options(options.http));
   raise_open_files(http.connections_max);
-  MOESTRO_RETURN_IF_ERROR(model::check_served(options.pack));
   MOESTRO_ASSIGN_OR_RETURN(ServedModel model, ServedModel::load(options.model_name, options.pack));
   model.aliases = options.aliases;
   MOESTRO_RETURN_IF_ERROR(

@@ -41,6 +41,11 @@ void add_stack(const StackConfig& stack, LayerSpec::Stack which, const MoeSpec& 
 
 }  // namespace
 
+void read_target_begin(ConfigReader& config, ModelSpec& spec) {
+  if (const auto id = read_token(config, "decoder_start_token_id", spec)) spec.decoder_start_id = id;
+  if (const auto id = read_token(config, "forced_bos_token_id", spec)) spec.forced_bos_id = id;
+}
+
 void read_encoder_decoder(ConfigReader& config, ModelSpec& spec) {
   expect_flag(config, "is_encoder_decoder", true);
   if (config.has("is_decoder")) config.flag_or("is_decoder", false);
@@ -55,7 +60,7 @@ void read_encoder_decoder(ConfigReader& config, ModelSpec& spec) {
   spec.activation = Activation::kRelu;
   read_token_ids(config, spec);
   spec.pad_id = read_token(config, "pad_token_id", spec);
-  spec.decoder_start_id = read_token(config, "decoder_start_token_id", spec);
+  read_target_begin(config, spec);
 }
 
 MoeSpec read_ungated_moe(ConfigReader& config, int64_t top_k, int64_t ffn, const ModelSpec& spec) {

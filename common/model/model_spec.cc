@@ -38,8 +38,7 @@ int64_t ModelSpec::encoder_moe_layers() const {
 Status check_decoder_only(const ModelSpec& spec, const char* what) {
   if (!spec.is_encoder_decoder()) return Status::ok();
   return unsupported(spec.architecture + ": " + what +
-                     " encoder-decoder models is not supported yet; `moestro pack` and `moestro inspect` know them, "
-                     "and the engine computes them");
+                     " encoder-decoder models is not supported yet; `moestro up` serves them");
 }
 
 const MoeSpec& ModelSpec::moe() const {

@@ -185,7 +185,8 @@ struct ModelSpec {
   std::optional<RelativeBias> relative_bias;
   bool sinusoidal_positions = false;  ///< are added to the embedding: of `pad_id` + 1 + position (Vaswani et al. 2017)
   std::optional<TokenId> pad_id;
-  std::optional<TokenId> decoder_start_id;  ///< what a target begins with
+  std::optional<TokenId> decoder_start_id;  ///< what a target begins with; generation_config.json outranks config.json
+  std::optional<TokenId> forced_bos_id;     ///< the token after that, of every target; likewise
   int64_t mtp_layers = 0;  ///< in the checkpoint after `layers`: they predict further tokens, and are not packed
   Quantisation quantisation;  ///< of the checkpoint
   /// Parts of a checkpoint that packs do not have, by how their tensors' names begin.
@@ -283,7 +284,7 @@ struct ModelDescription {
 /// throws.
 Result<ModelDescription> describe_model(const std::string& config_json, const std::string& generation_config_json);
 
-/// kUnsupported, naming `what` ("serving"), if the model has an encoder.
+/// kUnsupported, naming `what` ("planning"), if the model has an encoder.
 Status check_decoder_only(const ModelSpec& spec, const char* what);
 
 /// The architectures that describe_model knows.

@@ -2,17 +2,20 @@
 
 #include <fstream>
 #include <iterator>
-#include <string>
-
-#include "common/model/model_spec.h"
 
 namespace moestro::model {
 
-Status check_served(const std::filesystem::path& pack) {
+Status check_device(const ModelSpec& spec, const std::string& device, bool is_cpu) {
+  if (is_cpu || !spec.is_encoder_decoder()) return Status::ok();
+  return unsupported("--device " + device + " with " + spec.architecture +
+                     ": encoder-decoder models are computed by CPUs; take --device cpu");
+}
+
+Status check_device(const std::filesystem::path& pack, const std::string& device, bool is_cpu) {
   std::ifstream file(pack / "config.json", std::ios::binary);
   const std::string config{std::istreambuf_iterator<char>(file), {}};
   const auto model = describe_model(config, "");
-  return model.is_ok() ? check_decoder_only(model->spec, "serving") : Status::ok();
+  return model.is_ok() ? check_device(model->spec, device, is_cpu) : Status::ok();
 }
 
 }  // namespace moestro::model

@@ -1,12 +1,15 @@
 #pragma once
 #include <filesystem>
+#include <string>
 
+#include "common/model/model_spec.h"
 #include "common/status.h"
 
 namespace moestro::model {
 
-/// kUnsupported, by name, if a pack's model is of a kind that is not served (check_decoder_only). What is wrong with
-/// its config.json is said by those who open the pack.
-Status check_served(const std::filesystem::path& pack);
+/// kUnsupported, by name, if the model has an encoder and `device` is another than the CPU.
+Status check_device(const ModelSpec& spec, const std::string& device, bool is_cpu);
+/// The same for a pack's model. What is wrong with its config.json is said by those who open the pack.
+Status check_device(const std::filesystem::path& pack, const std::string& device, bool is_cpu);
 
 }  // namespace moestro::model

@@ -36,6 +36,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   SequenceRequest s;
   s.id = line.id;
   s.prompt = line.prompt.ids;
+  s.source = line.prompt.source;
   const int64_t room =
       std::max(context_.context_max, context_.control.context_max()) - static_cast<int64_t>(line.prompt.ids.size());
   // Where a window lets sequences be longer than the model's context, an answer of which nobody said how long still
@@ -80,7 +81,7 @@ void Completion::start() {
   }
   open_lines_ = lines_.size();
   context_.metrics.request_started();
-  for (const TokenizedPrompt& p : prompts_) context_.metrics.prompt_tokens(p.ids.size());
+  for (const TokenizedPrompt& p : prompts_) context_.metrics.prompt_tokens(p.tokens());
   // The exchange keeps this object alive until the answer is out; sinks, which other threads drop, must not.
   exchange_->on_gone([self = shared_from_this()] {
     if (std::exchange(self->over_, true)) return;
@@ -341,7 +342,7 @@ void Completion::cancel_all() {
 
 int64_t Completion::prompt_tokens() const {
   int64_t n = 0;
-  for (const TokenizedPrompt& p : prompts_) n += static_cast<int64_t>(p.ids.size());
+  for (const TokenizedPrompt& p : prompts_) n += static_cast<int64_t>(p.tokens());
   return n;
 }
 

@@ -34,7 +34,7 @@ CompletionLine::CompletionLine(size_t i, const TokenizedPrompt& p, uint32_t numb
       prompt(p),
       choice_number(number),
       cursor(model.tokenizer, p.text),
-      choice(model.tokenizer, &r.stop, p.ids, r.echo ? &p.text : nullptr,
+      choice(model.tokenizer, &r.stop, std::span(p.ids).subspan(p.silent), r.echo ? &p.text : nullptr,
              choice_options(model, r, reasons && model.reasoning_style)) {
   const bool calls = r.tool_choice != ToolChoice::kNone;
   if (reasons && model.reasoning_style) reasoning.emplace(*model.reasoning_style, p.reasoning_open, calls);

@@ -21,6 +21,13 @@ struct TokenizedPrompt {
   std::string text;
   std::vector<TokenId> ids;
   bool reasoning_open = false;  ///< it ends in reasoning: what follows goes on with it
+  /// Of an encoder-decoder model the source; `ids` is then what the target begins with, of which the first `silent` are
+  /// no part of its text, and `text` that of the others.
+  std::shared_ptr<const std::vector<TokenId>> source = nullptr;
+  size_t silent = 0;
+
+  /// That the model reads.
+  size_t tokens() const { return ids.size() + (source ? source->size() : 0); }
 };
 
 /// Text of a chat's answer, taken apart. `calls` are deltas as a stream shows them.

@@ -184,10 +184,25 @@ std::vector<PromptInput> read_prompts(FieldReader& f, const std::string& name) {
   return prompts;
 }
 
+namespace {
+
+std::optional<PromptInput> read_decoder_prompt(FieldReader& f) {
+  const char* const name = "decoder_prompt";
+  const json* prompt = f.field(name);
+  if (prompt == nullptr) return std::nullopt;
+  if (prompt->is_string()) return prompt->get<std::string>();
+  auto ids = prompt->is_array() ? token_ids(*prompt) : std::nullopt;
+  if (!ids) return f.fail(bad_request("'decoder_prompt' must be a string or a list of token ids", name)), std::nullopt;
+  return std::move(*ids);
+}
+
+}  // namespace
+
 std::variant<CompletionRequest, ApiError> read_completion(const json& body, bool lenient) {
   FieldReader f(body);
   CompletionRequest r;
   r.prompts = read_prompts(f, "prompt");
+  r.decoder_prompt = read_decoder_prompt(f);
   read_common(f, r);
   r.echo = f.boolean("echo").value_or(false);
   r.max_tokens = f.integer("max_tokens", 0, kMaxTokensMax).value_or(16);

@@ -33,6 +33,7 @@ struct CompletionRequest {
   bool chat = false;
   std::optional<std::string> model;
   std::vector<PromptInput> prompts;      ///< completions
+  std::optional<PromptInput> decoder_prompt;  ///< of an encoder-decoder model: how the target begins
   RequestJson messages, template_arguments;  ///< chat
   std::optional<int64_t> max_tokens;
   Sampling sampling{.temperature = 1};  ///< its seed, choice and logprobs are set for each choice

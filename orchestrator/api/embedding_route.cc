@@ -1,6 +1,7 @@
 // Service's part of /v1/embeddings: from the body to sequences.
 
 #include "orchestrator/api/service.h"
+#include "orchestrator/api/target_fields.h"
 
 namespace moestro::orchestrator {
 
@@ -24,6 +25,7 @@ std::variant<ReadEmbedding, ApiError> Service::read_embedding_of(const HttpReque
   ReadEmbedding read{std::move(std::get<EmbeddingRequest>(request)), {}};
   EmbeddingRequest& r = read.request;
   if (r.model && !model_.is_called(*r.model)) return unknown_model(*r.model);
+  if (const auto error = refuse_with_encoder(model_, "embeddings")) return *error;
   if (r.dimensions && *r.dimensions != model_.hidden)
     return not_supported("dimensions", "this model's embeddings have " + std::to_string(model_.hidden) +
                                            " values and cannot be cut; leave it out");

@@ -6,8 +6,6 @@
 
 namespace moestro::orchestrator {
 
-namespace {
-
 std::optional<ApiError> check_ids(const std::vector<TokenId>& ids, int64_t vocab, const char* field) {
   const auto bad = std::ranges::find_if(ids, [vocab](TokenId id) { return id < 0 || id >= vocab; });
   if (bad == ids.end()) return std::nullopt;
@@ -15,6 +13,8 @@ std::optional<ApiError> check_ids(const std::vector<TokenId>& ids, int64_t vocab
                          "; this model's are 0 to " + std::to_string(vocab - 1),
                      field);
 }
+
+namespace {
 
 /// A word has one spelling in tokens where a text begins and another behind a space: both are bad.
 Result<std::vector<std::vector<TokenId>>> spellings(const std::vector<std::string>& words, const Tokenizer& tokenizer) {

@@ -11,6 +11,8 @@
 
 namespace moestro::orchestrator {
 
+/// Refuses `field` if one of its ids is no token of the model's.
+std::optional<ApiError> check_ids(const std::vector<TokenId>& ids, int64_t vocab, const char* field);
 /// Refuses ids of logit_bias, stop_token_ids and allowed_token_ids that the model has not.
 std::optional<ApiError> check_token_ids(const CompletionRequest& request, int64_t vocab);
 /// The rules of allowed_token_ids, bad_words and min_tokens; null if there are none. The ids have been checked.

@@ -103,6 +103,15 @@ Status read_tokenizer_config(const std::filesystem::path& pack, ServedModel& m) 
   return Status::ok();
 }
 
+/// As transformers has it: where nothing is said, a target begins as a text does.
+Result<TargetBegin> target_begin(const model::ModelSpec& spec, const std::filesystem::path& pack) {
+  const auto start = spec.decoder_start_id ? spec.decoder_start_id : spec.bos_id;
+  if (!start)
+    return invalid_argument((pack / "config.json").string() +
+                            ": decoder_start_token_id is missing, and targets have to begin with something");
+  return TargetBegin{*start, spec.forced_bos_id};
+}
+
 }  // namespace
 
 void ServedModel::set_styles(const std::string& source) {
@@ -125,6 +134,9 @@ Result<ServedModel> ServedModel::load(const std::string& name, const std::filesy
   ServedModel m{name, std::move(tokenizer), std::nullopt, "", "", "", description.spec.eos_ids, description.spec.vocab,
                 description.spec.max_position, 0};
   m.hidden = description.spec.hidden;
+  if (description.spec.is_encoder_decoder()) {
+    MOESTRO_ASSIGN_OR_RETURN(m.target, target_begin(description.spec, pack));
+  }
   m.created_unix_s =
       std::chrono::duration_cast<std::chrono::seconds>(
           (std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::seconds>(age)).time_since_epoch())

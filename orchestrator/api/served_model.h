@@ -17,6 +17,12 @@
 
 namespace moestro::orchestrator {
 
+/// What targets of an encoder-decoder model begin with.
+struct TargetBegin {
+  TokenId start = 0;
+  std::optional<TokenId> forced = {};  ///< after that, unless the request says how its target begins
+};
+
 struct ServedModel {
   std::string name;
   Tokenizer tokenizer;
@@ -35,6 +41,7 @@ struct ServedModel {
   bool knows_effort = false;    ///< it looks at the variable reasoning_effort
   bool knows_thinking = false;  ///< it looks at the variable enable_thinking
   int64_t hidden = 0;                        ///< values of a hidden state
+  std::optional<TargetBegin> target = {};    ///< nullopt: the model has no encoder
 
   bool is_called(const std::string& asked) const {
     return asked == name || std::find(aliases.begin(), aliases.end(), asked) != aliases.end();

@@ -10,6 +10,7 @@
 #include "orchestrator/api/request_rules.h"
 #include "orchestrator/api/status_report.h"
 #include "orchestrator/api/store_metrics.h"
+#include "orchestrator/api/target_fields.h"
 #include "orchestrator/api/tier_metrics.h"
 #include "orchestrator/api/tokenize_request.h"
 #include "orchestrator/openapi/openapi.h"
@@ -126,7 +127,7 @@ void Service::count_tokens(const Call& call, Make make) {
     if (const auto* error = std::get_if<ApiError>(&read))
       return [this, e = *error](const std::shared_ptr<Exchange>& exchange) { refuse_completion(exchange, e); };
     size_t tokens = 0;
-    for (const TokenizedPrompt& prompt : std::get<TokenizedRequest>(read).prompts) tokens += prompt.ids.size();
+    for (const TokenizedPrompt& prompt : std::get<TokenizedRequest>(read).prompts) tokens += prompt.tokens();
     return [tokens](const std::shared_ptr<Exchange>& exchange) {
       exchange->respond(200, kJson, dump({{"prompt_tokens", tokens}}));
     };
@@ -163,6 +164,7 @@ std::variant<Service::TokenizedRequest, ApiError> Service::tokenize_request(cons
   request->ignored.insert(request->ignored.end(), made->ignored.begin(), made->ignored.end());
   if (request->model && !model_.is_called(*request->model)) return unknown_model(*request->model);
   if (const auto error = check_token_ids(*request, model_.vocab)) return *error;
+  if (const auto error = check_target_fields(*request, model_)) return *error;
   if (!request->reasoning_effort.empty() && !takes_effort(model_, *request))
     request->ignored.push_back("reasoning_effort");
   request->owner = http.owner;
@@ -247,13 +249,15 @@ void Service::metrics(const Call& call) const {
 
 /// An alias has the model's own name as root and parent.
 json Service::model_entry(const std::string& id) const {
+  json meta{{"n_vocab", model_.vocab}, {"n_ctx", context()}, {"n_ctx_train", model_.context_max}};
+  if (model_.target) meta["encoder_decoder"] = true, meta["n_source_max"] = control_.source_max();
   return {{"id", id},
           {"object", "model"},
           {"created", model_.created_unix_s},
           {"owned_by", "moestro"},
           {"root", model_.name},
           {"parent", id == model_.name ? json() : json(model_.name)},
-          {"meta", {{"n_vocab", model_.vocab}, {"n_ctx", context()}, {"n_ctx_train", model_.context_max}}}};
+          {"meta", std::move(meta)}};
 }
 
 void Service::models(const Call& call) const {
@@ -300,7 +304,7 @@ Service::TextOrError Service::tokens_of(const HttpRequest& http, const std::stop
     ids = std::move(*encoded);
   }
   json answer = tokenize_answer(*request, ids, model_.tokenizer);
-  answer["max_model_len"] = context();
+  answer["max_model_len"] = model_.target ? control_.source_max() : context();
   return dump(answer);
 }
 

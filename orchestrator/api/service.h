@@ -65,6 +65,7 @@ class Service {
   std::variant<std::vector<TokenId>, ApiError> encode(const std::string& text, bool add_special_tokens,
                                                       const char* field, const std::stop_token& stop) const;
   std::string decode(std::span<const TokenId> ids) const { return model_.tokenizer.decode(ids, false); }
+  bool has_encoder() const { return model_.target.has_value(); }
   ReadingPool& pool() { return reading_; }
 
  private:
@@ -112,6 +113,10 @@ class Service {
   std::variant<TokenizedPrompt, ApiError> apply_template(const CompletionRequest& request,
                                                          const std::stop_token& stop) const;
   void truncate(TokenizedPrompt& prompt, const CompletionRequest& request) const;
+  /// Makes a prompt the source of a target.
+  std::optional<ApiError> begin_target(TokenizedPrompt& prompt, const CompletionRequest& request,
+                                       const std::stop_token& stop) const;
+  std::optional<ApiError> check_sources(const std::vector<TokenizedPrompt>& prompts) const;
   using TextOrError = std::variant<std::string, ApiError>;
   TextOrError tokens_of(const HttpRequest& http, const std::stop_token& stop) const;
   TextOrError prompt_of(const HttpRequest& http, const std::stop_token& stop) const;

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "orchestrator/api/chat_prompt.h"
+#include "orchestrator/api/request_rules.h"
 #include "orchestrator/api/service.h"
+#include "orchestrator/api/target_fields.h"
 
 namespace moestro::orchestrator {
 
@@ -45,6 +47,7 @@ std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInp
 
 std::variant<TokenizedPrompt, ApiError> Service::apply_template(const CompletionRequest& request,
                                                                 const std::stop_token& stop) const {
+  if (const auto error = refuse_with_encoder(model_, "chats")) return *error;
   if (!model_.chat_template) return bad_request(model_.chat_template_missing);
   RequestJson arguments = request.template_arguments;
   arguments["add_generation_prompt"] = request.add_generation_prompt;
@@ -75,6 +78,45 @@ void Service::truncate(TokenizedPrompt& prompt, const CompletionRequest& request
   prompt.text = model_.tokenizer.decode(prompt.ids, /*skip_special=*/false);
 }
 
+/// The start token, then what the request says, or else the forced token. A start token that the request has is not
+/// doubled.
+std::optional<ApiError> Service::begin_target(TokenizedPrompt& prompt, const CompletionRequest& request,
+                                              const std::stop_token& stop) const {
+  prompt.source = std::make_shared<const std::vector<TokenId>>(std::move(prompt.ids));
+  prompt.ids = {model_.target->start};
+  prompt.text.clear();
+  if (!request.decoder_prompt && model_.target->forced) prompt.ids.push_back(*model_.target->forced);
+  prompt.silent = prompt.ids.size();
+  if (!request.decoder_prompt) return std::nullopt;
+  const char* const field = "decoder_prompt";
+  std::vector<TokenId> said;
+  if (const auto* text = std::get_if<std::string>(&*request.decoder_prompt)) {
+    auto ids = encode(*text, /*add_special_tokens=*/false, field, stop);
+    if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+    said = std::move(std::get<std::vector<TokenId>>(ids));
+  } else {
+    said = std::get<std::vector<TokenId>>(*request.decoder_prompt);
+    if (auto error = check_ids(said, model_.vocab, field)) return error;
+  }
+  const bool has_start = !said.empty() && said.front() == model_.target->start;
+  prompt.ids.insert(prompt.ids.end(), said.begin() + (has_start ? 1 : 0), said.end());
+  prompt.text = model_.tokenizer.decode(std::span(prompt.ids).subspan(prompt.silent), /*skip_special=*/false);
+  return std::nullopt;
+}
+
+std::optional<ApiError> Service::check_sources(const std::vector<TokenizedPrompt>& prompts) const {
+  const int64_t most = control_.source_max();
+  for (const TokenizedPrompt& p : prompts) {
+    const int64_t tokens = std::ssize(*p.source);
+    if (tokens <= most) continue;
+    return exceeds_context("the prompt has " + std::to_string(tokens) + " tokens; a source is encoded in one step, and "
+                           "workers take at most " + std::to_string(most) +
+                           " (--step-tokens, and the model's context); shorten it",
+                           "prompt", tokens, most);
+  }
+  return std::nullopt;
+}
+
 std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(const CompletionRequest& request,
                                                                                const std::stop_token& stop) const {
   std::vector<TokenizedPrompt> prompts;
@@ -82,7 +124,7 @@ std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(c
     if (auto* error = std::get_if<ApiError>(&p)) return *error;
     prompts.push_back(std::move(std::get<TokenizedPrompt>(p)));
     truncate(prompts.back(), request);
-    return std::nullopt;
+    return model_.target ? begin_target(prompts.back(), request, stop) : std::nullopt;
   };
   if (request.chat) {
     if (const auto error = add(apply_template(request, stop))) return *error;
@@ -114,6 +156,10 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
                                                const std::vector<TokenizedPrompt>& prompts) const {
   const int64_t context = this->context();
   const char* field = request.chat ? "messages" : "prompt";
+  if (model_.target) {
+    if (const auto error = check_sources(prompts)) return error;
+    field = "decoder_prompt";
+  }
   for (const TokenizedPrompt& p : prompts) {
     const auto tokens = static_cast<int64_t>(p.ids.size());
     const bool scores_only = request.max_tokens == 0;

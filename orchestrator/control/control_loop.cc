@@ -16,6 +16,11 @@ namespace {
 constexpr int kMessagesOfATurn = 1000;
 constexpr Nanos kStoreAskedWithin = std::chrono::seconds(5);
 constexpr uint64_t kStepMicrosMax = 3'600'000'000;  ///< a worker that says more has told nothing
+
+/// The longest source that a worker encodes in steps of so many tokens.
+int64_t source_max_of(const WorkerLimits& limits, int64_t step_tokens) {
+  return std::min<int64_t>({step_tokens, limits.step_tokens_max, limits.context_max});
+}
 }  // namespace
 
 Status ControlPlane::Loop::submit(SequenceRequest request, Sink sink) {
@@ -163,8 +168,9 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   if (version_ == 0 || (!store_is_silent && !versions_seen_.contains(r.pack_identity))) serve_version(r.pack_identity);
   const WorkerId id{next_worker_++};
   experts_ = r.experts;
+  const int64_t source_max = source_max_of(r.limits, options_.step_tokens.value_or(SchedulerOptions::kAnyStep));
   peers_.emplace(id, Peer{identity, begin_figures(r, totals_), r.pack_identity, r.kv_epoch,
-                          KvWindow(r.limits).length_max(), r.mixed, now(), Nanos(0), false});
+                          KvWindow(r.limits).length_max(), source_max, r.mixed, now(), Nanos(0), false});
   if (names_seen_.again(r.name)) ++totals_.worker_restarts;
   const bool outdated = r.pack_identity != version_;
   if (!outdated) history_.begin(r.pack_identity, r.experts);
@@ -350,10 +356,14 @@ void ControlPlane::Loop::keep_history_now(milliseconds limit) {
 
 /// While no worker is there, the last one's stands: its successor will most likely be like it.
 void ControlPlane::Loop::publish_context() {
-  int64_t most = 0;
+  int64_t most = 0, source = 0;
   bool mixed = false;
-  for (const auto& [id, peer] : peers_) most = std::max(most, peer.context_max), mixed = mixed || peer.mixed;
-  if (most > 0) context_max_.store(most), serves_mixed_.store(mixed);
+  for (const auto& [id, peer] : peers_) {
+    most = std::max(most, peer.context_max);
+    source = std::max(source, peer.source_max);
+    mixed = mixed || peer.mixed;
+  }
+  if (most > 0) context_max_.store(most), source_max_.store(source), serves_mixed_.store(mixed);
 }
 
 void ControlPlane::Loop::publish() {

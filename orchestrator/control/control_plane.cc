@@ -30,6 +30,7 @@ SequenceId ControlPlane::next_sequence_id() { return loop_->next_id(); }
 ControlSnapshot ControlPlane::snapshot() const { return loop_->snapshot(); }
 ExpertShares ControlPlane::expert_shares() const { return loop_->expert_shares(); }
 int64_t ControlPlane::context_max() const { return loop_->context_max(); }
+int64_t ControlPlane::source_max() const { return loop_->source_max(); }
 bool ControlPlane::serves_mixed() const { return loop_->serves_mixed(); }
 size_t ControlPlane::places() const { return loop_->places(); }
 bool ControlPlane::has_worker() const { return loop_->has_worker(); }

@@ -143,6 +143,9 @@ class ControlPlane {
   bool draining() const;
   /// The longest sequence that any worker can hold: its context, or its KV cache. 0 before the first worker.
   int64_t context_max() const;
+  /// The longest source that any worker encodes, if its model has an encoder: in one step, and within its context. 0
+  /// before the first worker.
+  int64_t source_max() const;
   /// Whether a worker serves missing experts by low copies or by none; without workers as before. From any thread.
   bool serves_mixed() const;
   /// Sequences that the workers can have in their steps at once; without workers as before, 0 at first. From any

@@ -200,6 +200,8 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
     states = b.CreateVectorOfStructs<wire::StateWrite>(s.states.size(), [&s](size_t i, wire::StateWrite* w) {
       *w = wire::StateWrite(static_cast<uint32_t>(s.states[i].tokens), s.states[i].slot);
     });
+  flatbuffers::Offset<flatbuffers::Vector<uint32_t>> memory;
+  if (!s.memory.empty()) memory = b.CreateVector(s.memory);
   const auto sampling = s.sample ? wire::CreateSampling(b, p.temperature, p.top_k, p.top_p, p.min_p, p.seed, p.choice,
                                                         p.logprobs, 1, p.repetition_penalty, p.presence_penalty,
                                                         p.frequency_penalty, bias_ids, biases, allowed)
@@ -207,7 +209,8 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
   return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
                                   b.CreateVector(s.score_targets), s.score_top, s.history_first, history,
                                   s.history_prompt, static_cast<uint32_t>(s.counted), ends, s.text_ends, request,
-                                  static_cast<int32_t>(s.state_sum_from), s.low_share_max, s.state, states);
+                                  static_cast<int32_t>(s.state_sum_from), s.low_share_max, s.state, states, s.source,
+                                  memory, s.memory_tokens);
 }
 
 struct ReleasedVectors {

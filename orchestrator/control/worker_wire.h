@@ -14,7 +14,7 @@
 
 namespace moestro::orchestrator {
 
-inline constexpr uint32_t kWorkerProtocol = 6;
+inline constexpr uint32_t kWorkerProtocol = 7;
 
 struct Registration {
   uint32_t protocol = 0;

@@ -38,7 +38,8 @@ ReadDialect read_llama_with(const Service& service, bool lenient) {
     const LlamaTexts texts{[&](const std::string& text, bool add_special_tokens, const char* field) {
                              return service.encode(text, add_special_tokens, field, stop);
                            },
-                           [&service](const std::vector<TokenId>& ids) { return service.decode(ids); }};
+                           [&service](const std::vector<TokenId>& ids) { return service.decode(ids); },
+                           service.has_encoder()};
     return read_llama_request(body, lenient, texts);
   };
 }

@@ -99,6 +99,9 @@ void LlamaReader::read_mixed_prompt(const json& list) {
   for (const json& piece : list) {
     if (f_.error()) return;
     if (piece.is_string()) {
+      if (texts_.of_sources)
+        return fail("prompt", "has texts and token ids in one list, and an encoder-decoder model's tokenizer ends "
+                              "every text; send one text, or token ids alone");
       const auto more = encode(piece.get<std::string>(), /*add_special=*/ids.empty(), "prompt");
       ids.insert(ids.end(), more.begin(), more.end());
     } else if (piece.is_number_integer() && piece >= 0 && piece <= INT32_MAX) {
@@ -220,6 +223,7 @@ std::variant<Translated, ApiError> LlamaReader::read() {
   read_prompt();
   read_length();
   if (const auto model = f_.string("model")) set("model", *model);
+  if (const json* begin = f_.field("decoder_prompt")) set("decoder_prompt", *begin);
   for (const auto& [name, by_default] : kDefaults) number(name, name, by_default);
   read_penalties();
   const auto seed = f_.integer("seed", -1, INT64_MAX);

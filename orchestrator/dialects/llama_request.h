@@ -15,6 +15,7 @@ struct LlamaTexts {
                                                              const char* field)>
       encode;
   std::function<std::string(const std::vector<TokenId>&)> decode;
+  bool of_sources = false;  ///< prompts are sources of an encoder-decoder model
 };
 
 std::variant<Translated, ApiError> read_llama_request(const RequestJson& body, bool lenient, const LlamaTexts& texts);

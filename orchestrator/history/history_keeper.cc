@@ -1,6 +1,7 @@
 #include "orchestrator/history/history_keeper.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/log.h"
 
@@ -45,6 +46,10 @@ void HistoryKeeper::planned(WorkerId worker, Plan& plan) {
   for (PlannedSequence& p : plan.sequences) {
     const auto found = sequences_.find(p.id);
     if (found == sequences_.end()) continue;
+    if (p.source) {
+      chunks.emplace_back(p.id, Chunk{.source = true});
+      continue;
+    }
     p.counted = found->second.counted;
     chunks.emplace_back(p.id, Chunk{p.first_position, p.first_position + static_cast<int64_t>(p.tokens.size())});
   }
@@ -60,9 +65,17 @@ void HistoryKeeper::done(WorkerId worker, const PlanOutcome& outcome) {
   for (const SequenceOutcome& o : outcome.sequences) {
     const auto chunk = std::ranges::find(chunks, o.id, [](const auto& c) { return c.first; });
     const auto sequence = sequences_.find(o.id);
-    if (chunk != chunks.end() && sequence != sequences_.end() && o.error.is_ok())
-      count(sequence->second, chunk->second, o.activations);
+    if (chunk == chunks.end() || sequence == sequences_.end() || !o.error.is_ok()) continue;
+    if (chunk->second.source) count_source(sequence->second, o.activations);
+    else count(sequence->second, chunk->second, o.activations);
   }
+}
+
+/// A source is read as a prompt is. Where it is encoded again, it has been counted.
+void HistoryKeeper::count_source(Sequence& s, std::span<const activation::ActivationCount> counts) const {
+  if (!history_ || counts.empty() || std::exchange(s.source_counted, true)) return;
+  if (!s.counts) s.counts = std::make_unique<RequestCounts>(history_->answers.shape());
+  (void)s.counts->prompt.add(counts);
 }
 
 void HistoryKeeper::lost(WorkerId worker) { under_way_.erase(worker); }

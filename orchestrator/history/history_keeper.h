@@ -79,10 +79,13 @@ class HistoryKeeper {
     std::unique_ptr<activation::RequestCounts> counts;  ///< null until something was counted
     std::deque<Tail> tail = {};  ///< the last positions of its answer, which may turn out not to be
     int64_t added = 0;           ///< positions whose counts are in `counts`, of an answer with a tail
+    bool source_counted = false; ///< of an encoder-decoder model
   };
   struct Chunk {
     int64_t first = 0, end = 0;  ///< positions
+    bool source = false;         ///< it has none: it is a source
   };
+  void count_source(Sequence& s, std::span<const activation::ActivationCount> counts) const;
   void count(Sequence& s, const Chunk& chunk, std::vector<activation::ActivationCount> counts);
   static void add_first(Sequence& s);
   static void cut(Sequence& s, int64_t end);

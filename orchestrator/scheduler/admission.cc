@@ -67,7 +67,7 @@ bool Scheduler::make_way(const Sequence& s) {
   };
   Sequence* youngest = nullptr;
   for (const auto& [id, w] : workers_) {
-    if (!takes(*w, s) || s.least_room() > w->length_max() || !takes_a_plan(*w)) continue;
+    if (!takes(*w, s) || !holds(*w, s) || !takes_a_plan(*w)) continue;
     if (w->batch_sequences() <= batch_places(w->running.size(), options_.interactive_weight)) continue;
     if (room_for_readers(*w) == 0) continue;  // whoever of a batch goes, there is no place
     for (Sequence* other : w->running)
@@ -92,7 +92,7 @@ int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const 
 /// Tokens that a batch's sequence will have at its end if its answer has the length that is expected.
 int64_t Scheduler::length_expected(const Worker& worker, const Sequence& s) const {
   const int64_t answer = answers_.expected(s.length() - s.prompt(), s.request.tokens_max);
-  return std::clamp(s.prompt() + answer, s.length() + 1, std::max(worker.length_max(), s.length() + 1));
+  return std::clamp(s.prompt() + answer, s.length() + 1, std::max(worker.length_max(s), s.length() + 1));
 }
 
 /// Blocks that have to stay free when `coming` are admitted together, for answers that grow. Sequences of batches are
@@ -142,9 +142,10 @@ Scheduler::Place Scheduler::choose_worker(Sequence& s) {
   Place best;
   int64_t best_cost = 0;
   for (const auto& [id, w] : workers_) {
-    if (!takes(*w, s) || s.least_room() > w->length_max() || room_for(*w, s.request.background) == 0) continue;
+    if (!takes(*w, s) || !holds(*w, s) || room_for(*w, s.request.background) == 0) continue;
     const int64_t reused = reusable_blocks(*w, s);
-    int64_t fresh = blocks_wanted(*w, s),
+    const int64_t memory = memory_wanted(*w, s);
+    int64_t fresh = blocks_wanted(*w, s) + memory,
             found = 0;  // blocks to take, and cached ones to share, which are not to be taken meanwhile
     for (int64_t k = 0; k < reused; ++k) {
       if (!w->window.sees(k, reused * w->kv.block_tokens())) continue;
@@ -155,7 +156,7 @@ Scheduler::Place Scheduler::choose_worker(Sequence& s) {
     }
     const Sequence* const coming[] = {&s};
     if (fresh + found + growth(*w, coming) > w->kv.available()) continue;
-    const int64_t cost = w->load() + s.length() - reused * w->kv.block_tokens();
+    const int64_t cost = w->load() + s.length() - reused * w->kv.block_tokens() + (memory > 0 ? s.source() : 0);
     if (best.worker == nullptr || cost < best_cost) best = {w.get(), reused}, best_cost = cost;
   }
   return best;
@@ -168,7 +169,7 @@ bool Scheduler::count_running() {
   batches_.forget_pending();
   size_t running = 0, of_batches = 0;
   for (const auto& [id, w] : workers_) {
-    for (const Sequence* s : w->running) s->flow->pending += s->length() - s->computed;
+    for (const Sequence* s : w->running) s->flow->pending += s->left();
     running += w->running.size();
     of_batches += w->batch_sequences();
   }
@@ -216,11 +217,22 @@ void Scheduler::admit_to(const Place& place, Sequence& s, std::vector<Sequence*>
 bool Scheduler::fits_somewhere(const Sequence& s) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const Worker& w = *entry.second;
-    return (s.version == 0 || s.version == w.version) && s.least_room() <= w.length_max();
+    return (s.version == 0 || s.version == w.version) && holds(w, s);
   });
 }
 
 void Scheduler::fail_for_want_of_room(Sequence& s) {
+  int64_t source = 0;
+  for (const auto& [id, w] : workers_) source = std::max(source, source_max(*w));
+  if (s.source() > source)
+    return fail(s, invalid_argument("the source has " + std::to_string(s.source()) + " tokens; it is encoded in one "
+                                    "step, and workers take at most " + std::to_string(source) +
+                                    " (--step-tokens, and the model's context); shorten it"));
+  if (s.request.source)
+    return fail(s, invalid_argument("source, decoder_prompt and max_tokens together are " +
+                                    std::to_string(s.source() + s.least_room()) + " tokens, more than any worker's KV "
+                                    "cache or context holds; lower max_tokens or start workers with more "
+                                    "--kv-tokens"));
   fail(s, invalid_argument("prompt and max_tokens together are " + std::to_string(s.least_room()) +
                            " tokens, more than any worker's KV cache or context holds; lower max_tokens or start "
                            "workers with more --kv-tokens"));
@@ -232,6 +244,7 @@ void Scheduler::enter(Worker& worker, Sequence& s, int64_t reused_blocks) {
   const int64_t more = std::max<int64_t>(0, blocks_wanted(worker, s) - held);
   const int64_t covered = (static_cast<int64_t>(s.blocks.size()) + more) * worker.kv.block_tokens();
   MOESTRO_CHECK(grow(worker, s, std::min(s.length() + 1, covered)), "room was just found");
+  hold_memory(worker, s);
   if (worker.has_states()) {
     const auto slot = worker.states.take();
     MOESTRO_CHECK(slot.has_value(), "a slot for its state was just found");

@@ -7,7 +7,8 @@
 //
 // A plan that overtakes must not write to what the other one writes to. Blocks of sequences that have left are free at
 // once, because later plans come later; but not for a plan that overtakes. Nor does it carry releases and copies, which
-// are in the order of all other plans.
+// are in the order of all other plans. Sequences with a source do not overtake: their memory would be one more thing
+// that both write to.
 
 #include <algorithm>
 
@@ -42,7 +43,7 @@ Scheduler::PlanningOrder Scheduler::overtaking_order(const Worker& worker) const
     // What the worker is still to forget it forgets with a later plan.
     const bool to_be_released =
         std::ranges::find(worker.released, s->request.id, &ReleasedSequence::id) != worker.released.end();
-    return !s->request.background && s->in_flight == 0 && !to_be_released;
+    return !s->request.background && s->in_flight == 0 && !to_be_released && s->request.source == nullptr;
   });
   const auto prompts = std::stable_partition(order.sequences.begin(), order.sequences.end(),
                                              [](const Sequence* s) { return s->expected() - s->planned() == 1; });

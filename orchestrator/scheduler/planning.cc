@@ -56,7 +56,7 @@ void Scheduler::make_releases() {
 /// Tokens of `s` that can be computed next: those that are known, or the one that the plan before samples.
 int64_t Scheduler::plannable(const Worker& worker, const Sequence& s) const {
   if (s.awaited == 0) return s.length() - s.planned();
-  const bool last = s.expected() - s.prompt() >= s.request.tokens_max || s.expected() >= worker.length_max();
+  const bool last = s.expected() - s.prompt() >= s.request.tokens_max || s.expected() >= worker.length_max(s);
   const bool hangs_on_it = s.request.constraint && !s.request.constraint->allowed_ahead();
   return last || hangs_on_it ? 0 : s.expected() - s.planned();
 }
@@ -90,12 +90,12 @@ Scheduler::KeySet Scheduler::coming_blocks(const Worker& worker) {
 /// Whether the next block of `s` is one that a plan computes for another sequence: then `s` waits a step and shares it.
 bool Scheduler::another_computes(const Worker& worker, Sequence& s, const KeySet& coming) {
   const int64_t block = worker.kv.block_tokens(), next = s.computed / block;
-  if (coming.empty() || s.computed % block != 0 || next >= s.reusable_max() / block) return false;
+  if (coming.empty() || !shares_blocks(s) || s.computed % block != 0 || next >= s.reusable_max() / block) return false;
   return coming.contains(link(worker, s, next).key);
 }
 
 void Scheduler::note_coming(const Worker& worker, Sequence& s, int64_t end, KeySet& coming) {
-  if (!options_.prefix_cache) return;
+  if (!shares_blocks(s)) return;
   const int64_t block = worker.kv.block_tokens(), known = std::min(end, s.length());
   for (int64_t k = s.computed / block; k < known / block; ++k) coming.insert(link(worker, s, k).key);
 }
@@ -112,10 +112,14 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight, bool overtakes) {
   KeySet coming = overtakes ? KeySet() : coming_blocks(worker);
   for (size_t i = 0; i < order.sequences.size(); ++i) {
     Sequence* const s = order.sequences[i];
-    const bool prompt = s->expected() - s->planned() > 1;
+    const bool prompt = s->reads_prompt();
     if (i == order.fixed) budget = elastic_budget(worker, static_cast<int64_t>(plan.sequences.size()), budget, prompt);
     if (budget <= 0 || plan.sequences.size() >= worker.limits.step_sequences_max) break;
     if (s->worker == nullptr) continue;  // sent back to make room for an older one
+    if (s->encodes()) {
+      if (const auto part = plan_source(*s, budget, plan)) flight.parts.push_back(*part);
+      continue;
+    }
     if (s->in_flight == 0) {
       reuse(worker, *s, reusable_blocks(worker, *s));  // what others have computed since
       if (another_computes(worker, *s, coming)) continue;
@@ -131,6 +135,7 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight, bool overtakes) {
     budget -= tokens;
   }
   if (!plan.sequences.empty() && !overtakes) {
+    note_source_left_out(worker, plan);
     plan.released = std::exchange(worker.released, {});
     plan.kv_copies = worker.kv.take_copies();
     count_copies(worker, plan.kv_copies);
@@ -179,6 +184,8 @@ Scheduler::Part Scheduler::plan_chunk(Worker& worker, Sequence& s, int64_t token
   }
   p.blocks_first = s.blocks_sent;
   if (s.blocks_sent == 0) p.request_id = s.request.request_id;
+  if (s.blocks_sent == 0 && s.memory != nullptr)
+    p.memory = s.memory->blocks, p.memory_tokens = static_cast<uint32_t>(s.source());
   for (auto b = s.blocks.begin() + s.blocks_sent; b != s.blocks.end(); ++b)
     p.blocks.push_back(*b == kNoBlock ? 0 : *b);  // read by nobody
   s.blocks_sent = static_cast<uint32_t>(s.blocks.size());
@@ -198,7 +205,7 @@ Scheduler::Part Scheduler::plan_chunk(Worker& worker, Sequence& s, int64_t token
     }
   }
   if (s.pools(end)) p.state_sum_from = std::max(first, s.pooled);
-  Part part{s.request.id, &s, first, tokens, p.sample};
+  Part part{.id = s.request.id, .sequence = &s, .first = first, .tokens = tokens, .samples = p.sample};
   plan_states(worker, s, part, p);
   s.in_flight += tokens;
   s.awaited += p.sample ? 1 : 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "orchestrator/scheduler/scheduler_parts.h"
 
@@ -15,7 +16,7 @@ constexpr double kLonger = 2, kLongerBesideDecodes = 1.25;
 /// Decodes before prompts, in order of admission. Of the prompts those of batches come last, unless it is their turn;
 /// within a class those of the flow that was served least come first.
 Scheduler::PlanningOrder Scheduler::planning_order(Worker& worker) {
-  const auto decodes = [](const Sequence* s) { return s->expected() - s->planned() == 1; };
+  const auto decodes = [](const Sequence* s) { return s->decodes(); };
   PlanningOrder order;
   if (const auto suspect = suspects_turn(worker)) {
     order.sequences = *suspect;
@@ -31,6 +32,7 @@ Scheduler::PlanningOrder Scheduler::planning_order(Worker& worker) {
                    [&](const Sequence* a, const Sequence* b) { return rank(a) < rank(b); });
   order.fixed = static_cast<size_t>(prompts - order.sequences.begin());
   if (options_.tpot_target > Nanos(0) && worker.readers() > 0) share_step(worker, order, order.fixed);
+  lead_with_source(worker, order);
   return order;
 }
 
@@ -99,17 +101,18 @@ void Scheduler::charge(Worker& worker, Flight& flight) {
   flight.of_batches = true;
   for (const Part& part : flight.parts) {
     Sequence& s = *part.sequence;
-    const int64_t end = part.first + part.tokens;
+    const int64_t tokens = part.tokens + part.source, end = part.first + part.tokens;
+    if (part.source > 0 && !std::exchange(s.source_charged, true)) s.flow->served += part.source;
     s.flow->served += std::clamp<int64_t>(end - s.charged, 0, part.tokens);
     s.charged = std::max(s.charged, end);
-    if (s.of_batch()) of_batches += part.tokens;
-    else others_read = others_read || part.tokens > 1;
-    all += part.tokens;
+    if (s.of_batch()) of_batches += tokens;
+    else others_read = others_read || tokens > 1;
+    all += tokens;
     flight.of_batches = flight.of_batches && s.request.background;
   }
   flight.tokens = all;
   const bool batches_wait = std::any_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) {
-    return s->of_batch() && s->expected() - s->planned() > 1;
+    return s->of_batch() && s->reads_prompt();
   });
   worker.step_times.planned(flight.plan, all);
   if (flight.overtakes) return;  // batches have their turn meanwhile

@@ -8,6 +8,9 @@
 
 namespace moestro::orchestrator {
 
+/// Whether others can find its blocks. What a target's keys and values are depends on its source: that is in no key.
+bool Scheduler::shares_blocks(const Sequence& s) const { return options_.prefix_cache && s.request.source == nullptr; }
+
 /// The place of block `index` of a sequence in its chain; the block is full.
 PrefixLink Scheduler::link(const Worker& worker, Sequence& s, int64_t index) {
   const uint32_t block = worker.kv.block_tokens();
@@ -25,7 +28,7 @@ PrefixLink Scheduler::link(const Worker& worker, Sequence& s, int64_t index) {
 /// sees, and the state behind them if there are states.
 int64_t Scheduler::reusable_blocks(const Worker& worker, Sequence& s) {
   const int64_t block = worker.kv.block_tokens(), have = s.computed / block;
-  if (!options_.prefix_cache || s.computed % block != 0) return have;
+  if (!shares_blocks(s) || s.computed % block != 0) return have;
   const int64_t end = s.reusable_max() / block;
   const int64_t sinks = worker.window.sink_blocks();
   int64_t best = have, run_begin = have;  // blocks [run_begin, k] are there
@@ -98,7 +101,7 @@ bool Scheduler::grow(Worker& worker, Sequence& s, int64_t tokens) {
 
 /// Blocks that became full between position `from` and what is computed now can be found by others from now on.
 void Scheduler::publish(Worker& worker, Sequence& s, int64_t from) {
-  if (!options_.prefix_cache) return;
+  if (!shares_blocks(s)) return;
   const int64_t block = worker.kv.block_tokens();
   for (int64_t k = from / block; k < s.computed / block; ++k)
     if (const uint32_t id = s.blocks[static_cast<size_t>(k)]; id != kNoBlock) worker.kv.publish(id, link(worker, s, k));
@@ -120,10 +123,11 @@ void Scheduler::give_back_all(Worker& worker, Sequence& s) {
   for (auto k = static_cast<int64_t>(s.blocks.size()) - 1; k >= 0; --k) {
     const uint32_t id = s.blocks[static_cast<size_t>(k)];
     if (id == kNoBlock) continue;
-    if (options_.prefix_cache && (k + 1) * block <= s.computed) worker.kv.publish(id, link(worker, s, k));
+    if (shares_blocks(s) && (k + 1) * block <= s.computed) worker.kv.publish(id, link(worker, s, k));
     worker.kv.give_back(id);
   }
   let_go_of_state(worker, s);
+  let_go_of_memory(worker, s);
   s.blocks.clear();
   s.blocks_sent = 0;
   s.history_sent = 0;
@@ -149,6 +153,7 @@ std::string Scheduler::inconsistency() const {
           return "a published block has other tokens than its holder";
       }
     }
+    if (std::string why = memories_inconsistency(*worker, holders); !why.empty()) return why;
     std::vector<uint32_t> users(worker->states.total());
     const auto use = [&users](uint32_t slot) {
       if (slot != kNoBlock) ++users[slot];

@@ -20,7 +20,7 @@ void Scheduler::on(WorkerLost&& event) {
       in_flight;  // to which position; also of those that have been sent back or cancelled since
   for (const Flight& flight : worker.flights)
     for (const Part& part : flight.parts)
-      if (!flight.lost) in_flight[part.id] = std::max(in_flight[part.id], part.first + part.tokens);
+      if (!flight.lost) in_flight[part.id] = std::max(in_flight[part.id], part.end());
   // Last admitted first, so that the queue keeps the order of admission.
   const std::vector<Sequence*> orphans(worker.running.rbegin(), worker.running.rend());
   for (Sequence* s : orphans) send_back(worker, *s);
@@ -47,10 +47,14 @@ void Scheduler::quarantine(Sequence& culprit) {
   const Status error =
       internal_error("this request is quarantined: " + std::to_string(culprit.deaths) +
                      " workers died while they computed it, the last while it ran alone; it is not tried again");
+  const auto has_its_source = [&culprit](const Sequence& s) {
+    return s.request.source == culprit.request.source ||
+           (s.request.source && culprit.request.source && *s.request.source == *culprit.request.source);
+  };
   std::vector<SequenceId> alike;
   for (const auto& [id, s] : sequences_)
     if (s->furthest <= culprit.furthest && s->request.sampling.seed == culprit.request.sampling.seed &&
-        s->request.prompt == culprit.request.prompt)
+        s->request.prompt == culprit.request.prompt && has_its_source(*s))
       alike.push_back(id);
   std::sort(alike.begin(), alike.end());
   alike.insert(alike.begin(), culprit.request.id);

@@ -64,6 +64,7 @@ Scheduler::Sequence* Scheduler::find(SequenceId id) {
 void Scheduler::on(Submitted&& event) {
   MOESTRO_CHECK(!event.request.prompt.empty(), "a prompt has at least one token");
   MOESTRO_CHECK(event.request.pooling == Pooling::kNone || event.request.tokens_max == 0, "only prompts are pooled");
+  MOESTRO_CHECK(!event.request.source || !event.request.source->empty(), "a source has at least one token");
   auto s = std::make_unique<Sequence>();
   s->tokens = event.request.prompt;
   s->request = std::move(event.request);
@@ -196,7 +197,8 @@ PlanWork Scheduler::work_of(WorkerId worker, PlanId plan) const {
   for (const Flight& flight : it->second->flights) {
     if (flight.plan != plan) continue;
     for (const Part& part : flight.parts)
-      work.tokens += part.tokens, work.reads_prompts = work.reads_prompts || part.tokens > 1;
+      work.tokens += part.tokens + part.source,
+          work.reads_prompts = work.reads_prompts || part.tokens > 1 || part.source > 0;
   }
   return work;
 }
@@ -206,6 +208,7 @@ void Scheduler::land(Part& part) {
   let_go_of_states(*part.sequence->worker, part);
   part.sequence->in_flight -= part.tokens;
   part.sequence->awaited -= part.samples ? 1 : 0;
+  if (part.source > 0) part.sequence->memory->under_way = false;
   part.sequence = nullptr;
 }
 
@@ -244,7 +247,7 @@ void Scheduler::plan_failed(Worker& worker, size_t index, const Status& error) {
   for (Part& part : failed.parts) {
     Sequence* s = part.sequence;
     if (s == nullptr) continue;
-    const int64_t end = part.first + part.tokens;
+    const int64_t end = part.end();
     touched.push_back(part.id);
     withdraw(part);
     if (failed.parts.size() == 1)
@@ -271,6 +274,7 @@ void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
   const int64_t first = part.first, tokens = part.tokens;
   const bool sampled = part.samples;
   MOESTRO_CHECK(first == s.computed, "what is done of a sequence follows what was done before");
+  if (part.source > 0) return take_in_source(part, outcome);
   if (outcome.error.is_ok()) keep_states(worker, s, part);
   land(part);
   if (!outcome.error.is_ok()) return fail(s, outcome.error);
@@ -348,7 +352,7 @@ bool Scheduler::finished(Worker& worker, Sequence& s) {
   if (sampled == 0) return false;
   const bool said_all = s.request.constraint && s.request.constraint->complete();
   const bool stops = said_all || ends(s, s.tokens.back());
-  const bool full = sampled >= s.request.tokens_max || s.length() >= worker.length_max();
+  const bool full = sampled >= s.request.tokens_max || s.length() >= worker.length_max(s);
   if (!stops && !full) return false;
   if (s.request.background) answers_.ended(sampled);
   actions_.push_back(Finished{s.request.id, stops ? FinishReason::kStop : FinishReason::kLength});

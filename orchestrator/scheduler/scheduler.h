@@ -13,6 +13,9 @@
 // evicted full blocks are copied there and back (kv_blocks.h), so a sequence that was sent back continues from them.
 // With a window (kv_window.h), blocks are released as they leave it.
 //
+// A sequence of an encoder-decoder model has a source, which is encoded in one step before its target begins. What
+// comes of it lies in KV blocks as long as a sequence of the request is on the worker (source_memory.cc).
+//
 // Where a model keeps a state of each sequence besides the entries of its positions, each running sequence has a slot
 // for it, and prefixes are found up to positions whose states were kept (state_slots.cc).
 //
@@ -126,6 +129,7 @@ class Scheduler {
 
  private:
   struct Sequence;
+  struct Memory;
   struct Worker;
   struct Part;
   struct Flight;
@@ -248,7 +252,20 @@ class Scheduler {
   static void let_go_of_states(Worker& worker, Part& part);
   static void let_go_of_state(Worker& worker, Sequence& s);
 
+  // source_memory.cc
+  int64_t source_max(const Worker& worker) const;
+  bool holds(const Worker& worker, const Sequence& s) const;
+  static int64_t memory_wanted(const Worker& worker, const Sequence& s);
+  static void hold_memory(Worker& worker, Sequence& s);
+  static void let_go_of_memory(Worker& worker, Sequence& s);
+  static void lead_with_source(Worker& worker, PlanningOrder& order);
+  static void note_source_left_out(Worker& worker, const Plan& plan);
+  static std::optional<Part> plan_source(Sequence& s, int64_t& budget, Plan& plan);
+  void take_in_source(Part& part, const SequenceOutcome& outcome);
+  static std::string memories_inconsistency(const Worker& worker, std::vector<uint32_t>& holders);
+
   // prefix_reuse.cc
+  bool shares_blocks(const Sequence& s) const;
   PrefixLink link(const Worker& worker, Sequence& s, int64_t index);
   int64_t reusable_blocks(const Worker& worker, Sequence& s);
   void reuse(Worker& worker, Sequence& s, int64_t end);

@@ -14,6 +14,14 @@ namespace moestro::orchestrator {
 /// The entry of a block table that no query sees any more; its block was released.
 inline constexpr uint32_t kNoBlock = UINT32_MAX;
 
+/// What an encoder makes of a source, in KV blocks of a worker. The sequences of a request hold it together.
+struct Scheduler::Memory {
+  std::vector<uint32_t> blocks;
+  int64_t holders = 0;
+  bool under_way = false;  ///< a plan in flight encodes the source
+  bool written = false;
+};
+
 struct Scheduler::Sequence {
   SequenceRequest request;
   std::vector<TokenId> tokens;  ///< prompt and what has been sampled
@@ -36,6 +44,8 @@ struct Scheduler::Sequence {
   uint32_t blocks_sent = 0;     ///< entries of `blocks` that the worker knows
   std::shared_ptr<const TokenMask> allowed;  ///< what its constraint lets it say next; null: not asked yet, or anything
   int64_t history_sent = 0;     ///< tokens that the worker's history of this sequence has
+  Memory* memory = nullptr;     ///< of its source, where it has one: from its admission on
+  bool source_charged = false;  ///< its flow has been charged for its source
   int64_t blocks_left = 0;      ///< leading entries, sinks aside, that are kNoBlock
   std::vector<PrefixKey> keys;  ///< keys[0]: the root, keys[i + 1]: of block i; as far as they were asked for
   uint32_t keys_block_tokens = 0;
@@ -63,6 +73,13 @@ struct Scheduler::Sequence {
   int64_t planned() const { return computed + in_flight; }
   /// Its length when the plans in flight are done.
   int64_t expected() const { return length() + awaited; }
+  int64_t source() const { return request.source ? std::ssize(*request.source) : 0; }
+  /// Its source comes before its target.
+  bool encodes() const { return request.source && !(memory != nullptr && memory->written); }
+  bool decodes() const { return !encodes() && expected() - planned() == 1; }
+  bool reads_prompt() const { return encodes() || expected() - planned() > 1; }
+  /// Tokens that are still to be computed.
+  int64_t left() const { return length() - computed + (encodes() ? source() : 0); }
   /// Tokens that a worker must have room for, alone with this sequence.
   int64_t least_room() const { return request.open_ended ? length() + 1 : prompt() + request.tokens_max; }
   /// Tokens that need not be computed if their KV is there: not the last, whose logits are wanted, and no token of a
@@ -79,9 +96,13 @@ struct Scheduler::Part {
   SequenceId id;
   Sequence* sequence = nullptr;  ///< null: it has left, and the result of this part is dropped
   int64_t first = 0, tokens = 0; ///< positions
+  int64_t source = 0;            ///< tokens of its source; then it has no positions
   bool samples = false;
   uint32_t resumes = kNoBlock;       ///< state slot that it reads, held until it has landed
   std::vector<StateWrite> kept = {};  ///< states of prefixes, in slots that are held as long
+
+  /// Until the sequence is beyond this position, it has not got further than what it was doing here.
+  int64_t end() const { return source > 0 ? 1 : first + tokens; }
 };
 
 struct Scheduler::Flight {
@@ -101,6 +122,8 @@ struct Scheduler::Worker {
   KvBlocks kv;
   KvBlocks states{limits.state_slots, limits.kv_block_tokens};
   KvWindow window{limits};
+  std::map<const std::vector<TokenId>*, Memory> memories = {};  ///< by SequenceRequest::source
+  std::optional<SequenceId> source_first = {};  ///< its source found no room in the plan before, and leads the next
   std::vector<Sequence*> running = {};  ///< in order of admission
   std::deque<Flight> flights = {};      ///< plans in flight, in the order in which they are computed
   std::vector<ReleasedSequence> released = {};  ///< released sequences that the worker has not been told of
@@ -112,8 +135,12 @@ struct Scheduler::Worker {
   bool suspect_was_last = false;        ///< a suspect was alone in the last plan
 
   bool has_states() const { return states.total() > 0; }
-  /// The longest sequence that it can hold.
+  /// The longest sequence that it can hold; of one with a source: beside its memory.
   int64_t length_max() const { return window.length_max(); }
+  int64_t length_max(const Sequence& s) const {
+    const int64_t blocks = int64_t{kv.total()} - kv.needed(s.source());
+    return s.request.source ? std::min(length_max(), blocks * kv.block_tokens()) : length_max();
+  }
   size_t batch_sequences() const {
     return static_cast<size_t>(
         std::count_if(running.begin(), running.end(), [](const Sequence* s) { return s->of_batch(); }));
@@ -128,7 +155,7 @@ struct Scheduler::Worker {
   int64_t growth() const { return static_cast<int64_t>(running.size()); }
   int64_t load() const {
     int64_t tokens = 0;
-    for (const Sequence* s : running) tokens += 1 + s->length() - s->computed;
+    for (const Sequence* s : running) tokens += 1 + s->left();
     return tokens;
   }
 };

@@ -39,10 +39,12 @@ bool Scheduler::foreseen(std::span<Sequence* const> admitted, std::span<Worker* 
 }
 
 /// One after the other they have gone where the load was least; longest first, the loads come out more even. Of no use,
-/// and left as it is, where something of a prompt is held by a worker, or where workers differ. Nothing of these is in
-/// a plan yet.
+/// and left as it is, where something of a prompt is held by a worker, or where workers differ. Those with a source
+/// stay where the memory of their request is. Nothing of these is in a plan yet.
 void Scheduler::spread(std::vector<Sequence*> admitted) {
-  std::erase_if(admitted, [](const Sequence* s) { return s->worker == nullptr || s->computed > 0; });
+  std::erase_if(admitted, [](const Sequence* s) {
+    return s->worker == nullptr || s->computed > 0 || s->request.source;
+  });
   if (admitted.size() < 2 || workers_.size() < 2 || !alike()) return;
   std::vector<Worker*> workers;
   std::vector<lanes::PlaceRoom> rooms;

@@ -28,6 +28,9 @@ enum class Pooling : uint8_t { kNone, kLast, kMean };
 struct SequenceRequest {
   SequenceId id;
   std::vector<TokenId> prompt;  ///< at least one token
+  /// Of an encoder-decoder model: what is encoded, whole; `prompt` is what the target begins with. The choices of a
+  /// request have one vector, and share what a worker has made of it. Null: the model has no encoder.
+  std::shared_ptr<const std::vector<TokenId>> source = nullptr;
   int64_t tokens_max = 0;       ///< sampled tokens; 0: only score or pool the prompt
   bool open_ended = false;      ///< tokens_max is nobody's wish: fewer will do where a worker holds no more
   Sampling sampling;
@@ -94,6 +97,11 @@ struct PlannedSequence {
   /// its states go, ascending; the last is the one after its last token.
   uint32_t state = 0;
   std::vector<StateWrite> states = {};
+  /// Of an encoder-decoder model. source: its tokens are its source, and `memory` has the blocks that the encoder's
+  /// output goes to. Of a target: the blocks of the memory, which has `memory_tokens` positions, in the first plan.
+  bool source = false;
+  std::vector<uint32_t> memory = {};
+  uint32_t memory_tokens = 0;
 };
 struct Plan {
   PlanId id;

@@ -26,8 +26,12 @@ uint64_t kv_bytes(const model::ModelSpec& spec, int64_t tokens, DType dtype) {
 }
 
 uint64_t scratch_bytes(const model::ModelSpec& spec, int64_t step_tokens, int64_t sequences) {
-  int64_t widest = 0;
+  int64_t widest = 0, cross = 0, source = 0;  // the last two: of an encoder-decoder model, its own buffers
   for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.cross)
+      cross = std::max(cross, spec.hidden + 2 * (layer.cross->heads + layer.cross->kv_heads) * layer.cross->head_dim);
+    if (layer.stack == model::LayerSpec::Stack::kEncoder)
+      source = std::max(source, 2 * layer.attention.kv_heads * layer.attention.head_dim);
     int64_t width = 4 * spec.hidden + model::mixer_size(spec, layer).step_floats;
     if (layer.moe_index) {
       const model::MoeSpec& moe = layer.moe;
@@ -38,6 +42,7 @@ uint64_t scratch_bytes(const model::ModelSpec& spec, int64_t step_tokens, int64_
     }
     widest = std::max(widest, width);
   }
+  widest += cross + source;
   return static_cast<uint64_t>(4 * (step_tokens * widest + std::min(sequences, step_tokens) * spec.vocab));
 }
 

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "common/log.h"
+#include "common/model/served_pack.h"
 #include "kernels/devices/device_registry.h"
 #include "services/box/pack_sizes.h"
 #include "services/worker/cuda/step_buffers.h"
@@ -131,10 +132,20 @@ void say_places(const std::string& name, const PlacesReport& places) {
   else if (!places.line.empty()) log::info("{}: {}", name, places.line);
 }
 
-Status check_model(const store::Manifest& manifest) {
+/// Those of the device that this model is served with. Routes of an encoder's pass are not traced, and nothing is
+/// predicted from them.
+Result<device::WorkerDeviceOptions> device_options(const WorkerOptions& o, const store::Manifest& manifest) {
   MOESTRO_ASSIGN_OR_RETURN(const auto model,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
-  return model::check_decoder_only(model.spec, "serving");
+  device::WorkerDeviceOptions device = o.device;
+  if (!model.spec.is_encoder_decoder()) return device;
+  const bool on_cpu = device.spec.kind == config::DeviceSpec::Kind::kCpu;
+  MOESTRO_RETURN_IF_ERROR(model::check_device(model.spec, o.device_name, on_cpu));
+  if (!o.trace.empty()) return unsupported("--trace with an encoder-decoder model; leave it out");
+  if (device.predict != "auto" && device.predict != "none")
+    return unsupported("--predict " + device.predict + " with an encoder-decoder model; leave it out");
+  device.predict = "none";
+  return device;
 }
 
 /// The engine's options, with as many tokens of a step as this GPU should have buffers for: the usual number if larger
@@ -171,11 +182,11 @@ engine::EngineOptions with_step_buffers(const WorkerOptions& o, const store::Man
 Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting,
                   bool& attach_anew) {
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
-  MOESTRO_RETURN_IF_ERROR(check_model(client->manifest()));
+  MOESTRO_ASSIGN_OR_RETURN(const auto on, device_options(o, client->manifest()));
   std::unique_ptr<WorkerHistory> history;  // where a predictor reads it; outlives the device, which has that
   const engine::EngineOptions engine_options =
       o.chooses_step_buffers ? with_step_buffers(o, client->manifest(), *lasting.cuda) : o.engine;
-  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, engine_options, *client, *lasting.ops,
+  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(on, engine_options, *client, *lasting.ops,
                                                                      lasting.cuda.get(), lasting.clock));
   MOESTRO_ASSIGN_OR_RETURN(auto engine,
                            engine::Engine::create(engine_options, device.source(), device.backend(), lasting.clock));
@@ -198,7 +209,7 @@ Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> cl
   say_places(o.name, report_places(look_at_places(o.places, lasting.cuda.get(), weight_nodes)));
   for (const std::string& line : device.memory_table()) log::info("{}: memory of the device: {}", o.name, line);
   MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
-  if (o.device.predict != "none") history = make_history(o, engine->spec(), client->manifest().identity);
+  if (on.predict != "none") history = make_history(o, engine->spec(), client->manifest().identity);
   MOESTRO_RETURN_IF_ERROR(
       device.attach(*engine, lasting.timeline.get(), history == nullptr ? nullptr : &history->view()));
   if (!lasting.signals) lasting.signals = std::make_unique<DrainOnSignal>();

@@ -29,10 +29,11 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max, const s
       wire::CreateSampling(b, 0.5f, 3, 0.9f, 0.1f, 77, 2, 4, tokens_max, 1.25f, 0.5f, -0.5f, id_list, bias_list, mask);
   const auto request = b.CreateString(request_id);
   const std::vector<wire::StateWrite> states = {{31, 8}, {32, 6}};
+  const auto memory = b.CreateVector(std::vector<uint32_t>{7, 8});
   const auto sequence =
       wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6, 4,
                                b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request, 31, low_share_max,
-                               6, b.CreateVectorOfStructs(states));
+                               6, b.CreateVectorOfStructs(states), true, memory, 20);
   const std::vector<wire::PlanToken> tokens = {{0, 30, 8, -1}, {0, 31, 9, parent}};
   const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
   const std::vector<flatbuffers::Offset<wire::MicroBatch>> batches = {batch, batch};
@@ -89,6 +90,9 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_EQ(s.low_share_max, 0.25);
   EXPECT_EQ(s.state, 6u);
   EXPECT_EQ(s.states, (std::vector<StateWrite>{{31, 8}, {32, 6}}));
+  EXPECT_TRUE(s.source);
+  EXPECT_EQ(s.memory, (std::vector<uint32_t>{7, 8}));
+  EXPECT_EQ(s.memory_tokens, 20);
   EXPECT_EQ(std::pair(s.history_first, s.history_prompt), std::pair(int64_t{4}, int64_t{2}));
   ASSERT_EQ(message.names.size(), 2u);
   EXPECT_EQ(std::pair(message.names[1].sequence, message.names[1].request),

@@ -81,6 +81,40 @@ TEST_F(HistoryKeeperTest, WhatAnotherWorkerComputesAgainCountsOnce) {
   EXPECT_EQ(cells(keeper_.history()->answers, 0)[3], 51);
 }
 
+TEST_F(HistoryKeeperTest, ASourceIsOfThePromptAndHasNoPositions) {
+  const auto encode = [this](WorkerId worker, uint32_t expert) {
+    Plan p;
+    p.id = PlanId{next_plan_++};
+    p.sequences.resize(1);
+    p.sequences[0].id = kSequence;
+    p.sequences[0].source = true;
+    p.sequences[0].tokens.resize(9);
+    keeper_.planned(worker, p);
+    PlanOutcome o;
+    o.plan = p.id;
+    o.sequences.resize(1);
+    o.sequences[0].id = kSequence;
+    o.sequences[0].activations = {{MoeLayerId(0), ExpertId(expert), 9}};
+    keeper_.done(worker, o);
+  };
+  const auto decode = [this](WorkerId worker, int64_t first, int64_t tokens) {
+    PlanOutcome o = outcome(plan(worker, first, tokens), 2);
+    if (!o.sequences[0].activations.empty()) o.sequences[0].activations.erase(o.sequences[0].activations.begin());
+    keeper_.done(worker, o);
+  };
+  keeper_.submitted(kSequence, 1);
+  encode(kOne, 1);
+  decode(kOne, 0, 1);
+  decode(kOne, 1, 4);
+  keeper_.lost(kOne);
+  encode(kTwo, 3);  // again: it has been counted
+  decode(kTwo, 0, 5);
+  decode(kTwo, 5, 4);
+  keeper_.ended(kSequence);
+  EXPECT_EQ(cells(keeper_.history()->prompts, 0), (std::vector<uint8_t>{0, 255, 0, 0, 0, 0, 255, 0}));
+  EXPECT_EQ(cells(keeper_.history()->answers, 0), (std::vector<uint8_t>{0, 0, 0, 0, 0, 0, 255, 0}));
+}
+
 TEST_F(HistoryKeeperTest, AWorkerThatCountsOldPositionsIsNotBelieved) {
   keeper_.submitted(kSequence, 4);
   run(kOne, 0, 4, 1);

@@ -73,6 +73,20 @@ TEST(EncoderDecoder, SwitchTransformersWithoutATiedHeadIsNotScaled) {
   EXPECT_NE(named(d, "head.weight"), nullptr);
 }
 
+TEST(EncoderDecoder, TargetsBeginAsTheGenerationConfigSays) {
+  nlohmann::json config = tiny_config("NllbMoeForConditionalGeneration");
+  config["decoder_start_token_id"] = 2, config["forced_bos_token_id"] = 7;
+  const auto described = describe_model(config.dump(), R"({"decoder_start_token_id": 3, "forced_bos_token_id": null})");
+  ASSERT_TRUE(described) << described.status().message();
+  EXPECT_EQ(described->spec.decoder_start_id, 3);
+  EXPECT_EQ(described->spec.forced_bos_id, 7) << "it says nothing of that";
+  const auto outside = describe_model(config.dump(), R"({"forced_bos_token_id": 1000000})");
+  ASSERT_FALSE(outside);
+  EXPECT_THAT(outside.status().message(),
+              testing::AllOf(testing::HasSubstr("generation_config.json: forced_bos_token_id 1000000"),
+                             testing::HasSubstr("outside the vocabulary")));
+}
+
 TEST(EncoderDecoder, ASparseStepIsOfTransformers) {
   // No sparse layers asked for, and still transformers makes layer 1 of each stack sparse.
   const ModelDescription d = describe_tiny("SwitchTransformersForConditionalGeneration",

@@ -16,7 +16,9 @@ using std::chrono::seconds;
 
 class RandomLoad {
  public:
-  RandomLoad(VirtualCluster& cluster, uint64_t seed) : cluster_(cluster), random_(seed) {}
+  /// `source_max`: of an encoder-decoder model, the longest source; 0: it has no encoder.
+  RandomLoad(VirtualCluster& cluster, uint64_t seed, int64_t source_max = 0)
+      : cluster_(cluster), random_(seed), source_max_(static_cast<uint64_t>(source_max)) {}
   uint64_t roll(uint64_t sides) { return random_() % sides; }
 
   void submit_one() {
@@ -26,6 +28,7 @@ class RandomLoad {
     r.ignore_eos = roll(2) == 0;
     r.background = roll(3) == 0;
     r.flow = std::string(r.background ? "batch_" : "key_") + static_cast<char>('a' + roll(3));
+    if (source_max_ > 0) r.source = source();
     if (roll(60) == 0) cluster_.deadly.insert(next_);
     if (roll(12) == 0) cluster_.after(milliseconds(roll(200)), [this, id = next_] { cluster_.cancel(id); });
     ++next_;
@@ -37,8 +40,18 @@ class RandomLoad {
   }
 
  private:
+  /// Now and then that of the request before, as choices have it.
+  Source source() {
+    if (source_ != nullptr && roll(4) == 0) return source_;
+    std::vector<TokenId> tokens(1 + roll(source_max_));
+    for (TokenId& t : tokens) t = static_cast<TokenId>(1 + roll(90));
+    return source_ = std::make_shared<const std::vector<TokenId>>(std::move(tokens));
+  }
+
   VirtualCluster& cluster_;
   std::mt19937_64 random_;
+  uint64_t source_max_;
+  Source source_;
   uint64_t next_ = 1;
 };
 
@@ -61,7 +74,8 @@ TEST(Cluster, NothingIsLostOrRepeatedWhateverHappens) {
     SchedulerOptions o = random_options(seed);
     if (seed % 4 == 0) o.steps_in_flight = 1;
     VirtualCluster cluster(o);
-    RandomLoad load(cluster, seed);
+    const bool encodes = seed % 3 == 0;
+    RandomLoad load(cluster, seed, encodes ? std::min<int64_t>(o.step_tokens, 40) : 0);
     cluster.back_after = milliseconds(load.roll(300));
     for (uint64_t w = 1 + load.roll(3); w > 0; --w)
       cluster.join({.kv_blocks = static_cast<uint32_t>(40 + load.roll(60)),
@@ -69,7 +83,7 @@ TEST(Cluster, NothingIsLostOrRepeatedWhateverHappens) {
                     .context_max = 150,
                     .step_tokens_max = 64,
                     .step_sequences_max = 8,
-                    .overtaking_tokens_max = seed % 2 == 0 ? 16U : 0U});
+                    .overtaking_tokens_max = !encodes && seed % 2 == 0 ? 16U : 0U});
     cluster.after(Nanos(0), [&] { load.arrive(); });
     cluster.run();
     cluster.expect_right_answers();

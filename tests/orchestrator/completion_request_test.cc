@@ -261,6 +261,14 @@ TEST(CompletionRequest, Defaults) {
       << "a chat ends by itself";
 }
 
+TEST(CompletionRequest, HowATargetBegins) {
+  EXPECT_FALSE(good(R"({"prompt": "a"})").decoder_prompt.has_value());
+  EXPECT_EQ(good(R"({"prompt": "a", "decoder_prompt": ""})").decoder_prompt, PromptInput(""));
+  EXPECT_EQ(good(R"({"prompt": "a", "decoder_prompt": [3, 4]})").decoder_prompt, PromptInput(std::vector<TokenId>{3, 4}));
+  for (const char* wrong : {"5", "true", "[\"a\"]", "[[3]]", "{}"})
+    expect_refused(R"({"prompt": "a", "decoder_prompt": )" + std::string(wrong) + "}", "decoder_prompt", false);
+}
+
 TEST(CompletionRequest, Values) {
   const CompletionRequest r =
       good(R"({"prompt": ["a", [1, 2]], "model": "m", "max_tokens": 5.0, "temperature": 0, "top_p": 0.5, "min_p": 0.25,

@@ -92,6 +92,8 @@ Plan full_plan() {
   t.state_sum_from = 17;
   t.state = 3;
   t.states = {{16, 5}, {17, 3}};
+  t.memory = {7, 8};
+  t.memory_tokens = 20;
   return plan;
 }
 
@@ -142,6 +144,9 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   EXPECT_EQ(t->state(), 3u);
   ASSERT_EQ(t->states()->size(), 2u);
   EXPECT_EQ(std::pair(t->states()->Get(0)->tokens(), t->states()->Get(0)->slot()), std::pair(16u, 5u));
+  EXPECT_FALSE(t->source());
+  EXPECT_EQ(std::vector<uint32_t>(t->memory()->begin(), t->memory()->end()), (std::vector<uint32_t>{7, 8}));
+  EXPECT_EQ(t->memory_tokens(), 20u);
   EXPECT_FALSE(t->sample());
   EXPECT_EQ(t->sampling(), nullptr);
   ASSERT_EQ(t->score_targets()->size(), 1u);

@@ -29,7 +29,8 @@ Simulation::Simulation(uint64_t seed, int64_t step_tokens, bool prefix_cache, si
 std::vector<TokenId> Simulation::text(SequenceId id, size_t length) {
   std::vector<TokenId>& text = texts_[id.value];
   if (text.empty()) text = heard_[id.value].request.prompt;
-  while (text.size() < length) text.push_back(next_token(text));
+  const Source& source = heard_[id.value].request.source;
+  while (text.size() < length) text.push_back(next_token(text, source));
   return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(length)};
 }
 
@@ -74,12 +75,31 @@ SequenceRequest Simulation::related_request(uint64_t id) {
   return r;
 }
 
+SequenceRequest Simulation::request_with_source(uint64_t id) {
+  SequenceRequest r = random_request(id);
+  r.prompt.resize(1 + roll(3), 2);
+  r.score_top = -1;
+  r.pooling = Pooling::kNone;
+  r.tokens_max = static_cast<int64_t>(1 + roll(40));
+  const auto before = heard_.find(id - 1);
+  if (before != heard_.end() && before->second.request.source && roll(3) == 0) {
+    r.source = before->second.request.source;
+    return r;
+  }
+  std::vector<TokenId> source(1 + roll(24));
+  for (TokenId& t : source) t = static_cast<TokenId>(1 + roll(96));
+  r.source = std::make_shared<const std::vector<TokenId>>(std::move(source));
+  return r;
+}
+
 void Simulation::join(WorkerLimits limits, uint64_t version) {
   const WorkerId id{next_worker_++};
   versions_[id] = version;
   limits_[id] = limits;
   workers_.emplace(
-      id, std::make_unique<SimulatedWorker>(limits, [this](SequenceId s, size_t length) { return text(s, length); }));
+      id, std::make_unique<SimulatedWorker>(
+              limits, [this](SequenceId s, size_t length) { return text(s, length); },
+              [this](SequenceId s) { return heard_[s.value].request.source; }));
   feed(WorkerJoined{id, limits, version});
 }
 
@@ -156,6 +176,7 @@ void Simulation::check_plan(const SendPlan& send) {
   EXPECT_LT(under_way, steps_in_flight_) << "too many plans in flight";
   EXPECT_EQ(send.plan.parent, parent) << "its parent is the plan before it, if that is under way";
   for (const PlannedSequence& s : send.plan.sequences) {
+    if (s.source) continue;
     const auto end = static_cast<size_t>(s.first_position) + s.tokens.size();
     const SequenceRequest& r = heard_[s.id.value].request;
     EXPECT_FALSE(s.sample && static_cast<int64_t>(end - r.prompt.size()) >= r.tokens_max)

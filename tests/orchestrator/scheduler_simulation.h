@@ -19,8 +19,11 @@ namespace moestro::orchestrator {
 inline constexpr TokenId kEos = 0;
 inline const std::string kBrokeDown = "the plan broke down";
 
-/// What the simulated model says after `tokens`: a function of nothing else, as greedy decoding is.
-TokenId next_token(const std::vector<TokenId>& tokens);
+using Source = std::shared_ptr<const std::vector<TokenId>>;
+
+/// What the simulated model says after `tokens`, of a target after those of its source: a function of nothing else, as
+/// greedy decoding is.
+TokenId next_token(const std::vector<TokenId>& tokens, const Source& source = nullptr);
 float score_of(TokenId target, int64_t position);
 /// The final hidden state of the last of `tokens`: a function of all of them. Sums of whole numbers are exact.
 std::vector<double> state_of(const std::vector<TokenId>& tokens);
@@ -33,8 +36,9 @@ class SimulatedWorker {
  public:
   /// Gives the first tokens of a sequence, prompt and what must be sampled, as many as are asked for.
   using TextOf = std::function<std::vector<TokenId>(SequenceId, size_t)>;
+  using SourceOf = std::function<Source(SequenceId)>;
 
-  SimulatedWorker(WorkerLimits limits, TextOf text_of);
+  SimulatedWorker(WorkerLimits limits, TextOf text_of, SourceOf source_of);
   /// Computes a plan and checks that it is one that this worker can compute. A plan whose parent failed, or was not the
   /// last, fails.
   PlanOutcome compute(const Plan& plan);
@@ -62,6 +66,10 @@ class SimulatedWorker {
     PlanId plan;
     TokenId token = -1;
   };
+  struct Memory {
+    std::vector<uint32_t> blocks;
+    int64_t tokens = 0;
+  };
   /// A sequence's part with its tokens as they are; `runs`: there is something to compute.
   struct Work {
     const PlannedSequence* planned = nullptr;
@@ -79,14 +87,19 @@ class SimulatedWorker {
   void spoil(const PlannedSequence& s);
   SequenceOutcome compute(PlanId plan, const Work& work);
   Slot& slot(SequenceId id, int64_t position);
+  Slot& memory_slot(SequenceId id, int64_t position);
+  SequenceOutcome encode(const PlannedSequence& s);
+  uint64_t chain_of_memory(SequenceId id);
 
   WorkerLimits limits_;
   TextOf text_of_;
+  SourceOf source_of_;
   PlanId done_;  ///< the plan before, unless it failed as a whole
   std::vector<Slot> cache_;
   std::vector<State> states_;
   std::map<uint64_t, Said> said_;
   std::map<uint64_t, std::vector<uint32_t>> tables_;
+  std::map<uint64_t, Memory> memories_;
   std::map<uint64_t, std::vector<TokenId>> histories_;  ///< what penalties see
 };
 
@@ -112,6 +125,8 @@ class Simulation {
   SequenceRequest random_request(uint64_t id);
   /// One that begins as one of a few texts or one of the sequences before it does.
   SequenceRequest related_request(uint64_t id);
+  /// A target of a source of its own, or of that of the request before.
+  SequenceRequest request_with_source(uint64_t id);
   void join(WorkerLimits limits, uint64_t version = 0);
   void kill_one();
   void kill(WorkerId worker);

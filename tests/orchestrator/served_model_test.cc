@@ -112,5 +112,21 @@ TEST_F(ServedModelTest, FilesThatAreWrong) {
   EXPECT_THAT(refusal(), HasSubstr("config.json"));
 }
 
+TEST_F(ServedModelTest, TargetsBeginWithAToken) {
+  EXPECT_FALSE(load()->target.has_value());
+  json encoder{{"architectures", {"SwitchTransformersForConditionalGeneration"}}, {"d_model", 32}, {"d_kv", 6},
+               {"d_ff", 24}, {"num_heads", 4}, {"num_layers", 4}, {"num_experts", 4}, {"vocab_size", 290}};
+  write("config.json", encoder.dump());
+  EXPECT_THAT(refusal(), HasSubstr("config.json: decoder_start_token_id is missing"));
+  encoder["bos_token_id"] = 5;
+  write("config.json", encoder.dump());
+  EXPECT_EQ(load()->target->start, 5);
+  encoder["decoder_start_token_id"] = 0;
+  write("config.json", encoder.dump());
+  write("generation_config.json", R"({"forced_bos_token_id": 9})");
+  EXPECT_EQ(load()->target->start, 0);
+  EXPECT_EQ(load()->target->forced, 9);
+}
+
 }  // namespace
 }  // namespace moestro::orchestrator

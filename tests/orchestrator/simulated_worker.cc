@@ -8,7 +8,7 @@
 namespace moestro::orchestrator {
 namespace {
 
-constexpr uint64_t kChainBegin = 1469598103934665603ull;
+constexpr uint64_t kChainBegin = 1469598103934665603ull, kSourceBegin = 1099511628211ull;
 uint64_t chain_on(uint64_t chain, TokenId token) { return (chain ^ static_cast<uint64_t>(token)) * 1099511628211ull; }
 TokenId said_after(uint64_t chain) {
   return static_cast<TokenId>((chain >> 20) % 97);
@@ -19,8 +19,18 @@ std::vector<double> state_after(uint64_t chain) {
 
 }  // namespace
 
-TokenId next_token(const std::vector<TokenId>& tokens) {
-  uint64_t chain = kChainBegin;
+namespace {
+/// Of a target, what its source has left it with.
+uint64_t begin_after(const Source& source) {
+  if (source == nullptr) return kChainBegin;
+  uint64_t chain = kSourceBegin;
+  for (const TokenId t : *source) chain = chain_on(chain, t);
+  return chain;
+}
+}  // namespace
+
+TokenId next_token(const std::vector<TokenId>& tokens, const Source& source) {
+  uint64_t chain = begin_after(source);
   for (TokenId t : tokens) chain = chain_on(chain, t);
   return said_after(chain);
 }
@@ -50,15 +60,16 @@ std::vector<double> expected_embedding(const SequenceRequest& r) {
 std::vector<TokenId> expected_output(const SequenceRequest& r) {
   std::vector<TokenId> tokens = r.prompt;
   while (static_cast<int64_t>(tokens.size() - r.prompt.size()) < r.tokens_max) {
-    tokens.push_back(next_token(tokens));
+    tokens.push_back(next_token(tokens, r.source));
     if (tokens.back() == kEos && !r.ignore_eos) break;
   }
   return {tokens.begin() + static_cast<int64_t>(r.prompt.size()), tokens.end()};
 }
 
-SimulatedWorker::SimulatedWorker(WorkerLimits limits, TextOf text_of)
+SimulatedWorker::SimulatedWorker(WorkerLimits limits, TextOf text_of, SourceOf source_of)
     : limits_(limits),
       text_of_(std::move(text_of)),
+      source_of_(std::move(source_of)),
       cache_((size_t{limits.kv_blocks} + limits.kv_host_blocks) * limits.kv_block_tokens),
       states_(limits.state_slots) {}
 
@@ -69,6 +80,12 @@ SimulatedWorker::Slot& SimulatedWorker::slot(SequenceId id, int64_t position) {
   return cache_[table.at(block) * limits_.kv_block_tokens + static_cast<size_t>(position % limits_.kv_block_tokens)];
 }
 
+SimulatedWorker::Slot& SimulatedWorker::memory_slot(SequenceId id, int64_t position) {
+  const auto block = static_cast<size_t>(position / limits_.kv_block_tokens);
+  return cache_[memories_[id.value].blocks.at(block) * limits_.kv_block_tokens +
+                static_cast<size_t>(position % limits_.kv_block_tokens)];
+}
+
 bool SimulatedWorker::sees(int64_t position, int64_t query) const {
   return limits_.kv_window == 0 || position < limits_.kv_sinks || position > query - int64_t{limits_.kv_window};
 }
@@ -76,6 +93,7 @@ bool SimulatedWorker::sees(int64_t position, int64_t query) const {
 void SimulatedWorker::release(const std::vector<ReleasedSequence>& released) {
   for (const ReleasedSequence& r : released) {
     tables_.erase(r.id.value);
+    memories_.erase(r.id.value);
     histories_.erase(r.id.value);
     said_.erase(r.id.value);
   }
@@ -102,6 +120,12 @@ void SimulatedWorker::take_in(const Plan& plan) {
     for (uint32_t b : s.blocks) EXPECT_LT(b, limits_.kv_blocks);
     EXPECT_LE(table.size(), (limits_.context_max + limits_.kv_block_tokens - 1) / limits_.kv_block_tokens);
     tokens += s.tokens.size();
+    if (s.memory.empty()) continue;
+    const auto positions = s.source ? std::ssize(s.tokens) : int64_t{s.memory_tokens};
+    const int64_t block = limits_.kv_block_tokens;
+    EXPECT_EQ(std::ssize(s.memory), (positions + block - 1) / block) << "blocks of a memory";
+    for (uint32_t b : s.memory) EXPECT_LT(b, limits_.kv_blocks);
+    memories_[s.id.value] = {s.memory, positions};
   }
   EXPECT_LE(tokens, limits_.step_tokens_max);
   EXPECT_LE(plan.sequences.size(), limits_.step_sequences_max);
@@ -125,6 +149,7 @@ void SimulatedWorker::take_history(const Work& work) {
 /// from is not there.
 SimulatedWorker::Work SimulatedWorker::resolve(const Plan& plan, const PlannedSequence& s) {
   Work work{&s, s.tokens, true, Status::ok()};
+  if (s.source) return work;
   if (s.tokens.front() == kSampledByParent) {
     EXPECT_EQ(s.tokens.size(), 1u);
     const Said& said = said_[s.id.value];
@@ -144,6 +169,9 @@ void SimulatedWorker::check_writes(const std::vector<Work>& all) {
   const int64_t block = limits_.kv_block_tokens;
   for (const Work& work : all) {
     const PlannedSequence& s = *work.planned;
+    for (size_t k = 0; s.source && k < s.memory.size(); ++k)
+      EXPECT_TRUE(writer.emplace(s.memory[k], s.id.value).second) << "two sequences write one block";
+    if (s.source) continue;
     for (int64_t k = s.first_position / block;
          work.runs && k * block < s.first_position + static_cast<int64_t>(s.tokens.size()); ++k)
       EXPECT_TRUE(writer.emplace(tables_[s.id.value].at(static_cast<size_t>(k)), s.id.value).second)
@@ -158,7 +186,9 @@ void SimulatedWorker::check_writes(const std::vector<Work>& all) {
   }
   for (const Work& work : all) {
     const PlannedSequence& s = *work.planned;
-    if (!work.runs) continue;
+    if (!work.runs || s.source) continue;
+    for (const uint32_t b : memories_[s.id.value].blocks)
+      EXPECT_FALSE(writer.contains(b)) << "a memory in use is written to";
     const auto writes = state_writer.find(s.state);
     EXPECT_TRUE(s.first_position == 0 || writes == state_writer.end() || writes->second == s.id.value)
         << "a state slot is written while another reads it";
@@ -175,8 +205,13 @@ void SimulatedWorker::check_writes(const std::vector<Work>& all) {
 void SimulatedWorker::check_reads(const Work& work) {
   const PlannedSequence& s = *work.planned;
   const auto end = static_cast<size_t>(s.first_position) + s.tokens.size();
+  if (s.source) return;
   const std::vector<TokenId> tokens = text_of_(s.id, end);
-  uint64_t chain = kChainBegin;
+  const Source source = source_of_(s.id);
+  if (source != nullptr) {
+    ASSERT_EQ(chain_of_memory(s.id), begin_after(source)) << "sequence " << s.id.value << " reads another memory";
+  }
+  uint64_t chain = begin_after(source);
   for (size_t p = 0; p < end; ++p) {
     chain = chain_on(chain, tokens[p]);
     if (!sees(static_cast<int64_t>(p), s.first_position)) continue;
@@ -193,6 +228,7 @@ SequenceOutcome SimulatedWorker::compute(PlanId plan, const Work& work) {
   out.error = work.error;
   said_[s.id.value] = {plan, -1};
   if (!work.runs) return out;
+  if (s.source) return encode(s);
   int64_t position = s.first_position;
   EXPECT_EQ(s.states.empty(), states_.empty());
   if (position > 0 && !states_.empty()) {
@@ -201,7 +237,8 @@ SequenceOutcome SimulatedWorker::compute(PlanId plan, const Work& work) {
     EXPECT_EQ(state.chain, slot(s.id, position - 1).chain) << "sequence " << s.id.value << ": of another prefix";
   }
   auto written = s.states.begin();
-  uint64_t chain = position == 0 ? kChainBegin : slot(s.id, position - 1).chain;
+  const bool has_source = source_of_(s.id) != nullptr;
+  uint64_t chain = position > 0 ? slot(s.id, position - 1).chain : has_source ? chain_of_memory(s.id) : kChainBegin;
   for (size_t i = 0; i < s.tokens.size(); ++i, ++position) {
     chain = chain_on(chain, work.tokens[i]);
     slot(s.id, position) = {work.tokens[i], chain};
@@ -218,6 +255,29 @@ SequenceOutcome SimulatedWorker::compute(PlanId plan, const Work& work) {
   out.sampled.push_back({said_after(chain), {}});
   said_[s.id.value].token = said_after(chain);
   return out;
+}
+
+SequenceOutcome SimulatedWorker::encode(const PlannedSequence& s) {
+  EXPECT_TRUE(!s.sample && s.blocks.empty() && s.first_position == 0);
+  const Source source = source_of_(s.id);
+  EXPECT_TRUE(source != nullptr && s.tokens == *source) << "a source is planned whole";
+  uint64_t chain = kSourceBegin;
+  int64_t position = 0;
+  for (const TokenId t : s.tokens) memory_slot(s.id, position++) = {t, chain = chain_on(chain, t)};
+  SequenceOutcome out;
+  out.id = s.id;
+  return out;
+}
+
+/// Of all that lies there.
+uint64_t SimulatedWorker::chain_of_memory(SequenceId id) {
+  uint64_t chain = kSourceBegin;
+  for (int64_t i = 0; i < memories_[id.value].tokens; ++i) {
+    const Slot& there = memory_slot(id, i);
+    chain = chain_on(chain, there.token);
+    EXPECT_EQ(there.chain, chain) << "a memory of several sources";
+  }
+  return chain;
 }
 
 PlanOutcome SimulatedWorker::compute(const Plan& plan) {
@@ -253,7 +313,8 @@ PlanOutcome SimulatedWorker::finish(const Plan& plan, const std::set<uint64_t>& 
 }
 
 void SimulatedWorker::spoil(const PlannedSequence& s) {
-  for (size_t i = 0; i < s.tokens.size(); ++i) slot(s.id, s.first_position + static_cast<int64_t>(i)) = {-2, 0};
+  for (int64_t i = 0; i < std::ssize(s.tokens); ++i)
+    (s.source ? memory_slot(s.id, i) : slot(s.id, s.first_position + i)) = {-2, 0};
   for (const StateWrite& w : s.states) states_.at(w.slot) = {-1, 0};
 }
 

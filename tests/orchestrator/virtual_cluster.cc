@@ -32,10 +32,12 @@ void VirtualCluster::join(WorkerLimits limits) {
   const auto text_of = [this](SequenceId s, size_t length) {
     std::vector<TokenId>& text = texts_[s.value];
     if (text.empty()) text = told_[s.value].request.prompt;
-    while (text.size() < length) text.push_back(next_token(text));
+    const Source& source = told_[s.value].request.source;
+    while (text.size() < length) text.push_back(next_token(text, source));
     return std::vector<TokenId>(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(length));
   };
-  workers_.emplace(id, Worker{limits, std::make_unique<SimulatedWorker>(limits, text_of), {}});
+  const auto source_of = [this](SequenceId s) { return told_[s.value].request.source; };
+  workers_.emplace(id, Worker{limits, std::make_unique<SimulatedWorker>(limits, text_of, source_of), {}});
   feed(WorkerJoined{id, limits});
 }
 

@@ -2,6 +2,7 @@
 
 #include "common/model/architectures/architecture.h"
 #include "common/model/config_keys.h"
+#include "common/model/encoder_decoder_config.h"
 #include "common/model/model_spec.h"
 #include "common/model/strict_json.h"
 
@@ -53,6 +54,7 @@ Status read_generation_config(const std::string& text, ModelSpec& spec) {
   MOESTRO_ASSIGN_OR_RETURN(const nlohmann::json parsed, parse_json_object(text, "generation_config.json"));
   ConfigReader reader(parsed, "generation_config.json");
   read_token_ids(reader, spec);
+  if (spec.is_encoder_decoder()) read_target_begin(reader, spec);
   return reader.finish([](std::string_view) { return true; });  // sampling defaults are the client's business
 }
 

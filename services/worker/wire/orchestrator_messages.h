@@ -14,7 +14,7 @@
 
 namespace moestro::worker {
 
-inline constexpr uint32_t kWorkerProtocol = 6;
+inline constexpr uint32_t kWorkerProtocol = 7;
 
 struct Registered {
   uint32_t worker = 0;

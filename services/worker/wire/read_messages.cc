@@ -84,6 +84,9 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
   s.state = m.state();
   if (m.states() != nullptr)
     for (const wire::StateWrite* w : *m.states()) s.states.push_back({w->tokens(), w->slot()});
+  s.source = m.source();
+  if (m.memory() != nullptr) s.memory.assign(m.memory()->begin(), m.memory()->end());
+  s.memory_tokens = m.memory_tokens();
   return s;
 }
 

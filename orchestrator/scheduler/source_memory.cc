@@ -1,0 +1,122 @@
+// Encoder-decoder models: a source is encoded before its target begins, and what comes of it stays (decision 55).
+//
+// Each position of a source sees all others, so it goes into one plan as a whole. What comes of it, its memory, lies in
+// KV blocks that are taken when the first sequence of the request is admitted to a worker, and given back when the last
+// has left it. A sequence that is sent back lets go of it, and its source is encoded again where no other keeps it.
+//
+// A target begins once its memory is known to be written, not behind it in the plan under way: its source may fail.
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "orchestrator/scheduler/scheduler_parts.h"
+
+namespace moestro::orchestrator {
+
+/// The longest source that a worker takes.
+int64_t Scheduler::source_max(const Worker& worker) const {
+  return std::min<int64_t>(step_tokens_max(worker), worker.limits.context_max);
+}
+
+/// Whether a worker can hold the sequence, if it has nothing else.
+bool Scheduler::holds(const Worker& worker, const Sequence& s) const {
+  return s.least_room() <= worker.length_max(s) && (!s.request.source || s.source() <= source_max(worker));
+}
+
+/// Blocks to take for its memory: none where another sequence of the request is.
+int64_t Scheduler::memory_wanted(const Worker& worker, const Sequence& s) {
+  return worker.memories.contains(s.request.source.get()) ? 0 : worker.kv.needed(s.source());
+}
+
+void Scheduler::hold_memory(Worker& worker, Sequence& s) {
+  if (!s.request.source) return;
+  const auto [at, is_new] = worker.memories.try_emplace(s.request.source.get());
+  Memory& memory = at->second;
+  for (uint32_t left = is_new ? worker.kv.needed(s.source()) : 0; left > 0; --left) {
+    const auto block = worker.kv.take();
+    MOESTRO_CHECK(block.has_value(), "room for its memory was just found");
+    memory.blocks.push_back(*block);
+  }
+  ++memory.holders;
+  s.memory = &memory;
+}
+
+void Scheduler::let_go_of_memory(Worker& worker, Sequence& s) {
+  Memory* const memory = std::exchange(s.memory, nullptr);
+  if (memory == nullptr || --memory->holders > 0) return;
+  for (const uint32_t block : memory->blocks) worker.kv.give_back(block);
+  worker.memories.erase(s.request.source.get());
+}
+
+/// Puts the source that found no room in the plan before to the front.
+void Scheduler::lead_with_source(Worker& worker, PlanningOrder& order) {
+  if (!worker.source_first) return;
+  const SequenceId id = *std::exchange(worker.source_first, std::nullopt);
+  const auto at = std::ranges::find_if(order.sequences, [&](const Sequence* s) {
+    return s->request.id == id && s->encodes() && !s->memory->under_way;
+  });
+  if (at == order.sequences.end()) return;
+  if (at - order.sequences.begin() >= static_cast<std::ptrdiff_t>(order.fixed)) ++order.fixed;
+  std::rotate(order.sequences.begin(), at, at + 1);
+}
+
+/// A long source may never fit beside those that decode. The oldest that found no room leads the next plan, but no two
+/// plans one after the other are led so: those that decode are in every second one.
+void Scheduler::note_source_left_out(Worker& worker, const Plan& plan) {
+  if (plan.sequences.front().source) return;
+  for (const Sequence* s : worker.running) {
+    if (s->alone() || !s->encodes() || s->memory->under_way) continue;
+    worker.source_first = s->request.id;
+    return;
+  }
+}
+
+/// Its source, unless it is being encoded for another sequence of the request, or finds no room in the plan: it may
+/// take all of a step if it is the first.
+std::optional<Scheduler::Part> Scheduler::plan_source(Sequence& s, int64_t& budget, Plan& plan) {
+  if (s.memory->under_way) return std::nullopt;
+  const int64_t tokens = s.source();
+  if (plan.sequences.empty()) budget = std::max(budget, tokens);
+  if (tokens > budget) return std::nullopt;
+  PlannedSequence p;
+  p.id = s.request.id;
+  p.source = true;
+  p.tokens = *s.request.source;
+  p.memory = s.memory->blocks;
+  p.request_id = s.request.request_id;
+  plan.sequences.push_back(std::move(p));
+  budget -= tokens;
+  s.memory->under_way = true;
+  s.last_plan = plan.id;
+  return Part{.id = s.request.id, .sequence = &s, .source = tokens};
+}
+
+/// Its source has been encoded, or has failed.
+void Scheduler::take_in_source(Part& part, const SequenceOutcome& outcome) {
+  Sequence& s = *part.sequence;
+  land(part);
+  if (!outcome.error.is_ok()) return fail(s, outcome.error);
+  if (!outcome.sampled.empty() || !outcome.scores.empty() || !outcome.state_sum.empty())
+    return fail(s, internal_error("the worker's answer does not match what was asked of it"));
+  s.memory->written = true;
+  s.further_at = now_;
+}
+
+/// Counts the blocks of memories into `holders`, and says what is wrong with them.
+std::string Scheduler::memories_inconsistency(const Worker& worker, std::vector<uint32_t>& holders) {
+  std::map<const Memory*, int64_t> users;
+  for (const Sequence* s : worker.running) {
+    if ((s->memory == nullptr) != (s->request.source == nullptr))
+      return "a running sequence has no memory of its source";
+    if (s->memory != nullptr) ++users[s->memory];
+  }
+  for (const auto& [source, memory] : worker.memories) {
+    if (users[&memory] != memory.holders || memory.holders == 0)
+      return "a memory has another number of holders than its count";
+    if (std::ssize(memory.blocks) != worker.kv.needed(std::ssize(*source))) return "a memory has too few blocks";
+    for (const uint32_t block : memory.blocks) ++holders[block];
+  }
+  return {};
+}
+
+}  // namespace moestro::orchestrator
