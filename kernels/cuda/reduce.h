@@ -24,16 +24,9 @@ __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; 
 template <int kCount, int kSize>
 __device__ inline void halve_sums(float (&values)[kSize], int step) {
   const bool upper = (lane_id() & step) != 0;
-  float given[kCount / 2];
-  MOESTRO_UNROLL
-  for (int i = 0; i < kCount / 2; ++i) {
-    const float low = values[i], high = values[i + kCount / 2];
-    values[i] = upper ? high : low;
-    given[i] = upper ? low : high;
-  }
-  swap_lanes(given, step);
-  MOESTRO_UNROLL
-  for (int i = 0; i < kCount / 2; ++i) values[i] += given[i];
+  swap_lanes<kCount / 2>(
+      step, [&](int i) { return upper ? values[i] : values[i + kCount / 2]; },
+      [&](int i, float got) { values[i] = (upper ? values[i + kCount / 2] : values[i]) + got; });
 }
 
 /// Afterwards words[i] is what words[lane % 4] was in lane i of these four. Whole warps.

@@ -50,11 +50,12 @@ __device__ inline T warp_fold(T value, Fold fold) {
   for (int step = kWidth / 2; step > 0; step /= 2) value = fold(value, __shfl_xor_sync(0xffffffffu, value, step));
   return value;
 }
-/// Each lane gets the values of the lane `step` away.
-template <int kCount>
-__device__ inline void swap_lanes(float (&values)[kCount], int step) {
+/// For each i of kCount: take(i, what give(i) is in the lane `step` away). give(i) does not read what take() has written
+/// for a smaller i.
+template <int kCount, typename Give, typename Take>
+__device__ inline void swap_lanes(int step, Give give, Take take) {
   MOESTRO_UNROLL
-  for (int i = 0; i < kCount; ++i) values[i] = __shfl_xor_sync(0xffffffffu, values[i], step);
+  for (int i = 0; i < kCount; ++i) take(i, __shfl_xor_sync(0xffffffffu, give(i), step));
 }
 /// The largest value of a warp, in every lane.
 __device__ inline uint32_t warp_most(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }

@@ -22,11 +22,11 @@ __device__ float folded(float value, bool plainly) {
 }
 template <int kCount>
 __device__ float swapped(float value, int step, bool plainly) {
-  float values[kCount], all = 0.0f;
-  for (int i = 0; i < kCount; ++i) values[i] = value * static_cast<float>(i + 1);
-  if (!plainly) swap_lanes(values, step);
-  for (int i = 0; i < kCount; ++i)
-    all = all * 1.5f + (plainly ? __shfl_xor_sync(kWholeWarp, values[i], step) : values[i]);
+  float all = 0.0f;
+  const auto give = [&](int i) { return value * static_cast<float>(i + 1); };
+  const auto take = [&](int i, float got) { all = all * 1.5f + got * static_cast<float>(i); };
+  if (!plainly) swap_lanes<kCount>(step, give, take);
+  for (int i = 0; plainly && i < kCount; ++i) take(i, __shfl_xor_sync(kWholeWarp, give(i), step));
   return all;
 }
 __global__ void exchanges_kernel(const float* from, bool plainly, std::vector<float>* out) {

@@ -150,14 +150,17 @@ T warp_fold(T value, Fold) {
   const uint64_t* all = emulated::exchange(emulated::Exchange::kFold, {emulated::packed(value)}, fold_all);
   return emulated::unpacked<T>(all[emulated::lane()]);
 }
-template <int kCount>
-void swap_lanes(float (&values)[kCount], int step) {
+template <int kCount, typename Give, typename Take>
+void swap_lanes(int step, Give give, Take take) {
   constexpr int kPairs = (kCount + 1) / 2;
-  uint64_t words[kPairs] = {};
-  std::memcpy(words, values, sizeof values);
+  float values[2 * kPairs] = {};
+  for (int i = 0; i < kCount; ++i) values[i] = give(i);
+  uint64_t words[kPairs];
+  std::memcpy(words, values, sizeof words);
   const uint64_t* all = emulated::exchange(emulated::Exchange::kSwap, std::span(words));
   for (int i = 0; i < kPairs; ++i) words[i] = all[(emulated::lane() ^ static_cast<unsigned>(step)) + i * 32];
-  std::memcpy(values, words, sizeof values);
+  std::memcpy(values, words, sizeof words);
+  for (int i = 0; i < kCount; ++i) take(i, values[i]);
 }
 inline uint32_t warp_most(uint32_t value) {
   return warp_fold<32>(value, [](uint32_t a, uint32_t b) { return a < b ? b : a; });
