@@ -197,7 +197,8 @@ const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const floa
   const int64_t spans = whole_runs * ceil_div(run_cols, RoundedRows::kSpanColumns) +
                         ceil_div(cols - whole_runs * run_cols, RoundedRows::kSpanColumns);
   const int64_t padded_cols = rounding.spans ? spans * RoundedRows::kSpanColumns : cols;
-  to.rows.blocks = to.blocks.at_least(ceil_div(padded_cols, rounding.block_columns) * n * RoundedRows::kBlockBytes +
+  to.rows.blocks = to.blocks.at_least(ceil_div(padded_cols, rounding.block_columns) * rounding.blocks * n *
+                                          RoundedRows::kBlockBytes +
                                       RoundedRows::kSpareBytes);
   if (rounding.spans) to.rows.spans = to.spans.at_least(spans * n * RoundedRows::kSpanNumbers);
   else to.rows.groups = to.groups.at_least(n * groups * 3 * static_cast<int64_t>(sizeof(float)));

@@ -119,8 +119,9 @@ std::string_view product_instructions(Isa isa, DType weights, bool deterministic
   const DType computed = computed_as(weights);
   const bool blocks =
       is_blocks(weights) && cpu::kernel_table(isa).rounded_blocks[block_index(weights)].round != nullptr;
-  const bool bf16 = computed == DType::kBF16,
-             bytes = computed == DType::kInt8 || computed == DType::kInt4 || blocks;
+  const bool fp8 = weights == DType::kFP8 || weights == DType::kFP8G32;
+  const bool bf16 = computed == DType::kBF16 || (fp8 && blocks),
+             bytes = computed == DType::kInt8 || computed == DType::kInt4 || (blocks && !fp8);
   const bool rounds = !deterministic && (bf16 || bytes);
   switch (isa) {
     case Isa::kScalar:
@@ -137,7 +138,7 @@ std::string_view product_instructions(Isa isa, DType weights, bool deterministic
       return !rounds ? "AVX-512" : bf16 ? "AVX-512 BF16" : "AVX-512 VNNI";
     case Isa::kAvx512Amx:
       return !rounds  ? "AVX-512"
-             : blocks ? "AVX-512 VNNI"
+             : blocks ? (bf16 ? "AVX-512 BF16" : "AVX-512 VNNI")
              : bf16   ? "AMX, AVX-512 BF16"
                       : "AMX, AVX-512 VNNI";
   }
@@ -177,6 +178,13 @@ KernelTable with(KernelTable table, const Bf16Products& part) {
   table.latent_rounded = part.latent;
   return table;
 }
+/// Not every processor with dot products of bf16 has lookups in 128 bytes.
+KernelTable with(KernelTable table, const Fp8Products& part) {
+  if (!__builtin_cpu_supports("avx512vbmi")) return table;
+  table.rounded_blocks[block_index(DType::kFP8)] = part.fp8;
+  table.rounded_blocks[block_index(DType::kFP8G32)] = part.fp8_g32;
+  return table;
+}
 #endif
 }  // namespace
 
@@ -195,7 +203,7 @@ const KernelTable& kernel_table(Isa isa) {
                            avx2_vnni = with(kAvx2Kernels, kAvx2VnniProducts),
                            avx512 = with(kAvx512Kernels, kAvx2BlockProducts),
                            avx512_vnni = with(kAvx512Kernels, kAvx512VnniProducts),
-                           avx512_bf16_vnni = with(avx512_vnni, kAvx512Bf16Products),
+                           avx512_bf16_vnni = with(with(avx512_vnni, kAvx512Bf16Products), kAvx512Fp8Products),
                            avx512_amx = with(avx512_bf16_vnni, kAmxProducts);
   switch (isa) {
     case Isa::kScalar:

@@ -116,15 +116,16 @@ struct ProductByTokens {
   ProductFn of(int64_t tokens) const { return tokens <= few_tokens ? few : many; }
 };
 
-/// The fast product for a precision of weights, with activations rounded to the input type of its instruction (FP8: not
-/// rounded, and of few tokens only). A
-/// token's result depends on how many tokens share the call (one, few or many: three orders of summation).
+/// The fast product for a precision of weights, with activations rounded to the input type of its instruction (FP8
+/// without Fp8Products: not rounded, and of few tokens only). A token's result depends on how many tokens share the
+/// call (one, few or many: three orders of summation).
 struct RoundedProduct {
   int64_t block_columns = 0;
   /// Fills a token's part of `to`. Null: activations stay f32.
   void (*round)(const float* x, int64_t cols, int64_t token, const RoundedRows& to) = nullptr;
   ProductByTokens product;  ///< none: use the exact one
   bool spans = false;       ///< the rounded rows are in spans
+  int64_t blocks = 1;       ///< of a rounded row, that block_columns become
 };
 
 /// K or V of one KV head in the paged cache.
@@ -290,6 +291,10 @@ struct Bf16Products {
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
   void (*latent)(const LatentTask&);
 };
+/// With activations rounded to bf16.
+struct Fp8Products {
+  RoundedProduct fp8, fp8_g32;
+};
 /// Of many tokens.
 struct TileProducts {
   ProductFn bf16, bf16_in_12_bits, int8, int4;
@@ -303,6 +308,7 @@ extern const ByteProducts kAvx2BlockProducts;
 extern const ByteProducts kAvx2VnniProducts;
 extern const ByteProducts kAvx512VnniProducts;
 extern const Bf16Products kAvx512Bf16Products;
+extern const Fp8Products kAvx512Fp8Products;
 extern const TileProducts kAmxProducts;
 /// Multiplies two pairs of tiles and compares every number. Called before tiles are used.
 bool amx_multiplies_rightly();

@@ -50,8 +50,8 @@ __device__ inline T warp_fold(T value, Fold fold) {
   for (int step = kWidth / 2; step > 0; step /= 2) value = fold(value, __shfl_xor_sync(0xffffffffu, value, step));
   return value;
 }
-/// For each i of kCount: take(i, what give(i) is in the lane `step` away). give(i) does not read what take() has written
-/// for a smaller i.
+/// For each i of kCount: take(i, what give(i) is in the lane `step` away). give(i) does not read what take() has
+/// written for a smaller i.
 template <int kCount, typename Give, typename Take>
 __device__ inline void swap_lanes(int step, Give give, Take take) {
   MOESTRO_UNROLL

@@ -7,9 +7,12 @@
 namespace moestro::kernels::test {
 namespace {
 
-/// Whether fast products round activations to bytes: those of FP8 do not.
-bool rounds_blocks(Isa isa, DType d) {
-  return isa != Isa::kScalar && d != DType::kFP8 && d != DType::kFP8G32;
+/// What fast products multiply blocks with: activations rounded to bytes; with FP8 those of bf16, or of f32 where the
+/// machine has no instructions for that.
+std::vector<float> as_multiplied(Isa isa, DType d, const std::vector<float>& x, int64_t cols) {
+  if (isa == Isa::kScalar) return x;
+  if (d != DType::kFP8 && d != DType::kFP8G32) return rounded(DType::kInt8, x, cols);
+  return product_instructions(isa, d, false) == "AVX-512 BF16" ? rounded(DType::kBF16, x, cols) : x;
 }
 
 /// What results of normal activations are about as large as.
@@ -52,6 +55,33 @@ TEST_P(BlocksTest, EveryByteOfFP8IsWidened) {
   }
 }
 
+TEST_P(BlocksTest, EveryByteOfFP8IsMultiplied) {
+  const auto ops = cpu_ops(GetParam(), 1, false);
+  for (const DType d : {DType::kFP8, DType::kFP8G32})
+    for (const int64_t n : {1, 3, 20}) {  // few tokens, and a panel
+      BlockMatrix m(random_, d, 1, 256);
+      const auto width = static_cast<size_t>(block_shape(d).columns);
+      const auto at = [&](size_t c) -> std::byte& { return m.bytes[c + (c / width + 1) * 4]; };
+      const float one = 1.0f;
+      for (size_t b = 0; b < 256 / width; ++b) std::memcpy(m.bytes.data() + b * (4 + width), &one, sizeof one);
+      for (size_t c = 0; c < 256; ++c) at(c) = static_cast<std::byte>(c);
+      std::vector<float> values(256);
+      formats::dequantise(d, m.bytes.data(), 256, values.data());
+      for (size_t c = 0; c < 256; ++c) {
+        // NaN times 0 is NaN: only the one that is looked at may be there.
+        for (const size_t nan : {size_t{127}, size_t{255}}) at(nan) = static_cast<std::byte>(c == nan ? nan : 0);
+        std::vector<float> x(static_cast<size_t>(n * 256)), y(static_cast<size_t>(n));
+        for (int64_t t = 0; t < n; ++t) x[static_cast<size_t>(t * 256) + c] = static_cast<float>(t + 1);
+        ops->matmul(x.data(), n, m.weight, nullptr, y.data());
+        for (int64_t t = 0; t < n; ++t) {
+          const float want = values[c] * static_cast<float>(t + 1), got = y[static_cast<size_t>(t)];
+          ASSERT_TRUE(got == want || (std::isnan(got) && std::isnan(want)))
+              << dtype_name(d) << " byte " << c << ", token " << t << " of " << n << ": " << got << ", not " << want;
+        }
+      }
+    }
+}
+
 TEST_P(BlocksTest, ExactProductsAreThoseOfF32BitByBit) {
   const auto ops = cpu_ops(GetParam(), 2, true);
   for (const DType d : block_formats())
@@ -79,7 +109,7 @@ TEST_P(BlocksTest, FastProductsAreThoseOfTheRoundedActivations) {
         const auto x = random_.normal(n * cols), bias = random_.normal(rows);
         std::vector<float> got(static_cast<size_t>(n * rows), NAN), want(got.size());
         ops->matmul(x.data(), n, m.weight, bias.data(), got.data());
-        reference->matmul((rounds_blocks(GetParam(), d) ? rounded(DType::kInt8, x, cols) : x).data(), n, m.wide,
+        reference->matmul(as_multiplied(GetParam(), d, x, cols).data(), n, m.wide,
                           bias.data(), want.data());
         expect_close(got, want, 1e-5, std::string(dtype_name(d)) + ", n " + std::to_string(n), size_of(m));
       }

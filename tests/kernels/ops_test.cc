@@ -309,6 +309,7 @@ TEST(IsaTest, EachPrecisionHasItsInstructions) {
   EXPECT_EQ(instructions(Isa::kAvx512Vnni, DType::kBF16), "AVX-512");
   EXPECT_EQ(instructions(Isa::kAvx512Vnni, DType::kInt4), "AVX-512 VNNI");
   EXPECT_EQ(instructions(Isa::kAvx512Bf16Vnni, DType::kBF16), "AVX-512 BF16");
+  if (has_isa(Isa::kAvx512Vnni)) EXPECT_EQ(instructions(Isa::kAvx512Vnni, DType::kFP8), "AVX-512");
   EXPECT_EQ(instructions_by_precision(Isa::kAvx512Vnni, false),
             "AVX-512 (f32, bf16, f16), AVX-512 VNNI (int8, int4)");
   EXPECT_EQ(instructions_by_precision(Isa::kAvx512Vnni, true), "AVX-512 (f32, bf16, f16, int8, int4)");
