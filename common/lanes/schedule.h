@@ -55,6 +55,7 @@ struct StepShape {
   int64_t summed = 0;         ///< sequences whose final hidden states are summed up: the head runs for them too
   std::span<const MicroBatchShape> micro_batches = {};  ///< empty: all rows are one
   LayerRange layers = {};  ///< only the layerwise schedule has steps of some layers
+  bool decodes = false;    ///< every sequence has one row
 };
 
 /// The step's micro-batches, at least one. `cached` is 0 if the step does not say how it is cut.

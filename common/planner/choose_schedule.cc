@@ -133,6 +133,8 @@ std::string obstacle(const PlanInput& in, ScheduleName schedule) {
   if (device == Device::kExpertsOnly) {
     if (!in.memories.device_has_kv()) return "the KV cache takes none of the device's memory (kv=counted)";
     if (!in.kv_moves) return "the home of the KV cache is the device";
+    if (in.host_shares_cores && !in.schedule)
+      return "the host would attend on the cores that compute for the device (--threads: at most half of them)";
     return in.no_host_attention;
   }
   if (!in.rates.host_bytes_per_s || !in.rates.host_operations_per_s)

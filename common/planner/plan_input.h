@@ -28,6 +28,9 @@ struct PlanInput {
   bool kv_moves = true;  ///< arrangements with KV that has its home in host memory are considered
   /// Why the host of a worker's device cannot attend beside it; empty: it can.
   std::string no_host_attention = {};
+  /// The host's threads and those that compute for the device share cores: forecasts, where both compute at once, are
+  /// too good then. So cgo is considered only if `schedule` names it.
+  bool host_shares_cores = false;
   bool prefetch = true;
   std::optional<double> device_hits;  ///< measured share of what decoding uses that is found where it is computed, on
                                       ///< the device or in host memory; nullopt: the resident share, which prompts

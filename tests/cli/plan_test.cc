@@ -228,7 +228,7 @@ TEST_F(PlanCommand, SaysHowToRunWhatItForecasts) {
     asked.insert(asked.end(), {"--schedule", schedule});
     plan = planned(asked);
     EXPECT_EQ(plan["runs"], true);
-    EXPECT_EQ(plan["schedule"], schedule == "auto" ? "cgo" : schedule) << "the host has other cores, so it is assumed";
+    EXPECT_EQ(plan["schedule"], schedule == "auto" ? "expert-pipeline" : schedule);
     const std::string flags = plan["flags"];
     EXPECT_THAT(flags, AllOf(HasSubstr("--schedule " + plan["schedule"].get<std::string>()),
                              HasSubstr("--micro-batches"), HasSubstr("--step-tokens"), HasSubstr("--kv-home host"),
@@ -236,6 +236,10 @@ TEST_F(PlanCommand, SaysHowToRunWhatItForecasts) {
     EXPECT_THAT(plan_text_of(asked).out, HasSubstr("to run it: moestro up " + flags));
     if (plan["schedule"] == "cgo") EXPECT_THAT(flags, Not(HasSubstr("--kv-resident-tokens")));
   }
+  auto slow = many;
+  slow[1] += ",compute=1us";
+  EXPECT_EQ(planned(slow)["schedule"], "cgo") << "the cores that compute for it have time to attend";
+  EXPECT_THAT(plan_text_of(many).out, HasSubstr("the host would attend on the cores that compute for the device"));
   many.insert(many.end(), {"--step-tokens", "512"});
   const json pinned = planned(many);
   EXPECT_THAT(pinned["flags"].get<std::string>(), Not(HasSubstr("--step-tokens"))) << "it is as it was given";

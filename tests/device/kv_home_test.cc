@@ -235,6 +235,26 @@ TEST(KvHome, AStepThatFailsAmidItsMovesLeavesNothingBehind) {
   }
 }
 
+/// As many tokens as sequences, and yet a prompt: the step needs places, and more than there are for both at once.
+TEST(KvHome, AStepWithASequenceOfNoTokensIsCutWhereThePlacesAreFull) {
+  const auto score = [](Bench& bench) {
+    for (const uint64_t id : {1, 2}) {
+      bench.add(id, std::vector<TokenId>(60, static_cast<TokenId>(id)));
+      EXPECT_TRUE(bench.run().is_ok());
+    }
+    bench.add(1, {5, 6}).score_targets = {1, 2};
+    bench.add(2, {7}).score_targets = {3};
+    bench.add(3, {});
+    const auto outcome = bench.run();
+    EXPECT_TRUE(outcome.is_ok()) << outcome.status().message();
+    EXPECT_FALSE(outcome->sequences[2].status.is_ok());
+    return std::pair(outcome->sequences[0].scores.at(1).logprob, outcome->sequences[1].scores.at(0).logprob);
+  };
+  Bench resident(engine::testing::any_fixture(), at_home(DType::kF32));
+  DeviceBench device(engine::testing::any_fixture(), attended(DType::kF32));
+  EXPECT_EQ(score(device.bench()), score(resident));
+}
+
 TEST(KvHome, AnExpertThatCannotBeReadFailsTheSequencesOfEachMicroBatchThatNeedsIt) {
   const auto errors = [](ScheduleKind schedule, uint32_t seed) {
     DeviceBenchOptions options = attended(DType::kF32, 4);

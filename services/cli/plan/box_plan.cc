@@ -4,6 +4,7 @@
 
 #include "common/lanes/schedule.h"
 #include "common/planner/step_size.h"
+#include "kernels/cpu/topology.h"
 #include "services/box/host_budget.h"
 #include "services/cli/common/checkpoint_hint.h"
 #include "services/cli/common/output.h"
@@ -151,6 +152,14 @@ Result<std::string> ask(config::BoxConfig& box, const PlanOptions& o) {
   return said(parts.input, search, *choice);
 }
 
+/// `compute=` makes a device slower than the cores that compute for it, so that there is time left on them.
+bool host_shares_cores(const PlanOptions& o, const PlannedMemory& memory) {
+  const config::DeviceSpec& device = memory.device;
+  if (device.kind != config::DeviceSpec::Kind::kEmulated || device.emulated.compute.count() > 0) return false;
+  const int cores = kernels::cpu::Topology::of_process().cores();
+  return 2 * (o.threads > 0 ? o.threads : cores) > cores;
+}
+
 std::string no_host_attention(const model::ModelSpec& spec) {
   const std::string what = engine::not_on_host(spec);
   return what.empty() ? "" : "the host does not attend with " + what;
@@ -169,6 +178,7 @@ Result<PlanParts> plan_parts(const PlanOptions& o, const Hardware* hardware) {
                  .workload = {o.prompt, o.generate, o.sequences, o.step_tokens, o.steps_grow},
                  .schedule = planner::schedule_of(o.schedule),
                  .no_host_attention = no_host_attention(parts.model.description.spec),
+                 .host_shares_cores = host_shares_cores(o, parts.memory),
                  .prefetch = o.prefetch,
                  .device_hits = o.hits,
                  .foreseen = o.foreseen};

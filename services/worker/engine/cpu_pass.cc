@@ -33,13 +33,14 @@ class StepRunner final : public lanes::TaskRunner {
   const Head& head_;
 };
 
-/// Steps of one micro-batch have nothing to share among several: they are layerwise, and as fast as that.
-class PipelineOfSeveral final : public lanes::Schedule {
+/// A schedule for some steps, and another one for the rest.
+class OneOfTwo final : public lanes::Schedule {
  public:
-  PipelineOfSeveral(std::unique_ptr<lanes::Schedule> one, std::unique_ptr<lanes::Schedule> several)
-      : one_(std::move(one)), several_(std::move(several)) {}
+  using Takes = bool(const lanes::StepShape& step);
+  OneOfTwo(Takes* takes, std::unique_ptr<lanes::Schedule> one, std::unique_ptr<lanes::Schedule> other)
+      : takes_(takes), one_(std::move(one)), other_(std::move(other)) {}
   void begin(const lanes::StepShape& step, lanes::TaskGraph& graph) override {
-    now_ = step.micro_batches.size() <= 1 ? one_.get() : several_.get();
+    now_ = takes_(step) ? one_.get() : other_.get();
     now_->begin(step, graph);
   }
   void expand(int32_t layer, int32_t micro_batch, std::span<const lanes::RoutedExpert> routed,
@@ -48,27 +49,9 @@ class PipelineOfSeveral final : public lanes::Schedule {
   }
 
  private:
-  std::unique_ptr<lanes::Schedule> one_, several_;
+  Takes* const takes_;
+  std::unique_ptr<lanes::Schedule> one_, other_;
   lanes::Schedule* now_ = nullptr;
-};
-
-/// Where every row is a sequence's next token the host attends. Other steps have prompts, whose attention is too much
-/// for it: they bring their KV to the device.
-class CgoOfDecodes final : public lanes::Schedule {
- public:
-  CgoOfDecodes(std::unique_ptr<lanes::Schedule> cgo, std::unique_ptr<lanes::Schedule> prompts)
-      : cgo_(std::move(cgo)), prompts_(std::move(prompts)), now_(prompts_.get()) {}
-  /// Of the next step. The shape of a step does not say it.
-  void set_decodes(bool decodes) { now_ = decodes ? cgo_.get() : prompts_.get(); }
-  void begin(const lanes::StepShape& step, lanes::TaskGraph& graph) override { now_->begin(step, graph); }
-  void expand(int32_t layer, int32_t micro_batch, std::span<const lanes::RoutedExpert> routed,
-              std::span<const lanes::Place> places, lanes::TaskGraph& graph) override {
-    now_->expand(layer, micro_batch, routed, places, graph);
-  }
-
- private:
-  std::unique_ptr<lanes::Schedule> cgo_, prompts_;
-  lanes::Schedule* now_;
 };
 
 std::unique_ptr<lanes::Schedule> make_schedule(const PassParts& parts) {
@@ -79,10 +62,14 @@ std::unique_ptr<lanes::Schedule> make_schedule(const PassParts& parts) {
       parts.shape, {.kv_share = static_cast<double>(cache.resident_blocks()) / static_cast<double>(cache.blocks()),
                     .by_expert = parts.options.parts.by_expert,
                     .hot_first = parts.options.parts.hot_first});
+  // Prompts would be too much attention for the host: their steps bring the KV to the device.
   if (parts.options.schedule == ScheduleKind::kCgo)
-    return std::make_unique<CgoOfDecodes>(lanes::make_cgo_schedule(parts.shape), std::move(pipeline));
+    return std::make_unique<OneOfTwo>([](const lanes::StepShape& step) { return step.decodes; },
+                                      lanes::make_cgo_schedule(parts.shape), std::move(pipeline));
   if (cache.has_places()) return pipeline;  // which moves KV, also of one
-  return std::make_unique<PipelineOfSeveral>(std::move(layerwise), std::move(pipeline));
+  // Steps of one micro-batch have nothing to share among several: they are layerwise, and as fast as that.
+  return std::make_unique<OneOfTwo>([](const lanes::StepShape& step) { return step.micro_batches.size() <= 1; },
+                                    std::move(layerwise), std::move(pipeline));
 }
 
 class CpuPass final : public Pass {
@@ -90,7 +77,6 @@ class CpuPass final : public Pass {
   explicit CpuPass(const PassParts& parts)
       : schedule_(make_schedule(parts)),
         machine_(*schedule_),
-        cgo_(dynamic_cast<CgoOfDecodes*>(schedule_.get())),
         forward_({parts.math, parts.layouts, parts.experts, machine_, parts.clock, parts.kv_link, parts.stream,
                   parts.host_ops},
                  parts.options),
@@ -103,7 +89,6 @@ class CpuPass final : public Pass {
   Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed,
                                      std::vector<SequenceOutcome>& outcomes) override {
     head_not_finite_ = 0;
-    if (cgo_ != nullptr) cgo_->set_decodes(batch.rows() == std::ssize(batch.attention));
     machine_.begin(step_shape(batch));
     forward_.begin(plan.id, batch, failed);
     const auto run_head = [&] {
@@ -164,7 +149,6 @@ class CpuPass final : public Pass {
 
   std::unique_ptr<lanes::Schedule> schedule_;
   lanes::StepMachine machine_;
-  CgoOfDecodes* const cgo_;  ///< null: another schedule
   Forward forward_;
   OutputHead head_;
   lanes::StepDriver driver_;

@@ -39,7 +39,7 @@ Status Engine::Impl::check_schedule() {
     return unsupported("--kv-home host on this device, whose link does not carry the KV of running sequences");
   if (options.schedule == ScheduleKind::kLayerwise)
     return unsupported("--kv-home host with the layerwise schedule, which does not move KV; take --schedule "
-                       "expert-pipeline");
+                       "expert-pipeline or cgo");
   return Status::ok();
 }
 
@@ -134,8 +134,10 @@ Status Engine::Impl::load_low_copies() {
 Status Engine::Impl::make_stream() {
   if (source.streamed().empty()) return Status::ok();
   if (options.schedule != ScheduleKind::kLayerwise)
-    return unsupported("--schedule expert-pipeline where dense weights take turns in memory: take --schedule "
-                       "layerwise, or raise --dram until all of them stay");
+    return unsupported(std::string("--schedule ") +
+                       (options.schedule == ScheduleKind::kCgo ? "cgo" : "expert-pipeline") +
+                       " where dense weights take turns in memory: take --schedule layerwise, or raise --dram until "
+                       "all of them stay");
   if (description.spec.is_encoder_decoder())
     return unsupported("a model with an encoder where dense weights take turns in memory: raise --dram until all of "
                        "them stay");
@@ -178,13 +180,18 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   return Status::ok();
 }
 
+/// With cgo, a step that only decodes takes no places.
+bool Engine::Impl::moves_kv() const {
+  return cache->has_places() && !(options.schedule == ScheduleKind::kCgo && on->batch.decodes);
+}
+
 /// The schedules for throughput cut where the options say, and where the KV of the sequences before leaves no room for
 /// this one's.
 Status Engine::Impl::cut_before(uint32_t index, const SequenceState& state, int64_t first) {
   if (options.schedule == ScheduleKind::kLayerwise) return Status::ok();
   const int64_t rows = on->ranges[index].count;
-  const int64_t blocks = cache->has_places() ? place_blocks_of(*cache, state.blocks, first, rows) : 0;
-  if (blocks > cache->place_blocks() && cache->has_places())
+  const int64_t blocks = moves_kv() ? place_blocks_of(*cache, state.blocks, first, rows) : 0;
+  if (moves_kv() && blocks > cache->place_blocks())
     return exhausted("its step needs " + std::to_string(blocks * kernels::kKvBlockTokens) +
                      " tokens of KV on the device at once, which has room for " +
                      std::to_string(cache->place_blocks() * kernels::kKvBlockTokens) + " (--kv-ring-tokens)");
@@ -230,9 +237,8 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
   on->experts->low_shares().clear();
   on->failed.assign(plan.sequences.size(), Status::ok());
   states->begin_plan();
-  // With cgo a step of one token each takes no places.
-  const bool attends_at_home = options.schedule == ScheduleKind::kCgo && plan.tokens.size() == plan.sequences.size();
-  on->cut.begin(options.cut, static_cast<int64_t>(plan.tokens.size()), attends_at_home ? 0 : cache->place_blocks());
+  on->batch.decodes = std::ranges::all_of(on->ranges, [](const TokenRange& range) { return range.count <= 1; });
+  on->cut.begin(options.cut, static_cast<int64_t>(plan.tokens.size()), moves_kv() ? cache->place_blocks() : 0);
   // Sources first: until all of the plan has been admitted, their memory is no target's.
   for (StepBatch* of : {&on->sources, &on->batch}) {
     for (uint32_t i = 0; i < plan.sequences.size(); ++i) {

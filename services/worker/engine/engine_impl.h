@@ -76,6 +76,7 @@ struct Engine::Impl {
   Status admit(const StepPlan& plan, uint32_t index);
   Status admit_source(const StepPlan& plan, uint32_t index, SequenceState& state);
   StepBatch& batch_of(const PlanSequence& s) { return s.source ? on->sources : on->batch; }
+  bool moves_kv() const;  ///< this step brings KV to the device, in its places
   Status cut_before(uint32_t index, const SequenceState& state, int64_t first);
   bool in_turn() const {
     return options.micro_batches == MicroBatches::kInTurn || options.schedule != ScheduleKind::kLayerwise;

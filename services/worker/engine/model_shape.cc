@@ -14,7 +14,7 @@ lanes::StepShape step_shape(const StepBatch& batch) {
   // An encoder's pass ends with the memory of its sequences, as another one with logits.
   const auto ended = static_cast<int64_t>(batch.encodes ? batch.memory.size() : batch.summed_rows.size());
   return {batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size()), ended, batch.micro_batch_shapes,
-          batch.layers};
+          batch.layers,    batch.decodes};
 }
 
 lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights,

@@ -38,6 +38,7 @@ struct StepBatch {
   std::vector<float> row_share;       ///< row -> 1 / (rows of its sequence): 1 for a decoded token
   std::vector<TokenRange> rows_of;    ///< sequence of the plan -> its rows; none if it failed
   std::vector<kernels::AttentionSequence> attention;
+  bool decodes = false;  ///< a sequence has no more than one row
   bool encodes = false;  ///< rows of sources, which go through the encoder; else rows of targets, or of a decoder alone
   /// As `attention`: the memory of each sequence's source, to write or to attend over. Empty: the model has no encoder.
   std::vector<kernels::AttentionSequence> memory;
