@@ -258,8 +258,8 @@ class Scheduler {
   static int64_t memory_wanted(const Worker& worker, const Sequence& s);
   static void hold_memory(Worker& worker, Sequence& s);
   static void let_go_of_memory(Worker& worker, Sequence& s);
-  static void lead_with_source(Worker& worker, PlanningOrder& order);
-  static void note_source_left_out(Worker& worker, const Plan& plan);
+  void lead_with_source(Worker& worker, PlanningOrder& order) const;
+  static void note_source_left_out(Worker& worker, const Flight& flight);
   static std::optional<Part> plan_source(Sequence& s, int64_t& budget, Plan& plan);
   void take_in_source(Part& part, const SequenceOutcome& outcome);
   static std::string memories_inconsistency(const Worker& worker, std::vector<uint32_t>& holders);

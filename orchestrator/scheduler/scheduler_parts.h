@@ -123,7 +123,7 @@ struct Scheduler::Worker {
   KvBlocks states{limits.state_slots, limits.kv_block_tokens};
   KvWindow window{limits};
   std::map<const std::vector<TokenId>*, Memory> memories = {};  ///< by SequenceRequest::source
-  std::optional<SequenceId> source_first = {};  ///< its source found no room in the plan before, and leads the next
+  bool source_left_out = false;         ///< a source found no room in the plan before, so one leads the next
   std::vector<Sequence*> running = {};  ///< in order of admission
   std::deque<Flight> flights = {};      ///< plans in flight, in the order in which they are computed
   std::vector<ReleasedSequence> released = {};  ///< released sequences that the worker has not been told of

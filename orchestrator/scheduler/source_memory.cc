@@ -48,27 +48,28 @@ void Scheduler::let_go_of_memory(Worker& worker, Sequence& s) {
   worker.memories.erase(s.request.source.get());
 }
 
-/// Puts the source that found no room in the plan before to the front.
-void Scheduler::lead_with_source(Worker& worker, PlanningOrder& order) {
-  if (!worker.source_first) return;
-  const SequenceId id = *std::exchange(worker.source_first, std::nullopt);
+/// If a source found no room in the plan before, puts the first of the order to the front. One of a batch leads beside
+/// those that somebody reads only when it is the batches' turn.
+void Scheduler::lead_with_source(Worker& worker, PlanningOrder& order) const {
+  if (!std::exchange(worker.source_left_out, false)) return;
+  const bool batches_may = worker.readers() == 0 || worker.batch_turn.due(step_tokens(worker));
   const auto at = std::ranges::find_if(order.sequences, [&](const Sequence* s) {
-    return s->request.id == id && s->encodes() && !s->memory->under_way;
+    return s->encodes() && !s->memory->under_way && (batches_may || !s->of_batch());
   });
   if (at == order.sequences.end()) return;
-  if (at - order.sequences.begin() >= static_cast<std::ptrdiff_t>(order.fixed)) ++order.fixed;
+  ++order.fixed;
   std::rotate(order.sequences.begin(), at, at + 1);
 }
 
-/// A long source may never fit beside those that decode. The oldest that found no room leads the next plan, but no two
-/// plans one after the other are led so: those that decode are in every second one.
-void Scheduler::note_source_left_out(Worker& worker, const Plan& plan) {
-  if (plan.sequences.front().source) return;
-  for (const Sequence* s : worker.running) {
-    if (s->alone() || !s->encodes() || s->memory->under_way) continue;
-    worker.source_first = s->request.id;
-    return;
-  }
+/// A long source may never fit beside those that decode. After a plan that had no room for it a source leads the next,
+/// but no two plans one after the other are led so: those that decode are in every second one. The plans of suspects
+/// between them do not count.
+void Scheduler::note_source_left_out(Worker& worker, const Flight& flight) {
+  const Part& first = flight.parts.front();
+  if (first.source > 0 || first.sequence->alone()) return;
+  worker.source_left_out = std::ranges::any_of(worker.running, [](const Sequence* s) {
+    return !s->alone() && s->encodes() && !s->memory->under_way;
+  });
 }
 
 /// Its source, unless it is being encoded for another sequence of the request, or finds no room in the plan: it may

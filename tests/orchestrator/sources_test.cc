@@ -137,6 +137,54 @@ TEST(Sources, ALongSourceIsNotKeptWaitingByDecodes) {
   expect_nothing_left(sim);
 }
 
+/// Three sequences decode, and `more` come, whose sources find no room beside a decode. The order in which those are
+/// encoded within `steps`.
+std::vector<uint64_t> encoded_beside_decodes(Simulation& sim, const std::vector<SequenceRequest>& more, int steps) {
+  WorkerLimits limits = large_worker();
+  limits.kv_blocks = 400;
+  limits.step_sequences_max = 16;
+  sim.join(limits);
+  for (uint64_t id = 1; id <= 3; ++id) sim.submit(with_source(id, 8, 150));
+  for (int i = 0; i < 4; ++i) sim.compute_one();
+  for (const SequenceRequest& r : more) sim.submit(r);
+  std::vector<uint64_t> encoded;
+  for (int step = 0; step < steps; ++step) {
+    const PlannedSequence& first = sim.plans().at(0).plan.sequences.front();
+    if (first.source) encoded.push_back(first.id.value);
+    sim.compute_one();
+  }
+  return encoded;
+}
+
+TEST(Sources, ThoseOfBatchesLeadOnlyInTheirTurn) {
+  std::vector<SequenceRequest> more;
+  for (uint64_t id = 4; id <= 11; ++id) {
+    more.push_back(with_source(id, 24, 2));
+    more.back().background = true;
+    more.back().flow = "batch_1";
+  }
+  more.push_back(with_source(12, 24, 2));  // the last to come, and somebody reads it
+  Simulation sim(1, /*step_tokens=*/24);
+  const auto encoded = encoded_beside_decodes(sim, more, 100);
+  ASSERT_FALSE(encoded.empty());
+  EXPECT_EQ(encoded.front(), 12u);
+  EXPECT_GE(encoded.size(), 1u + 2u) << "batches keep their share";
+  EXPECT_LE(encoded.size(), 1u + 6u) << "one step of 17";
+  expect_nothing_left(sim);
+}
+
+TEST(Sources, KeysTakeTurnsInLeading) {
+  std::vector<SequenceRequest> more;
+  for (uint64_t id = 4; id <= 7; ++id) {
+    more.push_back(with_source(id, 24, 2));
+    more.back().flow = id < 7 ? "a" : "b";
+  }
+  Simulation sim(1, /*step_tokens=*/24);
+  const auto encoded = encoded_beside_decodes(sim, more, 20);
+  EXPECT_EQ(encoded, (std::vector<uint64_t>{4, 7, 5, 6}));
+  expect_nothing_left(sim);
+}
+
 TEST(Sources, WhatCanNeverFitIsRefused) {
   Simulation sim(1, /*step_tokens=*/24);
   sim.join(large_worker());
