@@ -120,6 +120,9 @@ class Service {
                                                        const std::stop_token& stop) const;
   /// Whether so many tokens leave room for an answer.
   std::optional<ApiError> check_length(int64_t tokens, const CompletionRequest& request) const;
+  /// Whether sources and targets fit into a worker's KV cache together.
+  std::optional<ApiError> check_memories(const CompletionRequest& request,
+                                         const std::vector<TokenizedPrompt>& prompts) const;
   /// Whether so many prompts make no more sequences than one client may have.
   std::optional<ApiError> check_sequences(size_t prompts, const CompletionRequest& request) const;
   std::optional<ApiError> check_sources(const std::vector<TokenizedPrompt>& prompts) const;

@@ -201,6 +201,27 @@ std::optional<ApiError> Service::check_sequences(size_t prompts, const Completio
                      request.chat ? "messages" : "prompt");
 }
 
+/// As the scheduler counts: what comes of a source stays in the KV cache beside its target. Where workers differ, the
+/// scheduler has the last word.
+std::optional<ApiError> Service::check_memories(const CompletionRequest& request,
+                                                const std::vector<TokenizedPrompt>& prompts) const {
+  const KvRoom room = control_.kv_room();
+  if (room.blocks == 0) return std::nullopt;
+  const int64_t longest = std::max(context(), model_.context_max);  // where an answer is cut
+  for (const TokenizedPrompt& p : prompts) {
+    const int64_t source = std::ssize(*p.source), begin = std::ssize(p.ids);
+    const int64_t target = std::min(begin + request.max_tokens.value_or(1), longest);
+    if (room.needed(source) + room.needed(target) <= room.blocks) continue;
+    const std::string advice = request.max_tokens ? "lower max_tokens, or start" : "shorten the prompt, or start";
+    return exceeds_context("the source has " + std::to_string(source) + " tokens, and its target up to " +
+                               std::to_string(target) + "; a worker's KV cache holds " + std::to_string(room.tokens()) +
+                               ", in blocks of " + std::to_string(room.block_tokens) + "; " + advice +
+                               " workers with more --kv-tokens",
+                           request.max_tokens ? "max_tokens" : "prompt", source + begin, room.tokens());
+  }
+  return std::nullopt;
+}
+
 std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
                                                const std::vector<TokenizedPrompt>& prompts) const {
   const int64_t context = this->context();
@@ -221,6 +242,8 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
             " that a worker's KV cache or context holds; lower max_tokens, or start workers with more --kv-tokens",
         "max_tokens", tokens, context);
   }
+  if (model_.target)
+    if (const auto error = check_memories(request, prompts)) return error;
   if (const auto error = check_sequences(prompts.size(), request)) return error;
   if (request.max_tokens && *request.max_tokens > context)
     return bad_request("'max_tokens' is " + std::to_string(*request.max_tokens) + "; the model's context is " +

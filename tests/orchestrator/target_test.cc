@@ -59,6 +59,22 @@ TEST_F(TargetTest, MaxTokensCountFromTheBeginningOfTheTarget) {
   EXPECT_THAT(e["message"].get<std::string>(), HasSubstr("the beginning of the target has 4 tokens"));
 }
 
+TEST_F(TargetTest, SourceAndTargetHaveToFitIntoTheKvCacheTogether) {
+  FakeWorker::Identity small{.model = name_};
+  small.limits.kv_blocks = 10, small.limits.kv_block_tokens = 4;
+  worker_.join(small);
+  const std::string source(21, 'a');  // 6 blocks, which leave 4
+  for (const bool stream : {false, true}) {
+    const json e = refused({{"prompt", source}, {"max_tokens", 16}, {"stream", stream}});
+    EXPECT_EQ(e["param"], "max_tokens");
+    EXPECT_EQ(e["type"], "exceed_context_size_error");
+    EXPECT_THAT(e["message"].get<std::string>(), HasSubstr("the source has 21 tokens, and its target up to 17"));
+  }
+  EXPECT_EQ(refused({{"prompt", std::string(36, 'a')}, {"max_tokens", 4}})["param"], "max_tokens");
+  EXPECT_EQ(complete({{"prompt", source}, {"max_tokens", 15}})->status, 200);
+  EXPECT_EQ(complete({{"prompt", std::string(36, 'a')}, {"max_tokens", 3}})->status, 200);
+}
+
 TEST_F(TargetTest, TooManySequencesAreRefusedBeforeAnyPromptIsRead) {
   join();
   const json many(std::vector<json>(10, json{kEnd + 1}));
