@@ -93,8 +93,9 @@ struct Scheduler::Sequence {
 
 /// The part of a sequence in a plan in flight.
 struct Scheduler::Part {
-  SequenceId id;
-  Sequence* sequence = nullptr;  ///< null: it has left, and the result of this part is dropped
+  SequenceId id;                 ///< as the plan has it
+  Sequence* sequence = nullptr;  ///< null: it has left, and the result of this part is dropped; of a source: one of
+                                 ///< those that hold its memory
   int64_t first = 0, tokens = 0; ///< positions
   int64_t source = 0;            ///< tokens of its source; then it has no positions
   bool samples = false;

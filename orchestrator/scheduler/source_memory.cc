@@ -92,13 +92,33 @@ std::optional<Scheduler::Part> Scheduler::plan_source(Sequence& s, int64_t& budg
   return Part{.id = s.request.id, .sequence = &s, .source = tokens};
 }
 
+/// Whom a part concerns: its sequence; of a source all that hold its memory, as each would have it encoded again.
+std::vector<Scheduler::Sequence*> Scheduler::those_of(const Part& part) {
+  if (part.source == 0) return {part.sequence};
+  std::vector<Sequence*> all;
+  std::ranges::copy_if(part.sequence->worker->running, std::back_inserter(all),
+                       [&](const Sequence* s) { return s->memory == part.sequence->memory; });
+  return all;
+}
+
+/// The sequence of `part` leaves. If it encodes a source for others, too, one of those waits for it from now on.
+bool Scheduler::hand_on_source(const Worker& worker, Part& part) {
+  if (part.source == 0) return false;
+  const auto other = std::ranges::find_if(worker.running, [&](const Sequence* s) {
+    return s != part.sequence && s->memory == part.sequence->memory;
+  });
+  if (other == worker.running.end()) return false;
+  part.sequence = *other;
+  return true;
+}
+
 /// Its source has been encoded, or has failed.
 void Scheduler::take_in_source(Part& part, const SequenceOutcome& outcome) {
   Sequence& s = *part.sequence;
-  land(part);
-  if (!outcome.error.is_ok()) return fail(s, outcome.error);
+  if (!outcome.error.is_ok()) return fail(part, outcome.error);
   if (!outcome.sampled.empty() || !outcome.scores.empty() || !outcome.state_sum.empty())
-    return fail(s, internal_error("the worker's answer does not match what was asked of it"));
+    return fail(part, internal_error("the worker's answer does not match what was asked of it"));
+  land(part);
   s.memory->written = true;
   s.further_at = now_;
 }

@@ -117,6 +117,44 @@ TEST(Sources, ChoicesShareAMemory) {
   expect_nothing_left(sim);
 }
 
+TEST(Sources, WhatIsBeingEncodedStaysForTheOtherChoices) {
+  Simulation sim(1);
+  sim.join(large_worker());
+  SequenceRequest r = with_source(1, 20, 6);
+  sim.submit(r);
+  r.id = SequenceId{2};
+  sim.submit(r);
+  sim.cancel(1);
+  ASSERT_EQ(sim.plans().size(), 1u) << "it is not encoded a second time";
+  sim.compute_one();
+  EXPECT_FALSE(sim.plans().at(0).plan.sequences.at(0).source);
+  expect_nothing_left(sim);
+}
+
+TEST(Sources, ASourceThatFailsFailsAllChoices) {
+  for (const bool as_a_whole : {false, true}) {
+    Simulation sim(1);
+    sim.join(large_worker());
+    SequenceRequest r = with_source(1, 20, 6);
+    for (uint64_t id = 1; id <= 3; ++id) {
+      r.id = SequenceId{id};
+      sim.submit(r);
+    }
+    PlanOutcome outcome;
+    outcome.plan = sim.plans().at(0).plan.id;
+    SequenceOutcome source;
+    source.id = SequenceId{1};
+    (as_a_whole ? outcome.error : source.error) = internal_error("broke down");
+    if (!as_a_whole) outcome.sequences.push_back(std::move(source));
+    const WorkerId worker = sim.plans()[0].worker;
+    sim.plans().clear();
+    sim.feed(PlanDone{worker, std::move(outcome), Nanos(0)});
+    EXPECT_TRUE(sim.plans().empty()) << "it is not encoded again";
+    for (uint64_t id = 1; id <= 3; ++id) EXPECT_TRUE(sim.heard()[id].failed.has_value());
+    EXPECT_EQ(sim.scheduler().kv().held, 0u);
+  }
+}
+
 TEST(Sources, ALongSourceIsNotKeptWaitingByDecodes) {
   Simulation sim(1, /*step_tokens=*/24);
   sim.join(large_worker());
