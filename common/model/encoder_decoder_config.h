@@ -15,9 +15,10 @@ struct StackConfig {
   std::vector<bool> sparse = {};  ///< by layer
 };
 
-/// vocab_size, d_model, the ids of tokens, and the keys that only one value of is supported. Errors go to `config`.
 /// The tokens that targets begin with, where `config` (config.json, generation_config.json) says them.
 void read_target_begin(ConfigReader& config, ModelSpec& spec);
+
+/// vocab_size, d_model, the ids of tokens, and the keys that only one value of is supported. Errors go to `config`.
 void read_encoder_decoder(ConfigReader& config, ModelSpec& spec);
 
 /// num_experts, and what all routers and experts of these families have: experts without a gate, of `ffn`.

@@ -250,7 +250,7 @@ void Service::metrics(const Call& call) const {
 /// An alias has the model's own name as root and parent.
 json Service::model_entry(const std::string& id) const {
   json meta{{"n_vocab", model_.vocab}, {"n_ctx", context()}, {"n_ctx_train", model_.context_max}};
-  if (model_.target) meta["encoder_decoder"] = true, meta["n_source_max"] = control_.source_max();
+  if (model_.target) meta["encoder_decoder"] = true, meta["n_source_max"] = source_max();
   return {{"id", id},
           {"object", "model"},
           {"created", model_.created_unix_s},
@@ -304,7 +304,7 @@ Service::TextOrError Service::tokens_of(const HttpRequest& http, const std::stop
     ids = std::move(*encoded);
   }
   json answer = tokenize_answer(*request, ids, model_.tokenizer);
-  answer["max_model_len"] = model_.target ? control_.source_max() : context();
+  answer["max_model_len"] = model_.target ? source_max() : context();
   return dump(answer);
 }
 

@@ -105,6 +105,8 @@ class Service {
   std::optional<ApiError> check_text(size_t bytes, const char* field) const;
   /// The longest sequence served: the model's context, or what the workers can hold.
   int64_t context() const;
+  /// The longest source of an encoder-decoder model.
+  int64_t source_max() const;
   std::variant<std::vector<TokenizedPrompt>, ApiError> tokenize_prompts(const CompletionRequest& request,
                                                                         const std::stop_token& stop) const;
   /// `field`: of the body, for errors.
@@ -113,9 +115,16 @@ class Service {
   std::variant<TokenizedPrompt, ApiError> apply_template(const CompletionRequest& request,
                                                          const std::stop_token& stop) const;
   void truncate(TokenizedPrompt& prompt, const CompletionRequest& request) const;
-  /// Makes a prompt the source of a target.
-  std::optional<ApiError> begin_target(TokenizedPrompt& prompt, const CompletionRequest& request,
-                                       const std::stop_token& stop) const;
+  /// What all targets of a request begin with; without a source.
+  std::variant<TokenizedPrompt, ApiError> target_begin(const CompletionRequest& request,
+                                                       const std::stop_token& stop) const;
+  /// Whether so many tokens leave room for an answer.
+  std::optional<ApiError> check_length(int64_t tokens, const CompletionRequest& request) const;
+  /// Whether sources and targets fit into a worker's KV cache together.
+  std::optional<ApiError> check_memories(const CompletionRequest& request,
+                                         const std::vector<TokenizedPrompt>& prompts) const;
+  /// Whether so many prompts make no more sequences than one client may have.
+  std::optional<ApiError> check_sequences(size_t prompts, const CompletionRequest& request) const;
   std::optional<ApiError> check_sources(const std::vector<TokenizedPrompt>& prompts) const;
   using TextOrError = std::variant<std::string, ApiError>;
   TextOrError tokens_of(const HttpRequest& http, const std::stop_token& stop) const;

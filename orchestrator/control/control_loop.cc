@@ -170,7 +170,8 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   experts_ = r.experts;
   const int64_t source_max = source_max_of(r.limits, options_.step_tokens.value_or(SchedulerOptions::kAnyStep));
   peers_.emplace(id, Peer{identity, begin_figures(r, totals_), r.pack_identity, r.kv_epoch,
-                          KvWindow(r.limits).length_max(), source_max, r.mixed, now(), Nanos(0), false});
+                          KvWindow(r.limits).length_max(), source_max,
+                          KvRoom{r.limits.kv_blocks, r.limits.kv_block_tokens}, r.mixed, now(), Nanos(0), false});
   if (names_seen_.again(r.name)) ++totals_.worker_restarts;
   const bool outdated = r.pack_identity != version_;
   if (!outdated) history_.begin(r.pack_identity, r.experts);
@@ -357,13 +358,15 @@ void ControlPlane::Loop::keep_history_now(milliseconds limit) {
 /// While no worker is there, the last one's stands: its successor will most likely be like it.
 void ControlPlane::Loop::publish_context() {
   int64_t most = 0, source = 0;
+  KvRoom room;
   bool mixed = false;
   for (const auto& [id, peer] : peers_) {
     most = std::max(most, peer.context_max);
     source = std::max(source, peer.source_max);
+    if (peer.kv_room.tokens() > room.tokens()) room = peer.kv_room;
     mixed = mixed || peer.mixed;
   }
-  if (most > 0) context_max_.store(most), source_max_.store(source), serves_mixed_.store(mixed);
+  if (most > 0) context_max_.store(most), source_max_.store(source), kv_room_.store(room), serves_mixed_.store(mixed);
 }
 
 void ControlPlane::Loop::publish() {

@@ -66,6 +66,7 @@ class ControlPlane::Loop {
   ExpertShares expert_shares() const { return expert_use_.shares(); }
   int64_t context_max() const { return context_max_.load(); }
   int64_t source_max() const { return source_max_.load(); }
+  KvRoom kv_room() const { return kv_room_.load(); }
   bool serves_mixed() const { return serves_mixed_.load(); }
   size_t places() const { return worker_places_.load(); }
   bool has_worker() const { return worker_count_.load() > 0; }
@@ -94,6 +95,7 @@ class ControlPlane::Loop {
     uint64_t kv_epoch = 0;
     int64_t context_max = 0;  ///< the longest sequence that it can hold
     int64_t source_max = 0;   ///< the longest source that it encodes in a step
+    KvRoom kv_room = {};
     bool mixed = false;       ///< Registration::mixed
     Nanos heard{0};
     Nanos at_step_since{0};    ///< while it has plans
@@ -155,6 +157,7 @@ class ControlPlane::Loop {
   std::atomic<bool> stop_{false}, give_up_{false};
   std::atomic<size_t> worker_count_{0};
   std::atomic<int64_t> context_max_{0}, source_max_{0};
+  std::atomic<KvRoom> kv_room_{};
   std::atomic<bool> serves_mixed_{false};
   std::atomic<size_t> worker_places_{0};
   std::atomic<bool> had_worker_{false};

@@ -31,6 +31,7 @@ ControlSnapshot ControlPlane::snapshot() const { return loop_->snapshot(); }
 ExpertShares ControlPlane::expert_shares() const { return loop_->expert_shares(); }
 int64_t ControlPlane::context_max() const { return loop_->context_max(); }
 int64_t ControlPlane::source_max() const { return loop_->source_max(); }
+KvRoom ControlPlane::kv_room() const { return loop_->kv_room(); }
 bool ControlPlane::serves_mixed() const { return loop_->serves_mixed(); }
 size_t ControlPlane::places() const { return loop_->places(); }
 bool ControlPlane::has_worker() const { return loop_->has_worker(); }

@@ -118,6 +118,13 @@ struct ControlSnapshot {
   uint64_t turns = 0;  ///< of the control thread's loop; what was submitted two turns ago is in these figures
 };
 
+/// Sequences and the memories of sources take whole blocks.
+struct KvRoom {
+  uint32_t blocks = 0, block_tokens = 1;
+  int64_t needed(int64_t tokens) const { return (tokens + block_tokens - 1) / block_tokens; }
+  int64_t tokens() const { return int64_t{blocks} * block_tokens; }
+};
+
 class ControlPlane {
  public:
   /// Binds the endpoint and starts the thread.
@@ -146,6 +153,8 @@ class ControlPlane {
   /// The longest source that any worker encodes, if its model has an encoder: in one step, and within its context. 0
   /// before the first worker.
   int64_t source_max() const;
+  /// The largest KV cache of any worker; none before the first worker.
+  KvRoom kv_room() const;
   /// Whether a worker serves missing experts by low copies or by none; without workers as before. From any thread.
   bool serves_mixed() const;
   /// Sequences that the workers can have in their steps at once; without workers as before, 0 at first. From any

@@ -135,7 +135,7 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight, bool overtakes) {
     budget -= tokens;
   }
   if (!plan.sequences.empty() && !overtakes) {
-    note_source_left_out(worker, plan);
+    note_source_left_out(worker, flight);
     plan.released = std::exchange(worker.released, {});
     plan.kv_copies = worker.kv.take_copies();
     count_copies(worker, plan.kv_copies);

@@ -116,7 +116,8 @@ void Scheduler::charge(Worker& worker, Flight& flight) {
   });
   worker.step_times.planned(flight.plan, all);
   if (flight.overtakes) return;  // batches have their turn meanwhile
-  worker.batch_turn.planned(batches_wait && others_read, step_tokens(worker), of_batches);
+  // A source that found no room waits for the decodes of others, too.
+  worker.batch_turn.planned(batches_wait && (others_read || worker.source_left_out), step_tokens(worker), of_batches);
 }
 
 }  // namespace moestro::orchestrator

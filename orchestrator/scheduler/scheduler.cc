@@ -148,6 +148,12 @@ void Scheduler::fail(Sequence& s, Status error) {
   remove(s);
 }
 
+void Scheduler::fail(Part& part, const Status& error) {
+  const std::vector<Sequence*> all = those_of(part);
+  withdraw(part);
+  for (Sequence* s : all) fail(*s, error);
+}
+
 void Scheduler::on(PlanDone&& event) {
   const auto it = workers_.find(event.worker);
   if (it == workers_.end()) return;
@@ -166,7 +172,7 @@ void Scheduler::on(PlanDone&& event) {
     if (Part* part = part_of(*flight, i, outcome.id)) apply(worker, *part, outcome);
   }
   for (Part& part : flight->parts)  // a plan answers for every sequence that it had
-    if (part.sequence != nullptr) fail(*part.sequence, internal_error("the worker's answer left this request out"));
+    if (part.sequence != nullptr) fail(part, internal_error("the worker's answer left this request out"));
   settle(worker, *flight);
   worker.flights.erase(flight);
 }
@@ -174,7 +180,7 @@ void Scheduler::on(PlanDone&& event) {
 /// The part that an outcome is of, unless its sequence has left; `index`: where it is if the worker answers in the
 /// plan's order.
 Scheduler::Part* Scheduler::part_of(Flight& flight, size_t index, SequenceId id) {
-  const auto is_its = [&](const Part& p) { return p.sequence != nullptr && p.sequence->request.id == id; };
+  const auto is_its = [&](const Part& p) { return p.sequence != nullptr && p.id == id; };
   if (index < flight.parts.size() && is_its(flight.parts[index])) return &flight.parts[index];
   const auto part = std::find_if(flight.parts.begin(), flight.parts.end(), is_its);
   return part == flight.parts.end() ? nullptr : &*part;
@@ -224,6 +230,7 @@ void Scheduler::withdraw_all(Worker& worker, const Sequence& s) {
   for (Flight& flight : worker.flights)
     for (Part& part : flight.parts) {
       if (part.sequence != &s) continue;
+      if (hand_on_source(worker, part)) continue;
       leave_written(worker, flight, part);
       withdraw(part);
     }
@@ -245,15 +252,14 @@ void Scheduler::plan_failed(Worker& worker, size_t index, const Status& error) {
     worker.flights[later].lost = true;
   }
   for (Part& part : failed.parts) {
-    Sequence* s = part.sequence;
-    if (s == nullptr) continue;
-    const int64_t end = part.end();
+    if (part.sequence == nullptr) continue;
     touched.push_back(part.id);
+    if (failed.parts.size() == 1) {
+      fail(part, error);
+      continue;
+    }
+    for (Sequence* one : those_of(part)) one->alone_until = std::max(one->alone_until, part.end());
     withdraw(part);
-    if (failed.parts.size() == 1)
-      fail(*s, error);
-    else
-      s->alone_until = std::max(s->alone_until, end);
   }
   if (worker.has_states()) begin_again(worker, touched);
 }

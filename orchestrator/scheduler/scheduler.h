@@ -242,6 +242,7 @@ class Scheduler {
   void fail_if_forgotten(Sequence& s);
   void remove(Sequence& s);
   void fail(Sequence& s, Status error);
+  void fail(Part& part, const Status& error);
   Sequence* find(SequenceId id);
 
   // state_slots.cc
@@ -258,9 +259,11 @@ class Scheduler {
   static int64_t memory_wanted(const Worker& worker, const Sequence& s);
   static void hold_memory(Worker& worker, Sequence& s);
   static void let_go_of_memory(Worker& worker, Sequence& s);
-  static void lead_with_source(Worker& worker, PlanningOrder& order);
-  static void note_source_left_out(Worker& worker, const Plan& plan);
+  void lead_with_source(Worker& worker, PlanningOrder& order) const;
+  static void note_source_left_out(Worker& worker, const Flight& flight);
   static std::optional<Part> plan_source(Sequence& s, int64_t& budget, Plan& plan);
+  static std::vector<Sequence*> those_of(const Part& part);
+  static bool hand_on_source(const Worker& worker, Part& part);
   void take_in_source(Part& part, const SequenceOutcome& outcome);
   static std::string memories_inconsistency(const Worker& worker, std::vector<uint32_t>& holders);
 

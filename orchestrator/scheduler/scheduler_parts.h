@@ -93,8 +93,9 @@ struct Scheduler::Sequence {
 
 /// The part of a sequence in a plan in flight.
 struct Scheduler::Part {
-  SequenceId id;
-  Sequence* sequence = nullptr;  ///< null: it has left, and the result of this part is dropped
+  SequenceId id;                 ///< as the plan has it
+  Sequence* sequence = nullptr;  ///< null: it has left, and the result of this part is dropped; of a source: one of
+                                 ///< those that hold its memory
   int64_t first = 0, tokens = 0; ///< positions
   int64_t source = 0;            ///< tokens of its source; then it has no positions
   bool samples = false;
@@ -123,7 +124,7 @@ struct Scheduler::Worker {
   KvBlocks states{limits.state_slots, limits.kv_block_tokens};
   KvWindow window{limits};
   std::map<const std::vector<TokenId>*, Memory> memories = {};  ///< by SequenceRequest::source
-  std::optional<SequenceId> source_first = {};  ///< its source found no room in the plan before, and leads the next
+  bool source_left_out = false;         ///< a source found no room in the plan before, so one leads the next
   std::vector<Sequence*> running = {};  ///< in order of admission
   std::deque<Flight> flights = {};      ///< plans in flight, in the order in which they are computed
   std::vector<ReleasedSequence> released = {};  ///< released sequences that the worker has not been told of

@@ -48,27 +48,28 @@ void Scheduler::let_go_of_memory(Worker& worker, Sequence& s) {
   worker.memories.erase(s.request.source.get());
 }
 
-/// Puts the source that found no room in the plan before to the front.
-void Scheduler::lead_with_source(Worker& worker, PlanningOrder& order) {
-  if (!worker.source_first) return;
-  const SequenceId id = *std::exchange(worker.source_first, std::nullopt);
+/// If a source found no room in the plan before, puts the first of the order to the front. One of a batch leads beside
+/// those that somebody reads only when it is the batches' turn.
+void Scheduler::lead_with_source(Worker& worker, PlanningOrder& order) const {
+  if (!std::exchange(worker.source_left_out, false)) return;
+  const bool batches_may = worker.readers() == 0 || worker.batch_turn.due(step_tokens(worker));
   const auto at = std::ranges::find_if(order.sequences, [&](const Sequence* s) {
-    return s->request.id == id && s->encodes() && !s->memory->under_way;
+    return s->encodes() && !s->memory->under_way && (batches_may || !s->of_batch());
   });
   if (at == order.sequences.end()) return;
-  if (at - order.sequences.begin() >= static_cast<std::ptrdiff_t>(order.fixed)) ++order.fixed;
+  ++order.fixed;
   std::rotate(order.sequences.begin(), at, at + 1);
 }
 
-/// A long source may never fit beside those that decode. The oldest that found no room leads the next plan, but no two
-/// plans one after the other are led so: those that decode are in every second one.
-void Scheduler::note_source_left_out(Worker& worker, const Plan& plan) {
-  if (plan.sequences.front().source) return;
-  for (const Sequence* s : worker.running) {
-    if (s->alone() || !s->encodes() || s->memory->under_way) continue;
-    worker.source_first = s->request.id;
-    return;
-  }
+/// A long source may never fit beside those that decode. After a plan that had no room for it a source leads the next,
+/// but no two plans one after the other are led so: those that decode are in every second one. The plans of suspects
+/// between them do not count.
+void Scheduler::note_source_left_out(Worker& worker, const Flight& flight) {
+  const Part& first = flight.parts.front();
+  if (first.source > 0 || first.sequence->alone()) return;
+  worker.source_left_out = std::ranges::any_of(worker.running, [](const Sequence* s) {
+    return !s->alone() && s->encodes() && !s->memory->under_way;
+  });
 }
 
 /// Its source, unless it is being encoded for another sequence of the request, or finds no room in the plan: it may
@@ -91,13 +92,33 @@ std::optional<Scheduler::Part> Scheduler::plan_source(Sequence& s, int64_t& budg
   return Part{.id = s.request.id, .sequence = &s, .source = tokens};
 }
 
+/// Whom a part concerns: its sequence; of a source all that hold its memory, as each would have it encoded again.
+std::vector<Scheduler::Sequence*> Scheduler::those_of(const Part& part) {
+  if (part.source == 0) return {part.sequence};
+  std::vector<Sequence*> all;
+  std::ranges::copy_if(part.sequence->worker->running, std::back_inserter(all),
+                       [&](const Sequence* s) { return s->memory == part.sequence->memory; });
+  return all;
+}
+
+/// The sequence of `part` leaves. If it encodes a source for others, too, one of those waits for it from now on.
+bool Scheduler::hand_on_source(const Worker& worker, Part& part) {
+  if (part.source == 0) return false;
+  const auto other = std::ranges::find_if(worker.running, [&](const Sequence* s) {
+    return s != part.sequence && s->memory == part.sequence->memory;
+  });
+  if (other == worker.running.end()) return false;
+  part.sequence = *other;
+  return true;
+}
+
 /// Its source has been encoded, or has failed.
 void Scheduler::take_in_source(Part& part, const SequenceOutcome& outcome) {
   Sequence& s = *part.sequence;
-  land(part);
-  if (!outcome.error.is_ok()) return fail(s, outcome.error);
+  if (!outcome.error.is_ok()) return fail(part, outcome.error);
   if (!outcome.sampled.empty() || !outcome.scores.empty() || !outcome.state_sum.empty())
-    return fail(s, internal_error("the worker's answer does not match what was asked of it"));
+    return fail(part, internal_error("the worker's answer does not match what was asked of it"));
+  land(part);
   s.memory->written = true;
   s.further_at = now_;
 }

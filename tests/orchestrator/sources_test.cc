@@ -117,6 +117,44 @@ TEST(Sources, ChoicesShareAMemory) {
   expect_nothing_left(sim);
 }
 
+TEST(Sources, WhatIsBeingEncodedStaysForTheOtherChoices) {
+  Simulation sim(1);
+  sim.join(large_worker());
+  SequenceRequest r = with_source(1, 20, 6);
+  sim.submit(r);
+  r.id = SequenceId{2};
+  sim.submit(r);
+  sim.cancel(1);
+  ASSERT_EQ(sim.plans().size(), 1u) << "it is not encoded a second time";
+  sim.compute_one();
+  EXPECT_FALSE(sim.plans().at(0).plan.sequences.at(0).source);
+  expect_nothing_left(sim);
+}
+
+TEST(Sources, ASourceThatFailsFailsAllChoices) {
+  for (const bool as_a_whole : {false, true}) {
+    Simulation sim(1);
+    sim.join(large_worker());
+    SequenceRequest r = with_source(1, 20, 6);
+    for (uint64_t id = 1; id <= 3; ++id) {
+      r.id = SequenceId{id};
+      sim.submit(r);
+    }
+    PlanOutcome outcome;
+    outcome.plan = sim.plans().at(0).plan.id;
+    SequenceOutcome source;
+    source.id = SequenceId{1};
+    (as_a_whole ? outcome.error : source.error) = internal_error("broke down");
+    if (!as_a_whole) outcome.sequences.push_back(std::move(source));
+    const WorkerId worker = sim.plans()[0].worker;
+    sim.plans().clear();
+    sim.feed(PlanDone{worker, std::move(outcome), Nanos(0)});
+    EXPECT_TRUE(sim.plans().empty()) << "it is not encoded again";
+    for (uint64_t id = 1; id <= 3; ++id) EXPECT_TRUE(sim.heard()[id].failed.has_value());
+    EXPECT_EQ(sim.scheduler().kv().held, 0u);
+  }
+}
+
 TEST(Sources, ALongSourceIsNotKeptWaitingByDecodes) {
   Simulation sim(1, /*step_tokens=*/24);
   sim.join(large_worker());
@@ -134,6 +172,54 @@ TEST(Sources, ALongSourceIsNotKeptWaitingByDecodes) {
     sim.compute_one();
   }
   EXPECT_EQ(encoded, 3u);
+  expect_nothing_left(sim);
+}
+
+/// Three sequences decode, and `more` come, whose sources find no room beside a decode. The order in which those are
+/// encoded within `steps`.
+std::vector<uint64_t> encoded_beside_decodes(Simulation& sim, const std::vector<SequenceRequest>& more, int steps) {
+  WorkerLimits limits = large_worker();
+  limits.kv_blocks = 400;
+  limits.step_sequences_max = 16;
+  sim.join(limits);
+  for (uint64_t id = 1; id <= 3; ++id) sim.submit(with_source(id, 8, 150));
+  for (int i = 0; i < 4; ++i) sim.compute_one();
+  for (const SequenceRequest& r : more) sim.submit(r);
+  std::vector<uint64_t> encoded;
+  for (int step = 0; step < steps; ++step) {
+    const PlannedSequence& first = sim.plans().at(0).plan.sequences.front();
+    if (first.source) encoded.push_back(first.id.value);
+    sim.compute_one();
+  }
+  return encoded;
+}
+
+TEST(Sources, ThoseOfBatchesLeadOnlyInTheirTurn) {
+  std::vector<SequenceRequest> more;
+  for (uint64_t id = 4; id <= 11; ++id) {
+    more.push_back(with_source(id, 24, 2));
+    more.back().background = true;
+    more.back().flow = "batch_1";
+  }
+  more.push_back(with_source(12, 24, 2));  // the last to come, and somebody reads it
+  Simulation sim(1, /*step_tokens=*/24);
+  const auto encoded = encoded_beside_decodes(sim, more, 100);
+  ASSERT_FALSE(encoded.empty());
+  EXPECT_EQ(encoded.front(), 12u);
+  EXPECT_GE(encoded.size(), 1u + 2u) << "batches keep their share";
+  EXPECT_LE(encoded.size(), 1u + 6u) << "one step of 17";
+  expect_nothing_left(sim);
+}
+
+TEST(Sources, KeysTakeTurnsInLeading) {
+  std::vector<SequenceRequest> more;
+  for (uint64_t id = 4; id <= 7; ++id) {
+    more.push_back(with_source(id, 24, 2));
+    more.back().flow = id < 7 ? "a" : "b";
+  }
+  Simulation sim(1, /*step_tokens=*/24);
+  const auto encoded = encoded_beside_decodes(sim, more, 20);
+  EXPECT_EQ(encoded, (std::vector<uint64_t>{4, 7, 5, 6}));
   expect_nothing_left(sim);
 }
 
