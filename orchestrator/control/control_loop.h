@@ -158,6 +158,7 @@ class ControlPlane::Loop {
   std::atomic<size_t> worker_count_{0};
   std::atomic<int64_t> context_max_{0}, source_max_{0};
   std::atomic<KvRoom> kv_room_{};
+  static_assert(decltype(kv_room_)::is_always_lock_free);
   std::atomic<bool> serves_mixed_{false};
   std::atomic<size_t> worker_places_{0};
   std::atomic<bool> had_worker_{false};

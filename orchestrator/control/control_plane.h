@@ -118,8 +118,8 @@ struct ControlSnapshot {
   uint64_t turns = 0;  ///< of the control thread's loop; what was submitted two turns ago is in these figures
 };
 
-/// Sequences and the memories of sources take whole blocks.
-struct KvRoom {
+/// Sequences and the memories of sources take whole blocks. Aligned so that processors load and store it as one.
+struct alignas(uint64_t) KvRoom {
   uint32_t blocks = 0, block_tokens = 1;
   int64_t needed(int64_t tokens) const { return (tokens + block_tokens - 1) / block_tokens; }
   int64_t tokens() const { return int64_t{blocks} * block_tokens; }
