@@ -77,6 +77,15 @@ TEST(Sources, MixWithPlainSequences) {  // as far as the scheduler goes, one wor
   }
 }
 
+/// Sequences 1 to n, of one source of 20 tokens.
+void submit_choices(Simulation& sim, uint64_t n) {
+  SequenceRequest r = with_source(1, 20, 6);
+  for (uint64_t id = 1; id <= n; ++id) {
+    r.id = SequenceId{id};
+    sim.submit(r);
+  }
+}
+
 TEST(Sources, ASourceIsEncodedWholeBeforeItsTarget) {
   Simulation sim(1, /*step_tokens=*/24, true, /*steps_in_flight=*/2);
   sim.join(large_worker());
@@ -102,11 +111,7 @@ TEST(Sources, ASourceIsEncodedWholeBeforeItsTarget) {
 TEST(Sources, ChoicesShareAMemory) {
   Simulation sim(1);
   sim.join(large_worker());
-  SequenceRequest first = with_source(1, 20, 6);
-  for (uint64_t id = 1; id <= 3; ++id) {
-    first.id = SequenceId{id};
-    sim.submit(first);
-  }
+  submit_choices(sim, 3);
   ASSERT_EQ(sim.plans().size(), 1u);
   EXPECT_EQ(sim.plans()[0].plan.sequences.size(), 1u) << "one encodes it";
   EXPECT_EQ(sim.scheduler().kv().held, 5u + 3u);
@@ -120,10 +125,7 @@ TEST(Sources, ChoicesShareAMemory) {
 TEST(Sources, WhatIsBeingEncodedStaysForTheOtherChoices) {
   Simulation sim(1);
   sim.join(large_worker());
-  SequenceRequest r = with_source(1, 20, 6);
-  sim.submit(r);
-  r.id = SequenceId{2};
-  sim.submit(r);
+  submit_choices(sim, 2);
   sim.cancel(1);
   ASSERT_EQ(sim.plans().size(), 1u) << "it is not encoded a second time";
   sim.compute_one();
@@ -135,11 +137,7 @@ TEST(Sources, ASourceThatFailsFailsAllChoices) {
   for (const bool as_a_whole : {false, true}) {
     Simulation sim(1);
     sim.join(large_worker());
-    SequenceRequest r = with_source(1, 20, 6);
-    for (uint64_t id = 1; id <= 3; ++id) {
-      r.id = SequenceId{id};
-      sim.submit(r);
-    }
+    submit_choices(sim, 3);
     PlanOutcome outcome;
     outcome.plan = sim.plans().at(0).plan.id;
     SequenceOutcome source;
