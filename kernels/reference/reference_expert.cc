@@ -49,21 +49,30 @@ std::vector<Tile> tiles_of(const ExpertLayout& layout, const std::byte* blob) {
   return tiles;
 }
 
-void ffn_row(const std::vector<Tile>& tiles, const Biases& bias, const float* x, const GatedUnit& unit, float* out) {
-  std::vector<double> y(bias.down.begin(), bias.down.end());
-  const auto hidden = static_cast<int64_t>(y.size());
+Eight eight_times(float value) {
+  Eight all;
+  all.fill(value);
+  return all;
+}
+
+/// The outputs of eight rows side by side.
+std::vector<Eight> ffn_rows(const std::vector<Tile>& tiles, const Biases& bias, const std::vector<Eight>& x,
+                            const GatedUnit& unit) {
+  std::vector<Eight> y;
+  for (const float down : bias.down) y.push_back(eight_times(down));
   for (const Tile& t : tiles) {
+    std::vector<Eight> activated;
     for (int64_t f = 0; f < t.ffn; ++f) {
-      double g = bias.gate[static_cast<size_t>(t.first_ffn + f)], u = bias.up[static_cast<size_t>(t.first_ffn + f)];
-      for (int64_t c = 0; c < hidden; ++c) {
-        g += t.gate[static_cast<size_t>(f * hidden + c)] * x[c];
-        u += t.up[static_cast<size_t>(f * hidden + c)] * x[c];
-      }
-      const double a = gated(unit, g, u);
-      for (int64_t h = 0; h < hidden; ++h) y[static_cast<size_t>(h)] += t.down[static_cast<size_t>(h * t.ffn + f)] * a;
+      const auto row = static_cast<size_t>(f) * x.size(), of_bias = static_cast<size_t>(t.first_ffn + f);
+      const Eight g = add_products(eight_times(bias.gate[of_bias]), x, t.gate.data() + row),
+                  u = add_products(eight_times(bias.up[of_bias]), x, t.up.data() + row);
+      Eight& a = activated.emplace_back();
+      for (size_t i = 0; i < a.size(); ++i) a[i] = gated(unit, g[i], u[i]);
     }
+    for (size_t h = 0; h < y.size(); ++h)
+      y[h] = add_products(y[h], activated, t.down.data() + h * static_cast<size_t>(t.ffn));
   }
-  for (int64_t h = 0; h < hidden; ++h) out[h] = static_cast<float>(y[static_cast<size_t>(h)]);
+  return y;
 }
 }  // namespace
 
@@ -73,8 +82,18 @@ void ReferenceOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob,
   MOESTRO_CHECK(layout.is_gated() == (unit.kind != GatedUnit::Kind::kRelu), "a gate has a unit that takes one");
   const std::vector<Tile> tiles = tiles_of(layout, blob);
   const Biases bias(layout, blob);
-  for (const RoutedRow& r : rows)
-    ffn_row(tiles, bias, x + r.token * layout.hidden(), unit, out + (r.token * top_k + r.rank) * layout.hidden());
+  const int64_t hidden = layout.hidden();
+  for (size_t first = 0; first < rows.size(); first += 8) {
+    const auto eight = rows.subspan(first, std::min<size_t>(8, rows.size() - first));
+    std::vector<float> in;
+    for (const RoutedRow& r : eight) in.insert(in.end(), x + r.token * hidden, x + (r.token + 1) * hidden);
+    const std::vector<Eight> y =
+        ffn_rows(tiles, bias, side_by_side(in.data(), static_cast<int64_t>(eight.size()), hidden), unit);
+    for (size_t i = 0; i < eight.size(); ++i) {
+      float* to = out + (eight[i].token * top_k + eight[i].rank) * hidden;
+      for (const Eight& value : y) *to++ = static_cast<float>(value[i]);
+    }
+  }
 }
 
 }  // namespace moestro::kernels::reference

@@ -1,7 +1,6 @@
 // Latent attention from every head's keys and values, as the formula has it.
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <vector>
 
@@ -38,24 +37,18 @@ std::vector<double> rotated(const LatentShape& shape, const float* x, const floa
 /// A head's keys without rotation and values, [positions][nope_dim + value_dim]: its rows of kv_b times the latents.
 std::vector<double> expanded(const LatentShape& shape, const AttentionSequence& s, int64_t head, int64_t positions,
                              const std::vector<double>& kv_b, const KvView& cache) {
-  constexpr int64_t kAtOnce = 8;  // sums that do not wait for each other
   const int64_t rows = shape.expanded_dim();
   std::vector<double> out(static_cast<size_t>(positions * rows));
-  std::vector<std::array<double, kAtOnce>> latents(static_cast<size_t>(shape.kv_rank));
-  for (int64_t first = 0; first < positions; first += kAtOnce) {
-    const int64_t n = std::min(kAtOnce, positions - first);
+  std::vector<Eight> latents(static_cast<size_t>(shape.kv_rank));
+  for (int64_t first = 0; first < positions; first += 8) {
+    const int64_t n = std::min<int64_t>(8, positions - first);
     for (int64_t i = 0; i < n; ++i) {
       const KvRow cached = row_of(shape, cache, s, first + i, false);
       for (size_t r = 0; r < latents.size(); ++r)
         latents[r][static_cast<size_t>(i)] = cached.at(static_cast<int64_t>(r));
     }
     for (int64_t row = 0; row < rows; ++row) {
-      std::array<double, kAtOnce> sums{};
-      const double* weights = kv_b.data() + (head * rows + row) * shape.kv_rank;
-      for (const std::array<double, kAtOnce>& latent : latents) {
-        for (size_t i = 0; i < kAtOnce; ++i) sums[i] += latent[i] * *weights;
-        ++weights;
-      }
+      const Eight sums = add_products({}, latents, kv_b.data() + (head * rows + row) * shape.kv_rank);
       for (int64_t i = 0; i < n; ++i) out[static_cast<size_t>((first + i) * rows + row)] = sums[static_cast<size_t>(i)];
     }
   }

@@ -86,14 +86,22 @@ double silu(double x) {
   return x / (1.0 + std::exp(-x));
 }
 
+std::vector<Eight> side_by_side(const float* x, int64_t rows, int64_t dim) {
+  std::vector<Eight> columns(static_cast<size_t>(dim));
+  for (int64_t r = 0; r < rows; ++r)
+    for (Eight& column : columns) column[static_cast<size_t>(r)] = *x++;
+  return columns;
+}
+
 void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations) {
   const std::vector<double> numbers = numbers_of(w);
-  for (int64_t r = 0; r < w.rows; ++r) {
-    const double* row = numbers.data() + r * w.cols;
-    for (int64_t t = 0; t < n; ++t) {
-      double sum = 0.0;
-      for (int64_t c = 0; c < w.cols; ++c) sum += x[t * w.cols + c] * row[c];
-      y[t * w.rows + r] = static_cast<float>(sum + (bias ? bias[r] : 0.0));
+  for (int64_t first = 0; first < n; first += 8) {
+    const int64_t tokens = std::min<int64_t>(8, n - first);
+    const std::vector<Eight> columns = side_by_side(x + first * w.cols, tokens, w.cols);
+    for (int64_t r = 0; r < w.rows; ++r) {
+      const Eight sums = add_products({}, columns, numbers.data() + r * w.cols);
+      for (int64_t t = 0; t < tokens; ++t)
+        y[(first + t) * w.rows + r] = static_cast<float>(sums[static_cast<size_t>(t)] + (bias ? bias[r] : 0.0));
     }
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 // The plain loops behind the same interface: one thread, double accumulation, one obvious line per formula.
 
+#include <array>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -13,6 +14,20 @@ double value_at(const void* data, DType dtype, int64_t i);
 double weight_at(const Weight& w, int64_t row, int64_t col);
 /// All of them, row by row: the same, and what is read once for a block, or for the matrix, is read once.
 std::vector<double> numbers_of(const Weight& w);
+
+/// Eight vectors side by side. Their dot products with another do not wait for each other, and each is added up in the
+/// order of its own components.
+using Eight = std::array<double, 8>;
+/// Of up to eight rows of x, [rows][dim]; the others are zeros.
+std::vector<Eight> side_by_side(const float* x, int64_t rows, int64_t dim);
+/// `sums` plus the dot products with `weights`.
+inline Eight add_products(Eight sums, const std::vector<Eight>& columns, const double* weights) {
+  for (const Eight& column : columns) {
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += column[i] * *weights;
+    ++weights;
+  }
+  return sums;
+}
 double silu(double x);
 
 class ReferenceOps final : public Ops {

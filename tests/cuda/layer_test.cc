@@ -311,7 +311,7 @@ TEST_F(LongAttention, ADecodedTokenDoesNotDependOnItsCompany) {
 
 /// Everything once, in the order of threads that `seed` gives.
 std::vector<float> everything(uint64_t seed) {
-  std::mt19937 same(5);
+  std::mt19937_64 same(5);
   Random random;
   random.engine() = same;
   set_order(seed);

@@ -304,25 +304,35 @@ class LayerOfMany {
   }
   std::vector<float> wanted(Ops& reference) const {
     const int64_t hidden = layout_.hidden(), ffn = layout_.ffn();
-    std::vector<float> out(x_.size(), 7.0f), in = to_bf16(x_);
-    for (int64_t t = 0; t < n(); ++t) {
-      const auto e = static_cast<size_t>(ids_[static_cast<size_t>(t)]);
+    std::vector<float> out(x_.size(), 7.0f);
+    const std::vector<float> in = to_bf16(x_);
+    for (size_t e = 0; e < blobs_.size(); ++e) {
       if (e == kMissing) continue;
-      std::vector<float> gate(static_cast<size_t>(ffn)), up(gate.size());
-      const auto product = [&](const std::vector<float>& w, int64_t rows, int64_t cols, const float* from, size_t bias,
-                               float* to) {
-        reference.matmul(from, 1, {w.data(), DType::kF32, rows, cols},
-                         layout_.has_bias() ? biases_[e][bias].data() : nullptr, to);
+      std::vector<float> mine;
+      for (int64_t t = 0; t < n(); ++t)
+        if (is_of(t, e)) mine.insert(mine.end(), in.data() + t * hidden, in.data() + (t + 1) * hidden);
+      const auto product = [&](const std::vector<float>& w, int64_t rows, int64_t cols, const std::vector<float>& from,
+                               size_t bias) {
+        const auto tokens = static_cast<int64_t>(from.size()) / cols;
+        std::vector<float> to(static_cast<size_t>(tokens * rows));
+        reference.matmul(from.data(), tokens, {w.data(), DType::kF32, rows, cols},
+                         layout_.has_bias() ? biases_[e][bias].data() : nullptr, to.data());
+        return to;
       };
-      product(rounded_[e].gate, ffn, hidden, in.data() + t * hidden, 0, gate.data());
-      product(rounded_[e].up, ffn, hidden, in.data() + t * hidden, 1, up.data());
-      join(reference, gate, up);
-      product(rounded_[e].down, hidden, ffn, to_bf16(gate).data(), 2, out.data() + t * hidden);
+      std::vector<float> gate = product(rounded_[e].gate, ffn, hidden, mine, 0);
+      join(reference, gate, product(rounded_[e].up, ffn, hidden, mine, 1));
+      const std::vector<float> down = product(rounded_[e].down, hidden, ffn, to_bf16(gate), 2);
+      const float* from = down.data();
+      for (int64_t t = 0; t < n(); ++t)
+        if (is_of(t, e)) std::copy_n(std::exchange(from, from + hidden), hidden, out.data() + t * hidden);
     }
     return out;
   }
 
  private:
+  bool is_of(int64_t token, size_t expert) const {
+    return static_cast<size_t>(ids_[static_cast<size_t>(token)]) == expert;
+  }
   void join(Ops& reference, std::vector<float>& gate, const std::vector<float>& up) const {
     if (unit_.kind == GatedUnit::Kind::kSilu)
       return reference.silu_mul(gate.data(), up.data(), static_cast<int64_t>(gate.size()));

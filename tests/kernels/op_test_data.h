@@ -25,17 +25,22 @@ inline uint32_t seed() {
 class Random {
  public:
   Random() : engine_(seed()) {}
+  /// Nearly normal, and made fast: sums of four numbers of 16 bits.
   std::vector<float> normal(int64_t count, float deviation = 1.0f) {
-    std::normal_distribution<float> d(0.0f, deviation);
+    const float unit = deviation * std::sqrt(3.0f) / 65536.0f;
     std::vector<float> v(static_cast<size_t>(count));
-    for (float& f : v) f = d(engine_);
+    for (float& f : v) {
+      const uint64_t bits = engine_();
+      const auto sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+      f = (static_cast<float>(sum) - 131070.0f) * unit;
+    }
     return v;
   }
   int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(engine_); }
-  std::mt19937& engine() { return engine_; }
+  std::mt19937_64& engine() { return engine_; }
 
  private:
-  std::mt19937 engine_;
+  std::mt19937_64 engine_;
 };
 
 /// A dense weight and its bytes, with unreadable (NaN) values after the last one.
