@@ -2,6 +2,7 @@
 // An engine of a test model on an emulated device, or on a CUDA device.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,9 @@ struct DeviceBenchOptions {
   bool expects_all = false;                    ///< CUDA: layers are always queued ahead, whatever is missing
   bool graphs = true;                          ///< CUDA: as CudaParts
   VirtualTime* time = nullptr;                 ///< not null: the device has no other time, and a virtual link
-  bool copies_seem_slow = false;               ///< CUDA: the CPU computes what it can
+  /// CUDA: the CPU computes what it can, or nothing; else what was measured says whether. Fast kernels of the CPU round
+  /// in another way than those of a device.
+  std::optional<bool> copies_seem_slow = std::nullopt;
 };
 
 /// Those of the fixtures that run on a GPU.
@@ -62,7 +65,7 @@ class DeviceBench {
     Status launched() override { return slots_.launched(); }
     void choose_for_cpu(std::span<Missing> missing) override {
       slots_.choose_for_cpu(missing);
-      for (Missing& m : missing) m.on_cpu = m.on_cpu || options_.copies_seem_slow;
+      for (Missing& m : missing) m.on_cpu = options_.copies_seem_slow.value_or(m.on_cpu);
     }
     void lend() override { slots_.lend(); }
     void decided() override { slots_.decided(); }
