@@ -142,9 +142,7 @@ Result<device::WorkerDeviceOptions> device_options(const WorkerOptions& o, const
   const bool on_gpu = device.spec.kind == config::DeviceSpec::Kind::kCuda;
   MOESTRO_RETURN_IF_ERROR(model::check_device(model.spec, o.device_name, on_gpu));
   if (!o.trace.empty()) return unsupported("--trace with an encoder-decoder model; leave it out");
-  if (device.predict != "auto" && device.predict != "none")
-    return unsupported("--predict " + device.predict + " with an encoder-decoder model; leave it out");
-  device.predict = "none";
+  MOESTRO_RETURN_IF_ERROR(device::take_model(model.spec, device));
   return device;
 }
 
