@@ -47,8 +47,10 @@ MixerSize mixer_size(const ModelSpec& spec, const LayerSpec& layer) {
   MixerSize size = grouped(layer.attention, spec.hidden);
   if (!layer.cross) return size;
   const MixerSize cross = grouped(*layer.cross, spec.hidden);
-  size.parameters += cross.parameters;
-  size.pair_operations += cross.pair_operations;  // as if the encoder had seen as many positions
+  size.memory_parameters = 2 * spec.hidden * layer.cross->kv_heads * layer.cross->head_dim;
+  size.parameters += cross.parameters - size.memory_parameters;
+  size.memory_pair_operations = cross.pair_operations;
+  size.moved_floats += spec.hidden + cross.output_width;  // a norm, and a query
   size.step_floats += cross.step_floats;
   return size;
 }

@@ -12,6 +12,9 @@ struct MixerSize {
   int64_t parameters = 0;       ///< of the matrices that every token is multiplied with
   int64_t output_width = 0;     ///< numbers of a token before the output projection
   int64_t pair_operations = 0;  ///< of one query and one position that it sees, all heads
+  /// Of attention over an encoder's memory: the weights that a row of a source is multiplied with, which are not among
+  /// `parameters`; and the operations of one query of a target and one position of the memory.
+  int64_t memory_parameters = 0, memory_pair_operations = 0;
   int64_t moved_floats = 0;     ///< numbers of a token that rotation and writing the state touch
   int64_t step_floats = 0;      ///< numbers of a token that the engine's buffers hold
   int64_t window = 0;           ///< positions that a query sees; 0: all

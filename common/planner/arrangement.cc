@@ -51,8 +51,7 @@ void stream(const PlanInput& in, const Arrangement& a, Needs& needs) {
   const bool gpu = in.memories.device == Memories::Device::kWhole;
   const double each = !gpu ? kRingOfKv : a.schedule == ScheduleName::kCgo
                                            ? 0 : std::min(kRingOfKv, static_cast<double>(a.micro_batches));
-  const double tokens = static_cast<double>(a.rows * round_up(in.workload.prompt + in.workload.generate,
-                                                              kKvTokensPerBlock));
+  const double tokens = static_cast<double>(a.rows * round_up(in.workload.kv_positions(), kKvTokensPerBlock));
   needs.kv_bytes = whole((1 - moved) * kv + moved * each * tokens * kv_largest);
 }
 
@@ -69,7 +68,8 @@ PhaseSteps cut(PhaseSteps steps, int64_t micro_batches, double rows_each) {
 }  // namespace
 
 double layer_dense_bytes(const ModelSizes& sizes, const LayerSizes& layer) {
-  return sizes.weight_bytes(layer.attention_parameters + layer.mlp_parameters) + kFloat * layer.router_parameters;
+  return sizes.weight_bytes(layer.attention_parameters + layer.memory_parameters + layer.mlp_parameters) +
+         kFloat * layer.router_parameters;
 }
 
 double layer_bytes(const ModelSizes& sizes, const LayerSizes& layer) {
@@ -97,8 +97,10 @@ PhaseSteps prompt_steps(const Workload& w, const Arrangement& a) {
              sequences = static_cast<double>(std::min(a.sequences(), w.sequences));
   PhaseSteps steps;
   steps.tokens = prompt * static_cast<double>(w.sequences);
-  const double rows = std::min(static_cast<double>(step_tokens(w, a)), sequences * prompt);
+  double rows = std::min(static_cast<double>(step_tokens(w, a)), sequences * prompt);
+  if (w.sources) rows = std::max(1.0, std::floor(rows / prompt)) * prompt;
   steps.all = {.rows = rows, .logit_rows = rows / prompt, .context = (prompt + 1) / 2, .prompt = true};
+  if (w.sources) steps.all.logit_rows = 0, steps.all.context = prompt;  // each position sees all others
   steps.steps = std::max(1.0, steps.tokens / rows);
   steps = cut(steps, a.micro_batches, std::min(prompt, static_cast<double>(w.step_tokens)));
   // A prompt that is longer than a micro-batch comes in parts, each of which sees those before.
@@ -111,8 +113,10 @@ PhaseSteps decode_steps(const Workload& w, const Arrangement& a) {
   PhaseSteps steps;
   steps.tokens = static_cast<double>(w.generate * w.sequences);
   const double rows = std::min(sequences, static_cast<double>(step_tokens(w, a)));
-  const double context = static_cast<double>(w.prompt) + (static_cast<double>(w.generate) + 1) / 2;
+  const double before = w.sources ? 0 : static_cast<double>(w.prompt);
+  const double context = before + (static_cast<double>(w.generate) + 1) / 2;
   steps.all = {.rows = rows, .logit_rows = rows, .context = context};
+  if (w.sources) steps.all.memory = static_cast<double>(w.prompt);
   steps.steps = std::max(static_cast<double>(w.generate), steps.tokens / rows);
   steps = cut(steps, a.micro_batches, 1);
   steps.cached = steps.micro.rows * (context - 1);
@@ -122,7 +126,7 @@ PhaseSteps decode_steps(const Workload& w, const Arrangement& a) {
 Needs needs_of(const PlanInput& in, const Arrangement& a) {
   Needs needs = in.needs;
   const int64_t sequences = std::min(a.sequences(), in.workload.sequences);
-  needs.kv_bytes = in.sizes.kv_bytes(sequences, in.workload.prompt + in.workload.generate);
+  needs.kv_bytes = in.sizes.kv_bytes(sequences, in.workload.kv_positions());
   needs.state_bytes = static_cast<uint64_t>(sequences) * in.sizes.state_bytes;
   grow_workspace(in, a, needs);
   if (in.memories.device_has_kv()) stream(in, a, needs);

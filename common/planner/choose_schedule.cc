@@ -18,11 +18,13 @@ constexpr size_t kFinalists = 4;         ///< of a schedule, that run on virtual
 constexpr double kWorthIt = 0.9;         ///< of layerwise's time: forecasts are up to a tenth off
 constexpr int64_t kBubbleFreeMost = 512; ///< micro-batches that are tried for it
 
-/// `measured`: of what is used, what is found where it is computed.
-Residency residency(const PlanInput& in, const Placement& placement, double rows, std::optional<double> measured) {
+/// `measured`: of what is used, what is found where it is computed. With an encoder, each phase has all of a memory's
+/// room for the experts of its stack.
+Residency residency(const PlanInput& in, const Placement& placement, const Step& step,
+                    std::optional<double> measured) {
   const auto share = [&](int64_t room) {
-    const int64_t all = placement.experts;
-    return all > 0 ? staying_experts(room, all, used_share(in.sizes, rows)) / static_cast<double>(all) : 0;
+    const int64_t all = std::min(placement.experts, in.sizes.experts_on_the_way(step.prompt));
+    return all > 0 ? staying_experts(room, all, used_share(in.sizes, step.rows)) / static_cast<double>(all) : 0;
   };
   Residency at;
   at.device_memory = in.memories.device != Device::kHost;
@@ -47,7 +49,7 @@ ScheduleOption estimate(const PlanInput& in, const Arrangement& a, const Placeme
   option.arrangement = a, option.placement = placement;
   if (a.schedule == ScheduleName::kLayerwise) {
     const auto forecast = [&](const PhaseSteps& steps, std::optional<double> hits) {
-      return forecast_step(in.sizes, in.rates, residency(in, placement, steps.all.rows, hits), steps.all);
+      return forecast_step(in.sizes, in.rates, residency(in, placement, steps.all, hits), steps.all);
     };
     option.prompt = phase_of(prompt, forecast(prompt, std::nullopt));
     option.decode = phase_of(decode, forecast(decode, in.device_hits));
@@ -124,6 +126,7 @@ int64_t largest(int64_t most, const Fits& fits) {
 /// Why a schedule is out of the question, or empty.
 std::string obstacle(const PlanInput& in, ScheduleName schedule) {
   if (schedule == ScheduleName::kLayerwise) return "";
+  if (in.sizes.has_encoder()) return "encoder-decoder models run layerwise";
   const Device device = in.memories.device;
   if (schedule == ScheduleName::kExpertPipeline) {
     const bool stays = device == Device::kHost && !in.rates.drive_bytes_per_s;

@@ -62,6 +62,14 @@ void add_streamed(StepForecast& f, const Rates& rates, double bytes) {
   f.most_seconds += seconds;
 }
 
+/// An encoder's pass ends with what it leaves for this layer of the decoder.
+void add_memory(StepForecast& f, const LayerSizes& layer, double count, const Rates& rates, const Step& step) {
+  const Computing c = memory_time(layer, rates, step.rows);
+  f.attention_seconds += count * c.seconds;
+  f.compute_seconds += count * c.seconds, f.reading_seconds += count * c.reading;
+  f.seconds += count * c.seconds, f.least_seconds += count * c.seconds, f.most_seconds += count * c.seconds;
+}
+
 }  // namespace
 
 std::string_view lane_name(Lane lane) {
@@ -106,7 +114,10 @@ StepForecast forecast_step(const ModelSizes& sizes, const Rates& rates, const Re
   f.experts_used = distinct_experts(all, static_cast<double>(sizes.top_k), step.rows);
   const double certain = f.experts_used / all;
   const double foreseen = at.prefetch ? std::clamp(at.foreseen.value_or(certain), 0.0, 1.0) : 0;
+  const bool sources = sizes.has_encoder() && step.prompt;
   each_run(sizes, [&](const LayerSizes& layer, double count) {
+    if (sources && !layer.encoder) return add_memory(f, layer, count, rates, step);
+    if (!sources && layer.encoder) return;
     const Computing first = front_time(layer, rates, step),
                     then = back_time(sizes, layer, rates, step.rows, f.experts_used);
     const Bringing b = layer.sparse ? bringing(sizes, rates, at, f.experts_used) : Bringing{};

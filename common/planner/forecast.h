@@ -57,7 +57,9 @@ struct StepForecast {
 /// Adds the head to a step that has its layers.
 void add_head(StepForecast& forecast, const ModelSizes& sizes, const Rates& rates, const Step& step);
 
-/// The drive's rate must be there if experts are missing in host memory, and the link's if the device has a memory.
+/// With an encoder, a step of prompts goes through its layers, and leaves a memory for the decoder's; any other goes
+/// through the decoder's. The drive's rate must be there if experts are missing in host memory, and the link's if the
+/// device has a memory.
 StepForecast forecast_step(const ModelSizes& sizes, const Rates& rates, const Residency& residency, const Step& step);
 
 }  // namespace moestro::planner

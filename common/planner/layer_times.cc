@@ -4,21 +4,26 @@ namespace moestro::planner {
 namespace {
 
 constexpr double kAttentionCalls = 12, kExpertCalls = 4, kHeadCalls = 3;  ///< operations around products
+constexpr double kCrossCalls = 8;
 
 }  // namespace
 
 Computing attending_time(const LayerSizes& layer, const Rates& rates, const Step& step) {
   const double visible = layer.window > 0 ? std::min(step.context, static_cast<double>(layer.window)) : step.context;
   Computing c;
-  const double operations = step.rows * visible * layer.pair_operations / rates.attention_operations_per_s;
-  const double reads = step.prompt ? 0 : step.rows * visible * layer.kv_bytes_per_token / rates.kv_bytes_per_s;
+  const bool crosses = layer.memory_pair_operations > 0;
+  const double pairs = visible * layer.pair_operations + step.memory * layer.memory_pair_operations;
+  const double positions = visible + (crosses ? step.memory : 0);
+  const double operations = step.rows * pairs / rates.attention_operations_per_s;
+  const double reads = step.prompt ? 0 : step.rows * positions * layer.kv_bytes_per_token / rates.kv_bytes_per_s;
   c.add(std::max(operations, reads), reads);
-  if (!step.prompt) c.add(step.rows * rates.attention_sequence_s, 0);
+  if (!step.prompt) c.add((crosses ? 2 : 1) * step.rows * rates.attention_sequence_s, 0);
   return c;
 }
 
 double around_attention(const LayerSizes& layer, const Rates& rates, double rows) {
-  return rows * layer.row_floats * rates.float_s + kAttentionCalls * rates.call_s;
+  const double calls = layer.memory_pair_operations > 0 ? kAttentionCalls + kCrossCalls : kAttentionCalls;
+  return rows * layer.row_floats * rates.float_s + calls * rates.call_s;
 }
 
 Computing attention_time(const LayerSizes& layer, const Rates& rates, const Step& step) {
@@ -27,6 +32,12 @@ Computing attention_time(const LayerSizes& layer, const Rates& rates, const Step
   c.add(attending_time(layer, rates, step));
   c.add(around_attention(layer, rates, step.rows), 0);
   c.at_least(rates.floor_s);
+  return c;
+}
+
+Computing memory_time(const LayerSizes& layer, const Rates& rates, double rows) {
+  Computing c;
+  c.product(rates.dense, rows, layer.memory_parameters);
   return c;
 }
 

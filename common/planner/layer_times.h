@@ -14,6 +14,7 @@ struct Step {
   double logit_rows = 1;
   double context = 1;  ///< positions that a row sees, on average
   bool prompt = false;
+  double memory = 0;   ///< positions of an encoder's memory that a row of a target sees
 };
 
 /// Adds computing, and how much of it is reading.
@@ -29,7 +30,9 @@ struct Computing {
 
 /// Norms, projections, and attention over the cache.
 Computing attention_time(const LayerSizes& layer, const Rates& rates, const Step& step);
-/// Of that, scores, softmax and sums of values; and what is around the products.
+/// What a step's rows of sources leave for this layer of the decoder.
+Computing memory_time(const LayerSizes& layer, const Rates& rates, double rows);
+/// Of attention_time, scores, softmax and sums of values; and what is around the products.
 Computing attending_time(const LayerSizes& layer, const Rates& rates, const Step& step);
 double around_attention(const LayerSizes& layer, const Rates& rates, double rows);
 Computing router_time(const LayerSizes& layer, const Rates& rates, double rows);

@@ -14,7 +14,8 @@ namespace {
 bool is_matrix_of_a_product(const model::DenseTensor& t) {
   const auto within = [&](const char* part) { return t.name.find(part) != std::string::npos; };
   return t.shape.size() == 2 &&
-         (within(".attn.") || within(".mlp.") || within(".shared.") || t.name.starts_with("head."));
+         (within(".attn.") || within(".cross.") || within(".mlp.") || within(".shared.") ||
+          t.name.starts_with("head."));
 }
 
 uint64_t bytes_of(const model::DenseTensor& t, DType dense) {
@@ -31,6 +32,9 @@ LayerSizes layer_sizes(const model::ModelSpec& spec, const model::LayerSpec& lay
   LayerSizes s;
   s.attention_parameters = static_cast<double>(mixer.parameters);
   s.pair_operations = static_cast<double>(mixer.pair_operations);
+  s.memory_parameters = static_cast<double>(mixer.memory_parameters);
+  s.memory_pair_operations = static_cast<double>(mixer.memory_pair_operations);
+  s.encoder = layer.stack == model::LayerSpec::Stack::kEncoder;
   s.output_width = static_cast<double>(mixer.output_width);
   s.kv_bytes_per_token =
       static_cast<double>(model::kv_block_bytes(layer.kv, kv)) / static_cast<double>(kKvTokensPerBlock);
@@ -42,7 +46,7 @@ LayerSizes layer_sizes(const model::ModelSpec& spec, const model::LayerSpec& lay
     s.mlp_parameters = 3 * hidden * static_cast<double>(layer.moe.shared_ffn);
     s.row_floats += hidden * static_cast<double>(layer.moe.top_k) + static_cast<double>(layer.moe.experts);
   } else {
-    s.mlp_parameters = 3 * hidden * static_cast<double>(layer.dense_ffn);
+    s.mlp_parameters = (spec.mlp_gated ? 3 : 2) * hidden * static_cast<double>(layer.dense_ffn);
   }
   return s;
 }
@@ -53,6 +57,11 @@ double ModelSizes::kv_bytes_per_token() const {
   double bytes = 0;
   for (const LayerSizes& layer : layers) bytes += layer.kv_bytes_per_token;
   return bytes;
+}
+
+int64_t ModelSizes::experts_on_the_way(bool prompt) const {
+  if (!has_encoder()) return all_experts();
+  return experts * std::ranges::count_if(layers, [&](const LayerSizes& l) { return l.sparse && l.encoder == prompt; });
 }
 
 double ModelSizes::weight_bytes(double parameters) const {

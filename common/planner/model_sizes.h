@@ -23,7 +23,10 @@ struct LayerSizes {
   double mlp_parameters = 0;        ///< of a dense layer's MLP, or of a shared expert
   double row_floats = 0;            ///< numbers that norms, rotation and sums touch for each row
   double pair_operations = 0;       ///< of attention, for one query and one visible position
-  double kv_bytes_per_token = 0;
+  double kv_bytes_per_token = 0;    ///< of its own positions, and with cross-attention of the memory's as well
+  /// Of attention over an encoder's memory: what makes a source's memory, and one query and one of its positions.
+  double memory_parameters = 0, memory_pair_operations = 0;
+  bool encoder = false;             ///< rows of sources go through it, and no others
   int64_t window = 0;               ///< positions that a query sees; 0: all
   bool sparse = false;              ///< it has experts
   bool operator==(const LayerSizes&) const = default;
@@ -41,7 +44,10 @@ struct ModelSizes {
   uint64_t kv_block_bytes = 0;      ///< of kKvTokensPerBlock tokens in all layers
   uint64_t state_bytes = 0;         ///< of what all layers keep of a sequence as a whole
 
+  bool has_encoder() const { return !layers.empty() && layers.front().encoder; }
   int64_t all_experts() const { return experts * moe_layers; }
+  /// Of the layers that a step goes through: `prompt`, with an encoder, through that, else through the decoder.
+  int64_t experts_on_the_way(bool prompt) const;
   uint64_t experts_bytes() const { return expert_bytes * static_cast<uint64_t>(all_experts()); }
   double kv_bytes_per_token() const;
   /// Of that many parameters of dense matrices.

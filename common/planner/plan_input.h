@@ -16,6 +16,13 @@ struct Workload {
   int64_t prompt = 512, generate = 128, sequences = 1;
   int64_t step_tokens = 512;  ///< the most of one step
   bool steps_grow = true;     ///< a step that is cut may have as many for each of its micro-batches
+  bool sources = false;       ///< of an encoder-decoder model: a prompt is a source, which is read as a whole, and a
+                              ///< target begins with one token
+
+  /// Of a sequence in the KV cache: with a source, its memory lies in blocks of its own.
+  int64_t kv_positions() const {
+    return sources ? round_up(prompt, kKvTokensPerBlock) + 1 + generate : prompt + generate;
+  }
 };
 
 struct PlanInput {

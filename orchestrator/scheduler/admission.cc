@@ -162,7 +162,8 @@ Scheduler::Place Scheduler::choose_worker(Sequence& s) {
   return best;
 }
 
-/// Tokens that admitted sequences still have to compute, by flow: who has many is not next. And whether batches have
+/// Tokens that admitted sequences still have to compute, by flow: who has many is not next. A source is of the first
+/// that waits for it. And whether batches have
 /// fewer places than they are left in any case.
 bool Scheduler::count_running() {
   interactive_.forget_pending();
@@ -170,6 +171,8 @@ bool Scheduler::count_running() {
   size_t running = 0, of_batches = 0;
   for (const auto& [id, w] : workers_) {
     for (const Sequence* s : w->running) s->flow->pending += s->left();
+    for (const auto& [source, memory] : w->memories)
+      if (!memory.written) first_that_waits(*w, memory).flow->pending += std::ssize(*source);
     running += w->running.size();
     of_batches += w->batch_sequences();
   }

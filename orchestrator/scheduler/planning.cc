@@ -20,8 +20,8 @@ bool Scheduler::may_plan(const Worker& worker) const {
   if (may_be_overtaken(worker, last) && last.tokens > worker.step_times.tokens_within(kLongStep)) return false;
   // Whoever comes beside a batch is to be in the very next step; against a long one, the wire between two is nothing.
   if (worker.step_times.usual() >= kLongStep && worker.batch_sequences() > 0) return false;
-  // A sequence that runs alone does so on a worker that has nothing else to fail at.
-  return !worker.flights.back().lost &&
+  // A sequence that runs alone does so on a worker that has nothing else to fail at; also if it has left since.
+  return !last.lost && !last.alone &&
          std::none_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return s->alone(); });
 }
 
@@ -117,7 +117,7 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight, bool overtakes) {
     if (budget <= 0 || plan.sequences.size() >= worker.limits.step_sequences_max) break;
     if (s->worker == nullptr) continue;  // sent back to make room for an older one
     if (s->encodes()) {
-      if (const auto part = plan_source(*s, budget, plan)) flight.parts.push_back(*part);
+      if (auto part = plan_source(worker, *s, budget, plan)) flight.parts.push_back(std::move(*part));
       continue;
     }
     if (s->in_flight == 0) {
@@ -135,6 +135,7 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight, bool overtakes) {
     budget -= tokens;
   }
   if (!plan.sequences.empty() && !overtakes) {
+    flight.alone = flight.parts.front().sequence->alone();
     note_source_left_out(worker, flight);
     plan.released = std::exchange(worker.released, {});
     plan.kv_copies = worker.kv.take_copies();

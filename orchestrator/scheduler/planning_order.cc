@@ -102,7 +102,7 @@ void Scheduler::charge(Worker& worker, Flight& flight) {
   for (const Part& part : flight.parts) {
     Sequence& s = *part.sequence;
     const int64_t tokens = part.tokens + part.source, end = part.first + part.tokens;
-    if (part.source > 0 && !std::exchange(s.source_charged, true)) s.flow->served += part.source;
+    if (part.source > 0 && !std::exchange(s.origin->charged, true)) s.flow->served += part.source;
     s.flow->served += std::clamp<int64_t>(end - s.charged, 0, part.tokens);
     s.charged = std::max(s.charged, end);
     if (s.of_batch()) of_batches += tokens;

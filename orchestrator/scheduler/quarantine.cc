@@ -4,6 +4,9 @@
 // others, and in none beside a plan with others. So when the next worker dies of it, it alone was in flight, and it is
 // set apart: it fails, and no third worker meets it. Plans of suspects and of all others take turns: one who is
 // innocent costs the others a step, not their answers.
+//
+// A source is suspected as such, for all that share it, wherever they are. It is with one worker at a time, and once a
+// worker has encoded it, nobody is suspected of it any more.
 
 #include <algorithm>
 #include <map>
@@ -18,13 +21,18 @@ void Scheduler::on(WorkerLost&& event) {
   Worker& worker = *it->second;
   std::map<SequenceId, int64_t>
       in_flight;  // to which position; also of those that have been sent back or cancelled since
+  std::vector<std::shared_ptr<const std::vector<TokenId>>> sources;
   for (const Flight& flight : worker.flights)
-    for (const Part& part : flight.parts)
-      if (!flight.lost) in_flight[part.id] = std::max(in_flight[part.id], part.end());
+    for (const Part& part : flight.parts) {
+      if (flight.lost) continue;
+      if (part.source == 0) in_flight[part.id] = std::max(in_flight[part.id], part.end());
+      else if (std::ranges::find(sources, part.encoded) == sources.end()) sources.push_back(part.encoded);
+    }
   // Last admitted first, so that the queue keeps the order of admission.
   const std::vector<Sequence*> orphans(worker.running.rbegin(), worker.running.rend());
   for (Sequence* s : orphans) send_back(worker, *s);
   for (const auto& [id, end] : in_flight) suspect(id, end);
+  for (const auto& source : sources) suspect_source(source.get());
   forget_worker(event.worker);
 }
 
@@ -42,11 +50,22 @@ void Scheduler::suspect(SequenceId id, int64_t end) {
   if (++s->deaths >= options_.deaths_max) quarantine(*s);
 }
 
+/// It was being encoded when the worker died: all that share it are suspected together.
+void Scheduler::suspect_source(const std::vector<TokenId>* source) {
+  const auto it = origins_.find(source);
+  if (it == origins_.end()) return;
+  Origin& origin = it->second;
+  origin.alone = true;
+  if (++origin.deaths < options_.deaths_max) return;
+  std::vector<SequenceId> all;
+  for (const auto& [id, s] : sequences_)
+    if (s->origin == &origin) all.push_back(id);
+  std::sort(all.begin(), all.end());
+  give_up(all, origin.deaths);
+}
+
 /// With it go those that have its prompt and seed and are no further: the other choices of its request.
 void Scheduler::quarantine(Sequence& culprit) {
-  const Status error =
-      internal_error("this request is quarantined: " + std::to_string(culprit.deaths) +
-                     " workers died while they computed it, the last while it ran alone; it is not tried again");
   const auto has_its_source = [&culprit](const Sequence& s) {
     return s.request.source == culprit.request.source ||
            (s.request.source && culprit.request.source && *s.request.source == *culprit.request.source);
@@ -58,7 +77,15 @@ void Scheduler::quarantine(Sequence& culprit) {
       alike.push_back(id);
   std::sort(alike.begin(), alike.end());
   alike.insert(alike.begin(), culprit.request.id);
-  for (const SequenceId id : alike) {
+  give_up(alike, culprit.deaths);
+}
+
+/// They fail; an id may be there twice.
+void Scheduler::give_up(const std::vector<SequenceId>& ids, int deaths) {
+  const Status error =
+      internal_error("this request is quarantined: " + std::to_string(deaths) +
+                     " workers died while they computed it, the last while it ran alone; it is not tried again");
+  for (const SequenceId id : ids) {
     Sequence* s = find(id);
     if (s == nullptr) continue;
     ++quarantined_;
@@ -71,8 +98,9 @@ void Scheduler::quarantine(Sequence& culprit) {
 /// The suspect whose turn it is; while there is one, nothing is sent ahead (may_plan). Nullopt: it is the turn of the
 /// others.
 std::optional<std::vector<Scheduler::Sequence*>> Scheduler::suspects_turn(Worker& worker) {
-  const auto suspect =
-      std::find_if(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return s->alone(); });
+  const auto suspect = std::ranges::find_if(worker.running, [&](const Sequence* s) {
+    return s->alone() && (!s->encodes() || may_encode(worker, *s));
+  });
   if (suspect == worker.running.end()) return std::nullopt;
   const bool others =
       std::any_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return !s->alone(); });

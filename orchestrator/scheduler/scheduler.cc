@@ -70,6 +70,7 @@ void Scheduler::on(Submitted&& event) {
   s->request = std::move(event.request);
   if (s->request.pooling == Pooling::kLast) s->pooled = s->prompt() - 1;
   s->without_worker_since = s->further_at = now_;
+  enter_origin(*s);
   enqueue(*s, /*first=*/false);
   const SequenceId id = s->request.id;
   MOESTRO_CHECK(sequences_.emplace(id, std::move(s)).second, "a sequence id is used once");
@@ -140,6 +141,7 @@ void Scheduler::remove(Sequence& s) {
     dequeue(s);
   }
   queue_of(s).leave(*s.flow);
+  leave_origin(s);
   sequences_.erase(s.request.id);
 }
 
@@ -258,7 +260,9 @@ void Scheduler::plan_failed(Worker& worker, size_t index, const Status& error) {
       fail(part, error);
       continue;
     }
-    for (Sequence* one : those_of(part)) one->alone_until = std::max(one->alone_until, part.end());
+    Sequence& s = *part.sequence;
+    if (part.source > 0) s.origin->alone = true;
+    else s.alone_until = std::max(s.alone_until, part.end());
     withdraw(part);
   }
   if (worker.has_states()) begin_again(worker, touched);

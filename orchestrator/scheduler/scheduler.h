@@ -130,6 +130,7 @@ class Scheduler {
  private:
   struct Sequence;
   struct Memory;
+  struct Origin;
   struct Worker;
   struct Part;
   struct Flight;
@@ -221,7 +222,9 @@ class Scheduler {
   // quarantine.cc
   void forget_worker(WorkerId worker);
   void suspect(SequenceId id, int64_t end);
+  void suspect_source(const std::vector<TokenId>* source);
   void quarantine(Sequence& culprit);
+  void give_up(const std::vector<SequenceId>& ids, int deaths);
   std::optional<std::vector<Sequence*>> suspects_turn(Worker& worker);
 
   // scheduler.cc
@@ -260,8 +263,13 @@ class Scheduler {
   static void hold_memory(Worker& worker, Sequence& s);
   static void let_go_of_memory(Worker& worker, Sequence& s);
   void lead_with_source(Worker& worker, PlanningOrder& order) const;
-  static void note_source_left_out(Worker& worker, const Flight& flight);
-  static std::optional<Part> plan_source(Sequence& s, int64_t& budget, Plan& plan);
+  void note_source_left_out(Worker& worker, const Flight& flight) const;
+  void enter_origin(Sequence& s);
+  void leave_origin(const Sequence& s);
+  bool may_encode(const Worker& worker, const Sequence& s) const;
+  bool is_with_another(const Worker& worker, const Sequence& s) const;
+  static const Sequence& first_that_waits(const Worker& worker, const Memory& memory);
+  std::optional<Part> plan_source(const Worker& worker, Sequence& s, int64_t& budget, Plan& plan) const;
   static std::vector<Sequence*> those_of(const Part& part);
   static bool hand_on_source(const Worker& worker, Part& part);
   void take_in_source(Part& part, const SequenceOutcome& outcome);
@@ -280,6 +288,7 @@ class Scheduler {
   SchedulerOptions options_;
   PrefixHasher hasher_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
+  std::map<const std::vector<TokenId>*, Origin> origins_;  ///< of the sources of those
   FairQueue interactive_, batches_;  ///< waiting sequences, by class
   std::vector<Sequence*> apart_;     ///< sequences that wait for a worker of a certain version, oldest first
   AnswerLengths answers_;            ///< of batches

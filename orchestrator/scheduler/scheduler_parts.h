@@ -22,6 +22,14 @@ struct Scheduler::Memory {
   bool written = false;
 };
 
+/// What is known of a source, whoever has it encoded, and wherever: of all sequences that share it.
+struct Scheduler::Origin {
+  int64_t sequences = 0;   ///< that are here
+  int deaths = 0;          ///< of workers while they had it to encode, since it was last encoded
+  bool alone = false;      ///< it was in a plan that failed as a whole, or killed its worker: it is encoded by itself
+  bool charged = false;    ///< to the flow of the sequence for which it was encoded first
+};
+
 struct Scheduler::Sequence {
   SequenceRequest request;
   std::vector<TokenId> tokens;  ///< prompt and what has been sampled
@@ -45,7 +53,7 @@ struct Scheduler::Sequence {
   std::shared_ptr<const TokenMask> allowed;  ///< what its constraint lets it say next; null: not asked yet, or anything
   int64_t history_sent = 0;     ///< tokens that the worker's history of this sequence has
   Memory* memory = nullptr;     ///< of its source, where it has one: from its admission on
-  bool source_charged = false;  ///< its flow has been charged for its source
+  Origin* origin = nullptr;     ///< of its source, where it has one
   int64_t blocks_left = 0;      ///< leading entries, sinks aside, that are kNoBlock
   std::vector<PrefixKey> keys;  ///< keys[0]: the root, keys[i + 1]: of block i; as far as they were asked for
   uint32_t keys_block_tokens = 0;
@@ -67,7 +75,7 @@ struct Scheduler::Sequence {
   bool samples() const { return request.tokens_max > 0; }
   /// Whether a chunk that ends before `end` has hidden states that are still to be pooled.
   bool pools(int64_t end) const { return request.pooling != Pooling::kNone && end > pooled; }
-  bool alone() const { return computed < alone_until; }
+  bool alone() const { return computed < alone_until || (encodes() && origin->alone); }
   bool of_batch() const { return request.background && !aged; }
   /// The first position that is in no plan yet.
   int64_t planned() const { return computed + in_flight; }
@@ -78,8 +86,8 @@ struct Scheduler::Sequence {
   bool encodes() const { return request.source && !(memory != nullptr && memory->written); }
   bool decodes() const { return !encodes() && expected() - planned() == 1; }
   bool reads_prompt() const { return encodes() || expected() - planned() > 1; }
-  /// Tokens that are still to be computed.
-  int64_t left() const { return length() - computed + (encodes() ? source() : 0); }
+  /// Tokens of the target that are still to be computed.
+  int64_t left() const { return length() - computed; }
   /// Tokens that a worker must have room for, alone with this sequence.
   int64_t least_room() const { return request.open_ended ? length() + 1 : prompt() + request.tokens_max; }
   /// Tokens that need not be computed if their KV is there: not the last, whose logits are wanted, and no token of a
@@ -98,18 +106,20 @@ struct Scheduler::Part {
                                  ///< those that hold its memory
   int64_t first = 0, tokens = 0; ///< positions
   int64_t source = 0;            ///< tokens of its source; then it has no positions
+  std::shared_ptr<const std::vector<TokenId>> encoded = {};  ///< that source
   bool samples = false;
   uint32_t resumes = kNoBlock;       ///< state slot that it reads, held until it has landed
   std::vector<StateWrite> kept = {};  ///< states of prefixes, in slots that are held as long
 
   /// Until the sequence is beyond this position, it has not got further than what it was doing here.
-  int64_t end() const { return source > 0 ? 1 : first + tokens; }
+  int64_t end() const { return first + tokens; }
 };
 
 struct Scheduler::Flight {
   PlanId plan;
   std::vector<Part> parts = {};
   bool lost = false;  ///< an earlier plan failed completely, so this one will fail too, and nothing may follow it
+  bool alone = false;      ///< of a suspect, and nothing else is to be under way at its worker
   bool overtakes = false;  ///< it may be done before the plan that was sent before it
   bool of_batches = false; ///< nobody reads along
   int64_t tokens = 0;
@@ -157,6 +167,7 @@ struct Scheduler::Worker {
   int64_t load() const {
     int64_t tokens = 0;
     for (const Sequence* s : running) tokens += 1 + s->left();
+    for (const auto& [source, memory] : memories) tokens += memory.written ? 0 : std::ssize(*source);
     return tokens;
   }
 };

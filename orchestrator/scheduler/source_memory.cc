@@ -54,7 +54,7 @@ void Scheduler::lead_with_source(Worker& worker, PlanningOrder& order) const {
   if (!std::exchange(worker.source_left_out, false)) return;
   const bool batches_may = worker.readers() == 0 || worker.batch_turn.due(step_tokens(worker));
   const auto at = std::ranges::find_if(order.sequences, [&](const Sequence* s) {
-    return s->encodes() && !s->memory->under_way && (batches_may || !s->of_batch());
+    return may_encode(worker, *s) && (batches_may || !s->of_batch());
   });
   if (at == order.sequences.end()) return;
   ++order.fixed;
@@ -64,18 +64,49 @@ void Scheduler::lead_with_source(Worker& worker, PlanningOrder& order) const {
 /// A long source may never fit beside those that decode. After a plan that had no room for it a source leads the next,
 /// but no two plans one after the other are led so: those that decode are in every second one. The plans of suspects
 /// between them do not count.
-void Scheduler::note_source_left_out(Worker& worker, const Flight& flight) {
-  const Part& first = flight.parts.front();
-  if (first.source > 0 || first.sequence->alone()) return;
-  worker.source_left_out = std::ranges::any_of(worker.running, [](const Sequence* s) {
-    return !s->alone() && s->encodes() && !s->memory->under_way;
+void Scheduler::note_source_left_out(Worker& worker, const Flight& flight) const {
+  if (flight.parts.front().source > 0 || flight.alone) return;
+  worker.source_left_out = std::ranges::any_of(
+      worker.running, [&](const Sequence* s) { return !s->alone() && may_encode(worker, *s); });
+}
+
+void Scheduler::enter_origin(Sequence& s) {
+  if (!s.request.source) return;
+  s.origin = &origins_[s.request.source.get()];
+  ++s.origin->sequences;
+}
+
+void Scheduler::leave_origin(const Sequence& s) {
+  if (s.origin != nullptr && --s.origin->sequences == 0) origins_.erase(s.request.source.get());
+}
+
+/// Whether another worker has its source to encode; also if it is for a sequence that has left.
+bool Scheduler::is_with_another(const Worker& worker, const Sequence& s) const {
+  const auto encodes_it = [&](const Flight& flight) {
+    return !flight.lost && std::ranges::find(flight.parts, s.request.source, &Part::encoded) != flight.parts.end();
+  };
+  return std::ranges::any_of(workers_, [&](const auto& entry) {
+    return entry.second.get() != &worker && std::ranges::any_of(entry.second->flights, encodes_it);
   });
 }
 
-/// Its source, unless it is being encoded for another sequence of the request, or finds no room in the plan: it may
-/// take all of a step if it is the first.
-std::optional<Scheduler::Part> Scheduler::plan_source(Sequence& s, int64_t& budget, Plan& plan) {
-  if (s.memory->under_way) return std::nullopt;
+/// Whether its source may be encoded now: it is with one worker at a time, so that no two die of it at once, and who
+/// shares a source that was in flight at a death is not in flight elsewhere.
+bool Scheduler::may_encode(const Worker& worker, const Sequence& s) const {
+  return s.encodes() && !s.memory->under_way && !is_with_another(worker, s);
+}
+
+const Scheduler::Sequence& Scheduler::first_that_waits(const Worker& worker, const Memory& memory) {
+  const auto it = std::ranges::find(worker.running, &memory, &Sequence::memory);
+  MOESTRO_CHECK(it != worker.running.end(), "a memory has holders");
+  return **it;
+}
+
+/// Its source, unless it is being encoded for another sequence of the request, here or elsewhere, or finds no room in
+/// the plan: it may take all of a step if it is the first.
+std::optional<Scheduler::Part> Scheduler::plan_source(const Worker& worker, Sequence& s, int64_t& budget,
+                                                      Plan& plan) const {
+  if (!may_encode(worker, s)) return std::nullopt;
   const int64_t tokens = s.source();
   if (plan.sequences.empty()) budget = std::max(budget, tokens);
   if (tokens > budget) return std::nullopt;
@@ -89,7 +120,7 @@ std::optional<Scheduler::Part> Scheduler::plan_source(Sequence& s, int64_t& budg
   budget -= tokens;
   s.memory->under_way = true;
   s.last_plan = plan.id;
-  return Part{.id = s.request.id, .sequence = &s, .source = tokens};
+  return Part{.id = s.request.id, .sequence = &s, .source = tokens, .encoded = s.request.source};
 }
 
 /// Whom a part concerns: its sequence; of a source all that hold its memory, as each would have it encoded again.
@@ -120,6 +151,8 @@ void Scheduler::take_in_source(Part& part, const SequenceOutcome& outcome) {
     return fail(part, internal_error("the worker's answer does not match what was asked of it"));
   land(part);
   s.memory->written = true;
+  s.origin->deaths = 0;
+  s.origin->alone = false;
   s.further_at = now_;
 }
 

@@ -139,12 +139,10 @@ Result<device::WorkerDeviceOptions> device_options(const WorkerOptions& o, const
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
   device::WorkerDeviceOptions device = o.device;
   if (!model.spec.is_encoder_decoder()) return device;
-  const bool on_cpu = device.spec.kind == config::DeviceSpec::Kind::kCpu;
-  MOESTRO_RETURN_IF_ERROR(model::check_device(model.spec, o.device_name, on_cpu));
+  const bool on_gpu = device.spec.kind == config::DeviceSpec::Kind::kCuda;
+  MOESTRO_RETURN_IF_ERROR(model::check_device(model.spec, o.device_name, on_gpu));
   if (!o.trace.empty()) return unsupported("--trace with an encoder-decoder model; leave it out");
-  if (device.predict != "auto" && device.predict != "none")
-    return unsupported("--predict " + device.predict + " with an encoder-decoder model; leave it out");
-  device.predict = "none";
+  MOESTRO_RETURN_IF_ERROR(device::take_model(model.spec, device));
   return device;
 }
 

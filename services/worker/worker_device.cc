@@ -22,6 +22,14 @@ Status check_worker_device(const WorkerDeviceOptions& options) {
       .with_context("--predict (workers.predict)");
 }
 
+Status take_model(const model::ModelSpec& spec, WorkerDeviceOptions& options) {
+  if (!spec.is_encoder_decoder()) return Status::ok();
+  if (options.predict != "auto" && options.predict != "none")
+    return unsupported("--predict " + options.predict + " with an encoder-decoder model; leave it out");
+  options.predict = "none";
+  return Status::ok();
+}
+
 Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, const engine::EngineOptions& engine,
                                           store::BlobSource& host, kernels::Ops& cpu_ops, cuda::CudaDevice* cuda,
                                           const Clock& clock) {

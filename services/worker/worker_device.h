@@ -28,6 +28,10 @@ struct WorkerDeviceOptions {
 /// kInvalidArgument: an unknown name (with the valid ones), or options that do not go together.
 Status check_worker_device(const WorkerDeviceOptions& options);
 
+/// What is to be predicted of this model: of encoder-decoder models nothing, so auto becomes none. kUnsupported:
+/// another predictor.
+Status take_model(const model::ModelSpec& spec, WorkerDeviceOptions& options);
+
 class WorkerDevice {
  public:
   /// The device for an engine with `engine` options. `cuda`: the opened device, if it is one; `cpu_ops`: this

@@ -44,6 +44,23 @@ std::vector<std::string> small(const std::string& shape, const std::string& pack
   return all;
 }
 
+TEST(BenchModel, OfTwoStacks) {
+  const TempDir dir;
+  for (const auto& [shape, top_k] : {std::pair("switch-base-8", "1"), std::pair("nllb-moe-54b", "2")}) {
+    const std::string pack = dir / shape;
+    const Ran made = run_moestro(small(shape, pack, {"--jobs", "2"}));
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    const Ran looked = run_moestro({"inspect", pack, "--verify", "--json"});
+    ASSERT_EQ(looked.exit_code, 0) << looked.err;
+    const Ran ran = run_moestro({"bench", "engine", "--model", pack, "--threads", "1", "--prompt", "16", "--generate",
+                                 "4", "--repeats", "1", "--no-limits", "--json"});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    const Ran refused = run_moestro(small(shape, dir / "refused", {"--top-k", "3"}));
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, HasSubstr(std::string("--top-k 3: tokens of ") + shape + " have " + top_k));
+  }
+}
+
 TEST(BenchModel, MakesAPackThatIsVerifiedAndRun) {
   const TempDir dir;
   for (const std::string shape :

@@ -247,5 +247,72 @@ TEST(StepCost, CountedByHand) {
   EXPECT_EQ(cli::tokens_per_expert(spec, 1), 1);
 }
 
+TEST(StepCost, OfTwoStacks) {
+  model::ModelSpec spec;
+  spec.hidden = 4, spec.vocab = 10, spec.mlp_gated = false;
+  model::LayerSpec encoder;
+  encoder.stack = model::LayerSpec::Stack::kEncoder;
+  encoder.attention.heads = encoder.attention.kv_heads = 2;
+  encoder.attention.head_dim = 3;
+  encoder.dense_ffn = 8;
+  model::LayerSpec decoder = encoder;
+  decoder.stack = model::LayerSpec::Stack::kDecoder;
+  decoder.cross = decoder.attention;
+  spec.layers = {encoder, decoder};
+  const engine::Engine::WeightTraffic traffic{
+      .layer_bytes = 1000, .source_bytes = 500, .head_bytes = 100, .token_bytes = 10, .expert_bytes = 0};
+  const double projection = 4 * 6, mlp = 2 * 4 * 8, pair = 4 * 6;  // q, k, v or o; q k and weights v
+  const int64_t source[] = {2, 2, 2};
+  const cli::StepCost encoded = cli::step_cost(spec, traffic, source, 0, 0, {}, {.sources = true, .memory = 3});
+  EXPECT_EQ(encoded.weight_bytes, 500 + 3 * 10);
+  EXPECT_EQ(encoded.operations, 2 * 3 * (4 * projection + mlp + 2 * projection) + 3 * 3 * pair)
+      << "each sees all three; the decoder's keys and values are made of them";
+  const int64_t target[] = {1};
+  const cli::StepCost decoded = cli::step_cost(spec, traffic, target, 1, 0, {}, {.memory = 3});
+  EXPECT_EQ(decoded.weight_bytes, 1000 + 100 + 10);
+  EXPECT_EQ(decoded.operations, 2 * (6 * projection + mlp) + (2 + 3) * pair + 2 * 10 * 4);
+}
+
+/// A pack of an encoder-decoder model of 2 layers of each stack, context 256.
+const std::string& two_stacks() {
+  static TempDir dir;
+  static const std::string pack = [] {
+    const auto source = source_dir() / "tests/fixtures/models/nllb_moe_scaled";
+    const auto packed =
+        store::pack_checkpoint(source, dir / "pack", {.experts = {DType::kBF16}, .dense = DType::kBF16}, {});
+    EXPECT_TRUE(packed.is_ok()) << packed.status().message();
+    return (dir / "pack").string();
+  }();
+  return pack;
+}
+
+TEST(BenchEngine, SourcesAndTargetsOfEncoderDecoderModels) {
+  const auto bench_stacks = [](std::vector<std::string> more) {
+    std::vector<std::string> all = {"bench", "engine", "--model", two_stacks(), "--threads", "1", "--repeats", "1",
+                                    "--no-limits", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_moestro(all);
+  };
+  for (const char* device : {"cpu", "emulated:vram=64KiB,link=1GB/s"}) {
+    const Ran ran = bench_stacks({"--prompt", "24", "--prompts-at-once", "3", "--generate", "40", "--batch", "1,2",
+                                  "--depth", "30", "--step-tokens", "50", "--device", device});
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    const json report = json::parse(ran.out);
+    ASSERT_EQ(report.at("results").size(), 3u);
+    for (const json& result : report.at("results")) EXPECT_GT(result.at("tokens_per_s").at("median"), 0);
+  }
+  const std::pair<std::vector<std::string>, const char*> refused[] = {
+      {{"--prompt", "51", "--step-tokens", "50"}, "--prompt 51: the source of an encoder-decoder model is read in one"},
+      {{"--prompt", "8", "--generate", "300"}, "--generate 300 is more than the model's context of 256 tokens"},
+      {{"--prompt", "8", "--predict", "gate"}, "--predict gate with an encoder-decoder model"},
+      {{"--prompt", "8", "--device", "cuda"}, "GPUs do not compute encoder-decoder models yet"},
+      {{"--prompt", "8", "--kv-window", "64"}, "--kv-window with an encoder-decoder model"}};
+  for (const auto& [arguments, words] : refused) {
+    const Ran ran = bench_stacks(arguments);
+    EXPECT_NE(ran.exit_code, 0) << words;
+    EXPECT_THAT(ran.err, HasSubstr(words));
+  }
+}
+
 }  // namespace
 }  // namespace moestro::test

@@ -172,12 +172,23 @@ TEST_F(PlanCommand, WhatCannotFitIsRefusedWithTheLeastThatWould) {
   expect_refused({"--shape", "mixtral-8x7b", "--hardware", small_host(), "--prompt", "16384"}, 1, "host memory of");
 }
 
-TEST_F(PlanCommand, EncoderDecoderModelsAreRefusedByName) {
+TEST_F(PlanCommand, WhatEncoderDecoderModelsLackIsRefusedByName) {
   const fs::path file = dir_ / "config.json";
-  write_file(file, R"({"architectures": ["SwitchTransformersForConditionalGeneration"], "d_model": 64, "d_kv": 16,
-    "d_ff": 64, "num_heads": 4, "num_layers": 4, "num_experts": 4, "vocab_size": 100})");
-  expect_refused({"--shape", file.string(), "--hardware", hardware()}, 2,
-                 "planning encoder-decoder models is not supported yet");
+  write_file(file, R"({"architectures": ["NllbMoeForConditionalGeneration"], "d_model": 64, "encoder_layers": 4,
+    "decoder_layers": 4, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64, "num_experts": 4, "vocab_size": 100, "pad_token_id": 1, "max_position_embeddings": 600})");
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--shape", file.string(), "--hardware", hardware()});
+    return more;
+  };
+  const auto taken = with({"plan", "--prompt", "512", "--generate", "512"});  // each has a context of its own
+  EXPECT_EQ(run_moestro(taken).exit_code, 0);
+  expect_refused(with({"--prompt", "601"}), 2, "--prompt 601 is more than the model's context of 600 tokens");
+  expect_refused(with({"--generate", "600"}), 2, "--generate 600 behind a start token is more than");
+  expect_refused(with({"--prompt", "513"}), 2, "one step, which has 512 tokens (--step-tokens)");
+  expect_refused(with({"--schedule", "expert-pipeline"}), 2, "encoder-decoder models run layerwise");
+  expect_refused(with({"--device", "cuda", "--schedule", "cgo"}), 2, "GPUs do not compute encoder-decoder models yet");
+  expect_refused(with({"--mixed", "int2"}), 2, "--mixed");
 }
 
 TEST_F(PlanCommand, SearchesSchedulesAndSaysWhichWorkersRun) {

@@ -77,6 +77,29 @@ TEST(Equality, OfEveryArchitectureOnAnEmulatedDevice) {
   }
 }
 
+/// Sources go through the encoder's experts, then targets through the decoder's.
+TEST(Equality, OfEncoderDecoderModelsInBothPasses) {
+  size_t models = 0;
+  for (const Fixture& fixture : engine::testing::all_fixtures()) {
+    if (!fixture.has_encoder()) continue;
+    ++models;
+    const auto prompts = prompts_of(fixture);
+    Bench resident(fixture);
+    const Scores wanted = score(resident, prompts);
+    for (const std::string& cache : policy::device_policy_names())
+      for (const int32_t slots : {1, 3, 1000}) {
+        DeviceBench device(fixture, {.slots = slots, .cache = cache, .late_host = slots == 3});
+        ASSERT_TRUE(same(wanted, score(device.bench(), prompts))) << fixture.name << ", " << cache << ", " << slots;
+        const tier::TierCounters counters = device.device().tier_counters();
+        EXPECT_GT(counters.misses + counters.late, 0u);
+        const auto layers = device.device().layers();
+        if (slots < layers) EXPECT_GT(counters.evictions, 0u);
+        else EXPECT_GT(counters.hits, 0u);
+      }
+  }
+  EXPECT_GE(models, 2u);
+}
+
 TEST_F(EqualityTest, ExpertsThatReachHostMemoryLateAndInAnyOrder) {
   for (const int32_t slots : {1, 5})
     for (const std::string& predictor : prediction::predictor_names()) {

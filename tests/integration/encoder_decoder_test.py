@@ -17,6 +17,7 @@ TOKENIZERS = SOURCE / "tests" / "fixtures" / "tokenizers"
 VOCAB = 128
 FRENCH = VOCAB - 1
 PRECISION = ("--experts", "f32", "--dense", "f32")
+DEVICE = ("--device", "emulated:vram=24KiB,link=100MB/s")  # for two to four of the fixtures' experts
 EXACT = ("--workers", "1", "--deterministic", "--kv-dtype", "f32")
 
 
@@ -136,12 +137,18 @@ class Equality(WithModels):
                 self.assertEqual(self.together(cluster), alone)
                 self.assertEqual(self.together(cluster, lambda: os.kill(
                     cluster.children("moestro-worker")[0], signal.SIGKILL)), alone)
-            with self.subTest(f"{fixture}, preempted"), Cluster(model, *EXACT, "--kv-tokens", "256", "--step-tokens",
+            with self.subTest(f"{fixture}, preempted"), Cluster(model, *EXACT, "--kv-tokens", "160", "--step-tokens",
                                                                 "64") as cluster:
                 self.assertEqual(self.together(cluster), alone)
                 metrics = cluster.request("GET", "/metrics")[1]
                 preempted = [line for line in metrics.splitlines() if line.startswith("moestro_preemptions_total")]
                 self.assertGreater(float(preempted[0].split()[-1]), 0)
+            with self.subTest(f"{fixture}, on a device"), Cluster(model, *EXACT, *DEVICE) as cluster:
+                self.assertEqual(self.together(cluster), alone)
+                layers = cluster.request("GET", "/v1/moestro/status")[1]["tiers"]["device"]["layers"]
+                self.assertTrue(all(misses > 0 for misses in layers["misses"]), "of both stacks")
+                self.assertEqual(self.together(cluster, lambda: os.kill(
+                    cluster.children("moestro-worker")[0], signal.SIGKILL)), alone)
 
 
 class Requests(WithModels):
@@ -218,7 +225,10 @@ class Requests(WithModels):
         self.refused("/completion", {"prompt": ["ba", 5], "n_predict": 4}, "prompt")
 
     def test_settings_that_it_lacks_are_refused_by_name(self):
-        for words, options in (("take --device cpu", ("--device", "emulated:vram=1GiB,link=1GB/s")),
+        for words, options in (("--schedule expert-pipeline with an encoder-decoder model", (
+                                   *DEVICE, "--schedule", "expert-pipeline")),
+                               ("--predict recent+gate with an encoder-decoder model", (
+                                   *DEVICE, "--predict", "recent+gate")),
                                ("--trace with an encoder-decoder model", ("--trace", self.dir / "trace")),
                                ("--predict gate with an encoder-decoder model", ("--predict", "gate")),
                                ("--kv-window with an encoder-decoder model", ("--kv-window", "64")),

@@ -35,17 +35,20 @@ class RandomLoad {
     cluster_.submit(std::move(r));
   }
   void arrive() {
+    source_ = nullptr;
     for (uint64_t n = roll(5); n > 0; --n) submit_one();
     if (next_ < 120) cluster_.after(milliseconds(roll(40)), [this] { arrive(); });
   }
 
  private:
-  /// Now and then that of the request before, as choices have it.
+  /// Now and then that of one that comes with it, as choices have it.
   Source source() {
-    if (source_ != nullptr && roll(4) == 0) return source_;
+    if (source_ != nullptr && roll(2) == 0) return source_;
     std::vector<TokenId> tokens(1 + roll(source_max_));
     for (TokenId& t : tokens) t = static_cast<TokenId>(1 + roll(90));
-    return source_ = std::make_shared<const std::vector<TokenId>>(std::move(tokens));
+    source_ = std::make_shared<const std::vector<TokenId>>(std::move(tokens));
+    if (roll(40) == 0) cluster_.deadly_sources.insert(source_);
+    return source_;
   }
 
   VirtualCluster& cluster_;
@@ -87,7 +90,8 @@ TEST(Cluster, NothingIsLostOrRepeatedWhateverHappens) {
     cluster.after(Nanos(0), [&] { load.arrive(); });
     cluster.run();
     cluster.expect_right_answers();
-    EXPECT_LE(cluster.deaths, 2 * cluster.deadly.size()) << "a request takes two workers at most";
+    EXPECT_LE(cluster.deaths, 2 * (cluster.deadly.size() + cluster.deadly_sources.size()))
+        << "a request takes two workers at most";
     deaths += cluster.deaths;
     preemptions += cluster.scheduler().preemptions();
     quarantined += cluster.scheduler().quarantined();

@@ -77,6 +77,55 @@ TEST(Quarantine, TheOtherChoicesOfARequestGoWithIt) {
   EXPECT_EQ(cluster.scheduler().quarantined(), 4u);
 }
 
+/// Choices 1 to n of one source.
+void submit_choices(VirtualCluster& cluster, uint64_t n, const Source& source) {
+  SequenceRequest choice = own_request(1, 1, 10);
+  choice.source = source;
+  for (uint64_t id = 1; id <= n; ++id) {
+    choice.id = SequenceId{id};
+    choice.sampling.choice = static_cast<uint32_t>(id);
+    cluster.submit(choice);
+  }
+}
+
+Source source_of(size_t tokens) { return std::make_shared<const std::vector<TokenId>>(tokens, TokenId{5}); }
+
+TEST(Quarantine, ADeadlySourceOfSeveralChoicesTakesTwoWorkers) {
+  for (const uint64_t choices : {2, 3, 6, 30}) {
+    for (const uint32_t places : {1U, 2U, 16U}) {
+      SCOPED_TRACE(std::to_string(choices) + " choices, " + std::to_string(places) + " places");
+      VirtualCluster cluster(quarantining());
+      WorkerLimits limits = kSuspect;
+      limits.step_sequences_max = places;
+      cluster.back_after = std::chrono::hours(1);
+      for (int w = 0; w < 5; ++w) cluster.join(limits);
+      const Source source = source_of(40);
+      cluster.deadly_sources = {source};
+      submit_choices(cluster, choices, source);
+      for (uint64_t id = 101; id <= 104; ++id) cluster.submit(own_request(id, 20, 60));
+      cluster.run();
+      cluster.expect_right_answers();
+      EXPECT_EQ(cluster.deaths, 2u);
+      EXPECT_EQ(cluster.scheduler().quarantined(), choices);
+    }
+  }
+}
+
+TEST(Quarantine, AChoiceThatHasItsSourceEncodedClearsTheOthers) {
+  VirtualCluster cluster(quarantining());
+  WorkerLimits one_each = kSuspect;
+  one_each.step_sequences_max = 1;
+  cluster.back_after = std::chrono::hours(1);
+  for (int w = 0; w < 4; ++w) cluster.join(one_each);
+  submit_choices(cluster, 3, source_of(40));
+  // Each encodes the source in 6 ms, one after the other. Two die of something else, with a success in between.
+  cluster.at(std::chrono::milliseconds(1), [&] { cluster.kill(WorkerId{1}); });
+  cluster.at(std::chrono::milliseconds(9), [&] { cluster.kill(WorkerId{3}); });
+  cluster.run();
+  cluster.expect_right_answers();
+  EXPECT_EQ(cluster.scheduler().quarantined(), 0u);
+}
+
 TEST(Quarantine, WhoGetsFurtherIsNoSuspectAnyMore) {
   VirtualCluster cluster(quarantining());
   cluster.join(kSuspect);

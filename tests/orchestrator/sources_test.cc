@@ -122,6 +122,80 @@ TEST(Sources, ChoicesShareAMemory) {
   expect_nothing_left(sim);
 }
 
+/// The worker whose next plan has the sequence.
+WorkerId worker_of(Simulation& sim, uint64_t id) {
+  while (sim.has_plans()) {
+    for (const SendPlan& p : sim.plans())
+      if (std::ranges::find(p.plan.sequences, SequenceId{id}, &PlannedSequence::id) != p.plan.sequences.end())
+        return p.worker;
+    sim.compute_one();
+  }
+  return WorkerId{0};
+}
+
+TEST(Sources, ASourceIsLoadOnce) {
+  Simulation sim(1, /*step_tokens=*/64);
+  sim.join(large_worker());
+  submit_choices(sim, 3);  // a source of 20 tokens, and three targets that begin
+  const WorkerId first = sim.plans().at(0).worker;
+  sim.join(large_worker());
+  sim.submit(with_source(4, 40, 6));
+  ASSERT_NE(worker_of(sim, 4), first);
+  sim.submit(with_source(5, 8, 6));
+  EXPECT_EQ(worker_of(sim, 5), first) << "26 tokens are fewer than 42";
+  expect_nothing_left(sim);
+}
+
+TEST(Sources, ASourceIsPendingOnce) {
+  Simulation sim(1, /*step_tokens=*/64);
+  WorkerLimits limits = large_worker();
+  limits.step_sequences_max = 4;
+  sim.join(limits);
+  const auto of_key = [](std::string key, SequenceRequest r) {
+    r.flow = std::move(key);
+    return r;
+  };
+  SequenceRequest choice = of_key("a", with_source(1, 20, 6));
+  for (uint64_t id = 1; id <= 3; ++id) {
+    choice.id = SequenceId{id};
+    sim.submit(choice);
+  }
+  sim.submit(of_key("b", with_source(4, 50, 6)));
+  sim.submit(of_key("b", with_source(5, 8, 6)));  // these two wait
+  sim.submit(of_key("a", with_source(6, 8, 6)));
+  limits.step_sequences_max = 1;
+  sim.join(limits);
+  ASSERT_EQ(sim.plans().size(), 2u);
+  EXPECT_EQ(sim.plans()[1].plan.sequences.at(0).id, SequenceId{6}) << "20 tokens under way, 23 to come: less than 51";
+  expect_nothing_left(sim);
+}
+
+TEST(Sources, ASourceIsChargedOnce) {
+  Simulation sim(1, /*step_tokens=*/64);
+  WorkerLimits limits = large_worker();
+  limits.step_sequences_max = 1;  // choices have the source encoded one by one
+  sim.join(limits);
+  SequenceRequest choice = with_source(1, 40, 2);
+  choice.flow = "a";
+  for (uint64_t id = 1; id <= 3; ++id) {
+    choice.id = SequenceId{id};
+    sim.submit(choice);
+  }
+  for (uint64_t id = 4; id <= 7; ++id) {
+    SequenceRequest other = with_source(id, 30, 2);
+    other.flow = "b";
+    sim.submit(other);
+  }
+  std::vector<uint64_t> encoded;
+  while (sim.has_plans()) {
+    const PlannedSequence& s = sim.plans()[0].plan.sequences.at(0);
+    if (s.source) encoded.push_back(s.id.value);
+    sim.compute_one();
+  }
+  EXPECT_EQ(encoded, (std::vector<uint64_t>{1, 4, 2, 3, 5, 6, 7}));
+  expect_nothing_left(sim);
+}
+
 TEST(Sources, WhatIsBeingEncodedStaysForTheOtherChoices) {
   Simulation sim(1);
   sim.join(large_worker());
@@ -275,6 +349,20 @@ TEST(Sources, ASourceThatKillsItsWorkersIsGivenUp) {
   EXPECT_THAT(sim.heard()[1].failed->message(), HasSubstr("quarantined"));
   sim.heard().erase(1);
   sim.join(large_worker());
+  expect_nothing_left(sim);
+}
+
+TEST(Sources, NothingIsSentBehindASuspectThatHasLeft) {
+  Simulation sim(1, /*step_tokens=*/24, true, /*steps_in_flight=*/2);
+  sim.join(large_worker());
+  sim.submit(with_source(1, 12, 4));
+  sim.kill_one();
+  sim.join(large_worker());
+  sim.submit(with_source(2, 12, 4));
+  ASSERT_EQ(sim.plans().size(), 1u);
+  ASSERT_EQ(sim.plans()[0].plan.sequences.at(0).id, SequenceId{1});
+  sim.cancel(1);
+  EXPECT_EQ(sim.plans().size(), 1u) << "its worker may die of it still";
   expect_nothing_left(sim);
 }
 

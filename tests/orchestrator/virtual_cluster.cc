@@ -138,7 +138,9 @@ PlanOutcome VirtualCluster::finish(WorkerId id, Worker& worker, const Plan& plan
 }
 
 bool VirtualCluster::dies_of(WorkerId id, const Plan& plan) {
-  const bool dies = std::ranges::any_of(plan.sequences, [&](const auto& s) { return deadly.contains(s.id.value); });
+  const bool dies = std::ranges::any_of(plan.sequences, [&](const PlannedSequence& s) {
+    return s.source ? deadly_sources.contains(told_[s.id.value].request.source) : deadly.contains(s.id.value);
+  });
   if (dies) kill(id);
   return dies;
 }
@@ -225,7 +227,8 @@ void VirtualCluster::expect_right_answers() {
     EXPECT_TRUE(told.ended.has_value()) << "sequence " << id << " never ended";
     if (told.cancelled) continue;
     if (told.failed) {
-      EXPECT_TRUE(told.failed->quarantined && deadly.contains(id))
+      EXPECT_TRUE(told.failed->quarantined &&
+                  (deadly.contains(id) || deadly_sources.contains(told.request.source)))
           << "sequence " << id << ": " << told.failed->error.message();
     } else {
       const std::vector<TokenId> expected =

@@ -48,6 +48,8 @@ class VirtualCluster {
   void kill(WorkerId worker);
   /// A worker dies at the end of a step in which one of these was.
   std::set<uint64_t> deadly;
+  /// A worker dies of encoding one of these, for whichever sequence.
+  std::set<Source> deadly_sources;
   /// Those that die are back after so long.
   Nanos back_after = std::chrono::milliseconds(500);
 

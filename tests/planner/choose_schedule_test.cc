@@ -402,6 +402,25 @@ TEST(ChooseSchedule, FewLayersTakeTheirShareOfMany) {
   EXPECT_NEAR(seconds(4) / seconds(8), 0.5, 0.05);
 }
 
+TEST(ChooseSchedule, APhaseHasTheRoomForTheExpertsOfItsStack) {
+  PlanInput in;
+  in.sizes = two_stacks(), in.rates = rates_of(100e9, 1e12);
+  in.rates.link_bytes_per_s = 1e9;
+  in.workload = {.prompt = 64, .generate = 8, .sequences = 4, .sources = true};
+  in.needs = {.dense_bytes = in.sizes.dense_bytes, .expert_bytes = in.sizes.expert_bytes,
+              .slot_bytes = in.sizes.expert_bytes, .experts = in.sizes.all_experts()};
+  in.memories = {.device = Memories::Device::kExpertsOnly, .host_bytes = uint64_t{1} << 30};
+  ASSERT_EQ(in.sizes.experts_on_the_way(true), 8);
+  ASSERT_EQ(in.sizes.experts_on_the_way(false), 8);
+  for (const uint64_t slots : {4, 8}) {
+    in.memories.device_bytes = slots * in.sizes.expert_bytes;
+    const auto option = forecast_arrangement(in, {.rows = 4});
+    ASSERT_TRUE(option.is_ok()) << option.status().message();
+    EXPECT_EQ(option->prompt.forecast.link_bytes > 0, slots < 8);
+    EXPECT_EQ(option->decode.forecast.link_bytes > 0, slots < 8);
+  }
+}
+
 TEST(ChooseSchedule, TakesLessThanASecondFor94LayersOf128Experts) {
   const PlanInput in =
       input(kHardware[1], large_sizes(kSmallWeights), {.prompt = 512, .generate = 128, .sequences = 2000});

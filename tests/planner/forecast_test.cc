@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/planner/arrangement.h"
 #include "tests/planner/planned_models.h"
 
 namespace moestro::planner {
@@ -97,6 +98,49 @@ TEST(ForecastStep, AnEmulatedDeviceTakesAtLeastItsFloor) {
   rates.floor_s = 1e-3;
   const StepForecast f = forecast_step(mixtral_sizes(), rates, {}, {.rows = 1, .logit_rows = 1, .context = 1});
   EXPECT_NEAR(f.seconds, 32 * 3e-3, 1e-4) << "an attention and two experts in each layer";
+}
+
+/// With a second for each operation of a product and of attention, and for reading nothing.
+TEST(ForecastStep, SourcesCrossTheEncoderAndTargetsTheDecoder) {
+  const ModelSizes sizes = two_stacks();
+  const Rates rates = rates_of(1e30, 1);
+  const double projection = 64 * 128, mlp = 2 * 64 * 128, router = 64 * 4, pair = 4 * 128;
+  const double others = 2 * mlp + 2 * router + 2 * mlp;  // two dense layers; two with one expert for each row
+  const Step source{.rows = 30, .logit_rows = 0, .context = 30, .prompt = true};
+  const StepForecast encoded = forecast_step(sizes, rates, {}, source);
+  const double memory = 4 * 2 * projection;  // keys and values for each layer of the decoder
+  EXPECT_NEAR(encoded.seconds, 2 * 30 * (4 * 4 * projection + others + memory) + 4 * 30 * 30 * pair, 1);
+  EXPECT_EQ(encoded.head_seconds, 0);
+  EXPECT_NEAR(encoded.seconds, encoded.attention_seconds + encoded.expert_seconds, 1);
+
+  const Step target{.rows = 3, .logit_rows = 3, .context = 5, .memory = 30};
+  const StepForecast decoded = forecast_step(sizes, rates, {}, target);
+  EXPECT_NEAR(decoded.head_seconds, 2 * 3 * 64 * 1000, 1);
+  EXPECT_NEAR(decoded.seconds - decoded.head_seconds,
+              2 * 3 * (4 * 6 * projection + others) + 4 * 3 * (5 + 30) * pair, 1);
+}
+
+TEST(ForecastStep, ATargetReadsItsOwnKeysAndThoseOfTheMemory) {
+  const ModelSizes sizes = two_stacks();
+  Rates rates = rates_of(1e30, 1e30);
+  rates.kv_bytes_per_s = 1;
+  const Step target{.rows = 3, .logit_rows = 3, .context = 5, .memory = 30};
+  EXPECT_NEAR(forecast_step(sizes, rates, {}, target).seconds, 3 * (5 + 30) * sizes.kv_bytes_per_token(), 1e-6);
+  EXPECT_EQ(sizes.kv_bytes_per_token(), 4 * 2 * 128 * 4) << "an encoder keeps nothing";
+}
+
+TEST(ForecastStep, SourcesAreReadAsAWhole) {
+  const Workload w{.prompt = 200, .generate = 9, .sequences = 8, .step_tokens = 512, .sources = true};
+  EXPECT_EQ(w.kv_positions(), 208 + 1 + 9) << "a memory has blocks of its own";
+  const Arrangement all{.rows = 8};
+  const PhaseSteps sources = prompt_steps(w, all), targets = decode_steps(w, all);
+  EXPECT_EQ(sources.all.rows, 400) << "two of them fit a step";
+  EXPECT_EQ(sources.steps, 4);
+  EXPECT_EQ(sources.all.context, 200) << "each position sees all others";
+  EXPECT_EQ(sources.all.logit_rows, 0);
+  EXPECT_EQ(targets.all.context, 5) << "from the start token on";
+  EXPECT_EQ(targets.all.memory, 200);
+  EXPECT_EQ(targets.steps, 9);
 }
 
 }  // namespace

@@ -32,6 +32,25 @@ inline ModelSizes mixtral_sizes(const Precisions& precisions = {.kv = DType::kBF
   return std::move(sizes).value();
 }
 
+/// Of four layers in each stack, every second one with experts.
+inline ModelSizes two_stacks() {
+  const nlohmann::json config = {{"architectures", {"SwitchTransformersForConditionalGeneration"}},
+                                 {"d_model", 64},
+                                 {"d_kv", 32},
+                                 {"d_ff", 128},
+                                 {"num_heads", 4},
+                                 {"num_layers", 4},
+                                 {"num_sparse_encoder_layers", 2},
+                                 {"num_sparse_decoder_layers", 2},
+                                 {"num_experts", 4},
+                                 {"vocab_size", 1000}};
+  auto model = model::describe_model(config.dump(), "");
+  EXPECT_TRUE(model.is_ok()) << model.status().message();
+  auto sizes = model_sizes(*model, {});
+  EXPECT_TRUE(sizes.is_ok()) << sizes.status().message();
+  return std::move(sizes).value();
+}
+
 /// A memory of `bytes_per_s` and `operations_per_s`, for bf16 weights.
 inline Rates rates_of(double bytes_per_s, double operations_per_s) {
   Rates rates;

@@ -70,7 +70,10 @@ class Bench {
 
  private:
   Result<StepCost> measure(const EngineCase& c, LimitsBeside& beside) {
-    Workload workload(*benched_.engine, clock_, c.batch, c.prefill ? c.tokens : c.depth + c.tokens);
+    const int64_t source = benched_.engine->limits().encoder_decoder ? (c.prefill ? c.tokens : c.depth) : 0;
+    const int64_t target = c.prefill ? 0 : c.tokens;
+    Workload workload(*benched_.engine, clock_, c.batch,
+                      source > 0 ? target : c.prefill ? c.tokens : c.depth + c.tokens, source);
     count_from_here();
     if (c.prefill) {
       beside.bandwidth();

@@ -7,6 +7,7 @@
 #include "common/config/mixed_spec.h"
 #include "common/config/units.h"
 #include "common/model/mixer.h"
+#include "common/model/served_pack.h"
 #include "kernels/devices/device_registry.h"
 #include "services/worker/choose_schedule.h"
 #include "store/client/store_client.h"
@@ -20,9 +21,30 @@ constexpr uint64_t kDeviceStream = uint64_t{512}
 
 std::string number(int64_t n) { return std::to_string(n); }
 
-int64_t blocks_of(const EngineCase& c) {
-  const int64_t length = c.prefill ? c.tokens : c.depth + c.tokens;
-  return c.batch * ceil_div(length, kernels::kKvBlockTokens);
+/// `encodes`: prompts are sources, whose memory has blocks of its own.
+int64_t blocks_of(const EngineCase& c, bool encodes) {
+  const int64_t before = encodes ? round_up(c.depth, kernels::kKvBlockTokens) : c.depth;
+  return c.batch * ceil_div(c.prefill ? c.tokens : before + c.tokens, kernels::kKvBlockTokens);
+}
+
+int64_t longest(const EngineCase& c, bool encodes) {
+  if (c.prefill) return c.tokens;
+  return encodes ? std::max(c.depth, c.tokens) : c.depth + c.tokens;
+}
+
+/// A source is read in one step.
+Status check_sources(const EngineBenchOptions& o, const std::vector<EngineCase>& cases, int64_t context) {
+  for (const EngineCase& c : cases) {
+    const int64_t source = c.prefill ? c.tokens : c.depth;
+    const std::string what = (c.prefill ? "--prompt " : "--depth ") + number(source);
+    if (source > o.step_tokens)
+      return invalid_argument(what + ": the source of an encoder-decoder model is read in one step, which has " +
+                              number(o.step_tokens) + " tokens (--step-tokens)");
+    if (longest(c, true) > context)
+      return invalid_argument((source > context ? what : "--generate " + number(c.tokens)) +
+                              " is more than the model's context of " + number(context) + " tokens");
+  }
+  return Status::ok();
 }
 
 Status check_context(const std::vector<EngineCase>& cases, int64_t context) {
@@ -36,11 +58,12 @@ Status check_context(const std::vector<EngineCase>& cases, int64_t context) {
   return Status::ok();
 }
 
-Status check_cache(const EngineBenchOptions& o, const std::vector<EngineCase>& cases) {
+Status check_cache(const EngineBenchOptions& o, const std::vector<EngineCase>& cases, bool encodes) {
   for (const EngineCase& c : cases) {
-    if (blocks_of(c) * kernels::kKvBlockTokens <= o.kv_tokens) continue;
-    const std::string needs = " needs a KV cache of " + number(blocks_of(c) * kernels::kKvBlockTokens) +
-                              " tokens; --kv-tokens is " + number(o.kv_tokens);
+    const int64_t tokens = blocks_of(c, encodes) * kernels::kKvBlockTokens;
+    if (tokens <= o.kv_tokens) continue;
+    const std::string needs = " needs a KV cache of " + number(tokens) + " tokens; --kv-tokens is " +
+                              number(o.kv_tokens);
     if (c.prefill) return invalid_argument("--prompt " + number(c.tokens) + needs);
     return invalid_argument("--batch " + number(c.batch) + " of --depth " + number(c.depth) + " + --generate " +
                             number(c.tokens) + needs);
@@ -139,9 +162,10 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   const store::Manifest& manifest = benched.source ? benched.source->manifest() : of_pack;
   MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
-  MOESTRO_RETURN_IF_ERROR(model::check_decoder_only(description.spec, "benchmarking"));
-  if (o.kv_window == 0) MOESTRO_RETURN_IF_ERROR(check_context(cases, description.spec.max_position));
-  if (o.kv_tokens > 0) MOESTRO_RETURN_IF_ERROR(check_cache(o, cases));
+  const bool encodes = description.spec.is_encoder_decoder();
+  if (encodes) MOESTRO_RETURN_IF_ERROR(check_sources(o, cases, description.spec.max_position));
+  else if (o.kv_window == 0) MOESTRO_RETURN_IF_ERROR(check_context(cases, description.spec.max_position));
+  if (o.kv_tokens > 0) MOESTRO_RETURN_IF_ERROR(check_cache(o, cases, encodes));
   MOESTRO_ASSIGN_OR_RETURN(benched.experts, chosen_experts(o.experts, manifest));
 
   engine::EngineOptions options;
@@ -156,12 +180,14 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   options.step_sequences_max = options.context_max = 1;
   int64_t blocks = 1;
   for (const EngineCase& c : cases) {
-    blocks = std::max(blocks, blocks_of(c));
-    options.context_max = std::max(options.context_max, c.prefill ? c.tokens : c.depth + c.tokens);
+    blocks = std::max(blocks, blocks_of(c, encodes));
+    options.context_max = std::max(options.context_max, longest(c, encodes));
     options.step_sequences_max = std::max(options.step_sequences_max, c.batch);
   }
   options.kv_tokens = o.kv_tokens > 0 ? o.kv_tokens : blocks * kernels::kKvBlockTokens;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec spec, config::parse_device(o.device));
+  MOESTRO_RETURN_IF_ERROR(
+      model::check_device(description.spec, o.device, spec.kind == config::DeviceSpec::Kind::kCuda));
   const int64_t sequences = options.step_sequences_max;
   MOESTRO_RETURN_IF_ERROR(worker::take_schedule(schedule_flags(o), spec.kind, options));
   options.step_sequences_max = sequences;
@@ -175,9 +201,10 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   }
   benched.ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = isa});
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device));
-  const device::WorkerDeviceOptions on{
+  device::WorkerDeviceOptions on{
       .spec = spec, .cache = o.cache, .predict = o.predict, .cuda_graphs = o.cuda_graphs == "on"};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));
+  MOESTRO_RETURN_IF_ERROR(device::take_model(description.spec, on));
   if (spec.kind == config::DeviceSpec::Kind::kCuda) {
     MOESTRO_ASSIGN_OR_RETURN(benched.cuda, cuda::CudaDevice::open(spec.cuda, o.deterministic));
     if (o.cublas == "auto") benched.cuda->use_cublas();

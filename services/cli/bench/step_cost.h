@@ -28,11 +28,18 @@ struct StepCost {
   }
 };
 
-/// `positions`: of the step's tokens; `logit_rows`: tokens whose logits were computed; `experts_used`: pairs of layer
-/// and expert that at least one token was routed to; `visible`: of all layers, as the engine's limits say.
+/// A step of an encoder-decoder model: of sources, or of targets that see so many positions of a memory.
+struct StackStep {
+  bool sources = false;
+  int64_t memory = 0;
+};
+
+/// `positions`: of the step's tokens, of a source for all of them its last one's; `logit_rows`: tokens whose logits
+/// were computed; `experts_used`: pairs of layer and expert that at least one token was routed to; `visible`: of all
+/// layers, as the engine's limits say.
 StepCost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic,
                    std::span<const int64_t> positions, int64_t logit_rows, int64_t experts_used,
-                   const engine::VisiblePositions& visible);
+                   const engine::VisiblePositions& visible, StackStep stack = {});
 
 /// Average number of tokens of an expert in a step of `tokens`, at least 1.
 int64_t tokens_per_expert(const model::ModelSpec& spec, int64_t tokens);

@@ -1,5 +1,6 @@
 #pragma once
-// Random sequences on an engine: prompts, then one token each, step by step.
+// Random sequences on an engine: prompts, then one token each, step by step. Of an encoder-decoder model prompts are
+// sources, and then targets begin.
 
 #include <cstdint>
 #include <set>
@@ -17,7 +18,8 @@ namespace moestro::cli {
 /// same tokens. The engine's sampling is still computed.
 class Workload {
  public:
-  Workload(engine::Engine& engine, const Clock& clock, int64_t sequences, int64_t length);
+  /// `source`: of an encoder-decoder model, the length of each source; `length` is that of a target then.
+  Workload(engine::Engine& engine, const Clock& clock, int64_t sequences, int64_t length, int64_t source = 0);
 
   /// Computes the first `tokens` of every sequence, in steps as large as the engine takes, with logits of each last
   /// token.
@@ -27,12 +29,16 @@ class Workload {
 
  private:
   void begin_step();
+  engine::PlanSequence& add_sequence(int64_t sequence);
+  void add_token(int64_t sequence, int64_t position);
+  void add_source(int64_t sequence);
+  Result<StepCost> sources();
   void add(int64_t sequence, int64_t first, int64_t tokens, bool sample);
   Result<StepCost> run_step();
 
   engine::Engine& engine_;
   const Clock& clock_;
-  int64_t sequences_, blocks_each_;
+  int64_t sequences_, source_, memory_each_, blocks_each_;  ///< of a sequence: tokens, blocks, blocks in all
   int64_t position_ = 0;  ///< of the next token to decode
   uint64_t next_plan_ = 1;
   engine::StepPlan plan_;

@@ -18,7 +18,7 @@ using planner::ScheduleName;
 using Kind = config::DeviceSpec::Kind;
 
 int64_t sequence_tokens(const planner::Workload& w) {
-  return round_up(w.prompt + w.generate, planner::kKvTokensPerBlock);
+  return round_up(w.kv_positions(), planner::kKvTokensPerBlock);
 }
 
 /// A batch that fills the KV cache.
@@ -101,6 +101,7 @@ Result<planner::StepSize> choose_steps(config::BoxConfig box) {
   PlanOptions o = options_of(box);
   o.typical = true;
   MOESTRO_ASSIGN_OR_RETURN(PlanParts parts, plan_parts(o, nullptr));
+  if (parts.model.sizes.has_encoder()) return planner::StepSize{.tokens = config::step_buffers(box)};
   MOESTRO_ASSIGN_OR_RETURN(const PlannedRates rates, plan_rates(o, parts.model, parts.memory, nullptr, true));
   return planner::choose_step_size([&](int64_t tokens) -> Result<planner::PlanInput> {
     o.step_tokens = tokens, box.workers.step_buffers = tokens;
@@ -136,7 +137,7 @@ Result<orchestrator::Forecast> forecast_of(PlanOptions o, const std::string& sch
 
 Result<std::string> ask(config::BoxConfig& box, const PlanOptions& o) {
   MOESTRO_ASSIGN_OR_RETURN(PlanParts parts, plan_parts(o, nullptr));
-  if (parts.model.description.spec.has_states()) return std::string();
+  if (parts.model.description.spec.has_states() || parts.model.sizes.has_encoder()) return std::string();
   parts.input.kv_moves = false;  // that is only ever asked for
   if (!experts_move(parts.input)) return std::string();
   const auto rates = plan_rates(o, parts.model, parts.memory, nullptr, planner::may_need_drive(parts.input));
@@ -175,11 +176,11 @@ Result<PlanParts> plan_parts(const PlanOptions& o, const Hardware* hardware) {
                  .rates = {},
                  .memories = parts.memory.memories,
                  .needs = parts.memory.needs,
-                 .workload = {o.prompt, o.generate, o.sequences, o.step_tokens, o.steps_grow},
+                 .workload = workload_of(o, parts.model),
                  .schedule = planner::schedule_of(o.schedule),
                  .no_host_attention = no_host_attention(parts.model.description.spec),
                  .host_shares_cores = host_shares_cores(o, parts.memory),
-                 .prefetch = o.prefetch,
+                 .prefetch = o.prefetch && !parts.model.sizes.has_encoder(),  // nothing is predicted of them
                  .device_hits = o.hits,
                  .foreseen = o.foreseen};
   return parts;

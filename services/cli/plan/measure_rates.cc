@@ -71,7 +71,7 @@ class RateMeasurement {
     std::vector<ProductCurve::Point> points;
     for (const int64_t n : kRows) {
       const int64_t ffn = narrow(e, n);
-      const ExpertLayout layout(e.hidden, ffn, dtype, e.bias);
+      const ExpertLayout layout(e.hidden, ffn, dtype, e.bias, e.is_gated());
       std::vector<kernels::RoutedRow> rows(static_cast<size_t>(n));
       for (int64_t i = 0; i < n; ++i) rows[static_cast<size_t>(i)] = {static_cast<int32_t>(i), 0};
       room(n * e.hidden, n * e.hidden);
@@ -123,9 +123,11 @@ class RateMeasurement {
   }
 
  private:
-  /// The first that has entries of positions: layers with a state cost the same at each, which other rates say.
+  /// The first that keeps entries of positions: layers with a state cost the same at each, which other rates say, and
+  /// an encoder's keep nothing.
   const model::LayerSpec& attention_layer() const {
-    const auto found = std::ranges::find_if(spec_.layers, [](const auto& layer) { return !layer.delta; });
+    const auto found = std::ranges::find_if(
+        spec_.layers, [](const auto& layer) { return layer.kv.kind != model::KvSpec::Kind::kNone; });
     return found == spec_.layers.end() ? spec_.layers.front() : *found;
   }
   /// The widest ffn whose run is not too long: whole groups of quantised weights, and whole blocks.
@@ -202,7 +204,7 @@ Result<planner::Rates> measure_rates(const PlannedModel& model, int threads, con
   const auto weights = static_cast<int64_t>(model.sizes.dense_bytes + model.sizes.experts_bytes());
   // One expert and one matrix at the least.
   const model::ExpertSpec& e = spec.moe().expert;
-  const ExpertLayout expert(e.hidden, e.ffn, model.sizes.precisions.experts, e.bias);
+  const ExpertLayout expert(e.hidden, e.ffn, model.sizes.precisions.experts, e.bias, e.is_gated());
   const int64_t least = std::max(expert.bytes(), 4 * spec.hidden * spec.hidden);
   const auto ops = kernels::make_cpu_ops({.threads = threads, .isa = kernels::best_isa()});
   kernels::cpu::ThreadPool pool(ops->options().threads);

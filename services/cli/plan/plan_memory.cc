@@ -4,6 +4,7 @@
 
 #include "common/config/units.h"
 #include "common/machine/host_memory.h"
+#include "common/model/served_pack.h"
 #include "services/box/host_budget.h"
 #include "services/worker/cuda/cuda_needs.h"
 
@@ -40,9 +41,9 @@ Result<planner::Needs> host_needs(const PlanOptions& o, const PlannedModel& mode
   MOESTRO_ASSIGN_OR_RETURN(const box::WorkerMemory cgo, worker_memory(o, model, "cgo"));
   planner::Needs needs;
   needs.dense_bytes = model.sizes.dense_bytes;
-  needs.dense_layer_bytes = model.sizes.dense_layer_bytes;
+  if (!model.sizes.has_encoder()) needs.dense_layer_bytes = model.sizes.dense_layer_bytes;
   needs.experts_at_once = static_cast<uint32_t>(2 * model.sizes.top_k);
-  needs.kv_bytes = model.sizes.kv_bytes(o.sequences, o.prompt + o.generate);
+  needs.kv_bytes = model.sizes.kv_bytes(o.sequences, workload_of(o, model).kv_positions());
   needs.state_bytes = static_cast<uint64_t>(o.sequences) * model.sizes.state_bytes;
   needs.workspace_bytes = worker.scratch_bytes;
   needs.pipeline_workspace_bytes = pipeline.scratch_bytes;
@@ -111,6 +112,8 @@ Result<PlannedMemory> plan_memory(const PlanOptions& o, const PlannedModel& mode
   auto device = config::parse_device(o.device);
   if (!device.is_ok()) return device.status().with_context("--device");
   memory.device = *device;
+  MOESTRO_RETURN_IF_ERROR(
+      model::check_device(model.description.spec, o.device, memory.device.kind == Kind::kCuda));
   MOESTRO_ASSIGN_OR_RETURN(const auto vram, size_flag("--vram", o.vram));
   MOESTRO_ASSIGN_OR_RETURN(memory.memories.arena_bytes, size_flag("--dram", o.dram));
   MOESTRO_ASSIGN_OR_RETURN(memory.needs, host_needs(o, model));

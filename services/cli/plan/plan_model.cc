@@ -88,7 +88,6 @@ Result<PlannedModel> read_shape(const PlanOptions& o, DType kv) {
   }
   auto description = model::describe_model(model.config_json, "");
   if (!description.is_ok()) return description.status().with_context("--shape " + o.shape);
-  MOESTRO_RETURN_IF_ERROR(model::check_decoder_only(description->spec, "planning"));
   model.description = std::move(*description);
   MOESTRO_ASSIGN_OR_RETURN(const DType experts, precision_of_shape("--experts", o.experts, true));
   MOESTRO_ASSIGN_OR_RETURN(const DType dense, precision_of_shape("--dense", o.dense, false));
@@ -116,12 +115,23 @@ Result<PlannedModel> read_pack(const PlanOptions& o, DType kv) {
   if (!o.dense.empty()) return invalid_argument("--dense goes with --shape; a pack has its own dense weights");
   auto description = model::describe_model(manifest.config_json, manifest.generation_config_json);
   if (!description.is_ok()) return description.status().with_context(o.pack);
-  MOESTRO_RETURN_IF_ERROR(model::check_decoder_only(description->spec, "planning"));
   model.description = std::move(*description);
   MOESTRO_ASSIGN_OR_RETURN(const DType experts, experts_of(manifest, o.experts));
   model.experts = experts;
   MOESTRO_ASSIGN_OR_RETURN(model.sizes, box::pack_sizes(manifest, model.description, experts, kv));
   return model;
+}
+
+/// Of an encoder-decoder model: source and target each have a context of their own.
+Status check_source(const PlanOptions& o, const planner::ModelSizes& sizes) {
+  const std::string context = " is more than the model's context of " + std::to_string(sizes.max_position) + " tokens";
+  if (o.mixed != "off") return unsupported("--mixed with an encoder-decoder model; leave it out");
+  if (o.prompt > sizes.max_position) return invalid_argument("--prompt " + std::to_string(o.prompt) + context);
+  if (1 + o.generate > sizes.max_position)
+    return invalid_argument("--generate " + std::to_string(o.generate) + " behind a start token" + context);
+  if (o.prompt <= o.step_tokens) return Status::ok();
+  return invalid_argument("--prompt " + std::to_string(o.prompt) + ": the source of an encoder-decoder model is read "
+                          "in one step, which has " + std::to_string(o.step_tokens) + " tokens (--step-tokens)");
 }
 
 }  // namespace
@@ -131,12 +141,21 @@ Result<PlannedModel> read_planned_model(const PlanOptions& o) {
   if (o.pack.empty() == o.shape.empty())
     return invalid_argument("give either --model PACK, or --shape with a config.json or the name of a shape");
   MOESTRO_ASSIGN_OR_RETURN(PlannedModel model, o.pack.empty() ? read_shape(o, kv) : read_pack(o, kv));
+  if (model.sizes.has_encoder()) {
+    MOESTRO_RETURN_IF_ERROR(check_source(o, model.sizes));
+    return model;
+  }
   const int64_t length = o.prompt + o.generate;
   if (length > model.sizes.max_position)
     return invalid_argument("--prompt " + std::to_string(o.prompt) + " + --generate " + std::to_string(o.generate) +
                             " = " + std::to_string(length) + " is more than the model's context of " +
                             std::to_string(model.sizes.max_position) + " tokens");
   return model;
+}
+
+planner::Workload workload_of(const PlanOptions& o, const PlannedModel& model) {
+  return {.prompt = o.prompt, .generate = o.generate, .sequences = o.sequences, .step_tokens = o.step_tokens,
+          .steps_grow = o.steps_grow, .sources = model.sizes.has_encoder()};
 }
 
 }  // namespace moestro::cli

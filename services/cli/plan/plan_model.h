@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "common/planner/model_sizes.h"
+#include "common/planner/plan_input.h"
 #include "services/cli/plan/plan_options.h"
 #include "store/pack/manifest.h"
 
@@ -21,5 +21,7 @@ struct PlannedModel {
 
 /// kInvalidArgument, kNotFound, kCorrupt and kUnsupported name the flag or the file.
 Result<PlannedModel> read_planned_model(const PlanOptions& options);
+/// Of an encoder-decoder model --prompt is the source, and --generate the target.
+planner::Workload workload_of(const PlanOptions& options, const PlannedModel& model);
 
 }  // namespace moestro::cli

@@ -51,7 +51,7 @@ std::string head_text(const PlanReport& r) {
          readable_size(static_cast<uint64_t>(s.kv_bytes_per_token())) + " a token)\n" +
          printed("%s, prompt %lld, generate %lld, prefetch %s, device %.200s\n",
                  counted(static_cast<uint64_t>(o.sequences), "sequence").c_str(), static_cast<long long>(o.prompt),
-                 static_cast<long long>(o.generate), o.prefetch ? "on" : "off", one_line(o.device).c_str());
+                 static_cast<long long>(o.generate), r.input.prefetch ? "on" : "off", one_line(o.device).c_str());
 }
 
 std::string tiers_text(const PlanReport& r) {
@@ -245,7 +245,7 @@ std::vector<std::string> plan_assumptions(const PlanReport& r) {
     all.push_back(std::string("schedules other than layerwise: copies that are queued behind others wait") +
                   (planner::steps_follow_one_another(r.input) ? "" : ", every step begins with nothing on its way") +
                   "; device to host is as fast as host to device");
-  if (r.options.prefetch && !r.options.foreseen)
+  if (r.input.prefetch && !r.options.foreseen)
     all.push_back("only what even routing makes certain is foreseen; --foreseen gives a measured share");
   if (r.memory.device.kind == Kind::kCuda)
     all.push_back("kernels reach 80 % of the peaks in the hardware file; launches take no time, and no expert is "
@@ -276,7 +276,7 @@ Json plan_json(const PlanReport& r) {
   const PlanOptions& o = r.options;
   Json json = {{"model", model_json(r.model)},
                {"asked_schedule", o.schedule},
-               {"prefetch", o.prefetch},
+               {"prefetch", r.input.prefetch},
                {"device", o.device},
                {"workload",
                 {{"prompt", o.prompt},

@@ -45,8 +45,8 @@ Status check_without_devices(config::BoxConfig& box) {
   std::error_code error;
   const fs::path pack = fs::weakly_canonical(fs::absolute(box.model.pack), error);
   if (error || !fs::is_regular_file(pack / "manifest", error)) return no_pack_at(box.model.pack);
-  const bool on_cpu = device->kind == config::DeviceSpec::Kind::kCpu;
-  MOESTRO_RETURN_IF_ERROR(model::check_device(pack, box.workers.device, on_cpu));
+  const bool on_gpu = device->kind == config::DeviceSpec::Kind::kCuda;
+  MOESTRO_RETURN_IF_ERROR(model::check_device(pack, box.workers.device, on_gpu));
   box.model.pack = pack.string();
   MOESTRO_ASSIGN_OR_RETURN(const auto model, box::model_of(box));
   box.model.name = model.name;

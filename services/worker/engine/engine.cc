@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/dense_layout.h"
 #include "common/mixed_refusals.h"
 #include "services/worker/engine/host_attention.h"
 #include "services/worker/engine/kv_ring.h"
@@ -449,9 +450,16 @@ Engine::WeightTraffic Engine::weight_traffic() const {
   const std::vector<ExpertLayout>& layouts = impl_->layouts.full;
   for (const ExpertLayout& layout : layouts)
     traffic.expert_bytes += static_cast<double>(layout.bytes()) / static_cast<double>(layouts.size());
-  for (const lanes::LayerShape& l : impl_->shape.layers)
-    traffic.layer_bytes +=
-        l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes;
+  for (size_t i = 0; i < impl_->shape.layers.size(); ++i) {
+    const lanes::LayerShape& l = impl_->shape.layers[i];
+    double of_rows = l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes;
+    for (const kernels::Weight* w : {&impl_->weights->layer(i).cross.k, &impl_->weights->layer(i).cross.v}) {
+      const auto of_memory = static_cast<double>(dense_bytes(w->dtype, w->rows, w->cols));
+      of_rows -= of_memory, traffic.source_bytes += of_memory;
+    }
+    const bool encodes = impl_->description.spec.layers[i].stack == model::LayerSpec::Stack::kEncoder;
+    (encodes ? traffic.source_bytes : traffic.layer_bytes) += of_rows;
+  }
   return traffic;
 }
 

@@ -53,7 +53,9 @@ class Engine {
   int64_t kv_host_bytes() const;  ///< of its further blocks in host memory
   /// Bytes of weights that a step reads, as stored. Norms and biases are not counted.
   struct WeightTraffic {
-    double layer_bytes = 0;   ///< of every step: attention, router, dense and shared parts of all layers
+    double layer_bytes = 0;   ///< of every step: attention, router, dense and shared parts of all layers; of an
+                              ///< encoder-decoder model, of every step with targets: of the decoder's
+    double source_bytes = 0;  ///< of every step with sources: of the encoder's layers, and what makes a memory
     double head_bytes = 0;    ///< of a step that needs logits
     double token_bytes = 0;   ///< of every token: its row of the embedding
     double expert_bytes = 0;  ///< of every expert of a layer that a token was routed to

@@ -35,7 +35,8 @@ lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& 
     }
     s.kv_bytes_per_token = cache.token_bytes(i);
     s.output_parameters = parameters(w.o);
-    s.attention_flops_per_position = static_cast<double>(model::mixer_size(spec, layer).pair_operations);
+    const model::MixerSize mixer = model::mixer_size(spec, layer);  // as if a memory had as many positions
+    s.attention_flops_per_position = static_cast<double>(mixer.pair_operations + mixer.memory_pair_operations);
     s.qkv_bytes_per_token =
         static_cast<double>((w.q.rows + w.k.rows + w.v.rows + w.latent.kv_a.rows) * dtype_bytes(DType::kF32));
     s.attended_bytes_per_token = static_cast<double>(w.o.cols * dtype_bytes(DType::kF32));

@@ -34,7 +34,7 @@ struct Dimension {
   const char* help;
 };
 constexpr Dimension kDimensions[] = {
-    {"--layers", &ModelShape::layers, 1, 1024, "Layers. Each has experts"},
+    {"--layers", &ModelShape::layers, 1, 1024, "Layers; of an encoder-decoder model, of each stack"},
     {"--hidden", &ModelShape::hidden, 1, 65536, "Width of the model"},
     {"--heads", &ModelShape::heads, 1, 1024, "Attention heads"},
     {"--kv-heads", &ModelShape::kv_heads, 1, 1024, "Heads of keys and values"},
@@ -72,6 +72,9 @@ Status run(const Arguments& a) {
   if (shape.top_k > shape.experts)
     return invalid_argument("--top-k " + std::to_string(shape.top_k) + " is more than the " +
                             std::to_string(shape.experts) + " experts of a layer");
+  if (const int64_t fixed = fixed_top_k(shape.family); fixed != 0 && shape.top_k != fixed)
+    return invalid_argument("--top-k " + std::to_string(shape.top_k) + ": tokens of " + a.shape + " have " +
+                            std::to_string(fixed) + (fixed == 1 ? " expert" : " experts") + "; leave it out");
   store::PackOptions options;
   MOESTRO_ASSIGN_OR_RETURN(const DType experts, parse_dtype(a.experts));
   MOESTRO_ASSIGN_OR_RETURN(options.dense, parse_dtype(a.dense));

@@ -27,6 +27,8 @@ constexpr NamedShape kShapes[] = {
      {Family::kDeepseekV2, 27, 2048, 16, 16, 128, 1408, 64, 6, 102400, 163840, 512, 64, 2, 10944}},
     {"gpt-oss-20b", {Family::kGptOss, 24, 2880, 64, 8, 64, 2880, 32, 4, 201088, 131072}},
     {"qwen3-next-80b", {Family::kQwen3Next, 48, 2048, 16, 2, 256, 512, 512, 10, 151936, 262144}},
+    {"switch-base-8", {Family::kSwitch, 12, 768, 12, 12, 64, 3072, 8, 1, 32128, 32768}},
+    {"nllb-moe-54b", {Family::kNllb, 24, 2048, 16, 16, 128, 8192, 128, 2, 256206, 1024}},
     {"gpt-oss-120b", {Family::kGptOss, 36, 2880, 64, 8, 64, 2880, 128, 4, 201088, 131072}},
 };
 
@@ -39,8 +41,69 @@ const char* family_name(Family family) {
     case Family::kDeepseekV2: return "deepseek_v2";
     case Family::kGptOss: return "gpt_oss";
     case Family::kQwen3Next: return "qwen3_next";
+    case Family::kSwitch: return "switch_transformers";
+    case Family::kNllb: return "nllb-moe";
   }
   return "";
+}
+
+constexpr int64_t kSwitchStep = 2, kNllbStep = 4;  ///< one of so many layers of a stack has experts
+
+bool has_encoder(Family family) { return family == Family::kSwitch || family == Family::kNllb; }
+
+/// Of a stack. One that is cut down to fewer layers than a step has one.
+int64_t sparse_layers(const ModelShape& s) {
+  return std::max<int64_t>(1, s.layers / (s.family == Family::kSwitch ? kSwitchStep : kNllbStep));
+}
+
+int64_t moe_layers(const ModelShape& s) {
+  if (has_encoder(s.family)) return 2 * sparse_layers(s);
+  return s.family == Family::kDeepseekV2 ? s.layers - 1 : s.layers;
+}
+
+ordered_json switch_config(const ModelShape& s) {
+  return {{"architectures", {"SwitchTransformersForConditionalGeneration"}},
+          {"model_type", "switch_transformers"},
+          {"is_encoder_decoder", true},
+          {"vocab_size", s.vocab},
+          {"d_model", s.hidden},
+          {"d_kv", s.head_dim},
+          {"d_ff", s.ffn},
+          {"num_heads", s.heads},
+          {"num_layers", s.layers},
+          {"num_decoder_layers", s.layers},
+          {"num_sparse_encoder_layers", sparse_layers(s)},
+          {"num_sparse_decoder_layers", sparse_layers(s)},
+          {"num_experts", s.experts},
+          {"pad_token_id", kEnd},
+          {"eos_token_id", kEnd},
+          {"decoder_start_token_id", kEnd},
+          {"tie_word_embeddings", false},
+          {"torch_dtype", "bfloat16"}};
+}
+
+ordered_json nllb_config(const ModelShape& s) {
+  const int64_t step = std::min(kNllbStep, s.layers);
+  return {{"architectures", {"NllbMoeForConditionalGeneration"}},
+          {"model_type", "nllb-moe"},
+          {"is_encoder_decoder", true},
+          {"vocab_size", s.vocab},
+          {"d_model", s.hidden},
+          {"max_position_embeddings", s.context},
+          {"encoder_layers", s.layers},
+          {"decoder_layers", s.layers},
+          {"encoder_attention_heads", s.heads},
+          {"decoder_attention_heads", s.heads},
+          {"encoder_ffn_dim", s.ffn},
+          {"decoder_ffn_dim", s.ffn},
+          {"encoder_sparse_step", step},
+          {"decoder_sparse_step", step},
+          {"num_experts", s.experts},
+          {"pad_token_id", kEnd},
+          {"eos_token_id", kEnd},
+          {"decoder_start_token_id", kEnd},
+          {"tie_word_embeddings", false},
+          {"torch_dtype", "bfloat16"}};
 }
 
 ordered_json common_config(const ModelShape& s) {
@@ -99,12 +162,16 @@ std::optional<ModelShape> model_shape(const std::string& name) {
   return std::nullopt;
 }
 
+int64_t fixed_top_k(Family family) {
+  return family == Family::kSwitch ? 1 : family == Family::kNllb ? 2 : 0;
+}
+
 uint64_t expert_bytes(const ModelShape& s, DType precision) {
   const auto matrix = [&](int64_t rows, int64_t cols) {
     return static_cast<uint64_t>(rows * row_bytes(precision, cols) + matrix_parameter_bytes(precision, rows, cols));
   };
-  const int64_t layers = s.family == Family::kDeepseekV2 ? s.layers - 1 : s.layers;
-  return static_cast<uint64_t>(layers * s.experts) * (2 * matrix(s.ffn, s.hidden) + matrix(s.hidden, s.ffn));
+  const uint64_t into = has_encoder(s.family) ? 1 : 2;  // with a gate
+  return static_cast<uint64_t>(moe_layers(s) * s.experts) * (into * matrix(s.ffn, s.hidden) + matrix(s.hidden, s.ffn));
 }
 
 std::string shape_text(const ModelShape& s) {
@@ -116,6 +183,8 @@ std::string shape_text(const ModelShape& s) {
 }
 
 std::string config_json(const ModelShape& s) {
+  if (s.family == Family::kSwitch) return switch_config(s).dump(2) + "\n";
+  if (s.family == Family::kNllb) return nllb_config(s).dump(2) + "\n";
   ordered_json config = common_config(s);
   if (s.family == Family::kMixtral) {
     config.update({{"architectures", {"MixtralForCausalLM"}},

@@ -13,7 +13,10 @@ namespace moestro::cli {
 
 /// Every dimension of a model.
 struct ModelShape {
-  enum class Family : uint8_t { kMixtral, kQwen3Moe, kDeepseekV2, kGptOss, kQwen3Next } family = Family::kMixtral;
+  enum class Family : uint8_t {
+    kMixtral, kQwen3Moe, kDeepseekV2, kGptOss, kQwen3Next, kSwitch, kNllb
+  } family = Family::kMixtral;
+  /// layers: of an encoder-decoder model, of each stack. Not all of those have experts, and top_k is the family's.
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t ffn = 0, experts = 0, top_k = 0;  ///< ffn: of an expert
   int64_t vocab = 32000, context = 32768;
@@ -26,6 +29,9 @@ struct ModelShape {
 std::vector<std::string> model_shape_names();
 /// nullopt: not one of those names.
 std::optional<ModelShape> model_shape(const std::string& name);
+
+/// A family whose tokens all have the same number of experts: that number; else 0.
+int64_t fixed_top_k(ModelShape::Family family);
 
 /// Bytes of the weights of all experts in that precision.
 uint64_t expert_bytes(const ModelShape& shape, DType precision);
