@@ -163,8 +163,7 @@ Scheduler::Place Scheduler::choose_worker(Sequence& s) {
 }
 
 /// Tokens that admitted sequences still have to compute, by flow: who has many is not next. A source is of the first
-/// that waits for it. And whether batches have
-/// fewer places than they are left in any case.
+/// that waits for it. And whether batches have fewer places than they are left in any case.
 bool Scheduler::count_running() {
   interactive_.forget_pending();
   batches_.forget_pending();
