@@ -48,25 +48,36 @@ void put_q5_0(const float* x, float scale, uint8_t* b) {
   put_nibbles(b + 6, [&](int c) { return (q(c) + 16) & 15; });
 }
 
+/// Of 32 numbers, how many of the first `steps` middles between levels they are beyond: the index of the nearest level.
+/// `doubled` are twice the numbers, because the sum of two levels is twice their middle. A branch for each number would
+/// be guessed wrong for most of them.
+void nearest_levels(const float* doubled, const int8_t* levels, int steps, int32_t* index) {
+  std::fill(index, index + 32, 0);
+  for (int i = 0; i < steps; ++i) {
+    const auto middles = static_cast<float>(levels[i] + levels[i + 1]);
+    for (int c = 0; c < 32; ++c) index[c] += doubled[c] > middles ? 1 : 0;
+  }
+}
+
 void put_iq4_nl(const float* x, float scale, uint8_t* b) {
   put_f16(b, scale);
   const float inverse = inverse_of(scale);
-  put_nibbles(b + 2, [&](int c) {
-    int q = 0;
-    while (q < 15 && 2 * x[c] * inverse > static_cast<float>(kIQ4NLValues[q] + kIQ4NLValues[q + 1])) ++q;
-    return q;
-  });
+  float doubled[32];
+  int32_t q[32];
+  for (int c = 0; c < 32; ++c) doubled[c] = 2 * x[c] * inverse;
+  nearest_levels(doubled, kIQ4NLValues, 15, q);
+  put_nibbles(b + 2, [&](int c) { return q[c]; });
 }
 
 /// `half` is half of the scale, because the table holds doubled values.
 void put_mxfp4(const float* x, float half, uint8_t* b) {
   b[0] = half > 0 ? static_cast<uint8_t>(std::ilogb(half) + 128) : 0;
   const float inverse = inverse_of(half);
-  put_nibbles(b + 1, [&](int c) {
-    int q = 0;
-    while (q < 7 && 2 * std::fabs(x[c]) * inverse > static_cast<float>(kE2M1Doubled[q] + kE2M1Doubled[q + 1])) ++q;
-    return q == 0 ? 0 : q | (x[c] < 0 ? 8 : 0);
-  });
+  float doubled[32];
+  int32_t q[32];
+  for (int c = 0; c < 32; ++c) doubled[c] = 2 * std::fabs(x[c]) * inverse;
+  nearest_levels(doubled, kE2M1Doubled, 7, q);
+  put_nibbles(b + 1, [&](int c) { return q[c] == 0 ? 0 : q[c] | (x[c] < 0 ? 8 : 0); });
 }
 
 /// The byte of the nearest number of e4m3; |x| is at most a little above 448.

@@ -14,6 +14,7 @@
 
 #include "common/float16.h"
 #include "common/formats/blocks.h"
+#include "common/formats/lanes.h"
 
 namespace moestro::formats {
 namespace {
@@ -125,6 +126,37 @@ TEST(Encode, FindsScalesNextToTheBestOfAll) {
   expect_near(DType::kQ4_0, whole(-8, 7));
   expect_near(DType::kQ5_0, whole(-16, 15));
   expect_near(DType::kIQ4NL, of_table);
+}
+
+/// The level that y is nearest to, of `count` that grow: from one to the next, as long as y is beyond their middle.
+int step_to_level(float doubled, const int8_t* levels, int count) {
+  int q = 0;
+  while (q < count - 1 && doubled > static_cast<float>(levels[q] + levels[q + 1])) ++q;
+  return q;
+}
+
+TEST(Encode, IndicesOfTablesAreThoseOfStepsFromTheFirstLevel) {
+  constexpr size_t kBlocks = 512;
+  std::vector<float> x = normal_numbers(kBlocks * 32, 5);
+  for (size_t i = 0; i < x.size() / 4; ++i) x[i] = std::round(x[i] * 100) / 256;  // many at a middle, and zeros
+  x[0] = -0.0f;
+  const std::vector<std::byte> iq4 = encoded(DType::kIQ4NL, x), mx = encoded(DType::kMXFP4, x);
+  const auto nibble = [](const std::byte* values, size_t c) {
+    return static_cast<int>(values[c % 16]) >> (c < 16 ? 0 : 4) & 15;
+  };
+  for (size_t b = 0; b < kBlocks; ++b) {
+    const std::byte *block = iq4.data() + b * 18, *mx_block = mx.data() + b * 17;
+    uint16_t bits;
+    std::memcpy(&bits, block, sizeof bits);
+    const float inverse = inverse_of(f16_to_f32(bits));
+    const float mx_inverse = inverse_of(std::ldexp(1.0f, static_cast<int>(mx_block[0]) - 128));
+    for (size_t c = 0; c < 32; ++c) {
+      const float number = x[b * 32 + c];
+      ASSERT_EQ(nibble(block + 2, c), step_to_level(2 * number * inverse, kIQ4NLValues, 16)) << b << ' ' << c;
+      const int q = step_to_level(2 * std::fabs(number) * mx_inverse, kE2M1Doubled, 8);
+      ASSERT_EQ(nibble(mx_block + 1, c), q == 0 || number >= 0 ? q : q | 8) << b << ' ' << c;
+    }
+  }
 }
 
 TEST(Encode, WhatABlockSaysExactlyStaysExact) {
