@@ -42,7 +42,6 @@ TEST(DenseTurns, EveryModelSaysBitwiseTheSame) {
     Bench resident(fixture, plain());
     const Said expected = play(resident, 5);
     for (const ScheduleKind schedule : {ScheduleKind::kLayerwise, ScheduleKind::kExpertPipeline}) {
-      if (fixture.has_states() && schedule != ScheduleKind::kLayerwise) continue;
       DeviceBenchOptions options = in_turn(2, schedule);
       options.predictor = "next-layer-all";
       DeviceBench device(fixture, options);
@@ -177,25 +176,34 @@ TEST(DenseTurns, TheTimelineHasTheirCopiesAndStalls) {
   EXPECT_GT(stalls, 0);
 }
 
-TEST(DenseTurns, CgoIsRefusedByName) {
-  auto host = store::ResidentSource::open(engine::testing::packed(deep_fixture(), DType::kF32, DType::kF32));
-  ASSERT_TRUE(host.is_ok());
+/// Why no engine of the fixture is made whose dense weights take turns on a device.
+std::string refusal(const Fixture& fixture, ScheduleKind schedule) {
+  auto host = store::ResidentSource::open(engine::testing::packed(fixture, DType::kF32, DType::kF32));
+  if (!host.is_ok()) return host.status().message();
   SteadyClock clock;
   DeviceExpertsOptions options;
   options.device.vram_bytes = 1 << 24, options.device.link_bytes_per_s = 1 << 30;
-  options.precision = DType::kF32, options.kv = true;
+  options.precision = DType::kF32, options.kv = schedule == ScheduleKind::kCgo;
   options.dense = DenseTurns{.blobs = store::dense_layers((*host)->manifest()), .places = 2};
   auto device = DeviceExperts::create(**host, options, clock);
-  ASSERT_TRUE(device.is_ok()) << device.status().message();
+  if (!device.is_ok()) return device.status().message();
   const auto ops = kernels::make_reference_ops(), host_ops = kernels::make_reference_ops();
   engine::Backend backend = engine::cpu_backend(*ops, (*device)->kv_link(), host_ops.get());
   backend.dense_over_link = true;
-  engine::EngineOptions cgo{.model = "m", .kv_tokens = 1024, .context_max = kContext};
-  cgo.schedule = ScheduleKind::kCgo, cgo.kv_home = KvHome::kHost, cgo.kv_ring_tokens = 3 * kContext;
-  const auto engine = engine::Engine::create(cgo, **device, backend, clock);
-  ASSERT_FALSE(engine.is_ok());
-  EXPECT_THAT(engine.status().message(), HasSubstr("--schedule cgo where dense weights take turns"));
-  EXPECT_THAT(engine.status().message(), HasSubstr("give the device more (vram=SIZE)"));
+  engine::EngineOptions wanted{.model = "m", .kv_tokens = 1024, .context_max = kContext};
+  wanted.schedule = schedule;
+  if (options.kv) wanted.kv_home = KvHome::kHost, wanted.kv_ring_tokens = 3 * kContext;
+  return engine::Engine::create(wanted, **device, backend, clock).status().message();
+}
+
+TEST(DenseTurns, WhatDoesNotGoIsRefusedByName) {
+  const std::string cgo = refusal(deep_fixture(), ScheduleKind::kCgo);
+  EXPECT_THAT(cgo, HasSubstr("--schedule cgo where dense weights take turns"));
+  EXPECT_THAT(cgo, HasSubstr("give the device more (vram=SIZE)"));
+  for (const Fixture& fixture : engine::testing::all_fixtures())
+    if (fixture.has_encoder())
+      EXPECT_THAT(refusal(fixture, ScheduleKind::kLayerwise), HasSubstr("a model with an encoder where dense weights"))
+          << fixture.name;
 }
 
 }  // namespace

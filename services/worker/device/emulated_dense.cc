@@ -54,7 +54,7 @@ void EmulatedDense::carry_in(std::unique_lock<std::mutex>& lock, Nanos from, Nan
   if (offset_ < copy.bytes) return;
   offset_ = 0;
   ended_.push_back(copy.number);
-  copies_.pop_front();
+  copies_.erase(copies_.begin());
   on_end_();
 }
 

@@ -3,7 +3,6 @@
 // those of experts and KV.
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <vector>
@@ -61,7 +60,7 @@ class EmulatedDense {
   const Options options_;
   const Clock& clock_;
   const std::function<void()> on_end_;
-  std::deque<DenseCopy> copies_;  ///< the first is under way
+  std::vector<DenseCopy> copies_;  ///< the first is under way; no more than places
   uint64_t offset_ = 0;           ///< in that one
   uint64_t step_end_ = 0;
   bool carrying_ = false;
