@@ -94,7 +94,9 @@ void add_devices(Schema& schema, BoxConfig::Workers& c) {
                       "takes at most SIZE of its memory (default: what is free); without INDEX, several workers are "
                       "spread over all GPUs. emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but each "
                       "expert is first copied to a memory of that size over a link of that speed (compute: the least "
-                      "time of one expert or one attention; with ,kv=counted the KV cache takes of that memory too)",
+                      "time of one expert or one attention; with ,kv=counted the KV cache takes of that memory too, "
+                      "and with ,dense=counted dense weights: those of layers that have no room take turns there; with "
+                      ",dense=N% at most that share of the layers' stays)",
               .value = "DEVICE", .everyday = true});
   schema.add({.key = "workers.cache", .flag = "--cache", .field = &c.cache,
               .help = "On a device with its own memory: the policy that chooses which expert to evict. auto: the "

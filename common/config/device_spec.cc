@@ -9,7 +9,8 @@ namespace moestro::config {
 namespace {
 
 constexpr std::string_view kForms =
-    "cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T][,kv=counted]";
+    "cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T][,kv=counted]"
+    "[,dense=counted|N%]";
 
 Status not_a_device(std::string_view text) {
   return invalid_argument("'" + std::string(text) + "' is no device; there are " + std::string(kForms));
@@ -43,6 +44,19 @@ Result<CudaDeviceSpec> parse_cuda(std::string_view text) {
   return device;
 }
 
+Status set_dense(std::string_view value, EmulatedDevice& device) {
+  device.counts_dense = value != "free";
+  if (value == "counted" || value == "free") return Status::ok();
+  uint32_t percent = 0;
+  const std::string_view number = value.substr(0, value.empty() ? 0 : value.size() - 1);
+  const auto [stopped, error] = std::from_chars(number.data(), number.data() + number.size(), percent);
+  if (!value.ends_with('%') || error != std::errc{} || stopped != number.data() + number.size() || percent > 100)
+    return invalid_argument("'" + std::string(value) + "' is neither counted nor free, nor a share from 0% to 100%: of "
+                            "the layers' dense weights, the most that stays in vram");
+  device.dense_share = percent / 100.0;
+  return Status::ok();
+}
+
 Status set_one(std::string_view key, std::string_view value, EmulatedDevice& device) {
   if (key == "vram") {
     MOESTRO_ASSIGN_OR_RETURN(device.vram_bytes, parse_size(value));
@@ -57,8 +71,10 @@ Status set_one(std::string_view key, std::string_view value, EmulatedDevice& dev
       return invalid_argument("'" + std::string(value) + "' is neither counted nor free: whether the KV cache takes of "
                               "vram");
     device.counts_kv = value == "counted";
+  } else if (key == "dense") {
+    return set_dense(value, device);
   } else {
-    return invalid_argument("'" + std::string(key) + "' is none of vram, link, latency, compute and kv");
+    return invalid_argument("'" + std::string(key) + "' is none of vram, link, latency, compute, kv and dense");
   }
   return Status::ok();
 }

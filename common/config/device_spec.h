@@ -1,6 +1,6 @@
 #pragma once
 // What --device says: cpu | cuda[:INDEX][,vram=SIZE] | emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]
-// [,kv=counted]
+// [,kv=counted][,dense=counted|N%]
 
 #include <chrono>
 #include <cstdint>
@@ -16,6 +16,9 @@ struct EmulatedDevice {
   uint64_t vram_bytes = 0;                 ///< for experts; used in whole experts
   bool counts_kv = false;  ///< the KV cache takes of vram_bytes, as of a GPU's memory; false: only what is in use of
                            ///< one whose home is host memory does
+  bool counts_dense = false;  ///< dense weights take of vram_bytes too, and those of layers take turns there where not
+                              ///< all have room; false: they lie in host memory, and cost the device nothing
+  double dense_share = 1;     ///< of the layers' dense weights, the most that stays; below 1 only with counts_dense
   uint64_t link_bytes_per_s = 0;
   std::chrono::nanoseconds latency{0};     ///< of each copy, before its first byte
   std::chrono::nanoseconds compute{0};  ///< the least time of one expert and of one attention; if the CPU is faster, it

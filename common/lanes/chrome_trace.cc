@@ -122,7 +122,9 @@ void ChromeTrace::transfer(const Transfer& t) {
   const int track = static_cast<int>(t.lane);
   if (t.expert < 0) {
     const bool hidden = t.kind == TaskKind::kHiddenLoad || t.kind == TaskKind::kQkvSend;
-    event(task_name(t.kind), hidden ? "hidden" : "kv", track, t.begin, t.end);
+    const bool dense = t.kind == TaskKind::kWeightRead;
+    event(dense ? "copy weights" : task_name(t.kind), hidden ? "hidden" : dense ? "dense" : "kv", track, t.begin,
+          t.end);
     append("\"layer\":%d,\"micro_batch\":%d,\"bytes\":%llu}},\n", t.layer, t.micro_batch,
            static_cast<unsigned long long>(t.bytes));
     return;
@@ -146,7 +148,9 @@ void ChromeTrace::used(Lane lane, int32_t layer, int32_t expert, uint32_t copy, 
 void ChromeTrace::draw(const Stall& s) {
   if (failed_) return;
   event("stall", "stall", kStallTrack, s.begin, s.end);
-  if (s.dense) return append("\"layer\":%d,\"tier\":\"drive\",\"cause\":\"dense weights\"}},\n", s.layer);
+  if (s.dense)
+    return append("\"layer\":%d,\"tier\":\"%s\",\"cause\":\"dense weights\"}},\n", s.layer,
+                  s.link ? "dram" : "drive");
   if (s.expert < 0)
     return append("\"layer\":%d,\"tier\":\"dram\",\"cause\":\"%s\"}},\n", s.layer, s.host ? "host attention" : "KV");
   append("\"layer\":%d,\"expert\":%d,\"tier\":\"%s\",\"cause\":\"%s\"}},\n", s.layer, s.expert,

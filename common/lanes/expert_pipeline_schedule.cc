@@ -30,6 +30,7 @@ class ExpertPipelineSchedule final : public Schedule {
     next_slot_ = 0;
     kv_places_.fill(kFree);
     ends_ = {kFree, add({.kind = TaskKind::kEmbed, .cost = embed_cost(model_, step)}, {}, graph)};
+    weights_ahead_ = options_.dense_ahead ? bring_weights(0, kFree, graph) : kFree;
     open_layers_from(0, graph);
   }
 
@@ -81,6 +82,7 @@ class ExpertPipelineSchedule final : public Schedule {
   void open_layers_from(int32_t first, TaskGraph& graph) {
     for (layer_ = first; layer_ < static_cast<int32_t>(model_.layers.size()); ++layer_) {
       open_layer(graph);
+      if (options_.dense_ahead) weights_ahead_ = bring_weights(layer_ + 1, ends_.back(), graph);
       if (shape().sparse) return;
       end_layer({.kind = TaskKind::kDenseMlp, .layer = layer_, .cost = dense_mlp_cost(shape(), step_.tokens)}, graph);
     }
@@ -92,11 +94,20 @@ class ExpertPipelineSchedule final : public Schedule {
     ends_ = {ends_.back(), end};
   }
 
+  /// What of a layer's dense weights does not stay, in one copy, when `room` has ended.
+  TaskId bring_weights(int32_t layer, TaskId room, TaskGraph& graph) {
+    const double streamed = 1 - options_.dense_share;
+    if (streamed <= 0 || layer >= static_cast<int32_t>(model_.layers.size())) return kFree;
+    const Cost cost{0, streamed * model_.layers[static_cast<size_t>(layer)].dense_bytes()};
+    return add({.lane = Lane::kHostToDevice, .kind = TaskKind::kWeightRead, .layer = layer, .cost = cost},
+               std::array{room}, graph);
+  }
+
   /// Attention and router of each micro-batch, and the experts that are foreseen.
   void open_layer(TaskGraph& graph) {
     const double streamed = 1 - options_.dense_share;
-    TaskId weights = kFree, gate = kFree;
-    if (streamed > 0) {
+    TaskId weights = weights_ahead_, gate = kFree;
+    if (streamed > 0 && !options_.dense_ahead) {
       const double bytes = streamed * (shape().dense_bytes() - shape().router_weight_bytes);
       const std::array room{ends_.front()};
       weights = carry(Lane::kHostToDevice, TaskKind::kWeightRead, kAllMicroBatches, bytes, room, graph);
@@ -104,6 +115,8 @@ class ExpertPipelineSchedule final : public Schedule {
         gate = carry(Lane::kHostToDevice, TaskKind::kWeightRead, kAllMicroBatches,
                      streamed * shape().router_weight_bytes, room, graph);
     }
+    // The worker has asked for them ahead, as far as its places allow, and takes one layer's at a time.
+    if (shape().streamed_bytes > 0) weights = add(read_weights(shape(), layer_), std::array{ends_.back()}, graph);
     joined_.clear();
     for (size_t b = 0; b < micro_batches_.size(); ++b) joined_.push_back(add_front(b, weights, gate, graph));
     routed_ = 0;
@@ -228,6 +241,7 @@ class ExpertPipelineSchedule final : public Schedule {
   int32_t layer_ = 0;                           ///< that is open
   std::array<TaskId, 2> ends_{};                ///< of the layer before last and of the last one
   TaskId last_added_ = kFree;
+  TaskId weights_ahead_ = kFree;                ///< of the next layer to open
   std::vector<TaskId> slots_;                   ///< by slot: the last use of what it holds
   size_t next_slot_ = 0;
   std::array<TaskId, kKvPlaces> kv_places_{};   ///< by place: the last use of what it holds

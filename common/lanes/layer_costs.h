@@ -37,6 +37,14 @@ inline Cost experts_cost(const LayerShape& layer, int32_t experts, int64_t rows)
   return product_cost(rows, layer.expert_parameters, experts * layer.expert_bytes);
 }
 
+/// A layer's dense weights, where not all stay.
+inline Task read_weights(const LayerShape& layer, int32_t index) {
+  return {.lane = layer.streamed_by_link ? Lane::kHostToDevice : Lane::kStoreRead,
+          .kind = TaskKind::kWeightRead,
+          .layer = index,
+          .cost = {0, layer.streamed_bytes}};
+}
+
 inline Cost embed_cost(const ModelShape& model, const StepShape& step) {
   return {0, static_cast<double>(step.tokens) * model.embed_bytes_per_token};
 }

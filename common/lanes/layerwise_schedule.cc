@@ -139,12 +139,7 @@ class LayerwiseSchedule final : public Schedule {
 
   TaskId add_layer(int32_t layer, int64_t tokens, TaskId last, TaskGraph& graph) {
     const LayerShape& shape = model_.layers[static_cast<size_t>(layer)];
-    if (shape.streamed_bytes > 0)
-      last = graph.add({.lane = Lane::kStoreRead,
-                        .kind = TaskKind::kWeightRead,
-                        .layer = layer,
-                        .cost = {0, shape.streamed_bytes}},
-                       std::array{last});
+    if (shape.streamed_bytes > 0) last = graph.add(read_weights(shape, layer), std::array{last});
     add_front(layer, last, graph);
     combine_[static_cast<size_t>(layer)] = -1;
     if (!shape.sparse) {

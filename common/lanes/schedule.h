@@ -20,7 +20,8 @@ struct LayerShape {
   double expert_parameters = 0, expert_bytes = 0;
   int32_t experts = 0;                           ///< of a sparse layer; only schedules that bring whole layers ask
   double attention_flops_per_position = 0;       ///< of one row, for each position that it attends to
-  double streamed_bytes = 0;                     ///< of dense_bytes(), what each step reads anew to host memory
+  double streamed_bytes = 0;                     ///< of dense_bytes(), what each step reads anew
+  bool streamed_by_link = false;                 ///< to a device's memory; false: to host memory
   double output_parameters = 0;                  ///< of attention_parameters, those of the output projection
   double qkv_bytes_per_token = 0;                ///< queries, keys and values of a row
   double attended_bytes_per_token = 0;           ///< what enters the output projection
@@ -99,8 +100,8 @@ class Schedule {
 std::unique_ptr<Schedule> make_layerwise_schedule(ModelShape model);
 
 // Schedules for throughput. Weights and KV have a home in host memory and cross a link when they are needed. Workers
-// run them with dense weights that stay on the device: the expert pipeline on a CPU or an emulated device, cgo on an
-// emulated device. The rest of these schedules runs on virtual lanes only (virtual_driver.h).
+// run them on a CPU or an emulated device (the expert pipeline) and beside an emulated device (cgo, whose dense weights
+// all stay there). The rest of these schedules runs on virtual lanes only (virtual_driver.h).
 
 /// What a schedule asks about experts on the device. Called by the thread that runs the machine.
 class ExpertOutlook {
@@ -123,6 +124,8 @@ constexpr int32_t kv_place(int32_t layer, int32_t micro_batch, int32_t micro_bat
 struct ExpertPipelineOptions {
   double dense_share = 1;  ///< of each layer's dense weights, what stays on the device (0 to 1)
   double kv_share = 1;     ///< of the KV cache, what stays on the device (0 to 1); host memory has the rest
+  bool dense_ahead = false;  ///< the rest of a layer comes as soon as there is a place for it, when the layer before
+                             ///< last has ended; false: when the routers of the layer before have chosen as well
   int32_t expert_slots = 1;  ///< on the device, for experts that come over the link; at least 1. Not used without an
                              ///< outlook
 

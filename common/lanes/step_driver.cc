@@ -113,6 +113,7 @@ Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner
       if (timeline != nullptr)
         timeline->stall({.layer = what.layer, .expert = what.expert, .begin = from, .end = until,
                          .dense = what.kind == TaskKind::kWeightRead,
+                         .link = is_weight_copy(what),
                          .host = is_hidden_move(what) || what.kind == TaskKind::kAttend});
     }
     for (const TaskId task : ended_) end(step, task, until);

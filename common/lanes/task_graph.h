@@ -92,9 +92,14 @@ constexpr bool is_hidden_move(const Task& task) {
          (task.kind == TaskKind::kHiddenLoad && task.lane == Lane::kHostToDevice);
 }
 
+/// Whether the task brings a layer's dense weights to a device.
+constexpr bool is_weight_copy(const Task& task) {
+  return task.kind == TaskKind::kWeightRead && task.lane == Lane::kHostToDevice;
+}
+
 /// Whether a link or the host does the task beside the thread that runs the step, and draws it itself.
 constexpr bool is_drawn_apart(const Task& task) {
-  return is_kv_move(task) || is_hidden_move(task) ||
+  return is_kv_move(task) || is_hidden_move(task) || is_weight_copy(task) ||
          (task.kind == TaskKind::kAttend && task.lane == Lane::kHostCompute);
 }
 

@@ -23,8 +23,8 @@ struct Slice {
   Nanos begin{0}, end{0};
 };
 
-/// A stretch of time in which a link or a drive carried an expert, KV, or what attention on the host takes and gives,
-/// by its own account. A copy that was interrupted is several.
+/// A stretch of time in which a link or a drive carried an expert, KV, a layer's dense weights, or what attention on
+/// the host takes and gives, by its own account. A copy that was interrupted is several.
 struct Transfer {
   Lane lane = Lane::kHostToDevice;
   int32_t layer = -1, expert = -1;
@@ -50,6 +50,7 @@ struct Stall {
   Nanos begin{0}, end{0};
   Lateness why = {};  ///< filled in by Timeline::stall()
   bool dense = false;  ///< it was the layer's dense weights
+  bool link = false;   ///< the same: over a device's link, not from the drive
   bool host = false;   ///< it was attention on the host, or a copy for it
 };
 

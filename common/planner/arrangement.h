@@ -13,7 +13,8 @@ struct Arrangement {
   int64_t micro_batches = 1;
   int64_t rows = 1;         ///< sequences of a micro-batch
   double dense_share = 1;   ///< r_w: of each layer's dense weights, what stays on the device; cgo: of all its weights,
-                            ///< and on workers' devices 1, as they decide which experts they hold
+                            ///< and on workers' devices 1, as they decide which experts they hold. With other
+                            ///< schedules, there it follows from their memory
   double kv_share = 1;      ///< r_c: of the KV cache, what stays on the device; the rest is in host memory
   int64_t slots = 0;        ///< expert-pipeline: room for experts that come and go; the other room is of residents.
                             ///< Not of workers, whose devices decide

@@ -33,6 +33,7 @@ Residency residency(const PlanInput& in, const Placement& placement, const Step&
   double& where_computed = at.device_memory ? at.device_share : at.host_share;
   if (where_computed < 1) where_computed = measured.value_or(where_computed);  // nothing misses if all is there
   at.streamed_bytes = static_cast<double>(placement.streamed_bytes);
+  at.streamed_layers = placement.streamed_layers, at.streamed_by_link = placement.streamed_by_link;
   at.prefetch = in.prefetch;
   at.foreseen = in.foreseen;
   return at;
@@ -42,8 +43,15 @@ Phase phase_of(const PhaseSteps& steps, const StepForecast& forecast) {
   return {steps.all, forecast, steps.tokens, steps.steps * forecast.seconds};
 }
 
+/// On a worker's device, memory decides how many layers' dense weights stay.
+Arrangement placed_as(Arrangement a, const Placement& placement) {
+  if (placement.streamed_by_link) a.dense_share = placement.dense_share;
+  return a;
+}
+
 /// Both phases by closed forms.
-ScheduleOption estimate(const PlanInput& in, const Arrangement& a, const Placement& placement) {
+ScheduleOption estimate(const PlanInput& in, const Arrangement& given, const Placement& placement) {
+  const Arrangement a = placed_as(given, placement);
   const PhaseSteps prompt = prompt_steps(in.workload, a), decode = decode_steps(in.workload, a);
   ScheduleOption option;
   option.arrangement = a, option.placement = placement;
@@ -204,8 +212,8 @@ class Search {
   void add_pipeline(Arrangement a) {
     const auto placement = placed(a);
     if (!placement) return;
-    if (placement->streamed_bytes > 0) {
-      refused_ = exhausted("dense weights take turns in host memory, which only layerwise knows of");
+    if (placement->streamed_bytes > 0 && !placement->streamed_by_link) {
+      refused_ = exhausted("dense weights take turns in host memory, of which only layerwise has forecasts");
       return;
     }
     const bool link = in_.memories.device != Device::kHost;
@@ -231,6 +239,10 @@ class Search {
         Arrangement a{schedule_, m, rows, 1, 0, 0, true};
         if (!device_decides(in_)) a.dense_share = largest_weight_share(in_, a);
         const auto placement = placed(a);
+        if (placement && placement->streamed_by_link) {
+          refused_ = exhausted("dense weights take turns in the device's memory, which it does not know of");
+          return;
+        }
         if (placement && placement->host_experts == placement->experts) candidates_.add(a, *placement);
         else if (placement) refused_ = exhausted("all weights have to be in host memory");
       });
@@ -265,8 +277,9 @@ class Search {
 
 }  // namespace
 
-Result<ScheduleOption> forecast_arrangement(const PlanInput& in, const Arrangement& a) {
-  MOESTRO_ASSIGN_OR_RETURN(const Placement placement, place(in, a));
+Result<ScheduleOption> forecast_arrangement(const PlanInput& in, const Arrangement& given) {
+  MOESTRO_ASSIGN_OR_RETURN(const Placement placement, place(in, given));
+  const Arrangement a = placed_as(given, placement);
   MOESTRO_RETURN_IF_ERROR(check_rates(in, placement));
   ScheduleOption option = estimate(in, a, placement);
   if (a.schedule == ScheduleName::kLayerwise) return option;

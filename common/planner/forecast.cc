@@ -52,13 +52,17 @@ Computing back_time(const ModelSizes& sizes, const LayerSizes& layer, const Rate
   return c;
 }
 
-/// Which layer comes next is known, so the drive reads dense weights while others compute, as long as it keeps up.
-void add_streamed(StepForecast& f, const Rates& rates, double bytes) {
-  MOESTRO_CHECK(rates.drive_bytes_per_s.has_value(), "dense weights are read from a drive of known speed");
-  const double seconds = bytes / *rates.drive_bytes_per_s;
-  f.drive_bytes += bytes, f.drive_seconds += seconds;
-  f.seconds = std::max(f.seconds, f.drive_seconds);
-  f.least_seconds = std::max(f.least_seconds, f.drive_seconds);
+/// Which layer comes next is known, so drive or link bring dense weights while others compute, as long as they keep up.
+void add_streamed(StepForecast& f, const Rates& rates, const Residency& at) {
+  const auto& rate = at.streamed_by_link ? rates.link_bytes_per_s : rates.drive_bytes_per_s;
+  MOESTRO_CHECK(rate.has_value(), "dense weights are brought from somewhere of known speed");
+  double seconds = at.streamed_bytes / *rate;
+  if (at.streamed_by_link) seconds += at.streamed_layers * rates.link_latency_s;
+  (at.streamed_by_link ? f.link_bytes : f.drive_bytes) += at.streamed_bytes;
+  double& lane = at.streamed_by_link ? f.link_seconds : f.drive_seconds;
+  lane += seconds;
+  f.seconds = std::max(f.seconds, lane);
+  f.least_seconds = std::max(f.least_seconds, lane);
   f.most_seconds += seconds;
 }
 
@@ -136,7 +140,7 @@ StepForecast forecast_step(const ModelSizes& sizes, const Rates& rates, const Re
     f.drive_bytes += count * b.by_drive * static_cast<double>(sizes.expert_bytes);
   });
   add_head(f, sizes, rates, step);
-  if (at.streamed_bytes > 0) add_streamed(f, rates, at.streamed_bytes);
+  if (at.streamed_bytes > 0) add_streamed(f, rates, at);
   return f;
 }
 

@@ -18,7 +18,9 @@ struct Residency {
   bool device_memory = false;  ///< the device has a memory of its own, behind the link
   double device_share = 1;     ///< of the experts that a step uses, those in it
   double host_share = 1;       ///< of those that are not, the ones in host memory
-  double streamed_bytes = 0;   ///< of dense weights that take turns in host memory: what each step reads
+  double streamed_bytes = 0;   ///< of dense weights that take turns in a memory: what each step reads
+  double streamed_layers = 0;  ///< that they are of
+  bool streamed_by_link = false;  ///< to the device's memory; false: to host memory, from the drive
   bool prefetch = true;
   /// Of the missing experts, those that are foreseen early enough to be brought during the layers before. nullopt: as
   /// many as are certain under even routing, which is the share of all experts that the step uses.

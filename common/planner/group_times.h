@@ -39,7 +39,7 @@ class GroupTimes final : public lanes::TaskTimes {
   double hidden_bytes() const { return device_decides() ? 4 : 2; }  ///< of a number that attention takes or gives
   /// cgo: of a layer's bytes, what a step brings, of a device that decides which experts it holds.
   double missing_bytes(const LayerSizes& layer) const;
-  /// Workers' devices decide which experts they hold, and have all dense weights.
+  /// Workers' devices decide which experts they hold, and how many layers' dense weights.
   bool device_decides() const { return in_.memories.device != Memories::Device::kWhole; }
   bool has_link() const { return in_.memories.device != Memories::Device::kHost; }
 

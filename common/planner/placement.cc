@@ -51,7 +51,48 @@ int64_t fill(Tier& tier, uint64_t room, uint64_t each, int64_t all) {
   return held;
 }
 
-Result<Tier> device_tier(const Needs& n, const Memories& m, int64_t& held) {
+/// In the memory that they are computed from, where they may take turns.
+tier::DenseNeeds dense_needs(const Needs& n, uint64_t expert_bytes, bool in_turn) {
+  tier::DenseNeeds dense;
+  if (in_turn) dense.layers = n.dense_layer_bytes;
+  dense.fixed_bytes = n.dense_bytes;
+  for (const uint64_t layer : dense.layers) dense.fixed_bytes -= layer;
+  dense.expert_bytes_max = expert_bytes, dense.experts_bytes = expert_bytes * static_cast<uint64_t>(n.experts);
+  dense.experts_at_once = n.experts_at_once;
+  return dense;
+}
+
+/// The part of the dense weights in at most `bytes`, which they share with experts.
+Result<Part> dense_part(const Needs& n, const tier::DenseNeeds& dense, uint64_t bytes, Placement& placement) {
+  MOESTRO_ASSIGN_OR_RETURN(const tier::DenseWindow window, tier::plan_dense_window(dense, bytes));
+  if (window.streamed_layers == 0) return Part{"dense weights", n.dense_bytes};
+  placement.streamed_bytes = window.streamed_bytes, placement.streamed_layers = window.streamed_layers;
+  uint64_t all = 0;
+  for (const uint64_t layer : dense.layers) all += layer;
+  placement.dense_share = 1 - static_cast<double>(window.streamed_bytes) / static_cast<double>(all);
+  const size_t layers = dense.layers.size();
+  return Part{"dense weights (" + std::to_string(layers - window.streamed_layers) + " of " + std::to_string(layers) +
+                  " layers stay, each step reads " + readable_size(window.streamed_bytes) + " of the others)",
+              n.dense_bytes - window.streamed_bytes + window.places * window.place_bytes};
+}
+
+/// Behind the other parts of a worker's device, if they count there.
+Status add_dense(const Needs& n, const Memories& m, Tier& tier, Placement& placement) {
+  if (m.device != Device::kExpertsOnly || !m.counts_dense) return Status::ok();
+  tier::DenseNeeds dense = dense_needs(n, n.slot_bytes, true);
+  dense.staying_share = m.dense_share;
+  const uint64_t others = tier.used_bytes(), least = tier::dense_bytes_min(dense);
+  if (others + least > m.device_bytes) {
+    tier.parts.push_back({"dense weights, in turn", least - n.slot_bytes});
+    return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes, kSmaller);
+  }
+  MOESTRO_ASSIGN_OR_RETURN(Part part, dense_part(n, dense, m.device_bytes - others, placement));
+  placement.streamed_by_link = placement.streamed_layers > 0;
+  tier.parts.push_back(std::move(part));
+  return Status::ok();
+}
+
+Result<Tier> device_tier(const Needs& n, const Memories& m, Placement& placement) {
   Tier tier{"device memory", m.device_bytes, {}};
   if (m.device == Device::kWhole)
     tier.parts = {{n.device_dense_bytes ? "dense weights, and room for what is streamed" : "dense weights",
@@ -61,33 +102,12 @@ Result<Tier> device_tier(const Needs& n, const Memories& m, int64_t& held) {
   else if (m.device_has_kv())
     tier.parts = {{"KV cache", n.kv_bytes}};
   if (m.device == Device::kWhole && n.state_bytes > 0) tier.parts.push_back({"states of sequences", n.state_bytes});
+  MOESTRO_RETURN_IF_ERROR(add_dense(n, m, tier, placement));
   if (tier.used_bytes() + n.slot_bytes > m.device_bytes)
     return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes,
                      m.device_has_kv() ? kSmaller : "give the device more (vram=SIZE)");
-  held = fill(tier, m.device_bytes, n.slot_bytes, n.experts);
+  placement.device_experts = fill(tier, m.device_bytes, n.slot_bytes, n.experts);
   return tier;
-}
-
-/// Where the CPU computes, they may take turns in host memory.
-tier::DenseNeeds dense_needs(const Needs& n, const Memories& m) {
-  tier::DenseNeeds dense;
-  if (m.device == Device::kHost) dense.layers = n.dense_layer_bytes;
-  dense.fixed_bytes = n.dense_bytes;
-  for (const uint64_t layer : dense.layers) dense.fixed_bytes -= layer;
-  dense.expert_bytes_max = n.expert_bytes, dense.experts_bytes = n.expert_bytes * static_cast<uint64_t>(n.experts);
-  dense.experts_at_once = n.experts_at_once;
-  return dense;
-}
-
-/// The part of the dense weights in an arena of at most `bytes`.
-Result<Part> dense_part(const Needs& n, const tier::DenseNeeds& dense, uint64_t bytes, Placement& placement) {
-  MOESTRO_ASSIGN_OR_RETURN(const tier::DenseWindow window, tier::plan_dense_window(dense, bytes));
-  if (!window.streams()) return Part{"dense weights", n.dense_bytes};
-  placement.streamed_bytes = window.streamed_bytes, placement.streamed_layers = window.streamed_layers;
-  const size_t layers = dense.layers.size();
-  return Part{"dense weights (" + std::to_string(layers - window.streamed_layers) + " of " + std::to_string(layers) +
-                  " layers stay, each step reads " + readable_size(window.streamed_bytes) + " of the others)",
-              n.dense_bytes - window.streamed_bytes + window.places * window.place_bytes};
 }
 
 Result<Tier> host_tier(const Needs& n, const Memories& m, Placement& placement) {
@@ -100,7 +120,7 @@ Result<Tier> host_tier(const Needs& n, const Memories& m, Placement& placement) 
   }
   if (m.device == Device::kExpertsOnly) tier.parts.push_back({"the emulated device", m.device_bytes});
   const uint64_t others = tier.used_bytes();
-  const tier::DenseNeeds dense = dense_needs(n, m);
+  const tier::DenseNeeds dense = dense_needs(n, n.expert_bytes, m.device == Device::kHost);
   const uint64_t arena_min = tier::dense_bytes_min(dense);
   const bool in_turn = arena_min < n.dense_bytes + n.expert_bytes;
   tier.parts.push_back({in_turn ? "dense weights, in turn" : "dense weights", arena_min - n.expert_bytes});
@@ -130,7 +150,7 @@ Result<Placement> place(const Needs& n, const Memories& m) {
   Placement placement;
   placement.experts = n.experts;
   if (m.device != Device::kHost) {
-    MOESTRO_ASSIGN_OR_RETURN(Tier device, device_tier(n, m, placement.device_experts));
+    MOESTRO_ASSIGN_OR_RETURN(Tier device, device_tier(n, m, placement));
     placement.tiers.push_back(std::move(device));
   }
   MOESTRO_ASSIGN_OR_RETURN(Tier host, host_tier(n, m, placement));

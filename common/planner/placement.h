@@ -14,13 +14,17 @@ namespace moestro::planner {
 struct Memories {
   enum class Device : uint8_t {
     kHost,         ///< the CPU: it computes from host memory
-    kExpertsOnly,  ///< an emulated device: its memory holds experts. Dense weights and workspace are in host memory
+    kExpertsOnly,  ///< an emulated device: its memory holds experts. Workspace is in host memory, and so are KV cache
+                   ///< and dense weights where they do not count
     kWhole,        ///< a GPU: dense weights, KV cache and workspace are in its memory too
   } device = Device::kHost;
   uint64_t device_bytes = 0;            ///< that may be taken
   uint64_t host_bytes = 0;              ///< that may be taken, by everything together
   std::optional<uint64_t> arena_bytes = {};  ///< --dram: of that, for weights; nullopt: what is left
   bool counts_kv = false;  ///< kExpertsOnly: the KV cache takes the device's memory, as a GPU's; false: none of it
+  bool counts_dense = false;  ///< kExpertsOnly: so do dense weights, and their layers take turns there where not all
+                              ///< have room; false: all lie in host memory
+  double dense_share = 1;     ///< the same: of the layers' dense weights, the most that stays
 
   /// Whether the KV cache that is on the device takes memory of its own there.
   bool device_has_kv() const { return device == Device::kWhole || (device == Device::kExpertsOnly && counts_kv); }
@@ -41,8 +45,8 @@ struct Needs {
   uint64_t state_bytes = 0;      ///< of sequences: on a GPU that computes, otherwise in host memory
   uint64_t pipeline_workspace_bytes = 0;  ///< as workspace_bytes, for workers' steps in micro-batches; 0: the same
   uint64_t cgo_workspace_bytes = 0;       ///< the same with what the host attends to; 0: the same
-  std::vector<uint64_t> dense_layer_bytes = {};  ///< of each layer; empty: they cannot take turns in host memory
-  uint32_t experts_at_once = 1;  ///< that host memory has room for before layers stay there that could take turns
+  std::vector<uint64_t> dense_layer_bytes = {};  ///< of each layer; empty: they cannot take turns in a memory
+  uint32_t experts_at_once = 1;  ///< that a memory has room for before layers stay there that could take turns
 };
 
 struct Part {
@@ -62,12 +66,14 @@ struct Placement {
   int64_t host_experts = 0;    ///< in the arena
   int64_t experts = 0;
   uint64_t arena_bytes = 0;
-  uint64_t streamed_bytes = 0;  ///< of dense weights that take turns in host memory: each step reads them
+  uint64_t streamed_bytes = 0;  ///< of dense weights that take turns in a memory: each step reads them
   uint32_t streamed_layers = 0;
+  bool streamed_by_link = false;  ///< in the device's; false: in host memory
+  double dense_share = 1;         ///< of the layers' dense weights, what stays where they are computed
   std::vector<Tier> tiers;     ///< fastest first
   /// Whether weights have to be read while it runs.
   bool needs_drive() const {
-    return streamed_bytes > 0 || (host_experts < experts && device_experts < experts);
+    return (streamed_bytes > 0 && !streamed_by_link) || (host_experts < experts && device_experts < experts);
   }
   double device_share() const { return share(device_experts); }
   double host_share() const { return share(host_experts); }

@@ -34,7 +34,10 @@ std::unique_ptr<lanes::Schedule> make_schedule(const ModelSizes& sizes, const Ar
   if (a.schedule == ScheduleName::kCgo && !prompt) return make_cgo(sizes, a, times);
   return lanes::make_expert_pipeline_schedule(
       model_shape(sizes),
-      {.dense_share = a.dense_share, .kv_share = a.kv_share, .expert_slots = static_cast<int32_t>(times.slots())},
+      {.dense_share = a.dense_share,
+       .kv_share = a.kv_share,
+       .dense_ahead = times.device_decides(),
+       .expert_slots = static_cast<int32_t>(times.slots())},
       routes);
 }
 

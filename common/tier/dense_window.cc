@@ -22,6 +22,8 @@ uint64_t bytes_of_window(const DenseNeeds& needs, uint32_t places) {
   return needs.fixed_bytes + places * largest(needs.layers) + workers_of(needs) * needs.expert_bytes_max;
 }
 
+bool may_all_stay(const DenseNeeds& needs) { return needs.staying_share >= 1; }
+
 /// `bytes` of the layers can stay. Each layer adds its part of what cannot; it is streamed when that has become half a
 /// layer.
 void spread(const DenseNeeds& needs, uint64_t bytes, DenseWindow& window) {
@@ -50,13 +52,14 @@ uint64_t bytes_if_all_stay(const DenseNeeds& needs) {
 }
 
 uint64_t dense_bytes_min(const DenseNeeds& needs) {
-  return std::min(bytes_if_all_stay(needs), bytes_of_window(needs, std::max(kPlacesMin, workers_of(needs))));
+  const uint64_t in_turn = bytes_of_window(needs, std::max(kPlacesMin, workers_of(needs)));
+  return may_all_stay(needs) ? std::min(bytes_if_all_stay(needs), in_turn) : in_turn;
 }
 
 Result<DenseWindow> plan_dense_window(const DenseNeeds& needs, uint64_t memory_bytes) {
   DenseWindow window;
   window.streamed.assign(needs.layers.size(), false);
-  if (memory_bytes >= bytes_if_all_stay(needs)) return window;
+  if (may_all_stay(needs) && memory_bytes >= bytes_if_all_stay(needs)) return window;
   const uint32_t least = std::max(kPlacesMin, workers_of(needs));
   if (memory_bytes < dense_bytes_min(needs))
     return exhausted("an arena of " + std::to_string(memory_bytes) + " bytes is too small: dense weights need " +
@@ -72,7 +75,9 @@ Result<DenseWindow> plan_dense_window(const DenseNeeds& needs, uint64_t memory_b
       std::max<uint64_t>(workers_of(needs) * needs.expert_bytes_max,
                          std::min(needs.experts_bytes, uint64_t{workers_of(needs)} * needs.experts_at_once *
                                                            needs.expert_bytes_max));
-  spread(needs, minus(memory_bytes, needs.fixed_bytes + window.places * window.place_bytes + experts), window);
+  const auto most = static_cast<uint64_t>(needs.staying_share * static_cast<double>(sum(needs.layers)) + 0.5);
+  const uint64_t room = minus(memory_bytes, needs.fixed_bytes + window.places * window.place_bytes + experts);
+  spread(needs, std::min(room, most), window);
   for (size_t i = 0; i < needs.layers.size(); ++i)
     if (window.streamed[i]) ++window.streamed_layers, window.streamed_bytes += needs.layers[i];
   return window;

@@ -1,8 +1,8 @@
 #pragma once
-// Which dense weights stay in host memory where not all layers' do. The others take turns in a window: a few places,
-// each large enough for any layer. A step passes the layers in a cycle, so a fixed part that stays is all that a cache
-// could keep of them. The layers that stay are spread evenly, so that reading the next streamed layer overlaps with
-// computing those before it.
+// Which dense weights stay in host memory, or in a device's, where not all layers' do. The others take turns in a
+// window: a few places, each large enough for any layer. A step passes the layers in a cycle, so a fixed part that
+// stays is all that a cache could keep of them. The layers that stay are spread evenly, so that reading the next
+// streamed layer overlaps with computing those before it.
 
 #include <cstdint>
 #include <vector>
@@ -18,6 +18,7 @@ struct DenseNeeds {
   uint64_t experts_bytes = 0;    ///< of all of them
   uint32_t workers = 1;          ///< that pass the layers, each at its own time
   uint32_t experts_at_once = 1;  ///< that a worker should have room for, if there is any
+  double staying_share = 1;      ///< of the layers' bytes, the most that stays, whatever room there is
 };
 
 struct DenseWindow {
@@ -29,7 +30,7 @@ struct DenseWindow {
   bool streams() const { return places > 0; }
 };
 
-/// With this much, all layers stay.
+/// With this much, all layers stay, unless `staying_share` says otherwise.
 uint64_t bytes_if_all_stay(const DenseNeeds& needs);
 
 /// With less memory nothing works: the fixed part, a place for each worker and at least two, and an expert for each

@@ -49,13 +49,18 @@ Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, co
 DType WorkerDevice::precision() const { return precision_.value_or(host_->manifest().expert_precisions.front()); }
 
 /// The KV cache of an emulated device, or what is in use of it where its home is host memory, takes memory before
-/// experts do.
-Status WorkerDevice::keep_kv(const engine::EngineOptions& engine, config::EmulatedDevice& device) const {
+/// dense weights do, and these before experts.
+Status WorkerDevice::divide(const engine::EngineOptions& engine, DeviceExpertsOptions& of) {
+  config::EmulatedDevice& device = of.device;
+  if (!of.kv && !device.counts_kv && !device.counts_dense) return Status::ok();
   const store::Manifest& manifest = host_->manifest();
   MOESTRO_ASSIGN_OR_RETURN(const auto model,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
-  MOESTRO_ASSIGN_OR_RETURN(const int64_t bytes, engine::kv_device_bytes(engine, model.spec));
-  const auto kv = static_cast<uint64_t>(bytes);
+  uint64_t kv = 0;
+  if (of.kv || device.counts_kv) {
+    MOESTRO_ASSIGN_OR_RETURN(const int64_t bytes, engine::kv_device_bytes(engine, model.spec));
+    kv = static_cast<uint64_t>(bytes);
+  }
   if (kv >= device.vram_bytes) {
     const std::string what = "vram=" + config::format_size(device.vram_bytes) + " has no room for experts beside the " +
                              config::readable_size(kv);
@@ -64,6 +69,12 @@ Status WorkerDevice::keep_kv(const engine::EngineOptions& engine, config::Emulat
                               "fewer --kv-ring-tokens or a smaller --context");
     return invalid_argument(what + " of --kv-tokens " + std::to_string(engine.kv_tokens) + " (kv=counted): give the "
                             "device more, or take fewer --kv-tokens, or --kv-home host");
+  }
+  if (device.counts_dense) {
+    const int64_t top_k = model.spec.moe_layers() > 0 ? model.spec.moe().top_k : 1;
+    MOESTRO_ASSIGN_OR_RETURN(dense_, divide_dense(manifest, of.precision, top_k, device, kv));
+    of.dense = dense_->turns;
+    device.vram_bytes -= dense_->bytes;
   }
   device.vram_bytes -= kv;
   return Status::ok();
@@ -77,7 +88,7 @@ Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
                           .cache = options_.cache,
                           .prefetch = options_.predict != "none"};
   of.kv = cuda_ == nullptr && engine.kv_home == engine::KvHome::kHost;
-  if (of.kv || (cuda_ == nullptr && of.device.counts_kv)) MOESTRO_RETURN_IF_ERROR(keep_kv(engine, of.device));
+  if (cuda_ == nullptr) MOESTRO_RETURN_IF_ERROR(divide(engine, of));
   if (cuda_ != nullptr && engine.mixed) return mixed_on_a_gpu();
   if (cuda_ != nullptr) {
     MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs,
@@ -93,8 +104,12 @@ Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
 }
 
 engine::Backend WorkerDevice::backend() const {
-  if (cuda_ == nullptr)
-    return engine::cpu_backend(*cpu_ops_, experts_ ? experts_->kv_link() : nullptr, host_ops_.get());
+  if (cuda_ == nullptr) {
+    engine::Backend made =
+        engine::cpu_backend(*cpu_ops_, experts_ ? experts_->kv_link() : nullptr, host_ops_.get());
+    made.dense_over_link = dense_.has_value();
+    return made;
+  }
   return cuda::cuda_backend({.ops = cuda_->ops(),
                              .memory = cuda_->memory(),
                              .host_ops = *cpu_ops_,
@@ -137,6 +152,7 @@ std::string WorkerDevice::describe() const {
   if (!experts_) return "experts where they lie in the store's memory, prediction " + options_.predict;
   std::string fit = std::to_string(experts_->slots()) + " of " +
                     std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device";
+  if (dense_) fit += ", " + dense_->describe(options_.spec.emulated);
   if (host_ops_ != nullptr) fit += ", the host attends to what decodes";
   if (experts_->low_slots() > 0) fit += " and low copies of " + std::to_string(experts_->low_slots());
   return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + fit + ", cache " + options_.cache + ", prediction " +

@@ -9,6 +9,7 @@
 #include "common/config/device_spec.h"
 #include "common/lanes/timeline.h"
 #include "services/worker/cuda/cuda_device.h"
+#include "services/worker/device/dense_division.h"
 #include "services/worker/device/device_experts.h"
 #include "services/worker/device/foresight.h"
 #include "services/worker/device/host_outlook.h"
@@ -62,7 +63,7 @@ class WorkerDevice {
                kernels::Ops& cpu_ops, cuda::CudaDevice* cuda, const Clock& clock)
       : options_(options), precision_(precision), host_(&host), cpu_ops_(&cpu_ops), clock_(&clock), cuda_(cuda) {}
   Status give_memory(const engine::EngineOptions& engine);
-  Status keep_kv(const engine::EngineOptions& engine, config::EmulatedDevice& device) const;
+  Status divide(const engine::EngineOptions& engine, DeviceExpertsOptions& of);
   DType precision() const;
 
   WorkerDeviceOptions options_;
@@ -73,6 +74,7 @@ class WorkerDevice {
   const Clock* clock_;
   cuda::CudaDevice* cuda_;  ///< null: the CPU computes
   cuda::DeviceBudget budget_;
+  std::optional<DenseDivision> dense_;  ///< of an emulated device whose memory has dense weights
   std::unique_ptr<DeviceExperts> experts_;
   std::unique_ptr<HostOutlook> outlook_;  ///< null: nothing is predicted
   std::unique_ptr<Foresight> foresight_;

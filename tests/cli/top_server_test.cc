@@ -95,6 +95,18 @@ TEST(TopServer, ShowsDevicesWhereThereAreSome) {
   EXPECT_THAT(shown(cpus, cpus), ::testing::Not(Contains(HasSubstr("device"))));
 }
 
+TEST(TopServer, ShowsDenseWeightsThatTakeTurnsOnADevice) {
+  std::string status = kOnDevices;
+  status.insert(1, R"("steps": {"dense_read_bytes": 8388608, "dense_stall_seconds": 1.5}, )");
+  const ServerLook now = read_server_status(status);
+  ServerLook before = now;
+  before.uptime_s -= 2, before.device.dense_bytes -= 4 << 20;
+  before.device.step_s -= 4, before.device.dense_stall_s -= 1;
+  EXPECT_THAT(shown(before, now),
+              Contains("         dense weights take turns: 2.00 MiB/s over the link, stalled for them 25 %"));
+  EXPECT_THAT(shown(now, now), Contains(HasSubstr("0 B/s over the link, stalled for them -")));
+}
+
 TEST(TopServer, ADevicesFiguresMayBeAnything) {
   for (const char* tier : {"3", "[]", "null", R"({"workers": "x"})", R"({"workers": 1, "recent": 7})",
                            R"({"workers": 1, "recent": {"lru": "x"}, "link_busy_seconds": null, "hits": -3})"}) {

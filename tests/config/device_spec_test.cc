@@ -52,6 +52,22 @@ TEST(DeviceSpec, AnEmulatedDeviceHasAMemoryAndALink) {
   const auto counted = parse_device("emulated:vram=1G,link=16GB/s,kv=counted");
   ASSERT_TRUE(counted.is_ok()) << counted.status().message();
   EXPECT_TRUE(counted->emulated.counts_kv);
+  EXPECT_FALSE(counted->emulated.counts_dense);
+}
+
+TEST(DeviceSpec, DenseWeightsOfAnEmulatedDeviceMayCount) {
+  struct Case {
+    const char* text;
+    bool counts;
+    double share;
+  };
+  for (const Case& c : {Case{"free", false, 1}, Case{"counted", true, 1}, Case{"100%", true, 1},
+                        Case{"25%", true, 0.25}, Case{"0%", true, 0}}) {
+    const auto spec = parse_device(std::string("emulated:vram=1G,link=16GB/s,dense=") + c.text);
+    ASSERT_TRUE(spec.is_ok()) << spec.status().message();
+    EXPECT_EQ(spec->emulated.counts_dense, c.counts) << c.text;
+    EXPECT_EQ(spec->emulated.dense_share, c.share) << c.text;
+  }
 }
 
 TEST(DeviceSpec, WhatIsWrongIsSaid) {
@@ -81,8 +97,13 @@ TEST(DeviceSpec, WhatIsWrongIsSaid) {
       {"emulated:vram=1G,link=1G,compute=5", "compute: '5' is not a duration: write it as 800ns"},
       {"emulated:vram=lots,link=1G", "vram: 'lots' is not a size"},
       {"emulated:vram=1G,link=fast", "'fast' is not a rate"},
-      {"emulated:vram=1G,speed=1G", "'speed' is none of vram, link, latency, compute and kv"},
+      {"emulated:vram=1G,speed=1G", "'speed' is none of vram, link, latency, compute, kv and dense"},
       {"emulated:vram=1G,link=1G,kv=1G", "kv: '1G' is neither counted nor free"},
+      {"emulated:vram=1G,link=1G,dense=1G", "dense: '1G' is neither counted nor free, nor a share from 0% to 100%"},
+      {"emulated:vram=1G,link=1G,dense=101%", "'101%' is neither"},
+      {"emulated:vram=1G,link=1G,dense=%", "'%' is neither"},
+      {"emulated:vram=1G,link=1G,dense=-1%", "'-1%' is neither"},
+      {"emulated:vram=1G,link=1G,dense=", "'' is neither"},
       {"emulated:vram", "'vram' is not KEY=VALUE"},
       {"emulated:vram=0,link=1G", "vram=SIZE is missing"},
   };

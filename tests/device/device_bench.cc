@@ -74,6 +74,10 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
         .prefetch = options.predictor != "none",
         .poison_slots = true,
         .kv = options.engine.engine.kv_home == engine::KvHome::kHost};
+    if (options.dense_places > 0) {
+      of_device.dense = DenseTurns{.blobs = store::dense_layers(host_->manifest()), .places = options.dense_places};
+      std::erase_if(of_device.dense->blobs, [&, n = 0](uint32_t) mutable { return options.half_of_dense && n++ % 2; });
+    }
     if (options.cuda != nullptr) of_device.cuda = open_cuda(expert_bytes(host_->manifest()));
     if (options.time != nullptr)
       of_device.make_link = [time = options.time](tier::DeviceTier& tier, const SlotMemory& slots,
@@ -90,7 +94,15 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
     options_.engine.make_backend = [this](kernels::Ops& ops, store::BlobSource&) {
       host_ops_ = kernels::make_cpu_ops(
           {.threads = 1, .deterministic = ops.options().deterministic, .isa = ops.options().isa});
-      return engine::cpu_backend(ops, device_->kv_link(), host_ops_.get());
+      engine::Backend made = engine::cpu_backend(ops, device_->kv_link(), host_ops_.get());
+      made.dense_over_link = options_.dense_places > 0;
+      return made;
+    };
+  else if (options.dense_places > 0)
+    options_.engine.make_backend = [](kernels::Ops& ops, store::BlobSource&) {
+      engine::Backend made = engine::cpu_backend(ops);
+      made.dense_over_link = true;
+      return made;
     };
   if (options.cuda != nullptr)
     options_.engine.make_backend = [this](kernels::Ops& host_ops, store::BlobSource&) {

@@ -23,6 +23,8 @@ struct DeviceBenchOptions {
   const activation::HistoryView* history = nullptr;  ///< what the predictor knows of past requests
   uint64_t link_bytes_per_s = uint64_t{4} << 30;
   Nanos latency{0};
+  uint32_t dense_places = 0;  ///< above 0: dense weights of layers take turns in so many places of the device
+  bool half_of_dense = false;  ///< the same: only those of every other layer
   bool late_host = false;  ///< host memory has nothing at hand: experts arrive late, in random order
   engine::testing::LateSource::Options late = {};
   engine::testing::BenchOptions engine = {};

@@ -9,6 +9,7 @@
 
 #include "services/worker/worker_device.h"
 #include "tests/device/device_bench.h"
+#include "tests/device/played_steps.h"
 
 namespace moestro::device::testing {
 namespace {
@@ -18,8 +19,6 @@ using engine::ScheduleKind;
 using engine::testing::Bench;
 using engine::testing::BenchOptions;
 using engine::testing::Fixture;
-
-constexpr int64_t kContext = 96;
 
 BenchOptions at_home(DType kv_dtype) {
   BenchOptions options;
@@ -44,48 +43,6 @@ DeviceBenchOptions attended(DType kv_dtype, int64_t micro_batches = 0) {
   DeviceBenchOptions options = moved(kv_dtype, 0, micro_batches);
   options.engine.engine.schedule = ScheduleKind::kCgo;
   return options;
-}
-
-struct Said {
-  std::vector<uint32_t> scores;
-  std::vector<TokenId> sampled;
-  friend bool operator==(const Said&, const Said&) = default;
-};
-
-/// Prompts in chunks and single tokens of some sequences, some of which end while others begin. Half of the steps only
-/// decode.
-Said play(Bench& bench, uint32_t seed) {
-  std::mt19937 random(seed);
-  const auto vocab = static_cast<uint32_t>(bench.engine().spec().vocab);
-  std::vector<uint64_t> ids{1, 2, 3, 4, 5, 6, 7};
-  std::map<uint64_t, int64_t> lengths;
-  uint64_t next = 8;
-  Said said;
-  for (int step = 0; step < 14; ++step) {
-    for (uint64_t& id : ids) {
-      if (random() % 4 == 0) continue;
-      std::vector<TokenId> tokens(step % 2 == 0 && random() % 3 == 0 ? 1 + random() % 20 : 1);
-      if (lengths[id] + std::ssize(tokens) > kContext || random() % 9 == 0) {
-        if (lengths[id] > 0) bench.release(id);
-        id = next++;
-      }
-      lengths[id] += std::ssize(tokens);
-      for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
-      engine::PlanSequence& s = bench.add(id, tokens);
-      s.sample = true;
-      for (size_t i = 0; i < tokens.size(); ++i) s.score_targets.push_back(static_cast<TokenId>(random() % vocab));
-    }
-    if (bench.plan().sequences.empty()) continue;
-    const auto outcome = bench.run();
-    EXPECT_TRUE(outcome.is_ok()) << outcome.status().message();
-    if (!outcome.is_ok()) return said;
-    for (const engine::SequenceOutcome& s : outcome->sequences) {
-      EXPECT_TRUE(s.status.is_ok()) << s.status.message();
-      for (const TokenScore& score : s.scores) said.scores.push_back(std::bit_cast<uint32_t>(score.logprob));
-      for (const engine::SampledToken& token : s.sampled) said.sampled.push_back(token.id);
-    }
-  }
-  return said;
 }
 
 TEST(KvHome, SaysBitwiseTheSameForEveryFormatAndShare) {

@@ -22,6 +22,7 @@ class LateSource final : public store::BlobSource {
   struct Options {
     uint32_t seed = 1;
     std::optional<uint32_t> broken_blob = std::nullopt;  ///< cannot be read
+    bool late_dense = false;  ///< dense weights are not resident either
     std::optional<std::pair<uint32_t, uint32_t>> swapped = std::nullopt;  ///< each delivers the other's bytes
     std::function<void(uint32_t blob, std::vector<std::byte>& bytes)> edit =
         nullptr;  ///< last word on what a lease shows
@@ -33,7 +34,7 @@ class LateSource final : public store::BlobSource {
 
   const store::Manifest& manifest() const override { return inner_->manifest(); }
   std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight = {}) override {
-    if (is_dense(blob) && blob != options_.broken_blob) return hold(blob);
+    if (is_dense(blob) && !options_.late_dense && blob != options_.broken_blob) return hold(blob);
     ++counters_.misses;
     return std::nullopt;
   }

@@ -11,8 +11,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Bench streaming(const Fixture& fixture, DType dtype, size_t places, StreamingSource** source = nullptr) {
-  return Bench(fixture, {.experts = dtype, .dense = dtype}, [&](std::unique_ptr<store::BlobSource> inner) {
+Bench streaming(const Fixture& fixture, DType dtype, size_t places, StreamingSource** source = nullptr,
+                ScheduleKind schedule = ScheduleKind::kLayerwise) {
+  BenchOptions options{.experts = dtype, .dense = dtype};
+  options.engine.schedule = schedule;
+  options.engine.cut.count = schedule == ScheduleKind::kExpertPipeline ? 2 : 0;
+  return Bench(fixture, std::move(options), [&](std::unique_ptr<store::BlobSource> inner) {
     auto made = std::make_unique<StreamingSource>(std::move(inner), places);
     if (source != nullptr) *source = made.get();
     return made;
@@ -35,6 +39,15 @@ TEST_P(Streamed, ComputesTheSameBits) {
       EXPECT_GE(source->asks(), 5 * source->streamed().size()) << "each step asks for every layer";
       EXPECT_TRUE(source->idle()) << "between steps nothing is leased";
     }
+}
+
+TEST_P(Streamed, TheExpertPipelineSharesALayerAmongMicroBatches) {
+  const std::vector<std::vector<TokenId>> prompts(4, GetParam().prompts("f32").front().ids);
+  StreamingSource* source = nullptr;
+  Bench plain(GetParam());
+  Bench streamed = streaming(GetParam(), DType::kF32, 2, &source, ScheduleKind::kExpertPipeline);
+  EXPECT_EQ(streamed.score(prompts, 3), plain.score(prompts, 3));
+  EXPECT_TRUE(source->idle());
 }
 
 std::string fixture_name(const ::testing::TestParamInfo<Fixture>& param) {
@@ -81,18 +94,6 @@ TEST_F(StreamedFaults, WhatWasComputedWithWrongBytesIsDropped) {
   EXPECT_THAT(failed.status().message(), HasSubstr("were found wrong in memory"));
   source_->find_wrong(std::nullopt);
   EXPECT_EQ(bench_.greedy(prompt_, 3), wanted_);
-}
-
-TEST_F(StreamedFaults, OtherSchedulesAreRefusedByName) {
-  auto resident = store::ResidentSource::open(packed(any_fixture(), DType::kF32, DType::kF32));
-  ASSERT_TRUE(resident);
-  StreamingSource source(std::move(*resident), 2);
-  const auto ops = kernels::make_reference_ops();
-  SteadyClock clock;
-  const auto engine =
-      Engine::create({.model = "m", .schedule = ScheduleKind::kExpertPipeline}, source, *ops, clock);
-  ASSERT_FALSE(engine.is_ok());
-  EXPECT_THAT(engine.status().message(), HasSubstr("--schedule expert-pipeline where dense weights take turns"));
 }
 
 TEST_F(StreamedFaults, AStepSaysWhatItReadOfThem) {

@@ -1,6 +1,6 @@
-"""Dense weights that do not fit into --dram: the tokens of the run that holds them all, with one worker and two, when
-store and workers are killed, beside packs that are added, and from one that is replaced; what is said of it; damage and
-refusals."""
+"""Dense weights that do not fit into --dram, or into a device's memory: the tokens of the run that holds them all, with
+one worker and two, when store and workers are killed, beside packs that are added, and from one that is replaced; what
+is said of it; damage and refusals."""
 
 import json
 import os
@@ -81,6 +81,67 @@ class Dense(unittest.TestCase):
                     expected = 1 if program == "moestro-store" else int(workers)
                     cluster.wait_until(lambda: len(cluster.children(program)) == expected, what="its successor")
                 self.assertIn("adopted the arena", self.log_of(cluster, "store"))
+
+    def device(self, dense, experts=32):
+        return f"emulated:vram={self.dense + experts * self.expert},link=400MB/s,dense={dense}"
+
+    def test_on_a_device_they_change_no_token(self):
+        pipeline = ("--schedule", "expert-pipeline", "--micro-batches", "2")
+        small = f"emulated:vram={self.dense // 2 + 16 * self.expert},link=400MB/s,latency=20us,dense=counted"
+        for options in (("--device", small), ("--device", self.device("50%")), ("--device", self.device("0%")),
+                        ("--device", self.device("50%"), *pipeline),
+                        ("--device", self.device("25%"), *pipeline, "--kv-home", "host", "--context", "128",
+                         "--kv-ring-tokens", "768"),
+                        ("--device", self.device("50%"), "--workers", "2")):
+            with Cluster(self.pack, "--deterministic", *options) as cluster:
+                self.assertEqual(self.run_streams(cluster, PROMPTS, TOKENS), self.calm, options)
+                self.assertRegex(self.log_of(cluster, "worker"),
+                                 r"dense weights of \d+ of 16 layers stay on the device, each step copies .* over the "
+                                 r"link: at most .* tokens/s")
+                self.assertEqual(self.store_status(cluster)["window_places"], 0, "host memory has all of them")
+
+    def test_a_device_that_has_room_for_all_copies_none(self):
+        with Cluster(self.pack, "--deterministic", "--device", self.device("counted")) as cluster:
+            self.assertEqual(self.run_streams(cluster, PROMPTS, TOKENS), self.calm)
+            self.assertIn("all dense weights stay on the device", self.log_of(cluster, "worker"))
+            self.assertEqual(cluster.request("GET", "/v1/moestro/status")[1]["steps"]["dense_read_bytes"], 0)
+
+    def test_status_metrics_top_and_timeline_tell_of_a_device(self):
+        path = f"{self.dir.name}/device.json"
+        with Cluster(self.pack, "--device", self.device("0%"), "--timeline", path) as cluster:
+            self.run_streams(cluster, PROMPTS, TOKENS)
+            steps = cluster.request("GET", "/v1/moestro/status")[1]["steps"]
+            metrics = cluster.request("GET", "/metrics")[1]
+            top = moestro("top", "--once", "--run-dir", cluster.run_dir).stdout
+        self.assertGreater(steps["dense_read_bytes"], 0)
+        self.assertEqual(steps["dense_read_bytes"] % steps["count"], 0, "each step copies the same")
+        self.assertGreater(steps["dense_stall_seconds"], 0)
+        self.assertIn("moestro_dense_read_bytes_total", metrics)
+        self.assertIn("dense weights take turns", top)
+        lines = pathlib.Path(path).read_text().splitlines()
+        events = [json.loads(line.rstrip(",")) for line in lines if line.startswith("{")]
+        copies = [e for e in events if e.get("name") == "copy weights"]
+        self.assertEqual({e["args"]["layer"] for e in copies}, set(range(16)))
+        self.assertTrue(all(e["cat"] == "dense" and e["args"]["bytes"] > 0 for e in copies))
+        stalls = [e for e in events if e.get("name") == "stall" and e["args"]["cause"] == "dense weights"]
+        self.assertGreater(len(stalls), 0)
+        self.assertEqual({e["args"]["tier"] for e in stalls}, {"dram"})
+        moestro("timeline", "--json", path)
+
+    def test_store_and_worker_of_a_device_are_killed(self):
+        for schedule in ("layerwise", "expert-pipeline"):
+            with Cluster(self.pack, "--deterministic", "--device", self.device("50%"), "--schedule",
+                         schedule) as cluster:
+                for program in ("moestro-store", "moestro-worker", "moestro-store"):
+                    victim = cluster.children(program)[0]
+                    kill = lambda: os.kill(victim, signal.SIGKILL)
+                    self.assertEqual(self.run_streams(cluster, PROMPTS, TOKENS, kill), self.calm, program)
+                    cluster.wait_until(lambda: len(cluster.children(program)) == 1, what="its successor")
+
+    def test_half_of_them_in_memory_change_no_token_of_the_pipeline(self):
+        with Cluster(self.pack, "--deterministic", "--dram", self.half, "--schedule", "expert-pipeline",
+                     "--micro-batches", "2") as cluster:
+            self.assertEqual(self.run_streams(cluster, PROMPTS, TOKENS), self.calm)
 
     def test_scrubbing_and_a_warm_start_go_on(self):
         """What stays is read again by the next store; what takes turns is read when a step needs it."""
@@ -163,7 +224,11 @@ class Dense(unittest.TestCase):
 
     def test_what_does_not_go_is_refused_in_one_line(self):
         for options, words in ((("--dram", "2M"), "raise --dram to at least"),
-                               (("--dram", self.half, "--schedule", "expert-pipeline"), "take turns in memory"),
+                               (("--device", self.device("0%"), "--schedule", "cgo", "--kv-home", "host", "--context",
+                                 "128", "--kv-ring-tokens", "384"), "--schedule cgo where dense weights take turns"),
+                               (("--device", "emulated:vram=2M,link=1GB/s,dense=counted"),
+                                "give the device at least vram="),
+                               (("--device", "emulated:vram=2M,link=1GB/s,dense=much"), "neither counted nor free"),
                                (("--dram", self.half, "--device", "emulated:vram=2M,link=1GB/s"), "raise --dram")):
             self.assert_refused(words, *options)
 

@@ -333,6 +333,61 @@ TEST(ChooseSchedule, ClosedFormAndVirtualLanesOfCgoOnAWorkersDeviceAreAlike) {
   }
 }
 
+/// A worker's device whose memory has dense weights too, and of their layers at most this share.
+PlanInput with_dense(double share, int64_t sequences) {
+  PlanInput in = emulated(/*counts_kv=*/true, sequences);
+  for (const LayerSizes& layer : in.sizes.layers)
+    in.needs.dense_layer_bytes.push_back(static_cast<uint64_t>(layer_dense_bytes(in.sizes, layer)));
+  in.memories.counts_dense = true, in.memories.dense_share = share;
+  in.memories.device_bytes += in.needs.dense_bytes;
+  return in;
+}
+
+TEST(ChooseSchedule, DenseWeightsThatTakeTurnsCrossTheLinkOnceAStep) {
+  for (const ScheduleName schedule : {ScheduleName::kLayerwise, ScheduleName::kExpertPipeline}) {
+    const Arrangement a{schedule, schedule == ScheduleName::kLayerwise ? 1 : 4, 16, 1, 1, 0, true};
+    PlanInput all = with_dense(1, 64), none = with_dense(0, 64);
+    // As many experts have room in both.
+    const auto whole = forecast_arrangement(all, a), before = forecast_arrangement(none, a);
+    ASSERT_TRUE(whole.is_ok() && before.is_ok()) << whole.status().message() << before.status().message();
+    none.memories.device_bytes -= static_cast<uint64_t>(before->placement.device_experts -
+                                                        whole->placement.device_experts) * none.sizes.expert_bytes;
+    const auto turns = forecast_arrangement(none, a);
+    ASSERT_TRUE(turns.is_ok()) << turns.status().message();
+    ASSERT_EQ(turns->placement.device_experts, whole->placement.device_experts);
+    EXPECT_EQ(whole->arrangement.dense_share, 1);
+    EXPECT_EQ(turns->arrangement.dense_share, 0);
+    EXPECT_EQ(turns->placement.streamed_layers, none.sizes.layers.size());
+    const double bytes = static_cast<double>(turns->placement.streamed_bytes);
+    EXPECT_NEAR(turns->decode.forecast.link_bytes - whole->decode.forecast.link_bytes, bytes, 0.01 * bytes);
+    EXPECT_GE(turns->decode.forecast.seconds, whole->decode.forecast.seconds);
+    EXPECT_GE(turns->decode.forecast.seconds, 0.99 * turns->decode.forecast.link_bytes / *none.rates.link_bytes_per_s);
+  }
+}
+
+/// One copy of a layer serves all micro-batches, and comes while the layer before computes.
+TEST(ChooseSchedule, ManySequencesHideDenseWeightsThatTakeTurns) {
+  const auto seconds = [](double share, int64_t rows) {
+    PlanInput in = with_dense(share, 4 * rows);
+    in.memories.device_bytes += in.sizes.experts_bytes() + in.needs.dense_bytes + (uint64_t{64} << 30);
+    *in.rates.link_bytes_per_s /= 4;
+    const auto option = forecast_arrangement(in, {ScheduleName::kExpertPipeline, 4, rows, 1, 1, 0, true});
+    EXPECT_TRUE(option.is_ok()) << option.status().message();
+    EXPECT_EQ(option->placement.device_experts, option->placement.experts);
+    return option.is_ok() ? option->decode.forecast.seconds : 0;
+  };
+  EXPECT_GT(seconds(0, 1) / seconds(1, 1), 1.4);
+  EXPECT_LT(seconds(0, 128) / seconds(1, 128), 1.1);
+}
+
+TEST(ChooseSchedule, CgoDoesNotKnowOfDenseWeightsThatTakeTurns) {
+  PlanInput in = with_dense(0.5, 256);
+  in.schedule = ScheduleName::kCgo;
+  EXPECT_THAT(search_schedules(in).status().message(), HasSubstr("dense weights take turns in the device's memory"));
+  in.memories.dense_share = 1;
+  EXPECT_TRUE(search_schedules(in).is_ok()) << search_schedules(in).status().message();
+}
+
 TEST(ChooseSchedule, WhatTakesNoMemoryIsNotMoved) {
   const auto search = search_schedules(emulated(/*counts_kv=*/false, 256));
   ASSERT_TRUE(search.is_ok()) << search.status().message();

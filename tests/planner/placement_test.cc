@@ -78,6 +78,34 @@ TEST(Placement, AnEmulatedDevicesKvCacheTakesItsMemoryWhereItCounts) {
   EXPECT_THAT(place(n, m).status().message(), testing::HasSubstr("KV cache"));
 }
 
+TEST(Placement, DenseWeightsOfAnEmulatedDeviceTakeTurnsWhereTheyCountAndDoNotFit) {
+  Needs n = needs();
+  n.dense_layer_bytes = std::vector<uint64_t>(8, 10 * kMiB);
+  Memories m{Device::kExpertsOnly, 100 * kMiB + 5 * n.slot_bytes, 10000 * kMiB, {}};
+  EXPECT_EQ(place(n, m)->device_experts, 14) << "they are free";
+  m.counts_dense = true;
+  const auto all = place(n, m);
+  ASSERT_TRUE(all.is_ok()) << all.status().message();
+  EXPECT_EQ(all->device_experts, 5);
+  EXPECT_EQ(all->streamed_layers, 0u);
+  EXPECT_EQ(all->dense_share, 1);
+  m.dense_share = 0.5;
+  const auto half = place(n, m);
+  ASSERT_TRUE(half.is_ok()) << half.status().message();
+  EXPECT_EQ(half->streamed_layers, 4u);
+  EXPECT_EQ(half->streamed_bytes, 40 * kMiB);
+  EXPECT_TRUE(half->streamed_by_link);
+  EXPECT_FALSE(half->needs_drive()) << "host memory has all of them";
+  EXPECT_EQ(half->dense_share, 0.5);
+  EXPECT_EQ(half->device_experts, 6) << "four layers less, and two places";
+  EXPECT_EQ(half->host_experts, all->host_experts);
+  EXPECT_THAT(half->tiers[0].parts[0].what, HasSubstr("4 of 8 layers stay, each step reads 40.0 MiB of the others"));
+  m.dense_share = 1, m.device_bytes = 60 * kMiB;
+  EXPECT_GT(place(n, m)->streamed_layers, 0u) << "by itself";
+  m.device_bytes = 50 * kMiB;  // 20 of no layer, two places, an expert
+  EXPECT_THAT(place(n, m).status().message(), HasSubstr("device memory of 50.0 MiB is too small; the least is 51MiB"));
+}
+
 TEST(Placement, WhatIsTooSmallIsRefusedWithTheLeastThatWouldDo) {
   struct Case {
     Memories memories;

@@ -35,6 +35,18 @@ TEST(DenseWindow, AllLayersStayWhereTheyAndOneExpertHaveRoom) {
   EXPECT_EQ(window->streamed_layers, 0u);
 }
 
+TEST(DenseWindow, NoMoreThanTheShareThatWasAskedForStays) {
+  DenseNeeds n = needs(std::vector<uint64_t>(8, 100));
+  n.staying_share = 0.25;
+  EXPECT_EQ(dense_bytes_min(n), 1000u + 2 * 100 + 50);
+  const auto much = plan_dense_window(n, 100'000), little = plan_dense_window(n, 1000 + 2 * 100 + 4 * 50 + 100);
+  ASSERT_TRUE(much && little);
+  EXPECT_EQ(staying(n, *much), 200u) << "whatever room there is";
+  EXPECT_EQ(staying(n, *little), 100u) << "as much as there is room for";
+  n.staying_share = 0;
+  EXPECT_EQ(plan_dense_window(n, 100'000)->streamed_layers, 8u);
+}
+
 TEST(DenseWindow, EachWorkerHasAnExpertWhereAllLayersStay) {
   const DenseNeeds n = needs(std::vector<uint64_t>(8, 100), 3);
   EXPECT_EQ(bytes_if_all_stay(n), 1950u);

@@ -123,6 +123,8 @@ Result<PlannedMemory> plan_memory(const PlanOptions& o, const PlannedModel& mode
     memory.memories.device =
         memory.device.kind == Kind::kCuda ? Memories::Device::kWhole : Memories::Device::kExpertsOnly;
     memory.memories.counts_kv = memory.device.emulated.counts_kv;
+    memory.memories.counts_dense = memory.device.emulated.counts_dense;
+    memory.memories.dense_share = memory.device.emulated.dense_share;
     MOESTRO_ASSIGN_OR_RETURN(memory.memories.device_bytes, device_bytes(memory.device, vram, hardware));
   }
   if (memory.device.kind == Kind::kCuda) MOESTRO_RETURN_IF_ERROR(add_cuda_needs(o, model, memory.needs));

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/config/units.h"
 #include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/top/rates.h"
@@ -68,6 +69,13 @@ std::vector<Line> device_lines(const DeviceLook& before, const DeviceLook& now, 
         "on the CPU %s experts/s, %s rows/s; layers queued again %s/s",
         rate(before.host_experts, now.host_experts).c_str(), rate(before.host_rows, now.host_rows).c_str(),
         rate(before.rewinds, now.rewinds).c_str())));
+  if (now.dense_bytes > 0)
+    lines.push_back(figures("").add(printed(
+        "dense weights take turns: %s/s over the link, stalled for them %s",
+        config::readable_size(
+            static_cast<uint64_t>(seconds > 0 ? growth(before.dense_bytes, now.dense_bytes) / seconds : 0)).c_str(),
+        percent(part(known * growth(before.dense_stall_s, now.dense_stall_s), growth(before.step_s, now.step_s)))
+            .c_str())));
   return lines;
 }
 

@@ -140,6 +140,11 @@ ServerLook read_server_status(std::string_view body) {
   look.forecast_sequences = count_or(member(*parsed, "forecast"), "sequences");
   look.experts = read_expert_map(member(*parsed, "experts"));
   look.device = read_device(member(member(*parsed, "tiers"), "device"));
+  if (look.device.workers > 0) {  // there, host memory has all dense weights
+    const json& steps = member(*parsed, "steps");
+    look.device.dense_bytes = count_or(steps, "dense_read_bytes");
+    look.device.dense_stall_s = number_or(steps, "dense_stall_seconds", 0);
+  }
   return look;
 }
 

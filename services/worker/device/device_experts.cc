@@ -12,10 +12,6 @@
 namespace moestro::device {
 namespace {
 
-/// How often a wait for the link looks at host memory too, while something has to come from the drive.
-constexpr Nanos kHostLook{100'000};
-constexpr Nanos kLongWait{50'000'000};
-
 /// Experts that fit: kInvalidArgument if none does.
 Result<int32_t> slots_that_fit(const DeviceExpertsOptions& options, const ExpertBlobs& blobs,
                                const std::string& model) {
@@ -103,6 +99,7 @@ Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& 
   std::unique_ptr<DeviceExperts> made(new DeviceExperts(host, clock, std::move(memory), tier, std::move(policy),
                                                         std::move(low_policy), std::move(key_of), std::move(experts)));
   MOESTRO_RETURN_IF_ERROR(made->make_link(options));
+  MOESTRO_RETURN_IF_ERROR(made->make_dense(options));
   return made;
 }
 
@@ -125,7 +122,8 @@ Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
     const LinkOptions link{.bytes_per_s = options.device.link_bytes_per_s,
                            .latency = options.device.latency,
                            .poison_slots = options.poison_slots,
-                           .kv = options.kv};
+                           .kv = options.kv,
+                           .dense = options.dense.has_value()};
     link_ = options.make_link ? options.make_link(tier_, slots_, link, keys)
                               : std::make_unique<EmulatedLink>(tier_, slots_, link, clock_, keys);
     return Status::ok();
@@ -135,6 +133,15 @@ Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
   const CudaLink::Options link{
       .keys = keys, .slots = static_cast<uint32_t>(slots()), .poison_slots = options.poison_slots};
   MOESTRO_ASSIGN_OR_RETURN(link_, CudaLink::create(tier_, slots_, *arena_, *options.cuda, link, clock_));
+  return Status::ok();
+}
+
+Status DeviceExperts::make_dense(const DeviceExpertsOptions& options) {
+  if (!options.dense) return Status::ok();
+  EmulatedDense* const link = link_->dense();
+  if (link == nullptr) return unsupported("dense weights that take turns on a device whose link does not carry them");
+  MOESTRO_ASSIGN_OR_RETURN(auto made, DeviceDense::create(host_, *options.dense, *link, options.poison_slots));
+  dense_.emplace(std::move(made));
   return Status::ok();
 }
 
@@ -258,6 +265,7 @@ void DeviceExperts::take_copied(std::vector<Copied>& out) {
   {
     const std::lock_guard lock(link_->mutex());
     let_ended_go();
+    if (dense_) link_->dense()->take_carried(copied_);
   }
   out.insert(out.end(), copied_.begin(), copied_.end());
   copied_.clear();
@@ -335,6 +343,7 @@ Status DeviceExperts::take_host_arrival() {
   auto arrival = host_.next_arrival(std::chrono::milliseconds(0));
   if (arrival.is_ok()) {
     const tier::Key key = key_of_[arrival->blob()];
+    if (key == kDense && dense_) return dense_->host_has(std::move(*arrival)), Status::ok();
     if (key == kDense || !experts_[key].host_asked) return Status::ok();  // withdrawn before; its lease ends here
     experts_[key].host_asked = false;
     --host_fetches_;
@@ -349,7 +358,7 @@ Status DeviceExperts::take_host_arrival() {
   const auto blob = host_.failed_blob();
   if (!blob) return arrival.status();
   const tier::Key key = key_of_[*blob];
-  if (key == kDense) return arrival.status();
+  if (key == kDense) return dense_ && dense_->host_failed(*blob, arrival.status()) ? Status::ok() : arrival.status();
   Expert& e = experts_[key];
   if (std::exchange(e.host_asked, false)) --host_fetches_;
   tier_.copy_failed(clock_.now(), key);
@@ -389,7 +398,7 @@ bool DeviceExperts::holds_all() const {
 
 std::optional<store::Lease> DeviceExperts::try_pin(uint32_t blob, store::UseWeight weight) {
   const tier::Key key = key_of_[blob];
-  if (key == kDense) return host_.try_pin(blob, weight);
+  if (key == kDense) return pin_dense(blob, weight);
   const std::lock_guard lock(link_->mutex());
   MOESTRO_CHECK(experts_[key].needed, "an expert of a device is asked for after it was needed");
   if (!link_->failure().is_ok()) return std::nullopt;  // fetch() says why
@@ -398,6 +407,7 @@ std::optional<store::Lease> DeviceExperts::try_pin(uint32_t blob, store::UseWeig
 
 void DeviceExperts::unpin(uint32_t blob) {
   const tier::Key key = key_of_[blob];
+  if (key == kDense) return unpin_dense(blob);
   bool wake = false;
   {
     const std::lock_guard lock(link_->mutex());
@@ -448,7 +458,7 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
     let_ended_go();
     if (auto ready = next_ready()) return std::move(*ready);
     if (link_->kv_has_ended()) return unavailable("KV has moved, and whoever waits for it comes first");
-    if (host_fetches_ > 0) MOESTRO_RETURN_IF_ERROR(take_host_arrival());
+    if (host_fetches_ > 0 || (dense_ && dense_->awaits_host())) MOESTRO_RETURN_IF_ERROR(take_host_arrival());
     // A source that takes no fetch any more: not its kUnavailable either.
     if (const Status asked = find_sources(); !asked.is_ok()) return io_error(asked.message());
     const Nanos now = clock_.now();
@@ -460,7 +470,8 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
 
 void DeviceExperts::cancel_fetches() {
   (void)link_->launched();  // what the step had queued may read any slot
-  const std::lock_guard lock(link_->mutex());
+  std::unique_lock lock(link_->mutex());
+  if (dense_) dense_->reset(lock);
   wanted_.clear();
   all_there_ = true;
   host_.cancel_fetches();
@@ -472,7 +483,8 @@ void DeviceExperts::cancel_fetches() {
 
 store::BlobSource::Counters DeviceExperts::counters() const {
   const tier::TierCounters t = tier_counters();
-  return {.hits = t.hits, .misses = t.misses + t.late, .late = t.late, .fetched_bytes = t.moved_bytes};
+  return {.hits = t.hits, .misses = t.misses + t.late, .late = t.late, .fetched_bytes = t.moved_bytes,
+          .streamed_bytes = dense_ ? dense_->bytes() : 0};
 }
 
 }  // namespace moestro::device

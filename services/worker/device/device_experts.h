@@ -2,9 +2,11 @@
 // The experts of a device with its own memory, as the engine's source of weights.
 //
 // An expert is leased from a slot of the device. An expert without a slot is copied there from host memory, which is
-// leased from the underlying source (the store's client) until its copy has ended. Dense weights come from that source,
-// in host memory. common/tier decides what is copied when, and a link carries it: that of an emulated device
-// (emulated_link.h) or of a CUDA device (cuda_link.h).
+// leased from the underlying source (the store's client) until its copy has ended. common/tier decides what is copied
+// when, and a link carries it: that of an emulated device (emulated_link.h) or of a CUDA device (cuda_link.h).
+//
+// Dense weights come from that source, in host memory. Those of some layers may take turns in an emulated device's
+// memory (device_dense.h).
 //
 // On a CUDA device a lease's data() is the slot's device address, which the host never reads. Kernels that read it may
 // be queued while it is held. Then call launched(), and release the leases: a slot is not written again before the
@@ -24,6 +26,7 @@
 #include "common/prediction/forecast.h"
 #include "common/tier/tier_figures.h"
 #include "services/worker/device/arena_registration.h"
+#include "services/worker/device/device_dense.h"
 #include "services/worker/device/emulated_link.h"
 #include "services/worker/device/expert_link.h"
 #include "services/worker/device/expert_tier.h"
@@ -43,6 +46,8 @@ struct DeviceExpertsOptions {
   bool prefetch = true;  ///< false: forecasts only protect resident experts, and nothing is prefetched
   bool poison_slots = false;       ///< tests
   bool kv = false;  ///< an emulated device: its link carries the KV of running sequences too
+  std::optional<DenseTurns> dense = std::nullopt;  ///< an emulated device: these take turns there, beside `device`'s
+                                                   ///< memory, which is for experts
   /// Tests: another link than the device's own.
   std::function<std::unique_ptr<ExpertLink>(tier::DeviceTier&, const SlotMemory&, const LinkOptions&, uint32_t keys)>
       make_link = nullptr;
@@ -126,8 +131,14 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   Counters counters() const override;
   /// For the host's bytes, which slots have copies of.
   uint32_t finds(uint32_t blob) const override { return host_.finds(blob); }
+  std::span<const uint32_t> streamed() const override;
+  bool ask_streamed(uint32_t blob, store::WantedBy why) override;
+  Result<store::Lease> take_streamed(uint32_t blob, std::chrono::milliseconds timeout) override;
 
  private:
+  /// How often a wait for the link looks at host memory too, while something has to come from the drive.
+  static constexpr Nanos kHostLook{100'000};
+  static constexpr Nanos kLongWait{50'000'000};
   static constexpr tier::Key kDense = UINT32_MAX;
   struct Expert {
     uint32_t blob = 0;
@@ -147,6 +158,9 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
                 std::unique_ptr<policy::CachePolicy> policy, std::unique_ptr<policy::CachePolicy> low_policy,
                 std::vector<tier::Key> key_of, std::vector<Expert> experts);
   Status make_link(const DeviceExpertsOptions& options);
+  Status make_dense(const DeviceExpertsOptions& options);
+  std::optional<store::Lease> pin_dense(uint32_t blob, store::UseWeight weight);
+  void unpin_dense(uint32_t blob);
   void unpin(uint32_t blob) override;
   // With the link's lock held:
   std::optional<store::Lease> lease_slot(tier::Key key);
@@ -187,6 +201,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   tier::FiguresSince told_;              ///< reported by take_figures()
   uint64_t told_staged_bytes_ = 0;
   std::unique_ptr<ArenaRegistration> arena_;  ///< of a CUDA device
+  std::optional<DeviceDense> dense_;     ///< none: all dense weights stay
   std::unique_ptr<ExpertLink> link_;     ///< last: its thread uses slots, tier, and leased host memory
 };
 

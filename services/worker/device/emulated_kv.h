@@ -42,6 +42,7 @@ class EmulatedKv final : public engine::KvLink {
   /// Whether KV comes before an expert that this MoE layer waits for (nullopt: none waits).
   bool comes_first(std::optional<int32_t> waiting_layer) const;
   bool has_more_to_bring() const { return !in_.jobs.empty(); }
+  int32_t next_layer() const { return in_.jobs.front().layer; }  ///< of the model, of what is brought next
   /// Carries the next chunk; returns when it has arrived, which is in `free_at`. The link can begin at `from`.
   void carry_in(std::unique_lock<std::mutex>& lock, Nanos from, Nanos& free_at) { carry(lock, in_, from, free_at); }
   bool has_ended() const { return !ended_.empty(); }

@@ -15,6 +15,9 @@ EmulatedLink::EmulatedLink(tier::DeviceTier& tier, const SlotMemory& slots, cons
   if (options.kv)
     kv_ = std::make_unique<EmulatedKv>(EmulatedKv::Options{options.bytes_per_s, options.latency}, clock, mutex_,
                                        [this] { wake(); }, [this] { note_end(); });
+  if (options.dense)
+    dense_ = std::make_unique<EmulatedDense>(EmulatedDense::Options{options.bytes_per_s, options.latency}, clock,
+                                             [this] { note_end(); });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -49,16 +52,21 @@ void EmulatedLink::run() {
   }
 }
 
-/// KV comes before the experts of its own layer and of later ones, whose routers need it. False: there is nothing.
+/// KV and dense weights come before the experts of their own layer and of later ones, whose routers need them; of both,
+/// what an earlier layer needs, and all rows of a layer need its weights. The next step's weights come last. False:
+/// there is nothing.
 bool EmulatedLink::carry_next(std::unique_lock<std::mutex>& lock, Nanos from) {
   const Nanos now = clock_.now(), begin = from.count() > 0 ? from : now;
   const bool kv_first = kv_ && kv_->comes_first(tier_.waiting_layer());
+  const bool dense_first = dense_ && dense_->comes_first(tier_.waiting_layer()) &&
+                           !(kv_first && kv_->next_layer() < dense_->layer());
+  if (dense_first) return dense_->carry_in(lock, begin, free_at_), true;
   if (!kv_first) {
     if (const auto chunk = tier_.next_chunk(now)) return carry(lock, *chunk, begin), true;
   }
-  if (!kv_ || !kv_->has_more_to_bring()) return false;
-  kv_->carry_in(lock, begin, free_at_);
-  return true;
+  if (kv_ && kv_->has_more_to_bring()) return kv_->carry_in(lock, begin, free_at_), true;
+  if (dense_ && dense_->has_more()) return dense_->carry_in(lock, begin, free_at_), true;
+  return false;
 }
 
 void EmulatedLink::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, Nanos from) {

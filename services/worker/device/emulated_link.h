@@ -11,6 +11,7 @@
 #include <memory>
 #include <thread>
 
+#include "services/worker/device/emulated_dense.h"
 #include "services/worker/device/emulated_kv.h"
 #include "services/worker/device/expert_link.h"
 #include "services/worker/device/slot_memory.h"
@@ -22,6 +23,7 @@ struct LinkOptions {
   Nanos latency{0};
   bool poison_slots = false;  ///< tests: a slot is filled with NaN when a copy begins
   bool kv = false;            ///< it carries the KV of running sequences too
+  bool dense = false;         ///< the same: dense weights that take turns on the device
 };
 
 class EmulatedLink final : public ExpertLink {
@@ -34,6 +36,7 @@ class EmulatedLink final : public ExpertLink {
   bool is_copying(tier::Key key) const override { return copying_ == key; }
   bool kv_has_ended() const override { return kv_ && kv_->has_ended(); }
   engine::KvLink* kv() override { return kv_.get(); }
+  EmulatedDense* dense() override { return dense_.get(); }
   void wake() override;
 
  private:
@@ -48,6 +51,7 @@ class EmulatedLink final : public ExpertLink {
   Nanos free_at_{0};
   std::atomic<int64_t> woken_ns_{0};       ///< when wake() was first called since the link began to wait; 0: not called
   bool stop_ = false;
+  std::unique_ptr<EmulatedDense> dense_;
   std::unique_ptr<EmulatedKv> kv_;
   std::thread thread_;  ///< last: it uses all of the above
 };

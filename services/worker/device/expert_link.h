@@ -15,7 +15,7 @@
 
 namespace moestro::device {
 
-/// A stretch of time in which an expert, or a part of it, was brought.
+/// A stretch of time in which an expert, a layer's dense weights, or a part of them, was brought.
 struct Copied {
   tier::Key key = 0;
   bool demand = false;  ///< a layer waited for it; false: a prefetch
@@ -23,7 +23,11 @@ struct Copied {
   bool whole = false;   ///< the copy has ended with it
   uint32_t copy = 0;    ///< if it is whole: for which time, since the start
   bool drive = false;   ///< it was not the link: the store read it into host memory
+  int32_t dense_layer = -1;  ///< of the model, whose dense weights it was; -1: an expert
+  uint64_t dense_bytes = 0;  ///< of those
 };
+
+class EmulatedDense;
 
 class ExpertLink {
  public:
@@ -55,6 +59,9 @@ class ExpertLink {
 
   /// Whether KV has moved, and whoever waits for it has not taken that.
   virtual bool kv_has_ended() const { return false; }
+
+  /// What carries dense weights beside the experts. Null: the link does not.
+  virtual EmulatedDense* dense() { return nullptr; }
 
   // Without the lock:
 

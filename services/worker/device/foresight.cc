@@ -192,7 +192,15 @@ void Foresight::draw_copies() {
   stages_.front().tier->take_copied(copied_);
   if (timeline_ == nullptr) return;
   const auto experts = static_cast<uint32_t>(experts_), keys = static_cast<uint32_t>(layers_) * experts;
-  for (const Copied& c : copied_)
+  for (const Copied& c : copied_) {
+    if (c.dense_layer >= 0) {
+      timeline_->transfer({.layer = c.dense_layer,
+                           .bytes = c.dense_bytes,
+                           .kind = lanes::TaskKind::kWeightRead,
+                           .begin = c.begin,
+                           .end = c.end});
+      continue;
+    }
     timeline_->transfer({.lane = c.drive ? lanes::Lane::kStoreRead : lanes::Lane::kHostToDevice,
                          .layer = model_layers_[c.key % keys / experts],  // of either copy
                          .expert = static_cast<int32_t>(c.key % experts),
@@ -200,6 +208,7 @@ void Foresight::draw_copies() {
                          .copy = c.copy,
                          .begin = c.begin,
                          .end = c.end});
+  }
 }
 
 }  // namespace moestro::device

@@ -13,8 +13,8 @@ Result<SlotMemory> SlotMemory::create(int32_t slots, uint64_t slot_bytes, int32_
   const uint64_t bytes = static_cast<uint64_t>(slots) * slot_bytes + static_cast<uint64_t>(low_slots) * low_bytes;
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED)
-    return exhausted("no memory for the emulated device's " + config::readable_size(bytes) +
-                     " of experts: give it less (vram=SIZE)");
+    return exhausted("no memory for " + config::readable_size(bytes) +
+                     " of the emulated device: give it less (vram=SIZE)");
   madvise(base, bytes, MADV_HUGEPAGE);  // nothing lost where there are none
   // Backed now, so that no copy pays for it later. Older kernels lack the call: the first copies then do pay.
   madvise(base, bytes, MADV_POPULATE_WRITE);

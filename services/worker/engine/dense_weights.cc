@@ -62,11 +62,14 @@ Status check_tensors(const std::unordered_map<std::string, const PackedTensor*>&
 
 }  // namespace
 
-Result<store::Lease> wait_for_streamed(store::BlobSource& source, uint32_t blob) {
+Result<store::Lease> wait_for_streamed(store::BlobSource& source, uint32_t blob,
+                                       const std::function<bool()>& interrupted) {
   Result<store::Lease> lease = source.take_streamed(blob, kDenseArrivalWait);
   for (int waits = 1; !lease.is_ok() && lease.status().code() == Code::kUnavailable && waits < kDenseArrivalWaitsMax;
-       ++waits)
+       ++waits) {
+    if (interrupted && interrupted()) break;
     lease = source.take_streamed(blob, kDenseArrivalWait);
+  }
   return lease;
 }
 

@@ -66,8 +66,10 @@ struct LayerWeights {
 };
 
 /// A streamed blob that has been asked for (store::BlobSource::ask_streamed). kUnavailable after five minutes without
-/// it: the store lives, and cannot deliver.
-Result<store::Lease> wait_for_streamed(store::BlobSource& source, uint32_t blob);
+/// it: the store lives, and cannot deliver; or when `interrupted`, which is asked where the source has waited in vain,
+/// says true.
+Result<store::Lease> wait_for_streamed(store::BlobSource& source, uint32_t blob,
+                                       const std::function<bool()>& interrupted = {});
 
 class DenseWeights {
  public:

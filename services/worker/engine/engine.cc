@@ -134,18 +134,19 @@ Status Engine::Impl::load_low_copies() {
 
 Status Engine::Impl::make_stream() {
   if (source.streamed().empty()) return Status::ok();
-  if (options.schedule != ScheduleKind::kLayerwise)
-    return unsupported(std::string("--schedule ") +
-                       (options.schedule == ScheduleKind::kCgo ? "cgo" : "expert-pipeline") +
-                       " where dense weights take turns in memory: take --schedule layerwise, or raise --dram until "
-                       "all of them stay");
+  const std::string until = std::string(backend.dense_over_link ? "give the device more (vram=SIZE)" : "raise --dram") +
+                            " until all of them stay";
+  if (options.schedule == ScheduleKind::kCgo)
+    return unsupported("--schedule cgo where dense weights take turns in memory: take --schedule layerwise or "
+                       "expert-pipeline, or " + until);
   if (description.spec.is_encoder_decoder())
-    return unsupported("a model with an encoder where dense weights take turns in memory: raise --dram until all of "
-                       "them stay");
+    return unsupported("a model with an encoder where dense weights take turns in memory: " + until);
   stream.emplace(source, *weights, description.spec, clock);
-  for (size_t layer = 0; layer < shape.layers.size(); ++layer)
+  for (size_t layer = 0; layer < shape.layers.size(); ++layer) {
+    shape.layers[layer].streamed_by_link = backend.dense_over_link;
     if (const auto blob = weights->streamed_blob(layer))
       shape.layers[layer].streamed_bytes = static_cast<double>(source.manifest().blobs[*blob].length);
+  }
   return Status::ok();
 }
 

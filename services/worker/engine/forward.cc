@@ -183,13 +183,12 @@ Status Forward::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, st
       host_->start(id, task);
       continue;
     }
-    if (!computes(task)) return lanes::cannot_run("the forward pass", task);
-    if (task.kind == TaskKind::kWeightRead) {
-      MOESTRO_CHECK(p_.stream != nullptr, "dense weights that are there are not read");
+    if (task.kind == TaskKind::kWeightRead && p_.stream != nullptr) {
       if (p_.stream->try_hold(static_cast<size_t>(task.layer))) ended.push_back(id);
       else weights_awaited_ = id;
       continue;
     }
+    if (!computes(task)) return lanes::cannot_run("the forward pass", task);
     if (lane == lanes::Lane::kStoreRead) {
       if (p_.experts.acquire(id, part_of(task).layer, task.expert)) ended.push_back(id);
       continue;
@@ -210,9 +209,14 @@ void Forward::take_moved(std::vector<lanes::TaskId>& ended) {
 }
 
 Status Forward::wait_any(std::vector<lanes::TaskId>& ended) {
-  if (weights_awaited_) {  // a layer begins with them, so nothing else is under way that it could wait for
-    MOESTRO_RETURN_IF_ERROR(p_.stream->wait(static_cast<size_t>(p_.machine[*weights_awaited_].layer)));
-    ended.push_back(*std::exchange(weights_awaited_, std::nullopt));
+  const auto moved = [&] {
+    take_moved(ended);
+    return !ended.empty();
+  };
+  if (weights_awaited_) {  // a layer begins with them: KV alone may be under way meanwhile
+    MOESTRO_ASSIGN_OR_RETURN(const bool came,
+                             p_.stream->wait(static_cast<size_t>(p_.machine[*weights_awaited_].layer), moved));
+    if (came) ended.push_back(*std::exchange(weights_awaited_, std::nullopt));
     return Status::ok();
   }
   if (!moves_are_under_way()) {
@@ -220,10 +224,6 @@ Status Forward::wait_any(std::vector<lanes::TaskId>& ended) {
     ended.push_back(read);
     return Status::ok();
   }
-  const auto moved = [&] {
-    take_moved(ended);
-    return !ended.empty();
-  };
   for (int waits = 0; !moved() && !p_.experts.waits(); ++waits) {
     if (waits == kKvWaitsMax) return unavailable("nothing has crossed the link for five minutes");
     p_.kv_link->wait(kKvWait);

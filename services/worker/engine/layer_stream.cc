@@ -46,15 +46,18 @@ bool LayerStream::try_hold(size_t layer) {
   return true;
 }
 
-Status LayerStream::wait(size_t layer) {
+Result<bool> LayerStream::wait(size_t layer, const std::function<bool()>& interrupted) {
   const auto at = static_cast<size_t>(at_[layer]);
   const Nanos begin = clock_.now();
-  Result<store::Lease> lease = wait_for_streamed(source_, order_[at].blob);
+  bool stopped = false;
+  Result<store::Lease> lease =
+      wait_for_streamed(source_, order_[at].blob, [&] { return stopped = interrupted(); });
   stalled_ += clock_.now() - begin;
+  if (stopped) return false;
   if (!lease.is_ok())
     return lease.status().with_context("dense weights of layer " + std::to_string(layer));
   hold(at, std::move(*lease));
-  return Status::ok();
+  return true;
 }
 
 void LayerStream::hold(size_t at, store::Lease lease) {

@@ -1,9 +1,10 @@
 #pragma once
-// Dense weights that take turns in the store's memory: a step holds those of the layer that it computes, and has asked
-// for the next ones, as many as this worker's share of the places allows. Between steps it holds nothing: the share of
-// a worker that has nothing to do may shrink, and others would wait for it.
+// Dense weights that take turns in the store's memory, or in a device's: a step holds those of the layer that it
+// computes, and has asked for the next ones, as many as this worker's share of the places allows. Between steps it
+// holds nothing: the share of a worker that has nothing to do may shrink, and others would wait for it.
 
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "common/clock.h"
@@ -24,8 +25,9 @@ class LayerStream {
   void begin(PlanId plan);
   /// True: the layer's weights can be used until release(). False: they are not there yet; call wait().
   bool try_hold(size_t layer);
-  /// Waits for them; an error names what could not be read.
-  Status wait(size_t layer);
+  /// Waits for them; an error names what could not be read. False: `interrupted`, which is asked where the source has
+  /// waited in vain, has said true.
+  Result<bool> wait(size_t layer, const std::function<bool()>& interrupted);
   void release(size_t layer);
   /// The step has failed, and the source's fetches have been cancelled.
   void abandon();

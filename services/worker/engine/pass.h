@@ -83,6 +83,7 @@ struct Backend {
   KvLink* kv_link = nullptr;
   bool parks = false;  ///< its steps may give way between two layers
   kernels::Ops* host_ops = nullptr;  ///< not null: the host can compute beside the device, with these
+  bool dense_over_link = false;  ///< dense weights that take turns do so in a device's memory, and cross its link
 };
 /// `kv_link`: of an emulated device whose KV has its home in host memory. `host_ops`: what the host has beside it.
 Backend cpu_backend(kernels::Ops& ops, KvLink* kv_link = nullptr, kernels::Ops* host_ops = nullptr);

@@ -1,0 +1,32 @@
+#pragma once
+// What dense weights take of an emulated device's memory, and which of them take turns there (dense=counted).
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/config/device_spec.h"
+#include "common/dtype.h"
+#include "common/status.h"
+#include "services/worker/device/device_dense.h"
+#include "store/pack/manifest.h"
+
+namespace moestro::device {
+
+struct DenseDivision {
+  uint64_t bytes = 0;  ///< of the device's memory: what stays, and the places
+  uint32_t layers = 0, streamed_layers = 0;
+  uint64_t streamed_bytes = 0;  ///< that each step copies
+  std::optional<DenseTurns> turns = std::nullopt;  ///< none: all layers stay
+
+  /// For the log: which layers stay, what a step copies, and how fast steps can be over that link at most.
+  std::string describe(const config::EmulatedDevice& device) const;
+};
+
+/// Divides what the KV cache has left of `device.vram_bytes` (common/tier/dense_window.h). `top_k`: a token's experts.
+/// kInvalidArgument: it is too little; names the least.
+Result<DenseDivision> divide_dense(const store::Manifest& manifest, DType precision, int64_t top_k,
+                                   const config::EmulatedDevice& device, uint64_t kv_bytes);
+
+}  // namespace moestro::device
