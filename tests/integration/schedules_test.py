@@ -35,7 +35,7 @@ class Schedules(DemoTest):
                 self.assertEqual(self.run_streams(cluster, PROMPTS, 40), self.layerwise, options)
 
     def test_larger_steps_change_no_token_and_show_in_the_status(self):
-        slow = ("--deterministic", "--device", f"emulated:vram={32 * self.expert},link=40MB/s")
+        slow = ("--deterministic", "--device", f"emulated:vram={32 * self.expert},link=20MB/s")
         rounds = [[f"{number}. " + (prompt + " ") * 60 for prompt in PROMPTS[:4]] for number in range(3)]
         told = {}
         for steps in ((), ("--step-tokens", "512"), ("--step-buffers", "64")):
