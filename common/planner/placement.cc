@@ -43,6 +43,10 @@ Status too_small(const std::string& memory, std::vector<Part> fixed, uint64_t ex
 
 constexpr const char* kSmaller = "take fewer sequences or tokens, --kv-dtype int8, or weights of fewer bits";
 
+const char* remedy_of_device(const Memories& m) {
+  return m.device_has_kv() ? kSmaller : "give the device more (vram=SIZE)";
+}
+
 /// Fills a tier with experts after its fixed parts. Returns how many.
 int64_t fill(Tier& tier, uint64_t room, uint64_t each, int64_t all) {
   const uint64_t left = room - std::min(room, tier.used_bytes());
@@ -80,11 +84,11 @@ Result<Part> dense_part(const Needs& n, const tier::DenseNeeds& dense, uint64_t 
 Status add_dense(const Needs& n, const Memories& m, Tier& tier, Placement& placement) {
   if (m.device != Device::kExpertsOnly || !m.counts_dense) return Status::ok();
   tier::DenseNeeds dense = dense_needs(n, n.slot_bytes, true);
-  dense.staying_share = m.dense_share;
+  dense.staying_share = m.dense_share, dense.on_device = true;
   const uint64_t others = tier.used_bytes(), least = tier::dense_bytes_min(dense);
   if (others + least > m.device_bytes) {
-    tier.parts.push_back({"dense weights, in turn", least - n.slot_bytes});
-    return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes, kSmaller);
+    tier.parts.push_back({dense.layers.empty() ? "dense weights" : "dense weights, in turn", least - n.slot_bytes});
+    return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes, remedy_of_device(m));
   }
   MOESTRO_ASSIGN_OR_RETURN(Part part, dense_part(n, dense, m.device_bytes - others, placement));
   placement.streamed_by_link = placement.streamed_layers > 0;
@@ -105,7 +109,7 @@ Result<Tier> device_tier(const Needs& n, const Memories& m, Placement& placement
   MOESTRO_RETURN_IF_ERROR(add_dense(n, m, tier, placement));
   if (tier.used_bytes() + n.slot_bytes > m.device_bytes)
     return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes,
-                     m.device_has_kv() ? kSmaller : "give the device more (vram=SIZE)");
+                     remedy_of_device(m));
   placement.device_experts = fill(tier, m.device_bytes, n.slot_bytes, n.experts);
   return tier;
 }

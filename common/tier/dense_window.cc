@@ -45,6 +45,14 @@ void spread(const DenseNeeds& needs, uint64_t bytes, DenseWindow& window) {
       window.streamed[i] = false, staying += needs.layers[i];
 }
 
+/// A single layer needs no second place, and none needs to be longer than the longest that takes turns.
+void trim(const DenseNeeds& needs, DenseWindow& window) {
+  window.places = std::min(window.places, window.streamed_layers);
+  window.place_bytes = 0;
+  for (size_t i = 0; i < needs.layers.size(); ++i)
+    if (window.streamed[i]) window.place_bytes = std::max(window.place_bytes, needs.layers[i]);
+}
+
 }  // namespace
 
 uint64_t bytes_if_all_stay(const DenseNeeds& needs) {
@@ -80,6 +88,7 @@ Result<DenseWindow> plan_dense_window(const DenseNeeds& needs, uint64_t memory_b
   spread(needs, std::min(room, most), window);
   for (size_t i = 0; i < needs.layers.size(); ++i)
     if (window.streamed[i]) ++window.streamed_layers, window.streamed_bytes += needs.layers[i];
+  if (needs.on_device) trim(needs, window);
   return window;
 }
 

@@ -19,6 +19,7 @@ struct DenseNeeds {
   uint32_t workers = 1;          ///< that pass the layers, each at its own time
   uint32_t experts_at_once = 1;  ///< that a worker should have room for, if there is any
   double staying_share = 1;      ///< of the layers' bytes, the most that stays, whatever room there is
+  bool on_device = false;        ///< the window is one worker's own, with places for what takes turns now
 };
 
 struct DenseWindow {

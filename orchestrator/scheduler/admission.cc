@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "common/check.h"
@@ -168,10 +169,14 @@ bool Scheduler::count_running() {
   interactive_.forget_pending();
   batches_.forget_pending();
   size_t running = 0, of_batches = 0;
+  std::set<const Origin*> counted;
   for (const auto& [id, w] : workers_) {
     for (const Sequence* s : w->running) s->flow->pending += s->left();
-    for (const auto& [source, memory] : w->memories)
-      if (!memory.written) first_that_waits(*w, memory).flow->pending += std::ssize(*source);
+    for (const auto& [source, memory] : w->memories) {
+      if (memory.written) continue;
+      const Sequence& first = first_that_waits(*w, memory);
+      if (counted.insert(first.origin).second) first.flow->pending += std::ssize(*source);
+    }
     running += w->running.size();
     of_batches += w->batch_sequences();
   }

@@ -22,9 +22,10 @@ bool Scheduler::may_be_overtaken(const Worker& worker, const Flight& flight) con
          flight.tokens > worker.step_times.tokens_within(options_.tpot_target);
 }
 
-/// Whether a plan that overtakes may be sent now. Not beside a sequence that runs alone: a worker that dies dies of it.
+/// Whether a plan that overtakes may be sent now. Not beside a sequence that runs alone, also if it has left since: a
+/// worker that dies dies of it.
 bool Scheduler::is_overtaken(const Worker& worker) const {
-  return worker.flights.size() == 1 && !worker.flights.front().lost &&
+  return worker.flights.size() == 1 && !worker.flights.front().lost && !worker.flights.front().alone &&
          may_be_overtaken(worker, worker.flights.front()) &&
          std::ranges::none_of(worker.running, [](const Sequence* s) { return s->alone(); });
 }

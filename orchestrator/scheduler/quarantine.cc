@@ -21,7 +21,7 @@ void Scheduler::on(WorkerLost&& event) {
   Worker& worker = *it->second;
   std::map<SequenceId, int64_t>
       in_flight;  // to which position; also of those that have been sent back or cancelled since
-  std::vector<std::shared_ptr<const std::vector<TokenId>>> sources;
+  Sources sources;
   for (const Flight& flight : worker.flights)
     for (const Part& part : flight.parts) {
       if (flight.lost) continue;
@@ -31,8 +31,8 @@ void Scheduler::on(WorkerLost&& event) {
   // Last admitted first, so that the queue keeps the order of admission.
   const std::vector<Sequence*> orphans(worker.running.rbegin(), worker.running.rend());
   for (Sequence* s : orphans) send_back(worker, *s);
-  for (const auto& [id, end] : in_flight) suspect(id, end);
   for (const auto& source : sources) suspect_source(source.get());
+  for (const auto& [id, end] : in_flight) suspect(id, end, sources);
   forget_worker(event.worker);
 }
 
@@ -42,26 +42,27 @@ void Scheduler::forget_worker(WorkerId worker) {
     for (auto& [id, s] : sequences_) s->without_worker_since = now_;
 }
 
-/// It was in flight, to position `end`, when its worker died.
-void Scheduler::suspect(SequenceId id, int64_t end) {
+/// It was in flight, to position `end`, when its worker died; `sources` were too, whose deaths are counted.
+void Scheduler::suspect(SequenceId id, int64_t end, const Sources& sources) {
   Sequence* s = find(id);
   if (s == nullptr) return;
   s->alone_until = std::max(s->alone_until, end);
-  if (++s->deaths >= options_.deaths_max) quarantine(*s);
+  if (!s->request.source || std::ranges::find(sources, s->request.source) == sources.end()) ++s->deaths;
+  if (s->all_deaths() >= options_.deaths_max) quarantine(*s);
 }
 
-/// It was being encoded when the worker died: all that share it are suspected together.
+/// It was being encoded when the worker died: all that share it are suspected together. Its deaths are theirs as well.
 void Scheduler::suspect_source(const std::vector<TokenId>* source) {
   const auto it = origins_.find(source);
   if (it == origins_.end()) return;
   Origin& origin = it->second;
   origin.alone = true;
-  if (++origin.deaths < options_.deaths_max) return;
+  ++origin.deaths;
   std::vector<SequenceId> all;
   for (const auto& [id, s] : sequences_)
-    if (s->origin == &origin) all.push_back(id);
+    if (s->origin == &origin && s->all_deaths() >= options_.deaths_max) all.push_back(id);
   std::sort(all.begin(), all.end());
-  give_up(all, origin.deaths);
+  give_up(all, options_.deaths_max);
 }
 
 /// With it go those that have its prompt and seed and are no further: the other choices of its request.
@@ -77,7 +78,7 @@ void Scheduler::quarantine(Sequence& culprit) {
       alike.push_back(id);
   std::sort(alike.begin(), alike.end());
   alike.insert(alike.begin(), culprit.request.id);
-  give_up(alike, culprit.deaths);
+  give_up(alike, culprit.all_deaths());
 }
 
 /// They fail; an id may be there twice.

@@ -169,6 +169,7 @@ void Scheduler::on(PlanDone&& event) {
   if (!event.outcome.error.is_ok()) return plan_failed(worker, index, event.outcome.error);
   if (index > 0 && !flight->overtakes)
     return plan_failed(worker, index, internal_error("the worker answered a plan before the one that it follows"));
+  clear_sources(*flight, event.outcome);
   for (size_t i = 0; i < event.outcome.sequences.size(); ++i) {
     SequenceOutcome& outcome = event.outcome.sequences[i];
     if (Part* part = part_of(*flight, i, outcome.id)) apply(worker, *part, outcome);

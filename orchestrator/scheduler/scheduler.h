@@ -221,7 +221,8 @@ class Scheduler {
 
   // quarantine.cc
   void forget_worker(WorkerId worker);
-  void suspect(SequenceId id, int64_t end);
+  using Sources = std::vector<std::shared_ptr<const std::vector<TokenId>>>;
+  void suspect(SequenceId id, int64_t end, const Sources& sources);
   void suspect_source(const std::vector<TokenId>* source);
   void quarantine(Sequence& culprit);
   void give_up(const std::vector<SequenceId>& ids, int deaths);
@@ -273,6 +274,7 @@ class Scheduler {
   static std::vector<Sequence*> those_of(const Part& part);
   static bool hand_on_source(const Worker& worker, Part& part);
   void take_in_source(Part& part, const SequenceOutcome& outcome);
+  void clear_sources(const Flight& flight, const PlanOutcome& outcome);
   static std::string memories_inconsistency(const Worker& worker, std::vector<uint32_t>& holders);
 
   // prefix_reuse.cc

@@ -76,6 +76,8 @@ struct Scheduler::Sequence {
   /// Whether a chunk that ends before `end` has hidden states that are still to be pooled.
   bool pools(int64_t end) const { return request.pooling != Pooling::kNone && end > pooled; }
   bool alone() const { return computed < alone_until || (encodes() && origin->alone); }
+  /// Of workers that computed it, or its source since that was last encoded.
+  int all_deaths() const { return deaths + (origin != nullptr ? origin->deaths : 0); }
   bool of_batch() const { return request.background && !aged; }
   /// The first position that is in no plan yet.
   int64_t planned() const { return computed + in_flight; }

@@ -151,9 +151,18 @@ void Scheduler::take_in_source(Part& part, const SequenceOutcome& outcome) {
     return fail(part, internal_error("the worker's answer does not match what was asked of it"));
   land(part);
   s.memory->written = true;
-  s.origin->deaths = 0;
-  s.origin->alone = false;
   s.further_at = now_;
+}
+
+/// What a worker has encoded nobody is suspected of, also if the sequence has left for which it was done.
+void Scheduler::clear_sources(const Flight& flight, const PlanOutcome& outcome) {
+  for (const SequenceOutcome& one : outcome.sequences) {
+    if (!one.error.is_ok()) continue;
+    for (const Part& part : flight.parts) {
+      const auto it = part.id == one.id && part.encoded ? origins_.find(part.encoded.get()) : origins_.end();
+      if (it != origins_.end()) it->second.deaths = 0, it->second.alone = false;
+    }
+  }
 }
 
 /// Counts the blocks of memories into `holders`, and says what is wrong with them.

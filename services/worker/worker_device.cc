@@ -72,7 +72,11 @@ Status WorkerDevice::divide(const engine::EngineOptions& engine, DeviceExpertsOp
   }
   if (device.counts_dense) {
     const int64_t top_k = model.spec.moe_layers() > 0 ? model.spec.moe().top_k : 1;
-    MOESTRO_ASSIGN_OR_RETURN(dense_, divide_dense(manifest, of.precision, top_k, device, kv));
+    const bool in_turn = !model.spec.is_encoder_decoder();
+    if (!in_turn && device.dense_share < 1)
+      return unsupported("a model with an encoder where dense weights take turns in memory: take dense=counted, and a "
+                         "device with room for all of them");
+    MOESTRO_ASSIGN_OR_RETURN(dense_, divide_dense(manifest, of.precision, top_k, device, kv, in_turn));
     of.dense = dense_->turns;
     device.vram_bytes -= dense_->bytes;
   }
@@ -152,9 +156,9 @@ std::string WorkerDevice::describe() const {
   if (!experts_) return "experts where they lie in the store's memory, prediction " + options_.predict;
   std::string fit = std::to_string(experts_->slots()) + " of " +
                     std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device";
+  if (experts_->low_slots() > 0) fit += " and low copies of " + std::to_string(experts_->low_slots());
   if (dense_) fit += ", " + dense_->describe(options_.spec.emulated);
   if (host_ops_ != nullptr) fit += ", the host attends to what decodes";
-  if (experts_->low_slots() > 0) fit += " and low copies of " + std::to_string(experts_->low_slots());
   return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + fit + ", cache " + options_.cache + ", prediction " +
          options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());
 }

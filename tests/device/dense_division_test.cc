@@ -36,10 +36,10 @@ class DenseDivisionTest : public ::testing::Test {
     layer_count_ = layers.size();
   }
   const store::Manifest& manifest() const { return host_->manifest(); }
-  Result<DenseDivision> divide(uint64_t vram, double share = 1, uint64_t kv = 0) const {
+  Result<DenseDivision> divide(uint64_t vram, double share = 1, uint64_t kv = 0, bool in_turn = true) const {
     return divide_dense(manifest(), DType::kF32, 2,
                         {.vram_bytes = vram, .counts_dense = true, .dense_share = share, .link_bytes_per_s = 1'000'000},
-                        kv);
+                        kv, in_turn);
   }
 
   std::unique_ptr<store::BlobSource> host_;
@@ -79,6 +79,17 @@ TEST_F(DenseDivisionTest, AShareCanBeAskedFor) {
   EXPECT_EQ(none->streamed_bytes, layers_);
   EXPECT_GE(half->streamed_bytes, layers_ / 2);
   EXPECT_LT(half->streamed_bytes, layers_);
+  const auto most = divide(kVram, 1 - 0.5 / static_cast<double>(layer_count_));  // a place for the one that cannot stay
+  ASSERT_TRUE(most.is_ok() && most->turns);
+  EXPECT_EQ(most->streamed_layers, 1u);
+  EXPECT_EQ(most->turns->places, 1u);
+  EXPECT_LE(most->bytes, dense_);
+}
+
+TEST_F(DenseDivisionTest, WhereNoneMayTakeTurnsTheLeastIsAllOfThem) {
+  EXPECT_FALSE(divide(dense_ + expert_, 1, 0, false)->turns);
+  EXPECT_THAT(divide(dense_ + expert_ - 1, 1, 0, false).status().message(),
+              HasSubstr("give the device at least vram=" + config::format_size(dense_ + expert_)));
 }
 
 TEST_F(DenseDivisionTest, TheLeastIsNamedAndDoes) {

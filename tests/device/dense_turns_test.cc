@@ -199,7 +199,7 @@ std::string refusal(const Fixture& fixture, ScheduleKind schedule) {
 TEST(DenseTurns, WhatDoesNotGoIsRefusedByName) {
   const std::string cgo = refusal(deep_fixture(), ScheduleKind::kCgo);
   EXPECT_THAT(cgo, HasSubstr("--schedule cgo where dense weights take turns"));
-  EXPECT_THAT(cgo, HasSubstr("give the device more (vram=SIZE)"));
+  EXPECT_THAT(cgo, HasSubstr("give the device more (vram=SIZE, dense=counted)"));
   for (const Fixture& fixture : engine::testing::all_fixtures())
     if (fixture.has_encoder())
       EXPECT_THAT(refusal(fixture, ScheduleKind::kLayerwise), HasSubstr("a model with an encoder where dense weights"))

@@ -352,6 +352,47 @@ TEST(Sources, ASourceThatKillsItsWorkersIsGivenUp) {
   expect_nothing_left(sim);
 }
 
+TEST(Sources, DeathsAtTheTargetAndAtItsSourceAreOnesOfOneRequest) {
+  Simulation sim(1);
+  sim.submit(with_source(1, 12, 4));
+  for (int i = 0; i < 2; ++i) {
+    sim.join(large_worker());
+    sim.compute_one();
+    ASSERT_FALSE(sim.plans().at(0).plan.sequences.at(0).source);
+    sim.kill_one();
+  }
+  EXPECT_FALSE(sim.heard()[1].failed.has_value());
+  sim.join(large_worker());
+  ASSERT_TRUE(sim.plans().at(0).plan.sequences.at(0).source) << "it is encoded again";
+  sim.kill_one();
+  ASSERT_TRUE(sim.heard()[1].failed.has_value());
+  EXPECT_THAT(sim.heard()[1].failed->message(), HasSubstr("quarantined: 3 workers died"));
+}
+
+TEST(Sources, WhatIsEncodedForOneThatHasLeftIsCleared) {
+  Simulation sim(1);
+  for (uint64_t id = 1; id <= 2; ++id) sim.submit(with_source(id, 12, 4));
+  const auto shared = std::make_shared<const std::vector<TokenId>>(std::vector<TokenId>(12, 7));
+  for (uint64_t id = 3; id <= 4; ++id) {
+    SequenceRequest choice = with_source(id, 12, 4);
+    choice.source = shared;
+    sim.submit(std::move(choice));
+  }
+  for (uint64_t id = 1; id <= 2; ++id) sim.cancel(id);
+  sim.join(large_worker());
+  ASSERT_TRUE(sim.plans().at(0).plan.sequences.at(0).source);
+  sim.kill_one();
+  sim.join(large_worker());
+  ASSERT_EQ(sim.plans().at(0).plan.sequences.at(0).id, SequenceId{3}) << "alone";
+  sim.cancel(3);
+  sim.compute_one();
+  ASSERT_EQ(sim.plans().at(0).plan.sequences.at(0).id, SequenceId{4});
+  sim.kill_one();
+  sim.join(large_worker());
+  EXPECT_FALSE(sim.heard()[4].failed.has_value()) << "its source was encoded in between";
+  expect_nothing_left(sim);
+}
+
 TEST(Sources, NothingIsSentBehindASuspectThatHasLeft) {
   Simulation sim(1, /*step_tokens=*/24, true, /*steps_in_flight=*/2);
   sim.join(large_worker());

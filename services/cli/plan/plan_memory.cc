@@ -125,6 +125,9 @@ Result<PlannedMemory> plan_memory(const PlanOptions& o, const PlannedModel& mode
     memory.memories.counts_kv = memory.device.emulated.counts_kv;
     memory.memories.counts_dense = memory.device.emulated.counts_dense;
     memory.memories.dense_share = memory.device.emulated.dense_share;
+    if (memory.memories.dense_share < 1 && model.sizes.has_encoder())
+      return unsupported("--device " + o.device + ": a model with an encoder where dense weights take turns in memory: "
+                         "take dense=counted, and a device with room for all of them");
     MOESTRO_ASSIGN_OR_RETURN(memory.memories.device_bytes, device_bytes(memory.device, vram, hardware));
   }
   if (memory.device.kind == Kind::kCuda) MOESTRO_RETURN_IF_ERROR(add_cuda_needs(o, model, memory.needs));

@@ -25,8 +25,8 @@ struct DenseDivision {
 };
 
 /// Divides what the KV cache has left of `device.vram_bytes` (common/tier/dense_window.h). `top_k`: a token's experts.
-/// kInvalidArgument: it is too little; names the least.
+/// `in_turn`: layers may take turns; else all dense weights stay. kInvalidArgument: it is too little; names the least.
 Result<DenseDivision> divide_dense(const store::Manifest& manifest, DType precision, int64_t top_k,
-                                   const config::EmulatedDevice& device, uint64_t kv_bytes);
+                                   const config::EmulatedDevice& device, uint64_t kv_bytes, bool in_turn = true);
 
 }  // namespace moestro::device

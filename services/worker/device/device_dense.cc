@@ -94,7 +94,8 @@ void DeviceDense::bring(uint64_t number) {
   Place& place = place_of(number);
   const Status asked = host_->fetch(std::span(&blob, 1), why_);
   place.state = asked.is_ok() ? State::kFetched : State::kFailed;
-  place.failure = asked;
+  // Not its kUnavailable: for callers of lease() that is a read which may be tried again at once.
+  place.failure = asked.is_ok() ? asked : io_error(asked.message());
   host_fetches_ += asked.is_ok();
 }
 

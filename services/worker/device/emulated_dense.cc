@@ -19,8 +19,8 @@ void EmulatedDense::take_ended(std::vector<uint64_t>& ended) {
 }
 
 void EmulatedDense::abandon(std::unique_lock<std::mutex>& lock) {
+  copies_.clear();  // first, or the link would go on with the next chunk
   carried_chunk_.wait(lock, [this] { return !carrying_; });
-  copies_.clear();
   ended_.clear();
   offset_ = 0;
 }
@@ -50,6 +50,7 @@ void EmulatedDense::carry_in(std::unique_lock<std::mutex>& lock, Nanos from, Nan
   carrying_ = false;
   carried_chunk_.notify_all();
   note(copy, bytes, begin, free_at);
+  if (copies_.empty()) return;  // abandoned
   offset_ += bytes;
   if (offset_ < copy.bytes) return;
   offset_ = 0;

@@ -134,8 +134,8 @@ Status Engine::Impl::load_low_copies() {
 
 Status Engine::Impl::make_stream() {
   if (source.streamed().empty()) return Status::ok();
-  const std::string until = std::string(backend.dense_over_link ? "give the device more (vram=SIZE)" : "raise --dram") +
-                            " until all of them stay";
+  const std::string until = std::string(backend.dense_over_link ? "give the device more (vram=SIZE, dense=counted)"
+                                                                   : "raise --dram") + " until all of them stay";
   if (options.schedule == ScheduleKind::kCgo)
     return unsupported("--schedule cgo where dense weights take turns in memory: take --schedule layerwise or "
                        "expert-pipeline, or " + until);
