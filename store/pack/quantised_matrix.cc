@@ -57,11 +57,11 @@ class Assembler {
     const std::string scale_name =
         has(base_ + "weight_scale_inv") || !has(base_ + "weight_scale") ? "weight_scale_inv" : "weight_scale";
     int64_t block_rows = quantisation_.block_rows, block_cols = quantisation_.block_cols;
-    std::vector<Shape> allowed = {{ceil_div(rows_, std::max<int64_t>(block_rows, 1)),
-                                   ceil_div(cols_, std::max<int64_t>(block_cols, 1))}};
-    if (block_cols == 0) allowed = {{}, {1}, {1, 1}, {rows_, 1}, {rows_}};
+    const bool by_block = block_rows > 0 && block_cols > 0;
+    std::vector<Shape> allowed = {{}, {1}, {1, 1}, {rows_, 1}, {rows_}};
+    if (by_block) allowed = {{ceil_div(rows_, block_rows), ceil_div(cols_, block_cols)}};
     auto scales = take_any(base_ + scale_name, allowed, {"F32", "BF16", "F16", "F8_E8M0"});
-    if (block_cols == 0) {
+    if (!by_block) {
       block_rows = scales.shape.empty() || scales.shape.front() != rows_ ? rows_ : 1;
       block_cols = cols_;
     }

@@ -189,6 +189,7 @@ TEST_F(PlanCommand, WhatEncoderDecoderModelsLackIsRefusedByName) {
   expect_refused(with({"--schedule", "expert-pipeline"}), 2, "encoder-decoder models run layerwise");
   expect_refused(with({"--device", "cuda", "--schedule", "cgo"}), 2, "GPUs do not compute encoder-decoder models yet");
   expect_refused(with({"--mixed", "int2"}), 2, "--mixed");
+  expect_refused(with({"--foreseen", "0.9"}), 2, "--foreseen with an encoder-decoder model");
   expect_refused(with({"--device", "emulated:vram=1GiB,link=1GB/s,dense=50%"}), 2, "take dense=counted");
 }
 

@@ -126,6 +126,8 @@ Result<PlannedModel> read_pack(const PlanOptions& o, DType kv) {
 Status check_source(const PlanOptions& o, const planner::ModelSizes& sizes) {
   const std::string context = " is more than the model's context of " + std::to_string(sizes.max_position) + " tokens";
   if (o.mixed != "off") return unsupported("--mixed with an encoder-decoder model; leave it out");
+  if (o.foreseen)
+    return unsupported("--foreseen with an encoder-decoder model, of which nothing is predicted; leave it out");
   if (o.prompt > sizes.max_position) return invalid_argument("--prompt " + std::to_string(o.prompt) + context);
   if (1 + o.generate > sizes.max_position)
     return invalid_argument("--generate " + std::to_string(o.generate) + " behind a start token" + context);

@@ -84,7 +84,7 @@ std::string phase_text(const PlanReport& r, const char* name, const Phase& phase
   std::string text = printed("%-8s %8s tokens/s  ", name, rate_text(phase.tokens_per_s()).c_str()) +
                      seconds_text(f.seconds) + " a step of " + rate_text(phase.step.rows) + "; " +
                      bound_text(r, f) + "\n";
-  if (f.most_seconds > 1.02 * f.least_seconds) {
+  if (r.input.prefetch && f.most_seconds > 1.02 * f.least_seconds) {
     const auto at = [&](double seconds) { return rate_text(phase.tokens_per_s() * f.seconds / seconds); };
     text += printed("%-8s %8s tokens/s  %s\n", "", (at(f.most_seconds) + "-" + at(f.least_seconds)).c_str(),
                     "if no missing expert is foreseen, and if all are");
