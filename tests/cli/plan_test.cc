@@ -181,8 +181,7 @@ TEST_F(PlanCommand, WhatEncoderDecoderModelsLackIsRefusedByName) {
     more.insert(more.end(), {"--shape", file.string(), "--hardware", hardware()});
     return more;
   };
-  const auto taken = with({"plan", "--prompt", "512", "--generate", "512"});  // each has a context of its own
-  EXPECT_EQ(run_moestro(taken).exit_code, 0);
+  EXPECT_EQ(run_moestro(with({"plan", "--prompt", "512", "--generate", "512"})).exit_code, 0) << "two contexts";
   expect_refused(with({"--prompt", "601"}), 2, "--prompt 601 is more than the model's context of 600 tokens");
   expect_refused(with({"--generate", "600"}), 2, "--generate 600 behind a start token is more than");
   expect_refused(with({"--prompt", "513"}), 2, "one step, which has 512 tokens (--step-tokens)");
