@@ -278,10 +278,14 @@ struct AttentionBlock {
   /// one order whatever kCount is.
   template <int kCount, int kStep>
   __device__ static int sum_dots(float (&dots)[kBatch * kPairs]) {
-    spread_sums<kCount, 1, kStep / 2>(dots);
-    dots[0] = warp_sum<kStep / kCount>(dots[0]);
-    constexpr int kSame = kLanes / (kBatch * kPairs);
-    return lane_id() % kSame == 0 ? lane_id() % kLanes / kSame : -1;
+    if constexpr (kCount > 1) {
+      halve_sums<kCount>(dots, kStep / 2);
+      return sum_dots<kCount / 2, kStep / 2>(dots);
+    } else {
+      dots[0] = warp_sum<kStep>(dots[0]);
+      constexpr int kSame = kLanes / (kBatch * kPairs);
+      return lane_id() % kSame == 0 ? lane_id() % kLanes / kSame : -1;
+    }
   }
 
   /// Turns the warp's scores into weights, a lane for each key. `whole`: every pair sees every key. Pairs that the unit
@@ -340,9 +344,14 @@ struct AttentionBlock {
   /// Leaves the warp's weighted values in room.values.
   __device__ void keep_values(float (&sums)[kPairs * 8]) {
     int first_kept = 0;
-    spread_sums<kPairs * 8, kHeld, kWarp / 2>(sums);
-    if constexpr (kAtOnce >= 2) first_kept += lane_id() / 16 * (kPairs * 4);
-    if constexpr (kAtOnce >= 4) first_kept += lane_id() / 8 % 2 * (kPairs * 2);
+    if constexpr (kAtOnce >= 2) {
+      halve_sums<kPairs * 8>(sums, kWarp / 2);
+      first_kept += lane_id() / 16 * (kPairs * 4);
+    }
+    if constexpr (kAtOnce >= 4) {
+      halve_sums<kPairs * 4>(sums, kWarp / 4);
+      first_kept += lane_id() / 8 % 2 * (kPairs * 2);
+    }
     MOESTRO_UNROLL
     for (int i = 0; i < kHeld; i += 4) {
       const int at_value = first_kept + i;

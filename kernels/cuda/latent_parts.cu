@@ -106,7 +106,11 @@ struct PartBlock {
       float dots[kKeys * kPairs] = {};
       if (count > 0)
         score_keys(LatentRows<N>(a.latent, unit.blocks[p / kTokensOfBlock]), p % kTokensOfBlock, count, dots);
-      spread_sums<32, 1, 16>(dots);
+      halve_sums<32>(dots, 16);
+      halve_sums<16>(dots, 8);
+      halve_sums<8>(dots, 4);
+      halve_sums<4>(dots, 2);
+      halve_sums<2>(dots, 1);
       room.weights[warp][key + lane_id() / kPairs][lane_id() % kPairs] = dots[0] * (a.latent.scale * kLog2E);
     }
   }

@@ -18,6 +18,17 @@ __device__ inline float warp_max(float value) {
 
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
 
+/// Sums each of `kCount` values over this lane and the lane `step` away. Each of the two keeps half of the values; the
+/// lane whose bit `step` is 0 keeps the first half. This lane's half is moved to values[0, kCount / 2). Like warp_sum's
+/// step, with half the exchanges.
+template <int kCount, int kSize>
+__device__ inline void halve_sums(float (&values)[kSize], int step) {
+  const bool upper = (lane_id() & step) != 0;
+  swap_lanes<kCount / 2>(
+      step, [&](int i) { return upper ? values[i] : values[i + kCount / 2]; },
+      [&](int i, float got) { values[i] = (upper ? values[i + kCount / 2] : values[i]) + got; });
+}
+
 /// Afterwards words[i] is what words[lane % 4] was in lane i of these four. Whole warps.
 __device__ inline void transpose_in_quad(uint32_t (&words)[4]) {
   MOESTRO_UNROLL

@@ -50,20 +50,12 @@ __device__ inline T warp_fold(T value, Fold fold) {
   for (int step = kWidth / 2; step > 0; step /= 2) value = fold(value, __shfl_xor_sync(0xffffffffu, value, step));
   return value;
 }
-/// Sums each of `kCount` values over this lane and the one kStep away. Each of the two keeps half of the sums, in
-/// values[0, kCount / 2): the lane whose bit kStep is 0 keeps the first half. Then the same with these and half the
-/// step, until kLeft are left. Like warp_fold's steps, with half the exchanges.
-template <int kCount, int kLeft, int kStep, int kSize>
-__device__ inline void spread_sums(float (&values)[kSize]) {
-  if constexpr (kCount > kLeft) {
-    const bool upper = (static_cast<int>(threadIdx.x) & kStep) != 0;
-    MOESTRO_UNROLL
-    for (int i = 0; i < kCount / 2; ++i) {
-      const float low = values[i], high = values[i + kCount / 2];
-      values[i] = (upper ? high : low) + __shfl_xor_sync(0xffffffffu, upper ? low : high, kStep);
-    }
-    spread_sums<kCount / 2, kLeft, kStep / 2>(values);
-  }
+/// For each i of kCount: take(i, what give(i) is in the lane `step` away). give(i) does not read what take() has
+/// written for a smaller i.
+template <int kCount, typename Give, typename Take>
+__device__ inline void swap_lanes(int step, Give give, Take take) {
+  MOESTRO_UNROLL
+  for (int i = 0; i < kCount; ++i) take(i, __shfl_xor_sync(0xffffffffu, give(i), step));
 }
 /// The largest value of a warp, in every lane.
 __device__ inline uint32_t warp_most(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }

@@ -20,29 +20,21 @@ __device__ float folded(float value, bool plainly) {
   for (int step = kWidth / 2; step > 0; step /= 2) value += __shfl_xor_sync(kWholeWarp, value, step);
   return value;
 }
-/// The sum of what is left, each with a weight of its own.
-template <int kCount, int kLeft, int kStep>
-__device__ float spread(float value, bool plainly) {
-  float values[kCount], all = 0.0f;
-  for (int i = 0; i < kCount; ++i) values[i] = value * static_cast<float>(i * i + 1);
-  if (!plainly) spread_sums<kCount, kLeft, kStep>(values);
-  for (int half = kCount / 2, step = kStep; plainly && half >= kLeft; half /= 2, step /= 2) {
-    const bool upper = (lane_id() & step) != 0;
-    for (int i = 0; i < half; ++i) {
-      const float low = values[i], high = values[i + half];
-      values[i] = (upper ? high : low) + __shfl_xor_sync(kWholeWarp, upper ? low : high, step);
-    }
-  }
-  for (int i = 0; i < kLeft; ++i) all = all * 1.5f + values[i];
+template <int kCount>
+__device__ float swapped(float value, int step, bool plainly) {
+  float all = 0.0f;
+  const auto give = [&](int i) { return value * static_cast<float>(i + 1); };
+  const auto take = [&](int i, float got) { all = all * 1.5f + got * static_cast<float>(i); };
+  if (!plainly) swap_lanes<kCount>(step, give, take);
+  for (int i = 0; plainly && i < kCount; ++i) take(i, __shfl_xor_sync(kWholeWarp, give(i), step));
   return all;
 }
 __global__ void exchanges_kernel(const float* from, bool plainly, std::vector<float>* out) {
   const float mine = from[threadIdx.x];
   float* to = out->data() + threadIdx.x * 16;
   const float all[] = {folded<1>(mine, plainly),  folded<2>(mine, plainly),        folded<8>(mine, plainly),
-                       folded<32>(mine, plainly), spread<2, 1, 1>(mine, plainly),    spread<8, 1, 4>(mine, plainly),
-                       spread<8, 8, 16>(mine, plainly), spread<64, 16, 16>(mine, plainly),
-                       spread<32, 1, 16>(mine, plainly)};
+                       folded<32>(mine, plainly), swapped<1>(mine, 16, plainly),   swapped<2>(mine, 1, plainly),
+                       swapped<5>(mine, 4, plainly), swapped<32>(mine, 2, plainly)};
   std::copy(std::begin(all), std::end(all), to);
 }
 

@@ -42,7 +42,7 @@ inline dim3 blockDim, gridDim;
 namespace emulated {
 
 /// The kind of an exchange; all lanes of a warp do the same.
-enum class Exchange : uint8_t { kShuffle, kShuffleXor, kFold, kSpread, kBallot, kTiles, kMatrices, kWait };
+enum class Exchange : uint8_t { kShuffle, kShuffleXor, kFold, kSwap, kBallot, kTiles, kMatrices, kWait };
 
 /// 0, the default: threads run in the order of their numbers wherever possible, and blocks in a random order, which is
 /// the same for each grid of as many blocks. Otherwise threads, warps and blocks run in a random order from this seed.
@@ -66,7 +66,7 @@ void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void
 void barrier();
 /// The running thread continues when `ready` says so; it must become true by what other threads of the block do.
 void wait_until(const std::function<bool()>& ready);
-inline constexpr unsigned kWordsMax = 32;  ///< of an exchange
+inline constexpr unsigned kWordsMax = 16;  ///< of an exchange
 /// The first words of the 32 lanes of this warp, then their second ones, and so on; valid until this lane's exchange
 /// after the next. All lanes give equally many. `combine`, if any, makes what they get of what they have given, at once
 /// for all of them.
@@ -150,32 +150,17 @@ T warp_fold(T value, Fold) {
   const uint64_t* all = emulated::exchange(emulated::Exchange::kFold, {emulated::packed(value)}, fold_all);
   return emulated::unpacked<T>(all[emulated::lane()]);
 }
-template <int kCount, int kLeft, int kStep, int kSize>
-void spread_sums(float (&values)[kSize]) {
-  if constexpr (kCount > kLeft) {
-    constexpr int kWords = kCount / 2;
-    constexpr auto spread_all = [](uint64_t* words) {
-      float all[kCount][32], others[32];
-      for (int i = 0; i < kWords * 32; ++i) {
-        float two[2];
-        std::memcpy(two, &words[i], sizeof two);
-        all[i / 32 * 2][i % 32] = two[0], all[i / 32 * 2 + 1][i % 32] = two[1];
-      }
-      for (int half = kCount / 2, step = kStep; half >= kLeft; half /= 2, step /= 2) {
-        for (int i = 0; i < half; ++i) {
-          float *low = all[i], *high = all[i + half];
-          for (int lane = 0; lane < 32; ++lane) others[lane] = (lane & step ? low : high)[lane];
-          for (int lane = 0; lane < 32; ++lane) low[lane] = (lane & step ? high : low)[lane] + others[lane ^ step];
-        }
-      }
-      for (int i = 0; i < kLeft * 32; ++i) words[i] = emulated::packed(all[i / 32][i % 32]);
-    };
-    static_assert(kWords >= kLeft, "a word for each that is left");
-    uint64_t words[kWords];
-    std::memcpy(words, values, sizeof words);
-    const uint64_t* all = emulated::exchange(emulated::Exchange::kSpread, std::span(words), spread_all);
-    for (int i = 0; i < kLeft; ++i) values[i] = emulated::unpacked<float>(all[emulated::lane() + i * 32u]);
-  }
+template <int kCount, typename Give, typename Take>
+void swap_lanes(int step, Give give, Take take) {
+  constexpr int kPairs = (kCount + 1) / 2;
+  float values[2 * kPairs] = {};
+  for (int i = 0; i < kCount; ++i) values[i] = give(i);
+  uint64_t words[kPairs];
+  std::memcpy(words, values, sizeof words);
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kSwap, std::span(words));
+  for (int i = 0; i < kPairs; ++i) words[i] = all[(emulated::lane() ^ static_cast<unsigned>(step)) + i * 32];
+  std::memcpy(values, words, sizeof words);
+  for (int i = 0; i < kCount; ++i) take(i, values[i]);
 }
 inline uint32_t warp_most(uint32_t value) {
   return warp_fold<32>(value, [](uint32_t a, uint32_t b) { return a < b ? b : a; });
