@@ -1,5 +1,5 @@
 #pragma once
-// The plain loops behind the same interface: one thread, double accumulation, one obvious line per formula.
+// The plain loops behind the same interface: one thread, double accumulation. Products take eight rows side by side.
 
 #include <array>
 #include <vector>
