@@ -15,50 +15,42 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-std::vector<std::string> small(const std::string& shape, const std::string& pack, std::vector<std::string> more = {}) {
-  std::vector<std::string> all = {"bench",
-                                  "model",
-                                  "--shape",
-                                  shape,
-                                  "-o",
-                                  pack,
-                                  "--layers",
-                                  "2",
-                                  "--hidden",
-                                  "64",
-                                  "--heads",
-                                  "4",
-                                  "--kv-heads",
-                                  "2",
-                                  "--head-dim",
-                                  "16",
-                                  "--ffn",
-                                  "96",
-                                  "--experts-per-layer",
-                                  "8",
-                                  "--vocab",
-                                  "300",
-                                  "--context",
-                                  "512"};
+std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
   all.insert(all.end(), more.begin(), more.end());
   return all;
+}
+std::vector<std::string> tiny(const std::string& shape, const std::string& pack) {
+  return {"bench", "model", "--shape", shape, "-o", pack, "--layers", "2", "--hidden", "64", "--heads", "4",
+          "--ffn", "96", "--experts-per-layer", "8", "--vocab", "300"};
+}
+std::vector<std::string> small(const std::string& shape, const std::string& pack,
+                               const std::vector<std::string>& more = {}) {
+  return with(with(tiny(shape, pack), {"--kv-heads", "2", "--head-dim", "16", "--context", "512"}), more);
 }
 
 TEST(BenchModel, OfTwoStacks) {
   const TempDir dir;
+  const auto refusal = [&](const char* shape, const std::vector<std::string>& more) {
+    const Ran refused = run_moestro(with(tiny(shape, dir / "refused"), more));
+    EXPECT_EQ(refused.exit_code, 1);
+    return refused.err;
+  };
   for (const auto& [shape, top_k] : {std::pair("switch-base-8", "1"), std::pair("nllb-moe-54b", "2")}) {
     const std::string pack = dir / shape;
-    const Ran made = run_moestro(small(shape, pack, {"--jobs", "2"}));
+    const Ran made = run_moestro(with(tiny(shape, pack), {"--jobs", "2"}));
     ASSERT_EQ(made.exit_code, 0) << made.err;
     const Ran looked = run_moestro({"inspect", pack, "--verify", "--json"});
     ASSERT_EQ(looked.exit_code, 0) << looked.err;
     const Ran ran = run_moestro({"bench", "engine", "--model", pack, "--threads", "1", "--prompt", "16", "--generate",
                                  "4", "--repeats", "1", "--no-limits", "--json"});
     EXPECT_EQ(ran.exit_code, 0) << ran.err;
-    const Ran refused = run_moestro(small(shape, dir / "refused", {"--top-k", "3"}));
-    EXPECT_EQ(refused.exit_code, 1);
-    EXPECT_THAT(refused.err, HasSubstr(std::string("--top-k 3: tokens of ") + shape + " have " + top_k));
+    EXPECT_THAT(refusal(shape, {"--top-k", "3"}),
+                HasSubstr(std::string("--top-k 3: tokens of ") + shape + " have " + top_k));
+    EXPECT_THAT(refusal(shape, {"--kv-heads", "2"}), HasSubstr("has as many as --heads, 4"));
   }
+  EXPECT_THAT(refusal("nllb-moe-54b", {"--head-dim", "32"}),
+              HasSubstr("--heads times it is --hidden"));
+  EXPECT_THAT(refusal("switch-base-8", {"--context", "512"}), HasSubstr("has no longest sequence"));
 }
 
 TEST(BenchModel, MakesAPackThatIsVerifiedAndRun) {

@@ -50,6 +50,10 @@ ModelShape shape_of(const Arguments& a) {
   ModelShape shape = *model_shape(a.shape);
   for (const Dimension& d : kDimensions)
     if (a.own.*d.member != 0) shape.*d.member = a.own.*d.member;
+  if (fixed_top_k(shape.family) == 0) return shape;
+  // Of two stacks: what others follow from, unless they were given too (check_two_stacks).
+  if (a.own.kv_heads == 0) shape.kv_heads = shape.heads;
+  if (a.own.head_dim == 0 && shape.family == ModelShape::Family::kNllb) shape.head_dim = shape.hidden / shape.heads;
   return shape;
 }
 
@@ -67,8 +71,22 @@ Status check_room(const std::filesystem::path& pack, uint64_t bytes) {
                    " bytes are missing; choose another directory or a smaller model");
 }
 
+/// Models of two stacks have no number for these: what differs would be made otherwise than it was asked for.
+Status check_two_stacks(const Arguments& a, const ModelShape& s) {
+  if (s.kv_heads != s.heads)
+    return invalid_argument("--kv-heads " + std::to_string(s.kv_heads) + ": " + a.shape + " has as many as --heads, " +
+                            std::to_string(s.heads));
+  if (s.family == ModelShape::Family::kNllb && s.heads * s.head_dim != s.hidden)
+    return invalid_argument("--head-dim " + std::to_string(s.head_dim) + ": --heads times it is --hidden in " +
+                            a.shape);
+  if (s.family == ModelShape::Family::kSwitch && a.own.context != 0)
+    return invalid_argument("--context: " + a.shape + " has no longest sequence; leave it out");
+  return Status::ok();
+}
+
 Status run(const Arguments& a) {
   const ModelShape shape = shape_of(a);
+  if (fixed_top_k(shape.family) != 0) MOESTRO_RETURN_IF_ERROR(check_two_stacks(a, shape));
   if (shape.top_k > shape.experts)
     return invalid_argument("--top-k " + std::to_string(shape.top_k) + " is more than the " +
                             std::to_string(shape.experts) + " experts of a layer");

@@ -61,19 +61,13 @@ int64_t moe_layers(const ModelShape& s) {
   return s.family == Family::kDeepseekV2 ? s.layers - 1 : s.layers;
 }
 
-ordered_json switch_config(const ModelShape& s) {
-  return {{"architectures", {"SwitchTransformersForConditionalGeneration"}},
-          {"model_type", "switch_transformers"},
+/// What both families with an encoder say.
+ordered_json two_stacks_config(const ModelShape& s, const char* architecture) {
+  return {{"architectures", {architecture}},
+          {"model_type", family_name(s.family)},
           {"is_encoder_decoder", true},
           {"vocab_size", s.vocab},
           {"d_model", s.hidden},
-          {"d_kv", s.head_dim},
-          {"d_ff", s.ffn},
-          {"num_heads", s.heads},
-          {"num_layers", s.layers},
-          {"num_decoder_layers", s.layers},
-          {"num_sparse_encoder_layers", sparse_layers(s)},
-          {"num_sparse_decoder_layers", sparse_layers(s)},
           {"num_experts", s.experts},
           {"pad_token_id", kEnd},
           {"eos_token_id", kEnd},
@@ -82,28 +76,31 @@ ordered_json switch_config(const ModelShape& s) {
           {"torch_dtype", "bfloat16"}};
 }
 
+ordered_json switch_config(const ModelShape& s) {
+  ordered_json config = two_stacks_config(s, "SwitchTransformersForConditionalGeneration");
+  config.update({{"d_kv", s.head_dim},
+                 {"d_ff", s.ffn},
+                 {"num_heads", s.heads},
+                 {"num_layers", s.layers},
+                 {"num_decoder_layers", s.layers},
+                 {"num_sparse_encoder_layers", sparse_layers(s)},
+                 {"num_sparse_decoder_layers", sparse_layers(s)}});
+  return config;
+}
+
 ordered_json nllb_config(const ModelShape& s) {
   const int64_t step = std::min(kNllbStep, s.layers);
-  return {{"architectures", {"NllbMoeForConditionalGeneration"}},
-          {"model_type", "nllb-moe"},
-          {"is_encoder_decoder", true},
-          {"vocab_size", s.vocab},
-          {"d_model", s.hidden},
-          {"max_position_embeddings", s.context},
-          {"encoder_layers", s.layers},
-          {"decoder_layers", s.layers},
-          {"encoder_attention_heads", s.heads},
-          {"decoder_attention_heads", s.heads},
-          {"encoder_ffn_dim", s.ffn},
-          {"decoder_ffn_dim", s.ffn},
-          {"encoder_sparse_step", step},
-          {"decoder_sparse_step", step},
-          {"num_experts", s.experts},
-          {"pad_token_id", kEnd},
-          {"eos_token_id", kEnd},
-          {"decoder_start_token_id", kEnd},
-          {"tie_word_embeddings", false},
-          {"torch_dtype", "bfloat16"}};
+  ordered_json config = two_stacks_config(s, "NllbMoeForConditionalGeneration");
+  config.update({{"max_position_embeddings", s.context},
+                 {"encoder_layers", s.layers},
+                 {"decoder_layers", s.layers},
+                 {"encoder_attention_heads", s.heads},
+                 {"decoder_attention_heads", s.heads},
+                 {"encoder_ffn_dim", s.ffn},
+                 {"decoder_ffn_dim", s.ffn},
+                 {"encoder_sparse_step", step},
+                 {"decoder_sparse_step", step}});
+  return config;
 }
 
 ordered_json common_config(const ModelShape& s) {
