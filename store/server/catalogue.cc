@@ -30,7 +30,8 @@ Result<Catalogue> Catalogue::open(const std::vector<ModelSource>& sources) {
   Catalogue catalogue;
   for (const ModelSource& source : sources) {
     if (source.name.empty()) return invalid_argument("--model needs a name: NAME=PACK");
-    if (std::ranges::any_of(catalogue.models_, [&](const Model& m) { return m.name == source.name; }))
+    if (!source.retired &&
+        std::ranges::any_of(catalogue.models_, [&](const Model& m) { return m.name == source.name; }))
       return invalid_argument("two models are named '" + source.name + "': names must differ");
     auto seen = look_at(source.pack);
     if (!seen) return seen.status().with_context("model '" + source.name + "'");
@@ -40,10 +41,25 @@ Result<Catalogue> Catalogue::open(const std::vector<ModelSource>& sources) {
       if (!added) return added.status().with_context("model '" + source.name + "'");
       index = *added;
     }
-    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const uint32_t number, catalogue.number(source.name));
-    catalogue.name(source.name, *index);
+    MOESTRO_ASSIGN_OR_RETURN(const uint32_t number, catalogue.number(source.name));
+    if (!source.retired) {
+      catalogue.name(source.name, *index);
+    } else if (Pack& pack = catalogue.packs_.at(*index); pack.owners == 0) {  // else its directory has a named one now
+      pack.retired = true, pack.owners = ModelMask{1} << number, pack.last_name = source.name;
+    }
   }
   return catalogue;
+}
+
+std::vector<ModelSource> Catalogue::sources() const {
+  std::vector<ModelSource> sources;
+  for (const auto& [first, index] : by_entry_) {
+    const Pack& pack = packs_.at(index);
+    for (const Model& model : models_)
+      if (model.pack == index) sources.push_back({model.name, pack.dir});
+    if (pack.retired) sources.push_back({pack.last_name, pack.dir, true});
+  }
+  return sources;
 }
 
 Result<Catalogue::Pack> Catalogue::look_at(const std::filesystem::path& where) {

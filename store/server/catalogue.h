@@ -47,6 +47,8 @@ class Catalogue {
   };
 
   static Result<Catalogue> open(const std::vector<ModelSource>& sources);
+  /// What open() makes the same catalogue of, with the same entries if there are no free ones between its packs.
+  std::vector<ModelSource> sources() const;
 
   /// The pack in `dir` as it is on disk now, not yet part of the catalogue. Any fault is an error.
   static Result<Pack> look_at(const std::filesystem::path& dir);

@@ -6,7 +6,7 @@
 namespace moestro::store {
 namespace {
 
-constexpr std::string_view kModelsLine = "moestro-models 1";
+constexpr std::string_view kModelsLine = "moestro-models 2";
 constexpr size_t kModelsBytesMax = 1 << 20;
 
 std::filesystem::path file_in(const std::filesystem::path& run_dir) { return run_dir / "store.models"; }
@@ -16,7 +16,8 @@ std::filesystem::path file_in(const std::filesystem::path& run_dir) { return run
 std::string serialise_kept_models(const KeptModels& models) {
   std::string text = std::string(kModelsLine) + "\ndram " + std::to_string(models.dram) + "\n";
   for (const ModelSource& model : models.started) text += "started " + model.name + " " + model.pack.string() + "\n";
-  for (const ModelSource& model : models.served) text += "serves " + model.name + " " + model.pack.string() + "\n";
+  for (const ModelSource& model : models.served)
+    text += (model.retired ? "retired " : "serves ") + model.name + " " + model.pack.string() + "\n";
   return with_checksum(std::move(text));
 }
 
@@ -34,9 +35,10 @@ Result<KeptModels> parse_kept_models(std::string_view text) {
       continue;
     }
     const std::string_view name = next_word(line);
-    if ((word != "started" && word != "serves") || name.empty() || line.empty())
+    if ((word != "started" && word != "serves" && word != "retired") || name.empty() || line.empty())
       return corrupt("it has a line that names no model");
-    (word == "serves" ? models.served : models.started).push_back({std::string(name), std::string(line)});
+    (word == "started" ? models.started : models.served)
+        .push_back({std::string(name), std::string(line), word == "retired"});
   }
   return models;
 }

@@ -3,11 +3,12 @@
 // they differ from those at start. A store that is shut down removes the file. A killed store leaves it, and its
 // successor with the same start options continues with these models.
 //
-//   moestro-models 1
+//   moestro-models 2
 //   dram 8589934592                        --dram; 0: auto
 //   started demo /srv/packs/demo           --model, of the store that was started
 //   serves demo /srv/packs/demo            in the order of their entries in the table
 //   serves more /srv/packs/more
+//   retired demo /srv/packs/demo-before    replaced or removed; workers or other packs use what is in memory of it
 //   checksum 0123456789abcdef
 
 #include <filesystem>
@@ -22,7 +23,7 @@ namespace moestro::store {
 
 struct KeptModels {
   uint64_t dram = 0;
-  std::vector<ModelSource> started, served;
+  std::vector<ModelSource> started, served;  ///< `served` has retired packs as well: the arena is theirs too
 };
 
 /// Paths have no line breaks (check_kept_path).

@@ -37,33 +37,25 @@ std::vector<ModelSource> StoreServer::models_to_open() {
   std::string names;
   for (const ModelSource& model : kept->served) {
     if (const auto seen = Catalogue::look_at(model.pack); !seen) {
-      log::error("model '{}', which the store before this one served, is left out: {}", model.name,
-                 seen.status().message());
+      if (model.retired) log::info("the pack of {}, once model '{}', is gone", model.pack.string(), model.name);
+      else
+        log::error("model '{}', which the store before this one served, is left out: {}", model.name,
+                   seen.status().message());
       continue;
     }
     models.push_back(model);
-    names += (names.empty() ? "" : ", ") + model.name;
+    if (!model.retired) names += (names.empty() ? "" : ", ") + model.name;
   }
-  if (models.empty()) return options_.models;
+  if (names.empty()) return options_.models;
   log::info("going on with the models of the store that was killed: {}", names);
   arena_of_before_ = kept->dram == options_.dram_bytes.value_or(0);
   return models;
 }
 
-/// After a change. The pack of the first entries comes first, so that a successor gives them the same ones. While
-/// workers still hold a version that no name means any more, nothing is kept: a successor that serves the names alone
-/// would take the arena away from under them.
+/// After a change. Versions that no name means any more are noted too: workers may hold them, and the bytes of another
+/// pack may lie where they were first read. A successor that opened the named ones alone could not adopt the arena.
 void StoreServer::note_models() {
-  if (std::ranges::any_of(catalogue_.packs(), [](const auto& pack) { return pack.second.retired; }))
-    return remove_kept_models(options_.run_dir);
-  std::vector<std::pair<uint32_t, ModelSource>> by_entry;
-  for (const Catalogue::Model& model : catalogue_.models()) {
-    const Catalogue::Pack& pack = catalogue_.pack(model.pack);
-    by_entry.push_back({pack.first_entry, {model.name, pack.dir}});
-  }
-  std::ranges::stable_sort(by_entry, {}, [](const auto& model) { return model.first; });
-  KeptModels kept{options_.dram_bytes.value_or(0), options_.models, {}};
-  for (auto& [first, model] : by_entry) kept.served.push_back(std::move(model));
+  const KeptModels kept{options_.dram_bytes.value_or(0), options_.models, catalogue_.sources()};
   if (const Status written = write_kept_models(options_.run_dir, kept); !written)
     log::warn("{}: if this store is killed, the next one serves what it was started with", written.message());
 }

@@ -21,6 +21,7 @@ enum class IoKind : uint8_t { kAuto, kUring, kPread };
 struct ModelSource {
   std::string name;
   std::filesystem::path pack;
+  bool retired = false;  ///< the name means another pack by now, or none; only of a store that was killed
 };
 
 /// The part of the arena that a model is guaranteed, and its maximum.

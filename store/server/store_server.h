@@ -60,7 +60,7 @@ class StoreServer {
   /// The number of table entries for this many blobs, with room for packs that are added later.
   static uint32_t entries_for(size_t blobs) { return std::max(4096u, 2 * static_cast<uint32_t>(blobs)); }
   void take_change_key();
-  Status begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop);
+  Status begin_anew(const std::atomic<bool>& stop);
   /// `segment_bytes`: 0, or those of a former store whose arena is adopted.
   Status make_machine(uint64_t arena_bytes, uint64_t segment_bytes, uint32_t entries);
   // store_window.cc

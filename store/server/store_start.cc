@@ -31,7 +31,6 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   options_ = std::move(options);
   scrubber_.set_rate(options_.scrub_bytes_per_s);
   MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(models_to_open()));
-  const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
   MOESTRO_RETURN_IF_ERROR(
       shm::make_private_dir(options_.run_dir, options_.access, "run directory").with_context("--run-dir"));
   if (shm::open_to_strangers(options_.run_dir, options_.access))
@@ -47,7 +46,7 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   std::random_device random;
   epoch_ = (uint64_t{random()} << 32 | random()) | 1;
   MOESTRO_ASSIGN_OR_RETURN(const bool adopted, adopt_or_discard(stop));
-  if (!adopted) MOESTRO_RETURN_IF_ERROR(begin_anew(blobs, stop));
+  if (!adopted) MOESTRO_RETURN_IF_ERROR(begin_anew(stop));
   const PageReport pages = files_->pages();
   if (!files_->spread()) log::warn("--numa: {}", files_->spread().message());
   log::info("arena of {}{}{}", pages.found, pages.mend.empty() ? "" : "; mend: ", pages.mend);
@@ -72,7 +71,12 @@ void StoreServer::take_change_key() {
   else log::warn("{}: no models can be added, replaced or removed while this store runs", key.status().message());
 }
 
-Status StoreServer::begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop) {
+/// Nobody has anything of a retired pack here, so it is not opened.
+Status StoreServer::begin_anew(const std::atomic<bool>& stop) {
+  std::vector<ModelSource> named = catalogue_.sources();
+  std::erase_if(named, &ModelSource::retired);
+  MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(named));
+  const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes());
   // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when
   // stepped. A size that was asked for stays too small; one that was taken from what is free may be larger at the next

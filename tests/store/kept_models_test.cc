@@ -11,7 +11,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const KeptModels kSome{8 << 20, {{"demo", "/srv/a pack"}}, {{"demo", "/srv/a pack"}, {"more", "/b"}}};
+const KeptModels kSome{8 << 20,
+                       {{"demo", "/srv/a pack"}},
+                       {{"demo", "/srv/before", true}, {"demo", "/srv/a pack"}, {"more", "/b"}}};
 
 void expect_same(const KeptModels& a, const KeptModels& b) {
   EXPECT_EQ(a.dram, b.dram);
@@ -20,6 +22,7 @@ void expect_same(const KeptModels& a, const KeptModels& b) {
     for (size_t i = 0; i < (a.*member).size(); ++i) {
       EXPECT_EQ((a.*member)[i].name, (b.*member)[i].name);
       EXPECT_EQ((a.*member)[i].pack, (b.*member)[i].pack);
+      EXPECT_EQ((a.*member)[i].retired, (b.*member)[i].retired);
     }
   }
 }
@@ -42,9 +45,9 @@ TEST(KeptModels, DamageIsSeen) {
     other[i] ^= 1;
     EXPECT_FALSE(parse_kept_models(other)) << i;
   }
-  EXPECT_EQ(parse_kept_models(with_checksum("moestro-models 2\ndram 0\n")).status().code(), Code::kUnsupported);
-  EXPECT_THAT(parse_kept_models(with_checksum("moestro-models 1\ndram many\n")).status().message(), HasSubstr("size"));
-  EXPECT_THAT(parse_kept_models(with_checksum("moestro-models 1\ndram 0\nserves demo\n")).status().message(),
+  EXPECT_EQ(parse_kept_models(with_checksum("moestro-models 1\ndram 0\n")).status().code(), Code::kUnsupported);
+  EXPECT_THAT(parse_kept_models(with_checksum("moestro-models 2\ndram many\n")).status().message(), HasSubstr("size"));
+  EXPECT_THAT(parse_kept_models(with_checksum("moestro-models 2\ndram 0\nserves demo\n")).status().message(),
               HasSubstr("names no model"));
 }
 
