@@ -11,6 +11,10 @@
 
 namespace moestro::tier {
 
+/// The experts that a worker should have room for: those of one token in two layers. One layer's compute while the
+/// other's come.
+constexpr uint32_t experts_of_two_layers(int64_t top_k) { return static_cast<uint32_t>(2 * top_k); }
+
 struct DenseNeeds {
   std::vector<uint64_t> layers;  ///< bytes of the dense weights of each layer, in the order of a step
   uint64_t fixed_bytes = 0;      ///< dense weights of no layer: embedding, last norm, head

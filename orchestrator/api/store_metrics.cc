@@ -109,7 +109,10 @@ nlohmann::json store_status(const std::optional<StoreFigures>& store) {
                       {"pack_bytes", m.pack_bytes},
                       {"used_bytes", m.used_bytes},
                       {"experts", m.experts},
-                      {"resident_experts", m.resident_experts}});
+                      {"resident_experts", m.resident_experts},
+                      {"layers", m.layers},
+                      {"streamed_layers", m.streamed_layers},
+                      {"streamed_bytes", m.streamed_bytes}});
   json& drives = status["drives"] = json::array();
   for (const auto& d : store->drives)
     drives.push_back({{"path", d.path},

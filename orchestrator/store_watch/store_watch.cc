@@ -33,7 +33,7 @@ void add_models(const wire::StoreStatus& s, StoreFigures& f) {
     if (m.retired()) continue;  // its successor may have its name
     f.models.push_back(
         {text(m.name()), m.dense_bytes() + m.expert_bytes(), m.used_bytes(), m.experts(), m.resident_experts(),
-         m.version()});
+         m.version(), m.layers(), m.streamed_layers(), m.streamed_bytes()});
   }
 }
 

@@ -45,6 +45,8 @@ struct StoreFigures {
     uint64_t pack_bytes = 0, used_bytes = 0;  ///< on the drives; of the arena
     uint64_t experts = 0, resident_experts = 0;
     uint64_t version = 0;  ///< the pack's identity
+    uint32_t layers = 0, streamed_layers = 0;  ///< with dense weights; of them, those that do not stay in memory
+    uint64_t streamed_bytes = 0;               ///< of these, which each step reads
   };
   std::vector<Model> models;
   struct Queue {

@@ -17,10 +17,9 @@ ContentHash claim_of(const Blob& blob) {
   return content_of(slices);
 }
 
-/// Those of one token in two layers: one of them computes while the other's come.
 uint32_t experts_at_once(const Manifest& manifest) {
   const auto model = model::describe_model(manifest.config_json, manifest.generation_config_json);
-  return model && model->spec.moe_layers() > 0 ? static_cast<uint32_t>(2 * model->spec.moe().top_k) : 1;
+  return model && model->spec.moe_layers() > 0 ? tier::experts_of_two_layers(model->spec.moe().top_k) : 1;
 }
 
 }  // namespace

@@ -58,10 +58,13 @@ class Dense(unittest.TestCase):
         with Cluster(self.pack, "--deterministic", "--dram", self.half) as cluster:
             self.run_streams(cluster, PROMPTS, TOKENS)
             store = self.store_status(cluster)
-            steps = cluster.request("GET", "/v1/moestro/status")[1]["steps"]
+            status = cluster.request("GET", "/v1/moestro/status")[1]
+            steps, served = status["steps"], status["store"]["models"][0]
             metrics = cluster.request("GET", "/metrics")[1]
             doctor = moestro("doctor", "--store", cluster.run_dir, check=False).stdout
         streamed = store["models"][0]["streamed_bytes"]
+        for figure in ("layers", "streamed_layers", "streamed_bytes"):
+            self.assertEqual(served[figure], store["models"][0][figure])
         self.assertLessEqual(steps["dense_read_bytes"], steps["count"] * streamed)
         self.assertGreater(steps["dense_read_bytes"], (steps["count"] - 1) * streamed * 0.8)
         self.assertGreater(steps["dense_stall_seconds"], 0)

@@ -25,7 +25,7 @@ net::Bytes status_message(uint64_t loads) {
   const auto list = b.CreateVector(workers);
   const auto warm = wire::CreateStoreWarmStart(b, 9, 900, 5, 500, 1, 0.5, true);
   const std::vector<flatbuffers::Offset<wire::StoreModelStatus>> of_models{
-      wire::CreateStoreModelStatusDirect(b, "m\"1\"", "/p", 100, 900, 9, 5, 8, 1, false, 600, 0, 0, 77),
+      wire::CreateStoreModelStatusDirect(b, "m\"1\"", "/p", 100, 900, 9, 5, 8, 1, false, 600, 0, 0, 77, 16, 10, 4000),
       wire::CreateStoreModelStatusDirect(b, "m\"1\"", "/old", 1, 1, 1, 1, 1, 1, true, 1)};
   const auto models = b.CreateVector(of_models);
   const std::vector<flatbuffers::Offset<wire::StoreDriveStatus>> of_drives{
@@ -64,6 +64,8 @@ TEST(StoreWatch, KnowsDrivesModelsAndQueues) {
   EXPECT_EQ(
       std::tuple(f->models[0].pack_bytes, f->models[0].used_bytes, f->models[0].experts, f->models[0].resident_experts),
       std::tuple(1000u, 600u, 8u, 5u));
+  EXPECT_EQ(std::tuple(f->models[0].layers, f->models[0].streamed_layers, f->models[0].streamed_bytes),
+            std::tuple(16u, 10u, 4000u));
   ASSERT_EQ(f->drives.size(), 1u);
   EXPECT_EQ(std::tuple(f->drives[0].path, f->drives[0].bytes_read, f->drives[0].retries, f->drives[0].bytes_per_s),
             std::tuple(std::string("/packs"), 700u, 2u, 1000u));

@@ -36,7 +36,8 @@ def figures():
         }, "store": {
             "policy": "lfru", "reader": "io_uring", "read_bytes": 5 << 30, "warm_start_running": False,
             "warm_start_bytes": 0, "warm_start_there_bytes": 0, "models": [{
-                "name": "demo", "pack_bytes": 8 << 30, "used_bytes": 3 << 30, "experts": 64, "resident_experts": 48
+                "name": "demo", "pack_bytes": 8 << 30, "used_bytes": 3 << 30, "experts": 64, "resident_experts": 48,
+                "layers": 16, "streamed_layers": 0, "streamed_bytes": 0
             }], "drives": [{
                 "path": "/packs", "read_bytes": 5 << 30, "retries": 2, "bytes_per_s_at_start": 2 << 30,
                 "utilisation": 0.25

@@ -63,6 +63,16 @@ class Script(unittest.TestCase):
         self.assert_says(shown(told), "Workers", "15.8 k", "16 k", "80 %", "link", "40.5", "compute",
                          "for 12 sequences at once, of 512 + 128 tokens, with layerwise and steps of up to 4,096")
 
+    def test_dense_weights_that_take_turns_are_told_of(self):
+        self.assertNotIn("ense weights", shown(figures())["by_title"]["Memory"]["text"])
+        told = figures()
+        told["store"]["models"][0].update(streamed_layers=10, streamed_bytes=20 << 20)
+        told["steps"].update(dense_read_bytes=1 << 30, dense_stall_seconds=1.0)
+        after = later(told, 10)
+        after["steps"].update(seconds=told["steps"]["seconds"] + 8, dense_stall_seconds=3.0)
+        self.assert_says(shown(told, after), "Memory", "Dense weights of demo", "6 of 16 layers in DRAM",
+                         "each step reads 20 MiB", "Stalled for dense weights, just now", "25 %")
+
     def test_rows_of_the_map_have_the_numbers_of_their_layers(self):
         self.assertEqual(shown(figures())["by_title"][EXPERTS]["labels"], [["0", "25%"], ["1", "75%"]])
         told = figures()

@@ -5,6 +5,7 @@
 #include "common/config/units.h"
 #include "common/machine/host_memory.h"
 #include "common/model/served_pack.h"
+#include "common/tier/dense_window.h"
 #include "services/box/host_budget.h"
 #include "services/worker/cuda/cuda_needs.h"
 
@@ -42,7 +43,7 @@ Result<planner::Needs> host_needs(const PlanOptions& o, const PlannedModel& mode
   planner::Needs needs;
   needs.dense_bytes = model.sizes.dense_bytes;
   if (!model.sizes.has_encoder()) needs.dense_layer_bytes = model.sizes.dense_layer_bytes;
-  needs.experts_at_once = static_cast<uint32_t>(2 * model.sizes.top_k);
+  needs.experts_at_once = tier::experts_of_two_layers(model.sizes.top_k);
   needs.kv_bytes = model.sizes.kv_bytes(o.sequences, workload_of(o, model).kv_positions());
   needs.state_bytes = static_cast<uint64_t>(o.sequences) * model.sizes.state_bytes;
   needs.workspace_bytes = worker.scratch_bytes;

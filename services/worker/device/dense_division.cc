@@ -15,7 +15,7 @@ tier::DenseNeeds needs_of(const store::Manifest& manifest, const ExpertBlobs& ex
                           bool in_turn) {
   tier::DenseNeeds needs;
   needs.expert_bytes_max = experts.bytes, needs.experts_bytes = experts.bytes * experts.blob_of.size();
-  needs.experts_at_once = static_cast<uint32_t>(2 * top_k);
+  needs.experts_at_once = tier::experts_of_two_layers(top_k);
   needs.staying_share = share, needs.on_device = true;
   for (const store::Blob& blob : manifest.blobs)
     if (blob.kind == store::BlobKind::kDense) needs.fixed_bytes += blob.length;
