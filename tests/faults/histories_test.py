@@ -39,6 +39,7 @@ class OneModel(Served):
 
     def __init__(self, box, name, versions):
         self.name, self.versions, self.now = name, versions, 0
+        self.may_serve = {str(versions[0])}  # more than one where nobody heard whether a change was made
         self.host, self.port, self.box = "127.0.0.1", None, box
         self.run = box.dir / name
         store = f"ipc://{box.dir}/run/store.sock"
@@ -58,6 +59,15 @@ class OneModel(Served):
 
     def revive(self):
         self.box.revive()
+
+    def replace(self, to):
+        """Whether the store said that it did."""
+        pack_dir = str(self.versions[to])
+        if self.box.change("replace", f"{self.name}={pack_dir}").returncode != 0:
+            self.may_serve.add(pack_dir)
+            return False
+        self.now, self.may_serve = to, {pack_dir}
+        return True
 
 
 class SharedBox(Box):
@@ -211,6 +221,8 @@ class Histories(FaultTest):
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the store does not end within {SHUTDOWN_SECONDS_MAX} s") from None
         assert box.store.process.returncode == 0, box.store.says()[-500:]
+        for model in box.models:  # the next one has forgotten what was changed
+            model.may_serve.add(str(model.versions[0]))
         box.store.start()
 
     def damage(self, box):
@@ -240,13 +252,11 @@ class Histories(FaultTest):
         self.flip(file, self.damaged.pop(file))
         box.note(f"repair {file}")
         for model in box.models:  # any of them may have met it: equal bytes are one blob
-            box.change("replace", f"{model.name}={model.versions[model.now]}")
+            model.replace(model.now)
 
     def replace(self, box):
         model = self.random.choice(box.models)
-        to = self.random.randrange(len(model.versions))
-        if box.change("replace", f"{model.name}={model.versions[to]}").returncode == 0:
-            model.now = to
+        model.replace(self.random.randrange(len(model.versions)))
 
     def add_or_remove(self, box):
         if self.random.random() < 0.5:
@@ -263,11 +273,17 @@ class Histories(FaultTest):
             if program.stopped:
                 program.signal(signal.SIGCONT)
         box.until_serving()
+        self.check_versions(box)
         for model in box.models:
-            box.wait_until(lambda m=model: box.change("replace", f"{m.name}={m.versions[0]}").returncode == 0, 20,
-                           f"{model.name} from its first pack")
-            model.now = 0
+            box.wait_until(lambda m=model: m.replace(0), 20, f"{model.name} from its first pack")
         box.change("remove", "spare")
+
+    @staticmethod
+    def check_versions(box):
+        """However often the store was killed, it serves what it was last told to."""
+        served = {m["name"]: m["pack"] for m in box.figures()["models"] if not m["retired"]}
+        for model in box.models:
+            assert served.get(model.name) in model.may_serve, f"{model.name}: {served}, not {model.may_serve}"
 
     @staticmethod
     def in_use(box):
