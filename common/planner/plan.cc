@@ -1,6 +1,7 @@
 #include "common/planner/plan.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace moestro::planner {
@@ -8,6 +9,8 @@ namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr int64_t kLargerSteps = 4;
+constexpr int kSmallerShares[] = {75, 50, 25, 0};  ///< of the layers' dense weights that stay, in percent
+constexpr double kWorthSaying = 0.99;              ///< of the time that the choice takes
 
 /// Nobody has to use what there is more of, so it is never a loss.
 void add_what_if(Plan& plan, const PlanInput& changed, std::string what) {
@@ -19,6 +22,33 @@ void add_what_if(Plan& plan, const PlanInput& changed, std::string what) {
       {std::move(what), better.prompt.tokens_per_s(), better.decode.tokens_per_s(), better.seconds()});
 }
 
+/// The measured share of hits grows as the resident one does, up to everything.
+void scale_hits(const Plan& plan, PlanInput& changed) {
+  const double share = plan.choice.placement.device_share();
+  if (!changed.device_hits || share <= 0) return;
+  const auto placed = place(changed, plan.choice.arrangement);
+  if (placed.is_ok()) changed.device_hits = std::min(1.0, *changed.device_hits * placed->device_share() / share);
+}
+
+/// Room that dense weights leave is for experts and sequences. A layer's copy is known beforehand and an expert's is
+/// not, so where the link has time to spare, this can be faster though the link carries more.
+void add_smaller_share(Plan& plan, const PlanInput& in) {
+  std::optional<WhatIf> best;
+  for (const int percent : kSmallerShares) {
+    PlanInput less = in;
+    less.memories.dense_share = percent / 100.0;
+    if (less.memories.dense_share >= in.memories.dense_share) continue;
+    scale_hits(plan, less);
+    const auto then = search_schedules(less);
+    if (!then.is_ok()) continue;
+    const ScheduleOption& option = then->options.front();
+    if (option.seconds() >= (best ? best->seconds : kWorthSaying * plan.choice.seconds())) continue;
+    best = WhatIf{"dense=" + std::to_string(percent) + "% in --device", option.prompt.tokens_per_s(),
+                  option.decode.tokens_per_s(), option.seconds()};
+  }
+  if (best) plan.what_ifs.push_back(std::move(*best));
+}
+
 void add_what_ifs(Plan& plan, PlanInput in) {
   in.schedule = plan.choice.arrangement.schedule;
   PlanInput more = in;
@@ -26,11 +56,7 @@ void add_what_ifs(Plan& plan, PlanInput in) {
     more.memories.device_bytes += kGiB;
     // On an emulated device it is the host's memory too.
     if (in.memories.device == Memories::Device::kExpertsOnly) more.memories.host_bytes += kGiB;
-    if (const double share = plan.choice.placement.device_share(); in.device_hits && share > 0) {
-      // The measured share grows as the resident one does, up to everything.
-      const auto placed = place(more, plan.choice.arrangement);
-      if (placed.is_ok()) more.device_hits = std::min(1.0, *in.device_hits * placed->device_share() / share);
-    }
+    scale_hits(plan, more);
     add_what_if(plan, more, "1 GiB more device memory");
   }
   more = in;
@@ -55,6 +81,7 @@ void add_what_ifs(Plan& plan, PlanInput in) {
     more.needs.workspace_bytes *= static_cast<uint64_t>(larger);  // nearly all of it is for a step's rows
     add_what_if(plan, more, "--step-tokens " + std::to_string(more.workload.step_tokens));
   }
+  if (in.memories.device == Memories::Device::kExpertsOnly && in.memories.counts_dense) add_smaller_share(plan, in);
 }
 
 }  // namespace

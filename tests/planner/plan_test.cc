@@ -60,6 +60,25 @@ TEST(Plan, ALinkTwiceAsFastWhereTheLinkBounds) {
       << "host memory has it all";
 }
 
+/// A layer's copy is known beforehand. An expert's is not, unless it is foreseen.
+TEST(Plan, ASmallerShareOfDenseWeightsIsSaidWhereItHelps) {
+  const auto said = [](double share, double link_bytes_per_s, bool prefetch) {
+    PlanInput in = input(Memories::Device::kExpertsOnly, 8, 160);
+    in.rates = rates_of(20e9, 1e12), in.rates.link_bytes_per_s = link_bytes_per_s, in.prefetch = prefetch;
+    in.memories.counts_dense = true, in.memories.dense_share = share;
+    in.needs.dense_layer_bytes = in.sizes.dense_layer_bytes;
+    const auto plan = make_plan(in);
+    EXPECT_TRUE(plan.is_ok()) << plan.status().message();
+    const WhatIf& last = plan->what_ifs.back();
+    if (!last.what.starts_with("dense=")) return std::string();
+    EXPECT_LT(last.seconds, plan->choice.seconds());
+    return last.what;
+  };
+  EXPECT_EQ(said(1, 16e9, false), "dense=0% in --device") << "copied while layers compute, and experts are waited for";
+  EXPECT_EQ(said(0, 16e9, false), "") << "it is so already";
+  EXPECT_EQ(said(1, 5e9, true), "") << "the link bounds, and would carry more";
+}
+
 TEST(Plan, MeasuredHitsCountForDecoding) {
   PlanInput in = input(Memories::Device::kWhole, 24, 128);
   const auto even = make_plan(in);
