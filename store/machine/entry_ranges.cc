@@ -8,28 +8,36 @@
 namespace moestro::store {
 
 /// Their dense weights get room as experts do, by eviction, when they are first asked for; here only the sum is kept in
-/// mind.
+/// mind. Entries that could not be forgotten since remove_entries() go on as they are.
 Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>& blobs) {
+  MOESTRO_CHECK(first + blobs.size() <= entries_.size(), "entries beyond the table");
   uint64_t dense = 0, largest = 0;
-  for (const MachineBlob& blob : blobs) {
+  std::vector<MachineBlob> more;
+  for (uint32_t i = 0; i < blobs.size(); ++i) {
+    MOESTRO_CHECK(!entries_[first + i].used || entries_[first + i].going, "entries given to two packs");
+    if (!entries_[first + i].used) more.push_back(blobs[i]);
+  }
+  for (const MachineBlob& blob : more) {
     if (blob.stays()) dense += Placement::rounded(blob.length);
     else if (!blob.dense) largest = std::max(largest, Placement::rounded(blob.length));
   }
-  for (const MachineBlob& blob : blobs)
+  for (const MachineBlob& blob : more)
     if (blob.streamed && blob.length > window_.shape().place_bytes)
       return exhausted("no room for it: dense weights of a layer have " + std::to_string(blob.length) +
                        " bytes, and where they take turns there are places of " +
                        std::to_string(window_.shape().place_bytes) + "; start the store with this model");
-  const bool fits = dense + largest <= expert_bytes_ && split_pins(blobs).fits;
+  const bool fits = dense + largest <= expert_bytes_ && split_pins(more).fits;
   if (!fits)
     return exhausted("no room for it: its dense weights need " + std::to_string(dense) +
                      " bytes and its largest expert " + std::to_string(largest) + ", the arena has " +
                      std::to_string(expert_bytes_) +
                      " for experts and what is guaranteed to others; raise --dram, or remove another model first");
-  MOESTRO_CHECK(first + blobs.size() <= entries_.size(), "entries beyond the table");
   for (uint32_t i = 0; i < blobs.size(); ++i) {
     Entry& entry = entries_[first + i];
-    MOESTRO_CHECK(!entry.used, "entries given to two packs");
+    if (entry.used) {
+      entry.going = false;
+      continue;
+    }
     const uint64_t generation =
         entry.generation;  // grows for ever: who still has the word of an earlier blob in mind cannot take this for it
     entry = Entry{};

@@ -1,6 +1,7 @@
 // What is hot, by the policy's measure: noted when a store shuts down, remembered and read again by the next one.
 
 #include <algorithm>
+#include <set>
 
 #include "store/machine/store_machine.h"
 
@@ -14,17 +15,21 @@ void StoreMachine::look_at_all() {
   for (uint32_t index = 0; index < entries_.size(); ++index) look_at(index);
 }
 
+/// The place of bytes whose first pack is going is told of as the first of the others that have them.
 std::vector<Warmth> StoreMachine::by_heat() {
   look_at_all();
   std::vector<Warmth> dense, experts, aliases;
+  std::set<uint32_t> stood_for;
   for (uint32_t index = 0; index < entries_.size(); ++index) {
     const Entry& entry = entries_[index];
-    const Residency state = entries_[contents_.resolve(index)].state;
+    const uint32_t first = contents_.resolve(index);
+    const Residency state = entries_[first].state;
     if (!entry.used || entry.going || entry.blob.streamed) continue;
     if (state != Residency::kResident && state != Residency::kAdopted) continue;
-    if (contents_.is_alias(index)) aliases.push_back({index, 0});
+    const bool stands_for_it = first == index || (entries_[first].going && stood_for.insert(first).second);
+    if (!stands_for_it) aliases.push_back({index, 0});
     else if (entry.blob.dense) dense.push_back({index, 0});
-    else experts.push_back({index, policy_->heat(index, watch_.now())});
+    else experts.push_back({index, policy_->heat(first, watch_.now())});
   }
   std::ranges::stable_sort(experts, std::greater{}, &Warmth::heat);
   dense.insert(dense.end(), experts.begin(), experts.end());

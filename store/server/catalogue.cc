@@ -82,8 +82,13 @@ Result<Catalogue::Pack> Catalogue::look_at(const std::filesystem::path& where) {
 
 std::optional<uint32_t> Catalogue::find_version(const Pack& seen) const {
   for (const auto& [index, pack] : packs_)
-    if (!pack.removed && pack.dir == seen.dir && pack.manifest.identity == seen.manifest.identity) return index;
+    if (pack.dir == seen.dir && pack.manifest.identity == seen.manifest.identity) return index;
   return std::nullopt;
+}
+
+bool Catalogue::is_copy_of(uint32_t index, const Pack& seen) const {
+  return packs_.at(index).manifest.identity == seen.manifest.identity && !find_version(seen) &&
+         std::ranges::count(models_, index, &Model::pack) == 1;
 }
 
 Result<uint32_t> Catalogue::free_entries(uint32_t count, uint32_t entries_max) const {
@@ -128,7 +133,9 @@ bool Catalogue::forget_name(const std::string& name) {
   models_.erase(found);
   Pack& pack = packs_.at(index);
   pack.retired = std::ranges::none_of(models_, [index](const Model& m) { return m.pack == index; });
-  if (!pack.retired) pack.owners &= ~(ModelMask{1} << numbers_.at(name));
+  if (pack.retired) return true;
+  pack.owners &= ~(ModelMask{1} << numbers_.at(name));
+  if (pack.last_name == name) pack.last_name = std::ranges::find(models_, index, &Model::pack)->name;
   return true;
 }
 
@@ -137,10 +144,10 @@ std::optional<uint32_t> Catalogue::known_number(const std::string& name) const {
   return known == numbers_.end() ? std::nullopt : std::optional(known->second);
 }
 
-Result<uint32_t> Catalogue::number(const std::string& name) {
+Result<uint32_t> Catalogue::number(const std::string& name, ModelMask attached) {
   std::erase_if(numbers_, [&](const auto& known) {
     const ModelMask bit = ModelMask{1} << known.second;
-    return known.first != name &&
+    return known.first != name && (attached & bit) == 0 &&
            std::ranges::none_of(models_, [&](const Model& m) { return m.name == known.first; }) &&
            std::ranges::none_of(packs_, [&](const auto& pack) { return (pack.second.owners & bit) != 0; });
   });

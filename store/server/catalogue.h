@@ -52,8 +52,10 @@ class Catalogue {
 
   /// The pack in `dir` as it is on disk now, not yet part of the catalogue. Any fault is an error.
   static Result<Pack> look_at(const std::filesystem::path& dir);
-  /// The pack of this directory and this manifest, if it has entries.
+  /// The pack of this directory and this manifest, if it has entries. It may be `removed`, and have some of them.
   std::optional<uint32_t> find_version(const Pack& seen) const;
+  /// Whether `seen`, which has no entries, is the version of pack `index`, which has one name, in another directory.
+  bool is_copy_of(uint32_t index, const Pack& seen) const;
   /// The first of `count` free entries below `entries_max`.
   Result<uint32_t> free_entries(uint32_t count, uint32_t entries_max) const;
   /// Adds it at `first_entry` and opens its files.
@@ -64,9 +66,9 @@ class Catalogue {
   void close_files(uint32_t first, uint32_t count) { files_.close(first, count); }
   /// `name` means this pack from now on. Its previous pack is retired if it has no other name.
   void name(const std::string& name, uint32_t pack);
-  /// The number of a model's share. It belongs to the model as long as the model or one of its workers exists.
-  /// kExhausted above kModelsMax.
-  Result<uint32_t> number(const std::string& name);
+  /// The number of a model's share. It belongs to the model as long as the model or one of its workers exists:
+  /// `attached` has the numbers of workers' models. kExhausted above kModelsMax.
+  Result<uint32_t> number(const std::string& name, ModelMask attached = 0);
   std::optional<uint32_t> known_number(const std::string& name) const;
   /// False if there is no such model.
   bool forget_name(const std::string& name);

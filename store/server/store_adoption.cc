@@ -26,6 +26,7 @@ ArenaDirectory StoreServer::directory_of(uint64_t arena_bytes, uint64_t segment_
   for (const auto& [index, pack] : catalogue_.packs())
     directory.packs.push_back(
         {pack.manifest.identity, pack.first_entry, pack.blobs(), pack.dir.string(), pack.streamed});
+  std::ranges::sort(directory.packs, {}, &ArenaDirectory::Pack::first_entry);
   return directory;
 }
 
@@ -146,7 +147,7 @@ Status StoreServer::adopt_workers() {
                          "' that this store does not serve");
     workers_[slot] = Worker{
         "", holder.client, holder.incarnation, holder.model, pack->first, true, std::chrono::steady_clock::now()};
-    MOESTRO_ASSIGN_OR_RETURN(const uint32_t number, catalogue_.number(holder.model));
+    MOESTRO_ASSIGN_OR_RETURN(const uint32_t number, catalogue_.number(holder.model, attached_models()));
     machine_->attached(slot, pack->second.largest_expert, number);
   }
   return Status::ok();

@@ -53,13 +53,21 @@ void StoreServer::answer(const std::string& peer, const ChangePacksRequest& requ
 }
 
 Result<std::string> StoreServer::add_model(const std::string& name, const std::filesystem::path& dir) {
+  const auto known = catalogue_.find(name);
   std::error_code ignored;
-  if (const auto known = catalogue_.find(name);
-      known && catalogue_.pack(*known).dir != std::filesystem::weakly_canonical(dir, ignored))
+  if (known && catalogue_.pack(*known).dir != std::filesystem::weakly_canonical(dir, ignored))
     return invalid_argument("it is served already, from " + catalogue_.pack(*known).dir.string() +
                             ": use `moestro store replace`");
-  MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const uint32_t number, catalogue_.number(name));
   MOESTRO_ASSIGN_OR_RETURN(Catalogue::Pack seen, Catalogue::look_at(dir));
+  if (known && catalogue_.find_version(seen) != *known)
+    return invalid_argument("it is served already, and " + seen.dir.string() +
+                            " was packed anew since: use `moestro store replace`");
+  for (const auto& [index, pack] : catalogue_.packs())  // what they belong to takes the new one for another version
+    if (pack.retired && pack.last_name == name && workers_of(index) > 0)
+      MOESTRO_RETURN_IF_ERROR(check_same_model(pack.manifest, seen.manifest)
+                                  .with_context("workers of a model of this name are still there, and the pack in " +
+                                                seen.dir.string()));
+  MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const uint32_t number, catalogue_.number(name, attached_models()));
   MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, take_in(std::move(seen)));
   catalogue_.name(name, pack);
   return "model '" + name + "' is served from " + catalogue_.pack(pack).dir.string();
@@ -70,6 +78,13 @@ Result<std::string> StoreServer::replace_model(const std::string& name, const st
   MOESTRO_ASSIGN_OR_RETURN(Catalogue::Pack seen, Catalogue::look_at(dir));
   MOESTRO_RETURN_IF_ERROR(check_same_model(catalogue_.pack(before).manifest, seen.manifest)
                               .with_context("the pack in " + seen.dir.string()));
+  if (catalogue_.is_copy_of(before, seen)) {
+    MOESTRO_RETURN_IF_ERROR(check_kept_path(seen.dir));
+    catalogue_.pack(before).dir = seen.dir;
+    MOESTRO_RETURN_IF_ERROR(mend(before));
+    return "model '" + name + "' is served from " + seen.dir.string() +
+           ": the same version as before, for its workers too";
+  }
   MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, take_in(std::move(seen)));
   catalogue_.name(name, pack);
   const std::string from = "model '" + name + "' is served from " + catalogue_.pack(pack).dir.string();
@@ -92,6 +107,10 @@ Result<std::string> StoreServer::remove_model(const std::string& name) {
 Result<uint32_t> StoreServer::take_in(Catalogue::Pack seen) {
   MOESTRO_RETURN_IF_ERROR(check_kept_path(seen.dir));
   if (const auto known = catalogue_.find_version(seen)) {
+    Catalogue::Pack& pack = catalogue_.pack(*known);
+    if (pack.removed)  // bytes that others share have kept it from going
+      MOESTRO_RETURN_IF_ERROR(machine_->add_entries(pack.first_entry, Catalogue::machine_blobs(pack)));
+    pack.removed = false;
     MOESTRO_RETURN_IF_ERROR(mend(*known));
     return *known;
   }
@@ -109,6 +128,7 @@ Result<uint32_t> StoreServer::take_in(Catalogue::Pack seen) {
     return added;
   }
   give_files_to_reader(pack.first_file, static_cast<uint32_t>(pack.manifest.files.size()));
+  perform(machine_->share_known(first, pack.blobs()));  // before the version goes that it may share bytes with
   return index;
 }
 
@@ -145,6 +165,14 @@ Status StoreServer::mend(uint32_t pack) {
 uint32_t StoreServer::workers_of(uint32_t pack) const {
   return static_cast<uint32_t>(
       std::ranges::count_if(workers_, [pack](const auto& worker) { return worker && worker->pack == pack; }));
+}
+
+ModelMask StoreServer::attached_models() const {
+  ModelMask models = 0;
+  for (const auto& worker : workers_)
+    if (const auto number = worker ? catalogue_.known_number(worker->model) : std::nullopt)
+      models |= ModelMask{1} << *number;
+  return models;
 }
 
 void StoreServer::release_unused_packs() {

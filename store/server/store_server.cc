@@ -112,7 +112,7 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
           slot, {incarnation, request.model, request.client, pack.manifest.identity, pack.first_entry});
       !made)
     return refuse(peer, made);
-  const auto number = catalogue_.number(request.model);
+  const auto number = catalogue_.number(request.model, attached_models());
   const Status fits = number ? machine_->attach(slot, pack.largest_expert, request.client, *number) : number.status();
   if (!fits) {
     files_->forget_slot(slot);

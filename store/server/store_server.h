@@ -58,9 +58,10 @@ class StoreServer {
   ArenaWish arena_wish() const;
   Result<uint64_t> choose_arena_bytes();
   /// The number of table entries for this many blobs, with room for packs that are added later.
-  static uint32_t entries_for(size_t blobs) { return std::max(4096u, 2 * static_cast<uint32_t>(blobs)); }
+  static uint32_t entries_for(size_t blobs) { return std::max(4096u, 4 * static_cast<uint32_t>(blobs)); }
   void take_change_key();
   Status begin_anew(const std::atomic<bool>& stop);
+  Result<uint64_t> make_machine_anew(const std::vector<ModelSource>& models);
   /// `segment_bytes`: 0, or those of a former store whose arena is adopted.
   Status make_machine(uint64_t arena_bytes, uint64_t segment_bytes, uint32_t entries);
   // store_window.cc
@@ -90,7 +91,7 @@ class StoreServer {
   void check_residents();
 
   // store_kept.cc
-  std::vector<ModelSource> models_to_open();
+  Result<std::vector<ModelSource>> models_to_open();
   void note_models();
 
   // store_warmth.cc
@@ -122,6 +123,7 @@ class StoreServer {
   void close_files(uint32_t first, uint32_t count);
   void release_unused_packs();
   uint32_t workers_of(uint32_t pack) const;
+  ModelMask attached_models() const;
   void answer(const std::string& peer, const ForeseeRequest& request);
   void refuse(const std::string& peer, const Status& why);
   void reply(const std::string& peer, const net::Bytes& body);

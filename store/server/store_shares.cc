@@ -25,7 +25,7 @@ Status StoreServer::check_shares(uint64_t arena_bytes) const {
 /// To be called whenever models or packs have changed.
 void StoreServer::assign_shares() {
   for (const Catalogue::Model& model : catalogue_.models()) {
-    const auto number = catalogue_.number(model.name);
+    const auto number = catalogue_.number(model.name, attached_models());
     if (!number) continue;  // a served model has one
     const auto named = std::ranges::find(options_.shares, model.name, &NamedShare::model);
     const ModelShare share =

@@ -30,7 +30,8 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(StoreOptions options, co
 Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   options_ = std::move(options);
   scrubber_.set_rate(options_.scrub_bytes_per_s);
-  MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(models_to_open()));
+  MOESTRO_ASSIGN_OR_RETURN(const std::vector<ModelSource> models, models_to_open());
+  MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(models));
   MOESTRO_RETURN_IF_ERROR(
       shm::make_private_dir(options_.run_dir, options_.access, "run directory").with_context("--run-dir"));
   if (shm::open_to_strangers(options_.run_dir, options_.access))
@@ -71,25 +72,42 @@ void StoreServer::take_change_key() {
   else log::warn("{}: no models can be added, replaced or removed while this store runs", key.status().message());
 }
 
-/// Nobody has anything of a retired pack here, so it is not opened.
+/// Nobody has anything of a retired pack here, so it is not opened. What had room only because it shared bytes with
+/// others may have none before these are read.
 Status StoreServer::begin_anew(const std::atomic<bool>& stop) {
-  std::vector<ModelSource> named = catalogue_.sources();
-  std::erase_if(named, &ModelSource::retired);
-  MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(named));
-  const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes());
-  // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when
-  // stepped. A size that was asked for stays too small; one that was taken from what is free may be larger at the next
-  // start.
-  Status made = plan_window(bytes);
-  if (made) made = make_machine(bytes, 0, entries_for(blobs.size()));
-  if (!made)
-    return options_.dram_bytes ? invalid_argument(made.message()) : made;
-  MOESTRO_RETURN_IF_ERROR(back_arena(bytes, stop));
+  std::vector<ModelSource> models = catalogue_.sources();
+  std::erase_if(models, &ModelSource::retired);
+  auto bytes = make_machine_anew(models);
+  const auto added = [this](const ModelSource& model) {
+    return std::ranges::find(options_.models, model.name, &ModelSource::name) == options_.models.end();
+  };
+  if (!bytes && std::ranges::any_of(models, added) && !std::ranges::all_of(models, added)) {
+    for (const ModelSource& model : models)
+      if (added(model))
+        log::error("model '{}', which was added to the store before this one, is left out, as all of them do not fit "
+                   "into a new arena: {}", model.name, bytes.status().message());
+    std::erase_if(models, added);
+    bytes = make_machine_anew(models);
+  }
+  if (!bytes) return bytes.status();
+  MOESTRO_RETURN_IF_ERROR(back_arena(*bytes, stop));
   new_arena_ = true;
+  const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
   for (uint32_t i = 0; i < blobs.size(); ++i) files_->entry(i).length.store(blobs[i].length, std::memory_order_relaxed);
   assign_shares();
   return Status::ok();
+}
+
+/// Of a new arena; its size. The machine says whether that can work before minutes go into backing it; it touches
+/// shared memory only when stepped. A size that was asked for stays too small; one that was taken from what is free may
+/// be larger at the next start.
+Result<uint64_t> StoreServer::make_machine_anew(const std::vector<ModelSource>& models) {
+  MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(models));
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes());
+  Status made = plan_window(bytes);
+  if (made) made = make_machine(bytes, 0, entries_for(catalogue_.entries()));
+  if (!made) return options_.dram_bytes ? invalid_argument(made.message()) : made;
+  return bytes;
 }
 
 Status StoreServer::make_machine(uint64_t arena_bytes, uint64_t segment_bytes, uint32_t entries) {

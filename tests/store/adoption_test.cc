@@ -386,43 +386,6 @@ TEST_F(Adoption, AModelThatWasRemovedStaysAway) {
   EXPECT_TRUE(attach(kLong, "more"));
 }
 
-/// The first version stays for as long as the second has bytes where those of the first were read.
-TEST_F(Adoption, AReplacedVersionWhoseBytesAreSharedIsServedByNoSuccessor) {
-  auto twin = std::make_unique<SmallPack>();
-  const auto twins = std::filesystem::canonical(twin->dir / "pack").string();
-  auto store = start_store(30, "first.log");
-  auto before = attach();
-  ASSERT_TRUE(before);
-  for (const uint32_t blob : pack_.experts_list) fetch(**before, blob);
-  ASSERT_TRUE(change_packs(endpoint(), PackChange::kReplace, "tiny", twins, kLong));
-  auto after = attach();
-  ASSERT_TRUE(after) << after.status().message();
-  before->reset();
-  for (const uint32_t blob : pack_.experts_list) fetch(**after, blob);
-  const auto served = [&] {
-    std::vector<std::string> packs;
-    const auto status = query_store(endpoint(), kLong);
-    for (const auto& model : status->models)
-      if (!model.retired) packs.push_back(model.pack);
-    return packs;
-  };
-  ASSERT_EQ(query_store(endpoint(), kLong)->models.size(), 2u) << "the first one's bytes are the second one's";
-  for (const char* log : {"second.log", "third.log"}) {
-    kill(store);
-    store = start_store(30, log);
-    EXPECT_THAT(store->output(), HasSubstr("adopted the arena"));
-    EXPECT_EQ(served(), std::vector{twins});
-    for (const uint32_t blob : pack_.experts_list) fetch(**after, blob);
-  }
-  after->reset();
-  kill(store);
-  std::filesystem::rename(pack_.dir / "pack", pack_.dir / "old");  // as one that is deleted
-  std::filesystem::create_directory_symlink(twins, pack_.dir / "pack");
-  store = start_store(30, "fourth.log");
-  EXPECT_THAT(store->output(), HasSubstr("is not adopted"));
-  EXPECT_EQ(served(), std::vector{twins});
-}
-
 TEST_F(Adoption, AnAddedPackThatIsGoneDoesNotKeepTheOthersFromBeingServed) {
   auto store = start_store(30, "first.log");
   {

@@ -145,6 +145,25 @@ TEST_F(EntryRanges, AFirstEntryStaysForItsAliasesAndIsReadFromTheirPack) {
   EXPECT_TRUE(machine_->entries_free(0, 8)) << "with the last alias, the first goes too";
 }
 
+TEST_F(EntryRanges, APackThatIsServedAgainBeforeItIsGoneKeepsWhatItHas) {
+  make(10);
+  ASSERT_TRUE(machine_->add_entries(4, pack()));
+  bring(0, 1, hash_of(1)), bring(0, 5, hash_of(1));
+  bring(0, 0, hash_of(9)), bring(0, 2, hash_of(2));
+  machine_->remove_entries(0, 4);
+  ASSERT_FALSE(machine_->entries_free(0, 4)) << "the other pack's expert is here";
+  ASSERT_EQ(shared_.state(2), Residency::kAbsent);
+  const uint64_t room = machine_->expert_bytes();
+  ASSERT_TRUE(machine_->add_entries(0, pack()));
+  EXPECT_EQ(shared_.state(1), Residency::kResident);
+  EXPECT_EQ(machine_->expert_bytes(), room - 2 * kPage) << "of its dense weights, which were forgotten";
+  machine_->remove_entries(4, 4);
+  EXPECT_TRUE(machine_->entries_free(4, 4));
+  EXPECT_EQ(shared_.state(1), Residency::kResident);
+  for (const uint32_t entry : {0, 2, 3}) bring(0, entry, hash_of(entry + 20));
+  EXPECT_EQ(machine_->resident_bytes(), 5 * kPage);
+}
+
 TEST_F(EntryRanges, WhatAWarmStartStillWantsOfAPackIsForgottenWithIt) {
   make(10, kPage);
   ASSERT_TRUE(machine_->add_entries(4, pack()));
@@ -215,7 +234,7 @@ TEST_F(EntryRanges, RandomHistoriesLeakNothing) {
     for (int step = 0; step < 400 && !HasFatalFailure(); ++step) {
       const auto range = static_cast<uint32_t>(random() % 4);
       const uint64_t what = random() % 8;
-      if (what == 0 && ranges[range] == kFree && machine_->add_entries(4 * range, pack())) ranges[range] = kServed;
+      if (what == 0 && ranges[range] != kServed && machine_->add_entries(4 * range, pack())) ranges[range] = kServed;
       if (what == 1 && range != 0 && ranges[range] == kServed) {
         take(machine_->cancel(0));  // its workers are gone, and their wants
         ranges[range] = kGoing;

@@ -13,15 +13,16 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Kind = Action::Kind;
 
+constexpr uint32_t kTable = 17;
+
 /// A dense blob (entry 0) and eight experts of one page (entries 1 to 8).
 struct Machine {
   explicit Machine(const std::string& policy, uint32_t slots) {
     std::vector<MachineBlob> blobs{{true, 8192}};
     for (uint32_t i = 0; i < 8; ++i) blobs.push_back({false, kExpertBytes});
-    shared.resize(blobs.size());
-    auto made =
-        StoreMachine::create({.arena_bytes = 8192 + slots * kExpertBytes}, blobs, *policy::make_policy(policy, 8),
-                             shared);
+    shared.resize(kTable);
+    auto made = StoreMachine::create({.arena_bytes = 8192 + slots * kExpertBytes, .entries_max = kTable}, blobs,
+                                     *policy::make_policy(policy, 8), shared);
     EXPECT_TRUE(made) << made.status().message();
     machine = std::move(*made);
     EXPECT_TRUE(machine->attach(0, kExpertBytes, "a"));
@@ -83,6 +84,34 @@ TEST_P(Warmness, WhatIsReadAgainIsAsHotAsItWas) {
   after.use(8);  // one has to give way
   EXPECT_EQ(after.shared.state(entries.back()), Residency::kAbsent) << "the coldest of them";
   EXPECT_EQ(after.shared.state(entries.front()), Residency::kResident);
+}
+
+/// Its bytes lie where a pack read them that is served no more; they are as hot as ever.
+TEST_P(Warmness, WhatIsSharedWithAPackThatIsGoingKeepsItsHeat) {
+  Machine m(GetParam(), 16);
+  std::vector<MachineBlob> blobs{{true, 8192, 1}};
+  for (uint32_t i = 0; i < 3; ++i) blobs.push_back({false, kExpertBytes, 2});
+  ASSERT_TRUE(m.machine->add_entries(9, blobs));
+  ASSERT_TRUE(m.machine->add_entries(13, blobs));
+  const auto bring = [&](uint32_t entry, uint64_t content) {
+    const Actions actions = m.machine->fetch(0, {}, {entry});
+    for (const Action& action : actions)
+      if (action.kind == Kind::kRead)
+        m.machine->read_done(action.entry, action.load, Status::ok(), {content, 7});
+  };
+  for (const uint32_t entry : {0, 1, 2, 3}) bring(9 + entry, 50 + entry), bring(13 + entry, 50 + entry);
+  m.shared.use(0, 10);
+  for (int i = 0; i < 9; ++i) m.shared.use(0, 12);
+  for (int i = 0; i < 5; ++i) m.shared.use(0, 11);
+  m.use(1);
+  const std::vector<uint32_t> before = m.order();
+  m.machine->remove_entries(9, 4);
+  const std::vector<uint32_t> after = m.order();
+  const auto hottest = [](const std::vector<uint32_t>& order, uint32_t of) {
+    return std::ranges::find(order, of) - order.begin();
+  };
+  EXPECT_EQ(after.front(), 13u) << "dense weights first";
+  for (const uint32_t entry : {1, 2, 3}) EXPECT_EQ(hottest(after, 13 + entry), hottest(before, 9 + entry)) << entry;
 }
 
 TEST(MachineWarmth, TakesOnlyWhatIsFree) {
