@@ -52,12 +52,14 @@ Status BlobBuilder::build_dense(uint32_t blob, const Sink& sink) {
     begin += slice.length;
   }
   dense_.reset();
+  dense_band_ = {};
   return Status::ok();
 }
 
 DenseSource& BlobBuilder::dense_source(uint32_t tensor) {
   if (!dense_ || dense_tensor_ != tensor)
-    dense_.emplace(checkpoint_, checkpoint_.model().dense[tensor], scratch_bytes_max_ / kBands);
+    dense_.emplace(checkpoint_, checkpoint_.model().dense[tensor], scratch_bytes_max_ / kBands,
+                   dense_band_);
   dense_tensor_ = tensor;
   return *dense_;
 }
@@ -73,6 +75,7 @@ Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<s
   DenseSource& source = dense_source(index);
   if (packed.dtype == DType::kBF16In12) return fill_in_12_bits(packed, source, begin, out);
   if (is_quantised(packed.dtype)) return fill_from_matrix(packed, source, begin, out);
+  if (*source.tensor().dtype == packed.dtype) return fill_as_it_is(packed, source, begin, out);
   // Values are converted as they lie, or whole blocks: a piece may begin and end within one.
   const SourceTensor& tensor = source.tensor();
   const int64_t columns = std::max(block_shape(*tensor.dtype).columns, block_shape(packed.dtype).columns);
@@ -88,6 +91,27 @@ Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<s
     return does_not_fit(tensor, packed.dtype);
   copy_part(converted_, packed.offset + first * to, begin, out);
   return Status::ok();
+}
+
+// The same without conversion: whole blocks are read to where they go. A block that an end of the piece cuts is read
+// aside.
+Status BlobBuilder::fill_as_it_is(const PackedTensor& packed, DenseSource& source, uint64_t begin,
+                                  std::span<std::byte> out) {
+  const auto block = static_cast<uint64_t>(block_shape(packed.dtype).bytes);
+  const uint64_t first = std::max(begin, packed.offset) - packed.offset,
+                 last = std::min(begin + out.size() - packed.offset, source.bytes());
+  const auto read_aside = [&](uint64_t at) -> Status {
+    source_.resize(block);
+    MOESTRO_RETURN_IF_ERROR(source.read(at, source_));
+    copy_part(source_, packed.offset + at, begin, out);
+    return Status::ok();
+  };
+  const uint64_t whole_first = (first + block - 1) / block * block, whole_last = last / block * block;
+  if (whole_first != first) MOESTRO_RETURN_IF_ERROR(read_aside(whole_first - block));
+  if (whole_first < whole_last)
+    MOESTRO_RETURN_IF_ERROR(source.read(
+        whole_first, out.subspan(packed.offset + whole_first - begin, whole_last - whole_first)));
+  return whole_last != last ? read_aside(whole_last) : Status::ok();
 }
 
 // The same for a quantised matrix. A piece may begin and end within a row: its rows are quantised whole, and what of

@@ -45,6 +45,7 @@ class BlobBuilder {
   Status fill_from_matrix(const PackedTensor& packed, DenseSource& source, uint64_t begin,
                           std::span<std::byte> out);
   Status fill_from_tensor(uint32_t tensor, uint64_t begin, std::span<std::byte> out);
+  Status fill_as_it_is(const PackedTensor& packed, DenseSource& source, uint64_t begin, std::span<std::byte> out);
   Status build_expert(uint32_t blob, const Sink& sink);
   Status load_band(Band& band, const ExpertLayout& layout, const ExpertTile& tile, bool many);
   Status fill_rows(Band& band, const ExpertLayout& layout, const ExpertTile& tile, int64_t values, int64_t scales);
@@ -66,6 +67,7 @@ class BlobBuilder {
   std::vector<std::byte> piece_, source_, converted_;
   std::vector<float> work_;
   std::vector<uint16_t> wide_;
+  std::vector<std::byte> dense_band_;  ///< of one dense tensor of a blob after another
   std::optional<DenseSource> dense_;
   uint32_t dense_tensor_ = 0;  ///< of `dense_`
   std::optional<bf16_in_12::Encoder> encoder_;  ///< of `encoded_`

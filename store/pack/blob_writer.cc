@@ -97,6 +97,7 @@ Status BlobWriter::write_blob(BlobBuilder& builder, uint32_t index) {
       Slice& slice = blob.slices[hashes.size()];
       slice.xxh3_64 = XXH3_64bits(bytes.data(), slice.length);
       MOESTRO_RETURN_IF_ERROR(files_[slice.file].write_at(slice.offset, bytes.first(slice.length)));
+      files_[slice.file].start_writing_back(slice.offset, slice.length);
       hashes.push_back(slice.xxh3_64);
       bytes = bytes.subspan(slice.length);
     }

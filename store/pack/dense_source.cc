@@ -13,13 +13,19 @@ DType joined(DType a, DType b) { return a == b && !is_blocks(a) ? a : DType::kF3
 
 }  // namespace
 
-DenseSource::DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted, uint64_t band_bytes_max)
+DType dense_source_dtype(const Checkpoint& checkpoint, const model::DenseTensor& wanted) {
+  const DType own = *checkpoint.tensor(wanted.source_name).dtype;
+  return wanted.values_name.empty() ? own : joined(own, *checkpoint.tensor(wanted.values_name).dtype);
+}
+
+DenseSource::DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted, uint64_t band_bytes_max,
+                         std::vector<std::byte>& band)
     : checkpoint_(checkpoint),
       wanted_(wanted),
       tensor_(checkpoint.tensor(wanted.source_name)),
-      band_bytes_max_(band_bytes_max) {
-  if (!wanted.values_name.empty())
-    tensor_.dtype = joined(*tensor_.dtype, *checkpoint.tensor(wanted.values_name).dtype);
+      band_bytes_max_(band_bytes_max),
+      band_(band) {
+  tensor_.dtype = dense_source_dtype(checkpoint, wanted);
 }
 
 uint64_t DenseSource::row_bytes() const {
@@ -48,8 +54,8 @@ Status DenseSource::read(uint64_t first, std::span<std::byte> out) {
 Status DenseSource::read_at(uint64_t at, std::span<std::byte> out) {
   if (!tensor_.matrix || !tensor_.matrix->has_short_runs()) return checkpoint_.read(tensor_, at, out);
   while (!out.empty()) {
-    if (at < band_at_ || at >= band_at_ + band_.size()) MOESTRO_RETURN_IF_ERROR(load_band(at));
-    const uint64_t within = at - band_at_, part = std::min<uint64_t>(out.size(), band_.size() - within);
+    if (at < band_at_ || at >= band_at_ + band_bytes_) MOESTRO_RETURN_IF_ERROR(load_band(at));
+    const uint64_t within = at - band_at_, part = std::min<uint64_t>(out.size(), band_bytes_ - within);
     std::memcpy(out.data(), band_.data() + within, part);
     at += part;
     out = out.subspan(part);
@@ -61,11 +67,12 @@ Status DenseSource::read_at(uint64_t at, std::span<std::byte> out) {
 Status DenseSource::load_band(uint64_t at) {
   const auto row = static_cast<uint64_t>(moestro::row_bytes(*tensor_.dtype, tensor_.matrix->cols()));
   const uint64_t rows = std::max<uint64_t>(band_bytes_max_ / row, 1), first = at / row * row;
-  band_.resize(std::min(rows * row, tensor_.bytes - first));
-  band_at_ = first;
-  const Status read = checkpoint_.read(tensor_, first, band_);
-  if (!read.is_ok()) band_.clear();
-  return read;
+  const uint64_t bytes = std::min(rows * row, tensor_.bytes - first);
+  if (band_.size() < bytes) band_.resize(bytes);  // never smaller, as each growth fills it with zeros
+  band_at_ = first, band_bytes_ = 0;
+  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor_, first, std::span(band_).first(bytes)));
+  band_bytes_ = bytes;
+  return Status::ok();
 }
 
 Status DenseSource::read_by_rows(uint64_t first, std::span<std::byte> out) {

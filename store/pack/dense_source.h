@@ -7,12 +7,17 @@
 
 namespace moestro::store {
 
+/// The format in which a dense tensor is read: that of its tensor, or one that holds both of its tensors.
+DType dense_source_dtype(const Checkpoint& checkpoint, const model::DenseTensor& wanted);
+
 /// A dense tensor as it is packed, read from the checkpoint: the rows of it that are meant, in their order. Keys and
 /// values of latents may be two tensors (DenseTensor::values_name); they are read as one.
 class DenseSource {
  public:
   /// `band_bytes_max`: of a matrix whose rows are scattered in the checkpoint, so many bytes of rows are read at once.
-  DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted, uint64_t band_bytes_max);
+  /// `band`: memory for them, which may serve one source after another.
+  DenseSource(const Checkpoint& checkpoint, const model::DenseTensor& wanted, uint64_t band_bytes_max,
+              std::vector<std::byte>& band);
 
   const SourceTensor& tensor() const { return tensor_; }  ///< its name and format; it may have other rows too
   uint64_t bytes() const { return rows() * row_bytes(); }
@@ -36,8 +41,8 @@ class DenseSource {
   const model::DenseTensor& wanted_;
   SourceTensor tensor_;
   const uint64_t band_bytes_max_;
-  uint64_t band_at_ = 0;          ///< where band_ begins in the tensor
-  std::vector<std::byte> band_;
+  std::vector<std::byte>& band_;             ///< its first band_bytes_ bytes
+  uint64_t band_at_ = 0, band_bytes_ = 0;    ///< where they lie in the tensor
   std::vector<std::byte> row_, raw_, keys_;  ///< keys_: of one head, as they lie in the checkpoint
   int64_t keys_head_ = -1;
 };

@@ -73,6 +73,10 @@ Status File::write_at(uint64_t offset, std::span<const std::byte> bytes) const {
   return Status::ok();
 }
 
+void File::start_writing_back(uint64_t offset, uint64_t size) const {
+  (void)sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(size), SYNC_FILE_RANGE_WRITE);
+}
+
 Status File::reserve(uint64_t size) const {
   MOESTRO_RETURN_IF_ERROR(truncate(size));
   if (size == 0) return Status::ok();

@@ -28,6 +28,8 @@ class File {
   Result<uint64_t> size() const;
   Status read_at(uint64_t offset, std::span<std::byte> out) const;  ///< all of `out`; kCorrupt if the file ends before
   Status write_at(uint64_t offset, std::span<const std::byte> bytes) const;
+  /// Tells the kernel to begin writing these bytes to the drive, so that sync() waits for less. sync() has the errors.
+  void start_writing_back(uint64_t offset, uint64_t size) const;
   Status reserve(uint64_t size) const;  ///< exactly this size, with allocated blocks if the file system can
   Status truncate(uint64_t size) const;
   Status sync() const;

@@ -74,7 +74,7 @@ class Planner {
 
   DType packed_dtype(const model::DenseTensor& source) const {
     if (source.exact) return DType::kF32;
-    const DType own = *DenseSource(checkpoint_, source, 0).tensor().dtype;
+    const DType own = dense_source_dtype(checkpoint_, source);
     const std::optional<DType> wanted = is_matrix_of_a_product(source) ? options_.dense : options_.dense_rest;
     const DType dtype = wanted ? dense_format(own, *wanted) : own;
     return is_blocks(dtype) && is_read_across(source) ? DType::kF32 : dtype;

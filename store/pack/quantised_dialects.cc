@@ -12,17 +12,17 @@ namespace moestro::store {
 namespace {
 
 constexpr int64_t kRowsAtOnce = 64;          // that are unpacked together, so that they stay in the core's cache
+constexpr int64_t kBytesAtOnce = 256 << 10;  // that are read and unpacked together, for the second cache
 constexpr int64_t kHeaderBytes = 4;          // before the values of blocks of fp8 and int4
-constexpr int64_t kNibbleRun = 32, kNibbleRunBytes = 16;
 
 int64_t scale_bytes(const std::string& format) { return format == "F32" ? 4 : format == "F8_E8M0" ? 1 : 2; }
 
 /// Two numbers of 4 bits a byte, columns c and c + 16 of each 32; `nibble(c)` gives column c.
 template <class Nibble>
 void pack_nibbles(int64_t cols, const Nibble& nibble, uint8_t* out) {
-  for (int64_t c = 0; c < cols; c += kNibbleRun, out += kNibbleRunBytes)
-    for (int64_t i = 0; i < kNibbleRunBytes; ++i)
-      out[i] = static_cast<uint8_t>(nibble(c + i) | nibble(c + i + kNibbleRunBytes) << 4);
+  for (int64_t c = 0; c < cols; c += kRunColumns, out += kRunBytes)
+    for (int64_t i = 0; i < kRunBytes; ++i)
+      out[i] = static_cast<uint8_t>(nibble(c + i) | nibble(c + i + kRunBytes) << 4);
 }
 
 /// Nibble c of a row whose bytes hold adjacent columns, the first in the low half.
@@ -42,13 +42,13 @@ class Mxfp4Matrix : public QuantisedMatrix {
     const BlockShape shape = block_shape(dtype());
     const MatrixRange groups{range.first_row, range.rows, range.first_col / shape.columns, range.cols / shape.columns};
     Bytes values, exponents;
-    MOESTRO_RETURN_IF_ERROR(read_rows(read, blocks_, cols() / shape.columns, kNibbleRunBytes, groups, values));
+    MOESTRO_RETURN_IF_ERROR(read_rows(read, blocks_, cols() / shape.columns, kRunBytes, groups, values));
     MOESTRO_RETURN_IF_ERROR(read_rows(read, scales_, cols() / shape.columns, 1, groups, exponents));
     auto* to = reinterpret_cast<uint8_t*>(out);
     const auto* from = reinterpret_cast<const uint8_t*>(values.data());
-    for (int64_t g = 0; g < groups.rows * groups.cols; ++g, to += shape.bytes, from += kNibbleRunBytes) {
+    for (int64_t g = 0; g < groups.rows * groups.cols; ++g, to += shape.bytes, from += kRunBytes) {
       to[0] = std::to_integer<uint8_t>(exponents[static_cast<size_t>(g)]);
-      pack_nibbles(kNibbleRun, AdjacentNibbles{from}, to + 1);
+      pack_nibbles(kRunColumns, AdjacentNibbles{from}, to + 1);
     }
     return Status::ok();
   }
@@ -121,8 +121,8 @@ class Int4Matrix : public QuantisedMatrix {
 
     /// The 16 bytes of columns [32 * run, 32 * run + 32) of a row of the range.
     uint8_t* run(int64_t row, int64_t run) const {
-      const int64_t runs = shape.columns / kNibbleRun;
-      return blocks + row * row_bytes + run / runs * shape.bytes + kHeaderBytes + run % runs * kNibbleRunBytes;
+      const int64_t runs = shape.columns / kRunColumns;
+      return blocks + row * row_bytes + run / runs * shape.bytes + kHeaderBytes + run % runs * kRunBytes;
     }
   };
   virtual Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const = 0;
@@ -175,9 +175,19 @@ class TransposedInt4Matrix : public Int4Matrix {
     Bytes bytes;
     MOESTRO_RETURN_IF_ERROR(
         read_rows(read, scales(), rows(), 2, {part.first_group, part.groups, range.first_row, range.rows}, bytes));
-    for (int64_t g = 0; g < part.groups; ++g)
-      for (int64_t r = 0; r < range.rows; ++r)
-        part.scales[static_cast<size_t>(r * part.groups + g)] = number_at<uint16_t>(bytes, g * range.rows + r);
+    for (int64_t band = 0; band < range.rows; band += kRowsAtOnce)
+      for (int64_t g = 0; g < part.groups; ++g)
+        for (int64_t r = band; r < std::min(band + kRowsAtOnce, range.rows); ++r)
+          part.scales[static_cast<size_t>(r * part.groups + g)] = number_at<uint16_t>(bytes, g * range.rows + r);
+    return Status::ok();
+  }
+  /// Calls use(first, count) for the range's columns, counted from its own first: as many runs as fit in the core's
+  /// second cache, if the words of one are `run_bytes`.
+  template <class Use>
+  static Status in_parts(const MatrixRange& range, int64_t run_bytes, const Use& use) {
+    const int64_t at_once = std::max<int64_t>(kBytesAtOnce / run_bytes, 1) * kRunColumns;
+    for (int64_t c = 0; c < range.cols; c += at_once)
+      MOESTRO_RETURN_IF_ERROR(use(c, std::min(at_once, range.cols - c)));
     return Status::ok();
   }
   /// Zero points [groups, rows / 8]: word(stored) gives the eight numbers of a word in order.
@@ -188,11 +198,13 @@ class TransposedInt4Matrix : public Int4Matrix {
     Bytes bytes;
     MOESTRO_RETURN_IF_ERROR(read_rows(read, zeros, rows() / kInWord, 4,
                                       {part.first_group, part.groups, first, last - first}, bytes));
-    for (int64_t g = 0; g < part.groups; ++g)
-      for (int64_t r = range.first_row; r < range.first_row + range.rows; ++r) {
-        const uint64_t numbers = word(number_at<uint32_t>(bytes, g * (last - first) + r / kInWord - first));
-        part.zeros[static_cast<size_t>((r - range.first_row) * part.groups + g)] =
-            static_cast<uint8_t>(numbers >> 8 * (r % kInWord));
+    for (int64_t w = first; w < last; ++w)
+      for (int64_t g = 0; g < part.groups; ++g) {
+        const uint64_t numbers = word(number_at<uint32_t>(bytes, g * (last - first) + w - first));
+        const int64_t end = std::min((w + 1) * kInWord, range.first_row + range.rows);
+        for (int64_t r = std::max(w * kInWord, range.first_row); r < end; ++r)
+          part.zeros[static_cast<size_t>((r - range.first_row) * part.groups + g)] =
+              static_cast<uint8_t>(numbers >> 8 * (r % kInWord));
       }
     return Status::ok();
   }
@@ -211,22 +223,18 @@ class GptqMatrix : public TransposedInt4Matrix {
     MOESTRO_RETURN_IF_ERROR(load_scales(read, range, part));
     MOESTRO_RETURN_IF_ERROR(load_zeros(
         read, zeros_, range, [&](uint32_t stored) { return spread(zeros_of_word(stored, form_)); }, part));
-    constexpr int64_t kLines = kNibbleRun / kInWord;  // a word has 8 adjacent columns of a row
+    const int64_t line = range.rows * 4;              // words of 8 adjacent columns of each row
+    constexpr int64_t kLines = kRunColumns / kInWord;  // of a run
     Bytes bytes;
-    MOESTRO_RETURN_IF_ERROR(read_rows(
-        read, words_, rows(), 4, {range.first_col / kInWord, range.cols / kInWord, range.first_row, range.rows},
-        bytes));
-    const auto unpack = [&](int64_t r, int64_t run) {
-      const auto line = [&](int64_t i) {
-        return spread(number_at<uint32_t>(bytes, (run * kLines + i) * range.rows + r));
-      };
-      const uint64_t columns[2] = {line(0) | line(2) << 4, line(1) | line(3) << 4};
-      std::memcpy(part.run(r, run), columns, sizeof columns);
-    };
-    for (int64_t r = 0; r < range.rows; r += kRowsAtOnce)
-      for (int64_t run = 0; run < range.cols / kNibbleRun; ++run)
-        for (int64_t i = r; i < std::min(r + kRowsAtOnce, range.rows); ++i) unpack(i, run);
-    return Status::ok();
+    return in_parts(range, kLines * line, [&](int64_t first_col, int64_t cols) -> Status {
+      const MatrixRange lines{(range.first_col + first_col) / kInWord, cols / kInWord, range.first_row, range.rows};
+      MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, rows(), 4, lines, bytes));
+      for (int64_t r = 0; r < range.rows; r += kGptqRows)
+        for (int64_t run = 0; run < cols / kRunColumns; ++run)
+          unpack_gptq(bytes.data() + run * kLines * line + r * 4, line, std::min(kGptqRows, range.rows - r),
+                      part.run(r, first_col / kRunColumns + run), part.row_bytes);
+      return Status::ok();
+    });
   }
 
  private:
@@ -245,43 +253,32 @@ class AwqMatrix : public TransposedInt4Matrix {
   Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const override {
     MOESTRO_RETURN_IF_ERROR(load_scales(read, range, part));
     MOESTRO_RETURN_IF_ERROR(load_zeros(read, zeros_, range, in_order, part));
-    const int64_t first = range.first_row / kInWord, last = ceil_div(range.first_row + range.rows, kInWord);
-    Bytes bytes;  // a word has 8 adjacent rows of a column
-    MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, rows() / kInWord, 4,
-                                      {range.first_col, range.cols, first, last - first}, bytes));
-    const auto unpack = [&](int64_t w, int64_t run) {
-      uint32_t low[kNibbleRunBytes], high[kNibbleRunBytes];  // columns that share bytes
-      for (int64_t i = 0; i < kNibbleRunBytes; ++i) {
-        const auto column = [&](int64_t c) {
-          return number_at<uint32_t>(bytes, (run * kNibbleRun + c) * (last - first) + w - first);
-        };
-        low[i] = column(i), high[i] = column(i + kNibbleRunBytes);
-      }
-      // Nibbles 0, 2, 4, 6 of both, and 1, 3, 5, 7: a byte of a row each. Nibbles 0 to 3 are of rows 0, 2, 4, 6.
-      uint32_t even[kNibbleRunBytes], odd[kNibbleRunBytes];
-      for (int64_t i = 0; i < kNibbleRunBytes; ++i) {
-        constexpr uint32_t kLow = 0x0f0f0f0fu;
-        even[i] = (low[i] & kLow) | (high[i] & kLow) << 4;
-        odd[i] = (low[i] >> 4 & kLow) | (high[i] & ~kLow);
-      }
-      const int64_t begin = std::max(w * kInWord, range.first_row),
-                    end = std::min((w + 1) * kInWord, range.first_row + range.rows);
-      for (int64_t r = begin; r < end; ++r) {
-        const int64_t nibble = r % 2 * 4 + r % kInWord / 2;
-        const uint32_t* words = nibble % 2 == 0 ? even : odd;
-        uint8_t row[kNibbleRunBytes];
-        for (int64_t i = 0; i < kNibbleRunBytes; ++i) row[i] = static_cast<uint8_t>(words[i] >> 8 * (nibble / 2));
-        std::memcpy(part.run(r - range.first_row, run), row, sizeof row);
-      }
-    };
-    constexpr int64_t kWordsAtOnce = kRowsAtOnce / kInWord;
-    for (int64_t w = first; w < last; w += kWordsAtOnce)
-      for (int64_t run = 0; run < range.cols / kNibbleRun; ++run)
-        for (int64_t i = w; i < std::min(w + kWordsAtOnce, last); ++i) unpack(i, run);
-    return Status::ok();
+    const int64_t first = range.first_row / kInWord,
+                  words = ceil_div(range.first_row + range.rows, kInWord) - first,
+                  line = words * 4;  // words of 8 adjacent rows of a column
+    Bytes bytes;
+    return in_parts(range, kRunColumns * line, [&](int64_t first_col, int64_t cols) -> Status {
+      MOESTRO_RETURN_IF_ERROR(
+          read_rows(read, words_, rows() / kInWord, 4, {range.first_col + first_col, cols, first, words}, bytes));
+      for (int64_t w = 0; w < words; w += kAwqWords)
+        for (int64_t run = 0; run < cols / kRunColumns; ++run)
+          unpack_rows(bytes.data() + run * kRunColumns * line + w * 4, line, std::min(kAwqWords, words - w),
+                      (first + w) * kInWord - range.first_row, range.rows,
+                      part.run(0, first_col / kRunColumns + run), part.row_bytes);
+      return Status::ok();
+    });
   }
 
  private:
+  /// A run of the rows of `count` words, of which the first is row `row` of the range, as far as it has them.
+  static void unpack_rows(const std::byte* words, int64_t stride, int64_t count, int64_t row, int64_t rows,
+                          uint8_t* out, int64_t row_bytes) {
+    AwqRuns runs;
+    unpack_awq(words, stride, count, runs);
+    const int64_t end = std::min(row + count * kInWord, rows);
+    for (int64_t r = std::max<int64_t>(row, 0); r < end; ++r)
+      std::memcpy(out + r * row_bytes, runs.rows[r - row], sizeof runs.rows[0]);
+  }
   /// The rows of a word, each in a byte: even ones are in its low half, odd ones in the high one.
   static uint64_t in_order(uint32_t word) {
     const uint64_t halves = spread(word), even = halves & 0xffffffffu, odd = halves >> 32;
@@ -311,8 +308,8 @@ class PackedInt4Matrix : public Int4Matrix {
                                       {range.first_row, range.rows, range.first_col / 2, range.cols / 2}, bytes));
     const auto* from = reinterpret_cast<const uint8_t*>(bytes.data());
     for (int64_t r = 0; r < range.rows; ++r)
-      for (int64_t run = 0; run < range.cols / kNibbleRun; ++run, from += kNibbleRunBytes)
-        pack_nibbles(kNibbleRun, AdjacentNibbles{from}, part.run(r, run));
+      for (int64_t run = 0; run < range.cols / kRunColumns; ++run, from += kRunBytes)
+        pack_nibbles(kRunColumns, AdjacentNibbles{from}, part.run(r, run));
     MOESTRO_RETURN_IF_ERROR(read_rows(read, scales(), all_groups(), 2,
                                       {range.first_row, range.rows, part.first_group, part.groups}, bytes));
     std::memcpy(part.scales.data(), bytes.data(), bytes.size());

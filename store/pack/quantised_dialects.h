@@ -6,11 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "store/pack/int4_words.h"
 #include "store/pack/quantised_matrix.h"
 
 namespace moestro::store {
-
-inline constexpr int64_t kInWord = 8;  ///< numbers of 4 bits in a word
 
 struct MatrixName {
   std::string name;

@@ -22,15 +22,22 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 /// A pack of a fixture (context 256, vocabulary 128), made once.
+std::string packed(const TempDir& dir, const std::string& fixture) {
+  const auto done = store::pack_checkpoint(source_dir() / "tests/fixtures/models" / fixture, dir / "pack",
+                                           {.experts = {DType::kBF16}, .dense = DType::kBF16}, {});
+  EXPECT_TRUE(done.is_ok()) << done.status().message();
+  return (dir / "pack").string();
+}
+
 const std::string& small_pack() {
   static TempDir dir;
-  static const std::string pack = [] {
-    const auto source = source_dir() / "tests/fixtures/models/mixtral_llama3";
-    const auto packed =
-        store::pack_checkpoint(source, dir / "pack", {.experts = {DType::kBF16}, .dense = DType::kBF16}, {});
-    EXPECT_TRUE(packed.is_ok()) << packed.status().message();
-    return (dir / "pack").string();
-  }();
+  static const std::string pack = packed(dir, "mixtral_llama3");
+  return pack;
+}
+
+const std::string& pack_with_encoder() {
+  static TempDir dir;
+  static const std::string pack = packed(dir, "nllb_moe_bias");
   return pack;
 }
 
@@ -103,6 +110,24 @@ TinyReply status(int answered, int uptime_s) {
                        {"nvme", {{"read_bytes", 5000 + 1000 * answered}}},
                        {"device", {{"hits", 10 * answered}, {"misses", answered}, {"moved_bytes", 64 * answered}}}}}};
   return {.body = body.dump()};
+}
+
+TEST(BenchServe, PromptsAreNoLongerThanTheSourcesOfAModelWithAnEncoder) {
+  std::atomic<size_t> longest{0};
+  TinyServer server([&](const TinyRequest& r) -> TinyReply {
+    if (r.path != "/v1/completions")
+      return {.body = R"({"data":[{"id":"tiny","meta":{"n_vocab":50,"n_ctx":300,"n_source_max":20}}]})"};
+    const size_t length = json::parse(r.body)["prompt"].size();
+    if (length > longest) longest = length;
+    return answer(r.body);
+  });
+  const Ran ran = bench(server.url(), {"--count", "5", "--prompt", "21-30", "--output", "290-298"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(longest, 20u);
+  const json run = json::parse(ran.out)["runs"][0];
+  EXPECT_EQ(run["completed"], 5);
+  EXPECT_EQ(run["cut_to_context"], 5);
+  EXPECT_GE(run["output_tokens"], 5 * 290) << "a target has the context to itself";
 }
 
 TEST(BenchServe, TierFiguresAreThoseOfEachLoadAlone) {
@@ -231,11 +256,11 @@ TEST(BenchServe, CtrlCPrintsWhatThereIs) {
   EXPECT_THAT(process.out(), HasSubstr("interrupted, 1 unfinished"));
 }
 
-TEST(BenchServe, PaddedRowsAreComputedToTheEndOfTheirBatch) {
+void expect_padded_rows(const std::string& pack) {
   std::vector<cli::Arrival> load;
   for (int i = 0; i < 5; ++i) load.push_back({.prompt_tokens = 4 + i, .output_tokens = 1 + 3 * i});
   const auto server =
-      cli::PaddedServer::create({.pack = small_pack(), .store = "", .experts = "", .threads = 1, .batch = 3}, load);
+      cli::PaddedServer::create({.pack = pack, .store = "", .experts = "", .threads = 1, .batch = 3}, load);
   ASSERT_TRUE(server.is_ok()) << server.status().message();
   const auto run = (*server)->run(load, nullptr, [] { return false; });
   ASSERT_TRUE(run.is_ok()) << run.status().message();
@@ -253,12 +278,25 @@ TEST(BenchServe, PaddedRowsAreComputedToTheEndOfTheirBatch) {
   EXPECT_TRUE(stopped->interrupted);
 }
 
+TEST(BenchServe, PaddedRowsAreComputedToTheEndOfTheirBatch) { expect_padded_rows(small_pack()); }
+TEST(BenchServe, PaddedTargetsAreComputedToTheEndOfTheirBatch) { expect_padded_rows(pack_with_encoder()); }
+
 TEST(BenchServe, TheBaselineIsReportedAsALoad) {
-  const Ran ran = run_moestro({"bench", "serve", "--model", small_pack(), "--baseline", "padded", "--count", "6",
-                               "--batch", "4", "--prompt", "4-9", "--output", "2-5", "--threads", "1"});
+  for (const std::string& pack : {small_pack(), pack_with_encoder()}) {
+    const Ran ran = run_moestro({"bench", "serve", "--model", pack, "--baseline", "padded", "--count", "6", "--batch",
+                                 "4", "--prompt", "4-9", "--output", "2-5", "--threads", "1"});
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    for (const char* part : {"static batches of 4", "6 completed", "time to first token", "requests/s"})
+      EXPECT_THAT(ran.out, HasSubstr(part));
+  }
+}
+
+TEST(BenchServe, ABaselinesSourcesFitInOneStep) {
+  const Ran ran = run_moestro({"bench", "serve", "--model", pack_with_encoder(), "--baseline", "padded", "--count", "3",
+                               "--prompt", "600-600", "--output", "2", "--threads", "1"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  for (const char* part : {"static batches of 4", "6 completed", "time to first token", "requests/s"})
-    EXPECT_THAT(ran.out, HasSubstr(part));
+  EXPECT_THAT(ran.out, HasSubstr("3 completed"));
+  EXPECT_THAT(ran.out, HasSubstr("3 requests were shortened"));
 }
 
 TEST(BenchServe, WrongOptionsAreRefusedInOneLine) {

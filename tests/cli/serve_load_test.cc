@@ -67,12 +67,23 @@ TEST(Arrivals, WhatTheContextCannotHoldIsCut) {
   std::vector<Arrival> load = {{.prompt_tokens = 60, .output_tokens = 40},
                                {.prompt_tokens = 90, .output_tokens = 20},
                                {.prompt_tokens = 10, .output_tokens = 500}};
-  EXPECT_EQ(cut_to_context(load, 100), 2);
+  EXPECT_EQ(cut_to({}, load), 0) << "no limit is known";
+  EXPECT_EQ(cut_to({.context = 100}, load), 2);
   EXPECT_EQ(load[0].prompt_tokens, 60);
   EXPECT_EQ(load[1].prompt_tokens, 80);
   EXPECT_EQ(load[1].output_tokens, 20);
   EXPECT_EQ(load[2].prompt_tokens, 10);
   EXPECT_EQ(load[2].output_tokens, 50);
+}
+
+// With an encoder they share no context. A target has begun before its first token of output.
+TEST(Arrivals, SourceAndTargetAreCutEachForItself) {
+  std::vector<Arrival> load = {{.prompt_tokens = 48, .output_tokens = 98},
+                               {.prompt_tokens = 49, .output_tokens = 98},
+                               {.prompt_tokens = 1, .output_tokens = 99}};
+  EXPECT_EQ(cut_to({.context = 100, .source = 48}, load), 2);
+  for (const Arrival& a : load) EXPECT_EQ(a.prompt_tokens, &a == &load[2] ? 1 : 48);
+  for (const Arrival& a : load) EXPECT_EQ(a.output_tokens, 98);
 }
 
 TEST(Trace, AzuresLines) {

@@ -247,6 +247,13 @@ class Requests(WithModels):
         self.assertEqual(status, 200, answer)
         self.assertEqual(answer["tokens"], greedy(self.cluster, "ba de ca", 8, decoder_prompt=[FRENCH]))
 
+    def test_bench_serve_sends_sources(self):
+        report = json.loads(moestro("bench", "serve", "--url", self.cluster.url, "--json", "--count", 20, "--prompt",
+                                    "30-60", "--output", "1-20").stdout)
+        (run,) = report["runs"]
+        self.assertEqual((run["completed"], run["failed"], run["refused"], run["other_length"]), (20, 0, 0, 0))
+        self.assertGreater(run["cut_to_context"], 0, "longer than a step")
+
     def test_batches(self):
         lines, expected = [], {}
         for i in range(12):

@@ -346,8 +346,9 @@ TEST_F(ManyScales, Fp8HasAGrid) {
         });
 }
 
+// More rows than are unpacked at once, and more columns than are read at once.
 TEST_F(ManyScales, AwqHasGroups) {
-  constexpr int64_t kRows = 24, kCols = 256, kGroup = 64, kGroups = kCols / kGroup;
+  constexpr int64_t kRows = 1048, kCols = 768, kGroup = 64, kGroups = kCols / kGroup;
   constexpr std::array<int64_t, kInWord> kRowOfNibble = {0, 2, 4, 6, 1, 3, 5, 7};
   // Both are [columns or groups, rows].
   const std::vector<uint8_t> values = mixed(kCols * kRows, 16), zeros = mixed(kGroups * kRows, 15);
@@ -363,7 +364,9 @@ TEST_F(ManyScales, AwqHasGroups) {
   const auto matrix = awq_matrix({"m", kRows, kCols}, DType::kInt4G64, kGroup,
                                  {add("words", "I32", in_words(values)), add("scales", "BF16", scales),
                                   add("zeros", "I32", in_words(zeros))});
-  check(*matrix, {{0, kRows, 0, kCols}, {3, 14, 64, 128}, {17, 1, 192, 64}}, [&](int64_t r, int64_t c) {
+  const std::vector<MatrixRange> ranges = {
+      {0, kRows, 0, kCols}, {3, 14, 64, 128}, {17, 1, 192, 64}, {125, 300, 64, 640}, {1047, 1, 704, 64}};
+  check(*matrix, ranges, [&](int64_t r, int64_t c) {
     const auto g = static_cast<size_t>(c / kGroup * kRows + r);
     return static_cast<float>(values[static_cast<size_t>(c * kRows + r)] - zeros[g]) * bf16_to_f32(scales[g]);
   });
@@ -371,7 +374,7 @@ TEST_F(ManyScales, AwqHasGroups) {
 
 // Zero points of all kinds, 0 and 15 among them, in each of the forms that GPTQ's tools write.
 TEST_F(ManyScales, GptqHasThreeFormsOfZeroPoints) {
-  constexpr int64_t kRows = 24, kCols = 256, kGroup = 64, kGroups = kCols / kGroup;
+  constexpr int64_t kRows = 1048, kCols = 768, kGroup = 64, kGroups = kCols / kGroup;
   const std::vector<uint8_t> values = mixed(kCols * kRows, 16), zeros = mixed(kGroups * kRows, 16);
   EXPECT_NE(std::ranges::find(zeros, 0), zeros.end());
   EXPECT_NE(std::ranges::find(zeros, 15), zeros.end());
@@ -384,7 +387,8 @@ TEST_F(ManyScales, GptqHasThreeFormsOfZeroPoints) {
   for (int i = 0; i < kGroups * kRows; ++i) scales.push_back(f32_to_f16(1.0f + static_cast<float>(i) / 128));
   std::vector<int32_t> order;  // each second column of the other half's group
   for (int64_t c = 0; c < kCols; ++c) order.push_back(static_cast<int32_t>((c + c % 2 * 128) % kCols / kGroup));
-  const std::vector<MatrixRange> ranges = {{0, kRows, 0, kCols}, {3, 14, 64, 128}, {17, 1, 192, 64}};
+  const std::vector<MatrixRange> ranges = {
+      {0, kRows, 0, kCols}, {3, 14, 64, 128}, {17, 1, 192, 64}, {125, 300, 64, 640}, {1047, 1, 704, 64}};
   using enum GptqZeros;
   for (const GptqZeros form : {kAsTheyAre, kLess1, kWordLess1}) {
     std::vector<uint32_t> stored(zeros.size() / kInWord);

@@ -18,6 +18,19 @@ int32_t draw(const LengthRange& range, uint64_t seed, Stream stream, uint32_t in
   return static_cast<int32_t>(range.min + static_cast<int64_t>(u * static_cast<double>(range.max - range.min + 1)));
 }
 
+int64_t cut_to_source(std::vector<Arrival>& arrivals, int64_t source, int64_t context) {
+  constexpr int64_t kTargetBegin = 2;  // a token to start with, and one that some models are made to say first
+  const int64_t target = std::max<int64_t>(1, context - kTargetBegin);
+  int64_t cut = 0;
+  for (Arrival& a : arrivals) {
+    if (a.prompt_tokens <= source && a.output_tokens <= target) continue;
+    ++cut;
+    a.prompt_tokens = static_cast<int32_t>(std::min<int64_t>(a.prompt_tokens, source));
+    a.output_tokens = static_cast<int32_t>(std::min<int64_t>(a.output_tokens, target));
+  }
+  return cut;
+}
+
 }  // namespace
 
 std::vector<Arrival> poisson_arrivals(const PoissonOptions& o) {
@@ -33,7 +46,10 @@ std::vector<Arrival> poisson_arrivals(const PoissonOptions& o) {
   return arrivals;
 }
 
-int64_t cut_to_context(std::vector<Arrival>& arrivals, int64_t context) {
+int64_t cut_to(const LengthLimits& limits, std::vector<Arrival>& arrivals) {
+  const int64_t context = limits.context;
+  if (context == 0) return 0;
+  if (limits.source > 0) return cut_to_source(arrivals, limits.source, context);
   int64_t cut = 0;
   for (Arrival& a : arrivals) {
     if (int64_t{a.prompt_tokens} + a.output_tokens <= context) continue;

@@ -32,8 +32,14 @@ struct PoissonOptions {
 /// The first request is due at once, so `rate` is that of the gaps.
 std::vector<Arrival> poisson_arrivals(const PoissonOptions& options);
 
-/// Reduces lengths so that prompt and output fit in `context` (the prompt first). Returns how many were cut.
-int64_t cut_to_context(std::vector<Arrival>& arrivals, int64_t context);
+/// Of a model as it is served.
+struct LengthLimits {
+  int64_t context = 0;  ///< 0: not known, and nothing is cut
+  int64_t source = 0;   ///< of an encoder-decoder model: the longest prompt; 0: it has no encoder
+};
+/// Reduces lengths so that prompt and output fit in the context, the prompt first. With an encoder each is cut for
+/// itself: source and target share no context. Returns how many were cut.
+int64_t cut_to(const LengthLimits& limits, std::vector<Arrival>& arrivals);
 
 /// "17,4,2101": ids below `vocab`. Those of shared blocks depend on the block's name, all others on `index`, the
 /// request's number.

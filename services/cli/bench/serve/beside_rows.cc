@@ -152,7 +152,7 @@ Status add_beside_rows(const RowContext& context, std::vector<BenchRow>& rows) {
   MOESTRO_ASSIGN_OR_RETURN(const Served served, ask_served(url_of(*box), ""));
   LoadOptions load = load_options(o, served);
   load.idle_connections = 0;
-  MOESTRO_RETURN_IF_ERROR(warm_up(load, 8, served.context));
+  MOESTRO_RETURN_IF_ERROR(warm_up(load, 8, served.limits));
   BesideFigures f;
   for (int64_t i = 0; i < context.rounds; ++i) MOESTRO_RETURN_IF_ERROR(round(context, served, load, f));
   BenchRow r{.what = "interactive beside a saturating batch job: TTFT p99",

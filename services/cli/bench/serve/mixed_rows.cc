@@ -63,7 +63,7 @@ Status add_mixed_rows(const RowContext& context, std::vector<BenchRow>& rows) {
   MOESTRO_ASSIGN_OR_RETURN(const Served served, ask_served(url_of(*box), ""));
   std::vector<Arrival> arrivals =
       poisson_arrivals({.rate = kRate, .count = o.count, .prompt = o.prompt, .output = o.output, .seed = o.seed});
-  cut_to_context(arrivals, served.context);
+  cut_to(served.limits, arrivals);
   Side sides[] = {{.baseline = "padded static batches"},
                   {.baseline = "the same, sorted by known lengths", .by_whole_length = true}};
   for (Side& side : sides) {
@@ -73,7 +73,7 @@ Status add_mixed_rows(const RowContext& context, std::vector<BenchRow>& rows) {
   }
   LoadOptions load = load_options(o, served);
   load.concurrency = 0, load.idle_connections = 0;
-  MOESTRO_RETURN_IF_ERROR(warm_up(load, kWarmup, served.context));
+  MOESTRO_RETURN_IF_ERROR(warm_up(load, kWarmup, served.limits));
   const std::vector<Arrival> few(arrivals.begin(),
                                  arrivals.begin() + std::min<std::ptrdiff_t>(kWarmup, std::ssize(arrivals)));
   for (Side& side : sides) MOESTRO_RETURN_IF_ERROR(padded(context, side, few).status());

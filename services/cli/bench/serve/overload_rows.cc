@@ -117,7 +117,7 @@ Status add_overload_rows(const RowContext& context, std::vector<BenchRow>& rows)
       poisson_arrivals({.count = o.count, .prompt = o.prompt, .output = o.output, .seed = o.seed});
   LoadOptions load = load_options(o, served);
   load.idle_connections = 0;
-  MOESTRO_RETURN_IF_ERROR(warm_up(load, 8, served.context));
+  MOESTRO_RETURN_IF_ERROR(warm_up(load, 8, served.limits));
   OverloadFigures figures;
   for (int64_t i = 0; i < context.rounds; ++i) MOESTRO_RETURN_IF_ERROR(round(context, closed, load, figures));
   add_rows(context, figures, rows);

@@ -114,9 +114,12 @@ Status PaddedServer::Impl::run_batch(const std::vector<size_t>& batch) {
   result.in_flight_max = std::max(result.in_flight_max, shape.rows);
   for (const size_t i : batch)
     result.requests[i].sent_s = (*arrivals)[i].due_s, result.requests[i].ending = Ending::kUnderWay;
-  Workload workload(*benched.engine, clock, shape.rows, shape.prompt + shape.output);
+  const bool encodes = benched.engine->limits().encoder_decoder;
+  Workload workload(*benched.engine, clock, shape.rows, encodes ? shape.output : shape.prompt + shape.output,
+                    encodes ? shape.prompt : 0);
   for (int64_t token = 0; token < shape.output && !stop(); ++token) {
-    MOESTRO_RETURN_IF_ERROR((token == 0 ? workload.prompts(shape.prompt) : workload.decode()).status());
+    if (token == 0) MOESTRO_RETURN_IF_ERROR(workload.prompts(shape.prompt).status());
+    if (token > 0 || encodes) MOESTRO_RETURN_IF_ERROR(workload.decode().status());  // sources have no first token
     const double at = now();
     for (const size_t i : batch) {
       RequestRecord& r = result.requests[i];

@@ -56,7 +56,7 @@ Status run_all(const ServeBenchOptions& o, const BenchProgress& progress, const 
   for (size_t i = 0; i < o.rates.size(); ++i) {
     ServeRun one{.rate = o.rates[i]};
     MOESTRO_ASSIGN_OR_RETURN(std::vector<Arrival> arrivals, arrivals_of(o, o.rates[i]));
-    if (report.context > 0) one.cut = cut_to_context(arrivals, report.context);
+    one.cut = cut_to(report.limits, arrivals);
     const Shown shown(progress, o.rates.size(), arrivals.size());
     MOESTRO_ASSIGN_OR_RETURN(one.load, run(arrivals, shown.of(i)));
     one.summary = summarise(one.load, o.bounds);
@@ -75,13 +75,15 @@ Status bench_padded(const ServeBenchOptions& o, const BenchProgress& progress, S
   MOESTRO_ASSIGN_OR_RETURN(const store::Manifest manifest, store::open_pack(o.model));
   MOESTRO_ASSIGN_OR_RETURN(const auto description,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
-  MOESTRO_RETURN_IF_ERROR(model::check_decoder_only(description.spec, "benchmarking"));
-  report.model = manifest.model_name, report.vocab = description.spec.vocab,
-  report.context = description.spec.max_position;
+  report.model = manifest.model_name, report.vocab = description.spec.vocab;
+  report.limits.context = description.spec.max_position;
+  const PaddedOptions padded = padded_of(o);
+  if (description.spec.is_encoder_decoder())  // a source is read in one step
+    report.limits.source = std::min(description.spec.max_position, padded.step_tokens);
   MOESTRO_ASSIGN_OR_RETURN(std::vector<Arrival> arrivals, arrivals_of(o, o.rates.front()));
-  cut_to_context(arrivals, report.context);
+  cut_to(report.limits, arrivals);
   progress(0, 1, "reading " + o.model);
-  MOESTRO_ASSIGN_OR_RETURN(const auto server, PaddedServer::create(padded_of(o), arrivals));
+  MOESTRO_ASSIGN_OR_RETURN(const auto server, PaddedServer::create(padded, arrivals));
   const Interrupt interrupt;
   return run_all(
       o, progress, [&](const auto& due, const auto& shown) { return server->run(due, shown, Interrupt::seen); },
@@ -116,12 +118,12 @@ LoadOptions load_options(const ServeBenchOptions& o, const Served& served) {
   return load;
 }
 
-Status warm_up(const LoadOptions& load, int64_t requests, int64_t context) {
+Status warm_up(const LoadOptions& load, int64_t requests, const LengthLimits& limits) {
   if (requests == 0) return Status::ok();
   LoadOptions warm = load;
   warm.seed ^= kWarmupSeed, warm.idle_connections = 0, warm.concurrency = 0;
   std::vector<Arrival> arrivals = poisson_arrivals({.count = requests, .prompt = {64, 64}, .output = {8, 8}});
-  if (context > 0) cut_to_context(arrivals, context);
+  cut_to(limits, arrivals);
   MOESTRO_ASSIGN_OR_RETURN(const LoadRun run, run_load(warm, arrivals, nullptr));
   if (run.interrupted) return cancelled("interrupted before the load began");
   for (const auto& [kind, failure] : run.failures)
@@ -174,8 +176,8 @@ Result<ServeBenchReport> bench_serve(const ServeBenchOptions& o, const BenchProg
   load.api_key = server.access.api_key;
   if (load.vocab == 0)
     return invalid_argument(report.server + " does not say how many tokens its model knows; give --vocab");
-  report.model = served.model, report.vocab = load.vocab, report.context = served.context;
-  MOESTRO_RETURN_IF_ERROR(warm_up(load, o.warmup, served.context));
+  report.model = served.model, report.vocab = load.vocab, report.limits = served.limits;
+  MOESTRO_RETURN_IF_ERROR(warm_up(load, o.warmup, served.limits));
   const RunOne run = [&](const auto& arrivals, const auto& shown) {
     auto ran = run_load(load, arrivals, shown);
     ++load.seed;  // the prompts of this load may be in the KV cache

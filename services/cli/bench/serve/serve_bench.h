@@ -52,7 +52,8 @@ struct ServeRun {
 
 struct ServeBenchReport {
   std::string model, server, arrivals;
-  int64_t vocab = 0, context = 0;
+  int64_t vocab = 0;
+  LengthLimits limits = {};
   std::vector<ServeRun> runs;
 };
 
@@ -63,7 +64,7 @@ Result<ServeBenchReport> bench_serve(const ServeBenchOptions& options, const Ben
 Result<std::vector<Arrival>> arrivals_of(const ServeBenchOptions& options, double rate);
 LoadOptions load_options(const ServeBenchOptions& options, const Served& served);
 /// Sends requests that are not counted. An error if one of them fails.
-Status warm_up(const LoadOptions& load, int64_t requests, int64_t context);
+Status warm_up(const LoadOptions& load, int64_t requests, const LengthLimits& limits);
 config::BoxConfig box_of(const ServeBenchOptions& options);
 PaddedOptions padded_of(const ServeBenchOptions& options);
 /// "12.3 requests/s, 345 tokens/s, 6 under way, 1 refused".

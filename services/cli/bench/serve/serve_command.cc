@@ -62,7 +62,7 @@ void add_load(command_line::App& app, ServeBenchOptions& o) {
       ->check(command_line::Range(int64_t{1}, int64_t{10'000'000}));
   app.add_option_function<std::string>(
          "--prompt", [&o](const std::string& text) { take(read_range(text, o.prompt)); },
-         "Tokens of a prompt, uniformly distributed. Default: 8-128")
+         "Tokens of a prompt, uniformly distributed; of an encoder-decoder model, of a source. Default: 8-128")
       ->type_name("MIN-MAX");
   app.add_option_function<std::string>(
          "--output", [&o](const std::string& text) { take(read_range(text, o.output)); },

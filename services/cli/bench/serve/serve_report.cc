@@ -124,7 +124,7 @@ std::string run_text(const ServeBenchOptions& o, const ServeRun& run) {
 
 Json serve_report_json(const ServeBenchOptions& o, const ServeBenchReport& report) {
   Json json = {{"model", report.model},        {"server", report.server},   {"arrivals", report.arrivals},
-               {"vocab", report.vocab},        {"context", report.context}, {"concurrency", o.concurrency},
+               {"vocab", report.vocab},        {"context", report.limits.context}, {"concurrency", o.concurrency},
                {"temperature", o.temperature}, {"runs", Json::array()}};
   for (const ServeRun& run : report.runs) json["runs"].push_back(run_json(o, run));
   return json;

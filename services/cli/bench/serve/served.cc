@@ -14,9 +14,10 @@ Served served_of(const Url& url, const json& entry) {
   const auto meta = entry.find("meta");
   if (meta != entry.end() && meta->is_object()) {
     served.vocab = static_cast<int64_t>(count_or(*meta, "n_vocab"));
-    served.context = static_cast<int64_t>(count_or(*meta, "n_ctx"));
+    served.limits.context = static_cast<int64_t>(count_or(*meta, "n_ctx"));
+    served.limits.source = static_cast<int64_t>(count_or(*meta, "n_source_max"));
   }
-  if (served.context == 0) served.context = static_cast<int64_t>(count_or(entry, "max_model_len"));
+  if (served.limits.context == 0) served.limits.context = static_cast<int64_t>(count_or(entry, "max_model_len"));
   return served;
 }
 

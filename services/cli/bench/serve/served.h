@@ -7,6 +7,7 @@
 
 #include "common/config/box_config.h"
 #include "common/status.h"
+#include "services/cli/bench/serve/arrivals.h"
 #include "services/cli/bench/store/private_box.h"
 #include "services/cli/common/http_client.h"
 
@@ -16,7 +17,7 @@ struct Served {
   Url url = {};
   std::string model = {};    ///< its name in requests
   int64_t vocab = 0;    ///< 0: it does not say
-  int64_t context = 0;  ///< 0: it does not say
+  LengthLimits limits = {};
 };
 
 /// Asks what it serves: `model`, or, if that is empty, its first model.

@@ -41,7 +41,7 @@ Status add_stream_rows(const RowContext& context, std::vector<BenchRow>& rows) {
   MOESTRO_ASSIGN_OR_RETURN(const Served served, ask_served(url_of(*box), ""));
   LoadOptions load = load_options(o, served);
   load.idle_connections = kIdle;
-  MOESTRO_RETURN_IF_ERROR(warm_up(load, 8, served.context));
+  MOESTRO_RETURN_IF_ERROR(warm_up(load, 8, served.limits));
   const auto arrivals = poisson_arrivals({.count = kStreams, .prompt = {8, 16}, .output = {8, 8}, .seed = o.seed});
   MOESTRO_ASSIGN_OR_RETURN(const LoadRun run, row_load(context, load, arrivals, "many streams"));
   const LoadSummary s = summarise(run, {});
