@@ -68,7 +68,7 @@ TEST_F(ServedVersions, OneThatWasReplacedIsServedByNoSuccessor) {
   ASSERT_TRUE(after) << after.status().message();
   const uint64_t loads = status().loads;
   for (const uint32_t blob : pack_.experts_list) fetch(**after, blob);
-  EXPECT_EQ(status().loads, loads) << "what both versions have is there already, also if one worker comes after another";
+  EXPECT_EQ(status().loads, loads) << "what both versions have is there, also if one worker comes after another";
   ASSERT_EQ(status().models.size(), 2u) << "the first one's bytes are the second one's";
   for (const char* log : {"second.log", "third.log"}) {
     kill(store);
