@@ -11,12 +11,17 @@ import tempfile
 import time
 import unittest
 
-from cluster import BIN, Cluster, DemoTest, expert_and_dense_bytes, main, moestro
+from cluster import BIN, Cluster as AnyCluster, DemoTest, expert_and_dense_bytes, main, moestro
 
 PROMPTS = ["Once upon a time", "The price of a bushel", "A", "12 apples"]
 TOKENS = 24
 SHAPE = ("--shape", "mixtral-mini", "--layers", 16, "--hidden", 256, "--heads", 16, "--kv-heads", 16, "--head-dim", 64,
          "--ffn", 128, "--experts-per-layer", 8, "--top-k", 2, "--vocab", 512)
+
+
+def Cluster(pack, *options):
+    """With a small KV cache: as many tokens as by default are 1 GiB for each worker, which it clears when it starts."""
+    return AnyCluster(pack, "--kv-tokens", "1024", *options)
 
 
 class Dense(unittest.TestCase):

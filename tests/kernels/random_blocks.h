@@ -26,7 +26,7 @@ inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t coun
     std::memcpy(at, &half, sizeof half);
   };
   for (int64_t i = 0; i < count; ++i, blocks += shape.bytes) {
-    for (int64_t b = 0; b < shape.bytes; ++b) blocks[b] = static_cast<std::byte>(random.below(256));
+    random.fill(blocks, shape.bytes);
     const auto put_f32 = [&](float value) {
       value *= 0.5f + static_cast<float>(random.below(1000)) / 1000.0f;
       std::memcpy(blocks, &value, sizeof value);
