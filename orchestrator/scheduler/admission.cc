@@ -198,7 +198,7 @@ void Scheduler::admit_waiting(std::vector<Sequence*>& admitted) {
     FairQueue& queue = interactive_.empty() || (other_class_waits && batch_first) ? batches_ : interactive_;
     Sequence& s = *find(*queue.next());
     if (!fits_somewhere(s)) {
-      fail_for_want_of_room(s);
+      is_to_come_back(s) ? wait_for_room(s) : fail_for_want_of_room(s);
       continue;
     }
     Place place = choose_worker(s);

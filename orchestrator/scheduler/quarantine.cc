@@ -37,6 +37,7 @@ void Scheduler::on(WorkerLost&& event) {
 }
 
 void Scheduler::forget_worker(WorkerId worker) {
+  miss(*workers_.at(worker));
   workers_.erase(worker);
   if (workers_.empty())
     for (auto& [id, s] : sequences_) s->without_worker_since = now_;

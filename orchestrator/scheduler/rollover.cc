@@ -56,6 +56,7 @@ void Scheduler::set_apart() {
 
 void Scheduler::admit_apart(std::vector<Sequence*>& admitted) {
   for (Sequence* s : std::vector(apart_)) {
+    if (waited_for_room(*s)) continue;
     if (!version_there(s->version)) {
       if (s->version == version_) fail_if_forgotten(*s);
       else
@@ -83,7 +84,8 @@ void Scheduler::begin_to_leave() {
 
 /// Whoever waits for a worker of its version.
 bool Scheduler::is_awaited(const Worker& worker) const {
-  return std::ranges::any_of(apart_, [&](const Sequence* s) { return s->version == worker.version; });
+  return std::ranges::any_of(
+      apart_, [&](const Sequence* s) { return s->version != 0 && s->version == worker.version; });
 }
 
 void Scheduler::let_leave() {

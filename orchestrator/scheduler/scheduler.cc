@@ -97,11 +97,13 @@ void Scheduler::on(WorkerJoined&& event) {
   worker.step_growth = StepGrowth(options_.usual_step);
   if (!is_current(worker)) worker.leaves_from = now_ + options_.renew_pause;
   renewed_first_ = false;
+  no_longer_missed(worker);
   set_apart();
 }
 
 void Scheduler::on(Tick&& event) {
   now_ = event.now;
+  std::erase_if(missing_, [this](const Room& room) { return now_ - room.left >= options_.worker_wait; });
   age();
   if (!workers_.empty()) return;
   for (const FairQueue* queue : {&interactive_, &batches_})

@@ -132,6 +132,7 @@ class Scheduler {
   struct Memory;
   struct Origin;
   struct Worker;
+  struct Room;
   struct Part;
   struct Flight;
   struct Place {
@@ -219,6 +220,14 @@ class Scheduler {
   void let_leave();
   bool is_awaited(const Worker& worker) const;
 
+  // missing_workers.cc
+  Room room_of(const Worker& worker) const;
+  void miss(const Worker& worker);
+  void no_longer_missed(const Worker& worker);
+  bool is_to_come_back(const Sequence& s) const;
+  void wait_for_room(Sequence& s);
+  bool waited_for_room(Sequence& s);
+
   // quarantine.cc
   void forget_worker(WorkerId worker);
   using Sources = std::vector<std::shared_ptr<const std::vector<TokenId>>>;
@@ -292,7 +301,9 @@ class Scheduler {
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   std::map<const std::vector<TokenId>*, Origin> origins_;  ///< of the sources of those
   FairQueue interactive_, batches_;  ///< waiting sequences, by class
-  std::vector<Sequence*> apart_;     ///< sequences that wait for a worker of a certain version, oldest first
+  std::vector<Sequence*> apart_;     ///< sequences that wait for a worker of a certain version, or one that can hold
+                                     ///< them, oldest first
+  std::vector<Room> missing_;        ///< of workers that have left and may be back
   AnswerLengths answers_;            ///< of batches
   struct Future {
     int64_t length, more;  ///< tokens

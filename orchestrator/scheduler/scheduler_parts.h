@@ -40,6 +40,7 @@ struct Scheduler::Sequence {
   Worker* worker = nullptr;     ///< null: waiting
   uint64_t version = 0;         ///< of the weights that its answer has begun with; 0: nothing has been given out
   bool apart = false;           ///< waits in apart_
+  bool waits_for_room = false;  ///< there, for a worker that can hold it
   FairQueue::Flow* flow = nullptr;  ///< whose it is, in the queue of its class
   bool aged = false;            ///< of a batch, and has waited so long that it counts as the others do
   Nanos further_at{0};          ///< when it came, or when it last got further
@@ -98,6 +99,27 @@ struct Scheduler::Sequence {
     if (pools(length())) return std::min(pooled, length() - 1);
     const bool scores = request.score_top >= 0 && scored < prompt() - 1;
     return scores ? std::min(scored, length() - 1) : length() - 1;
+  }
+};
+
+/// What a worker can hold of one sequence if it has nothing else.
+struct Scheduler::Room {
+  int64_t length = 0;        ///< tokens
+  int64_t blocks = 0, block_tokens = 1;
+  int64_t source = 0;        ///< tokens of the longest source
+  Nanos left{0};             ///< when the worker left
+
+  /// Of one with a source: beside its memory.
+  int64_t length_max(const Sequence& s) const {
+    const int64_t memory = (s.source() + block_tokens - 1) / block_tokens;
+    return s.request.source ? std::min(length, (blocks - memory) * block_tokens) : length;
+  }
+  bool holds(const Sequence& s) const {
+    return s.least_room() <= length_max(s) && (!s.request.source || s.source() <= source);
+  }
+  bool covers(const Room& other) const {
+    return length >= other.length && source >= other.source &&
+           blocks * block_tokens >= other.blocks * other.block_tokens;
   }
 };
 

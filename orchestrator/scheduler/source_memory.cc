@@ -20,7 +20,7 @@ int64_t Scheduler::source_max(const Worker& worker) const {
 
 /// Whether a worker can hold the sequence, if it has nothing else.
 bool Scheduler::holds(const Worker& worker, const Sequence& s) const {
-  return s.least_room() <= worker.length_max(s) && (!s.request.source || s.source() <= source_max(worker));
+  return room_of(worker).holds(s);
 }
 
 /// Blocks to take for its memory: none where another sequence of the request is.
