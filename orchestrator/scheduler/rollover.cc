@@ -30,6 +30,11 @@ bool Scheduler::is_everywhere(uint64_t version) const {
          std::ranges::all_of(workers_, [version](const auto& entry) { return entry.second->version == version; });
 }
 
+/// Its answer has begun with a version that no worker gets any more.
+bool Scheduler::is_of_before(const Sequence& s) const {
+  return s.version != 0 && version_ != 0 && s.version != version_;
+}
+
 bool Scheduler::takes(const Worker& worker, const Sequence& s) const {
   if (s.version != 0) return worker.version == s.version;
   return is_current(worker) || (!worker.leaving && !current_there());
@@ -55,13 +60,14 @@ void Scheduler::set_apart() {
 }
 
 void Scheduler::admit_apart(std::vector<Sequence*>& admitted) {
+  put_back();
   for (Sequence* s : std::vector(apart_)) {
     if (waited_for_room(*s)) continue;
-    if (!version_there(s->version)) {
+    if (!version_there(s->version) || (is_of_before(*s) && !fits_somewhere(*s))) {
       if (s->version == version_) fail_if_forgotten(*s);
       else
         fail(*s, unavailable("the model's pack was replaced while this request was answered, and no worker of the "
-                             "version before is left; send it again"));
+                             "version before is left that can go on with it; send it again"));
       continue;
     }
     s->without_worker_since = now_;

@@ -213,6 +213,7 @@ class Scheduler {
   bool current_there() const;
   bool version_there(uint64_t version) const;
   bool is_everywhere(uint64_t version) const;
+  bool is_of_before(const Sequence& s) const;
   bool takes(const Worker& worker, const Sequence& s) const;
   void set_apart();
   void admit_apart(std::vector<Sequence*>& admitted);
@@ -226,6 +227,7 @@ class Scheduler {
   void no_longer_missed(const Worker& worker);
   bool is_to_come_back(const Sequence& s) const;
   void wait_for_room(Sequence& s);
+  void put_back();
   bool waited_for_room(Sequence& s);
 
   // quarantine.cc

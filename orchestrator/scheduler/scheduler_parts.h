@@ -172,10 +172,8 @@ struct Scheduler::Worker {
   bool has_states() const { return states.total() > 0; }
   /// The longest sequence that it can hold; of one with a source: beside its memory.
   int64_t length_max() const { return window.length_max(); }
-  int64_t length_max(const Sequence& s) const {
-    const int64_t blocks = int64_t{kv.total()} - kv.needed(s.source());
-    return s.request.source ? std::min(length_max(), blocks * kv.block_tokens()) : length_max();
-  }
+  int64_t length_max(const Sequence& s) const { return room().length_max(s); }
+  Room room() const { return {length_max(), kv.total(), kv.block_tokens()}; }
   size_t batch_sequences() const {
     return static_cast<size_t>(
         std::count_if(running.begin(), running.end(), [](const Sequence* s) { return s->of_batch(); }));
