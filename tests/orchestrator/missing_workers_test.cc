@@ -61,7 +61,8 @@ TEST(MissingWorkers, WhoeverWaitsLongerThanForAnyWorkerIsSentAway) {
   for (const uint64_t id : {1, 2}) {
     ASSERT_TRUE(sim.heard()[id].failed) << id;
     EXPECT_EQ(sim.heard()[id].failed->code(), Code::kUnavailable);
-    EXPECT_THAT(sim.heard()[id].failed->message(), HasSubstr("no worker that can hold this request has come back within 60 s"));
+    EXPECT_THAT(sim.heard()[id].failed->message(),
+                HasSubstr("no worker that can hold this request has come back within 60 s"));
   }
   sim.submit(long_request(3));
   ASSERT_TRUE(sim.heard()[3].failed) << "it is not expected any more";
