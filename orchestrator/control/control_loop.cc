@@ -176,6 +176,7 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   const bool outdated = r.pack_identity != version_;
   if (!outdated) history_.begin(r.pack_identity, r.experts);
   expert_use_.begin(r.experts);
+  publish();  // whoever sees that there is one may ask for its figures at once
   worker_count_.store(peers_.size());
   publish_context();
   had_worker_.store(true);
