@@ -2,7 +2,6 @@
 // for it, apart, so that nobody waits behind: as long as any sequence waits while there is no worker.
 
 #include <algorithm>
-#include <ranges>
 
 #include "orchestrator/scheduler/scheduler_parts.h"
 
@@ -44,10 +43,10 @@ void Scheduler::put_back() {
   std::vector<Sequence*> back;
   for (Sequence* s : apart_)
     if (s->waits_for_room && s->version == 0 && fits_somewhere(*s)) back.push_back(s);
-  for (Sequence* s : std::views::reverse(back)) {
-    s->waits_for_room = false;
-    dequeue(*s);
-    enqueue(*s, /*first=*/true);
+  for (auto s = back.rbegin(); s != back.rend(); ++s) {
+    (*s)->waits_for_room = false;
+    dequeue(**s);
+    enqueue(**s, /*first=*/true);
   }
 }
 
