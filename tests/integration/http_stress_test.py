@@ -10,7 +10,6 @@ import time
 from cluster import Cluster, DemoTest, main
 
 P99_MS_MAX, WORST_MS_MAX = 50, 500
-CHANCES = 3  # other programs may take the cores for a while; what the server does itself, it does each time
 REQUEST_SECONDS_MAX = 5  # then its client leaves
 BODY_BYTES_MAX = 16 << 20
 
@@ -104,10 +103,8 @@ class HttpStress(DemoTest):
             for name, path, body in large_requests():
                 self.assertLessEqual(len(body), BODY_BYTES_MAX, name)
                 with self.subTest(name):
-                    for chance in range(CHANCES):
-                        p99, worst = self.measure(cluster, name, path, body)
-                        if p99 <= P99_MS_MAX + idle_p99 and worst <= WORST_MS_MAX + idle_worst:
-                            break
+                    p99, worst = self.measure(cluster, name, path, body)
+                    # The machine may be busy: what /health takes by itself is not the request's doing.
                     self.assertLessEqual(p99, P99_MS_MAX + idle_p99)
                     self.assertLessEqual(worst, WORST_MS_MAX + idle_worst)
             self.assertEqual(cluster.complete("Once", max_tokens=2)["usage"]["completion_tokens"], 2)

@@ -99,7 +99,7 @@ class Streams(unittest.TestCase):
         asyncio.run(self.everything())
         self.assertLess(self.rss_peak(), RSS_BYTES_MAX)
         self.cluster.wait_until(
-            lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["requests"]["running"] == 0, 60,
+            lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["requests"]["running"] == 0, 10,
             "the end of all requests")
 
     def test_a_reader_that_stops_holds_nobody_up(self):
@@ -118,7 +118,7 @@ class Streams(unittest.TestCase):
                 writer.transport.abort()
         asyncio.run(run())
         self.cluster.wait_until(
-            lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, 60,
+            lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, 10,
             "what nobody reads to end")
 
 
