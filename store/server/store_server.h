@@ -61,7 +61,7 @@ class StoreServer {
   static uint32_t entries_for(size_t blobs) { return std::max(4096u, 4 * static_cast<uint32_t>(blobs)); }
   void take_change_key();
   Status begin_anew(const std::atomic<bool>& stop);
-  Result<uint64_t> make_machine_anew(const std::vector<ModelSource>& models);
+  Result<uint64_t> make_machine_anew();
   /// `segment_bytes`: 0, or those of a former store whose arena is adopted.
   Status make_machine(uint64_t arena_bytes, uint64_t segment_bytes, uint32_t entries);
   // store_window.cc

@@ -76,8 +76,10 @@ void StoreServer::take_change_key() {
 /// others may have none before these are read.
 Status StoreServer::begin_anew(const std::atomic<bool>& stop) {
   std::vector<ModelSource> models = catalogue_.sources();
-  std::erase_if(models, &ModelSource::retired);
-  auto bytes = make_machine_anew(models);
+  if (std::erase_if(models, &ModelSource::retired) > 0) {
+    MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(models));
+  }
+  auto bytes = make_machine_anew();
   const auto added = [this](const ModelSource& model) {
     return std::ranges::find(options_.models, model.name, &ModelSource::name) == options_.models.end();
   };
@@ -87,7 +89,8 @@ Status StoreServer::begin_anew(const std::atomic<bool>& stop) {
         log::error("model '{}', which was added to the store before this one, is left out, as all of them do not fit "
                    "into a new arena: {}", model.name, bytes.status().message());
     std::erase_if(models, added);
-    bytes = make_machine_anew(models);
+    MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(models));
+    bytes = make_machine_anew();
   }
   if (!bytes) return bytes.status();
   MOESTRO_RETURN_IF_ERROR(back_arena(*bytes, stop));
@@ -101,8 +104,7 @@ Status StoreServer::begin_anew(const std::atomic<bool>& stop) {
 /// Of a new arena; its size. The machine says whether that can work before minutes go into backing it; it touches
 /// shared memory only when stepped. A size that was asked for stays too small; one that was taken from what is free may
 /// be larger at the next start.
-Result<uint64_t> StoreServer::make_machine_anew(const std::vector<ModelSource>& models) {
-  MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(models));
+Result<uint64_t> StoreServer::make_machine_anew() {
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes());
   Status made = plan_window(bytes);
   if (made) made = make_machine(bytes, 0, entries_for(catalogue_.entries()));
