@@ -19,12 +19,6 @@ using ::testing::HasSubstr;
 
 class Adoption : public KillableStore {
  protected:
-  void fetch(StoreClient& client, uint32_t blob) {
-    ASSERT_TRUE(client.fetch(std::vector<uint32_t>{blob}, {}));
-    const auto arrived = client.next_arrival(kLong);
-    ASSERT_TRUE(arrived) << arrived.status().message();
-    ASSERT_TRUE(pack_.holds(*arrived));
-  }
   /// One byte of the arena, where a blob lies.
   void flip(uint32_t blob) {
     auto table = shm::MappedFile::open(arena() / "table", shm::MappedFile::Access::kReadOnly, 1);

@@ -38,6 +38,12 @@ class KillableStore : public ::testing::Test {
     store->wait();
     store.reset();
   }
+  void fetch(StoreClient& client, uint32_t blob) {
+    ASSERT_TRUE(client.fetch(std::vector<uint32_t>{blob}, {}));
+    const auto arrived = client.next_arrival(kLong);
+    ASSERT_TRUE(arrived) << arrived.status().message();
+    ASSERT_TRUE(pack_.holds(*arrived));
+  }
   std::filesystem::path arena() const { return pack_.dir / "arena"; }
   std::string endpoint() const { return "ipc://" + (pack_.dir / "run" / "store.sock").string(); }
   Result<std::unique_ptr<StoreClient>> attach(std::chrono::milliseconds store_wait = kLong,

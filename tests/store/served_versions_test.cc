@@ -17,12 +17,6 @@ namespace fs = std::filesystem;
 
 class ServedVersions : public KillableStore {
  protected:
-  void fetch(StoreClient& client, uint32_t blob) {
-    ASSERT_TRUE(client.fetch(std::vector<uint32_t>{blob}, {}));
-    const auto arrived = client.next_arrival(kLong);
-    ASSERT_TRUE(arrived) << arrived.status().message();
-    ASSERT_TRUE(pack_.holds(*arrived));
-  }
   Result<std::string> change(PackChange what, const char* name, const fs::path& pack = {}) {
     return change_packs(endpoint(), what, name, pack.string(), kLong);
   }
