@@ -2,7 +2,8 @@
 // over the same memory, measured in turns in one run, and products with many tokens in GFLOP/s.
 //
 //   moestro_kernels_bench [THREADS [ISA [MODE [PART]]]]      ISA: scalar, avx2, avx512, avx512-vnni, ...; MODE:
-//   fast, deterministic; PART: latents, for the rows of latent attention alone, or blocks, for those of GGUF's formats
+//   fast, deterministic; PART: latents, for the rows of latent attention alone, or blocks, for those of GGUF's formats,
+//   or one of these formats: q4_k, ...
 
 #include <algorithm>
 #include <chrono>
@@ -292,10 +293,27 @@ void blocks(Bench& b) {
   b.stream(DType::kBF16);
   for (const DType d : block_formats()) b.stream(d);
   for (const DType d : block_formats()) b.matvec_in_cache(d);
-  for (const int64_t n : {4, 8, 12, 64, 128}) {
+  for (const int64_t n : {2, 4, 8, 12, 64, 128}) {
     b.expert(DType::kInt8, n);
     for (const DType d : block_formats()) b.expert(d, n);
   }
+}
+
+void one_format(Bench& b, DType d) {
+  b.stream(DType::kBF16);
+  b.stream(d);
+  b.matvec_in_cache(d);
+  for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32, 128}) b.expert(d, n);
+}
+
+int part(Bench& b, std::string_view name) {
+  if (name == "blocks") return blocks(b), 0;
+  if (name == "latents") return latents(b), 0;
+  for (const DType d : block_formats())
+    if (dtype_name(d) == name) return one_format(b, d), 0;
+  std::fprintf(stderr, "kernels_bench: no part '%s': latents, blocks, or a format of blocks\n",
+               std::string(name).c_str());
+  return 2;
 }
 
 int run(int argc, char** argv) {
@@ -303,7 +321,7 @@ int run(int argc, char** argv) {
   for (const Isa one : kIsas)
     if (argc > 2 && has_isa(one) && isa_name(one) == argv[2]) isa = one;
   Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa, argc > 3 && std::string_view(argv[3]) == "deterministic");
-  if (argc > 4) return std::string_view(argv[4]) == "blocks" ? blocks(b) : latents(b), 0;
+  if (argc > 4) return part(b, argv[4]);
   b.peak();
   for (const DType d : {DType::kBF16, DType::kBF16In12, DType::kInt8, DType::kInt4}) b.stream(d);
   for (const DType d : block_formats()) b.stream(d);
