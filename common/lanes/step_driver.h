@@ -51,6 +51,7 @@ Status cannot_run(std::string_view runner, const Task& task);
 struct ExecutionTotals {
   Nanos elapsed{0};  ///< without the time in which it was parked
   Nanos stalled{0};  ///< nothing could be started before a transfer had ended, or attention on the host
+  Nanos kv_stalled{0};  ///< of that, before KV had been moved, or attention on the host
   Nanos parked{0};   ///< it gave way to something else
   int32_t parks = 0; ///< how often
   Nanos busy[kLaneCount] = {};

@@ -54,7 +54,7 @@ void add_workers(MetricText& text, const std::string& model, const ControlSnapsh
   each([](const auto& w) { return w.plans; });
   text.counter("moestro_worker_step_seconds_total", "Time it spent on them.");
   each([](const auto& w) { return static_cast<double>(w.step_us) * 1e-6; });
-  text.counter("moestro_worker_stall_seconds_total", "Of it, time in which its device waited for experts.");
+  text.counter("moestro_worker_stall_seconds_total", "Of it, time in which it waited for experts, dense weights or KV.");
   each([](const auto& w) { return static_cast<double>(w.stall_us) * 1e-6; });
   text.gauge("moestro_worker_plans_in_flight", "Plans that it has and has not answered.");
   each([](const auto& w) { return w.plans_in_flight; });
@@ -147,7 +147,7 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_generated_tokens_total", "Tokens sampled.", kCounter, of(c.sampled_tokens));
   add("moestro_steps_total", "Plans that workers have computed.", kCounter, of(c.plans));
   add("moestro_step_seconds_total", "Time that workers spent on plans.", kCounter, of(c.step_us) * 1e-6);
-  add("moestro_stall_seconds_total", "Of it, time in which a device waited for experts or dense weights.", kCounter,
+  add("moestro_stall_seconds_total", "Of it, time in which a worker waited for experts, dense weights or KV.", kCounter,
       of(c.stall_us) * 1e-6);
   add("moestro_step_parks_total", "Breaks in steps of batches, in which interactive requests were computed.", kCounter,
       of(c.parks));
@@ -160,6 +160,9 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
       kCounter, of(c.dense_bytes));
   add("moestro_dense_stall_seconds_total", "Of the stalls, time in which a worker waited for dense weights.", kCounter,
       of(c.dense_stall_us) * 1e-6);
+  add("moestro_kv_stall_seconds_total",
+      "Of the stalls, time in which a worker waited for KV that moves, or for attention on the host.", kCounter,
+      of(c.kv_stall_us) * 1e-6);
   add("moestro_nonfinite_sequences_total",
       "Sequences that failed because their activations or logits became NaN or infinite.", kCounter,
       of(c.nonfinite_sequences));

@@ -42,6 +42,14 @@ json quantiles(const json& histogram, const json& before) {
   return {{"p50", quantile(bounds, counts, 0.5)}, {"p99", quantile(bounds, counts, 0.99)}};
 }
 
+/// What steps waited for most, if they waited for more than half of their time.
+const char* bound_by(double seconds, double stalled, double dense, double kv) {
+  if (2 * stalled <= seconds) return "compute";
+  const double experts = stalled - dense - kv;
+  if (experts >= dense && experts >= kv) return "experts";
+  return dense >= kv ? "dense weights" : "kv";
+}
+
 /// Of the steps of one kind since `before`, which is null if there is none. Per second of computing, as a forecast's.
 json speed(const json& steps, const json& before) {
   const auto of = [&](const char* what) {
@@ -52,7 +60,7 @@ json speed(const json& steps, const json& before) {
   return {{"tokens_per_s", tokens / seconds},
           {"step_tokens", tokens / of("count")},
           {"stalled", std::min(1.0, stalled / seconds)},
-          {"bound", 2 * stalled > seconds ? "experts" : "compute"}};
+          {"bound", bound_by(seconds, stalled, of("dense_stall_seconds"), of("kv_stall_seconds"))}};
 }
 
 }  // namespace

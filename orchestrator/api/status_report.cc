@@ -63,7 +63,9 @@ json totals_json(const StepTotals& of) {
   return {{"count", of.steps},
           {"tokens", of.tokens},
           {"seconds", seconds_of(of.step_us)},
-          {"stall_seconds", seconds_of(of.stall_us)}};
+          {"stall_seconds", seconds_of(of.stall_us)},
+          {"dense_stall_seconds", seconds_of(of.dense_stall_us)},
+          {"kv_stall_seconds", seconds_of(of.kv_stall_us)}};
 }
 
 json steps_json(const ControlSnapshot& c) {
@@ -76,6 +78,7 @@ json steps_json(const ControlSnapshot& c) {
           {"parked_seconds", seconds_of(c.parked_us)},
           {"dense_read_bytes", c.dense_bytes},
           {"dense_stall_seconds", seconds_of(c.dense_stall_us)},
+          {"kv_stall_seconds", seconds_of(c.kv_stall_us)},
           {"duration_s",
            {{"bounds", DurationHistogram::kBounds},
             {"counts", c.steps.counts},

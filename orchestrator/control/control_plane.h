@@ -61,6 +61,7 @@ struct HistoryReaders {
 /// Steps of one kind that workers have computed, since the start.
 struct StepTotals {
   uint64_t steps = 0, tokens = 0, step_us = 0, stall_us = 0;
+  uint64_t dense_stall_us = 0, kv_stall_us = 0;  ///< of stall_us; the rest is for experts
 };
 
 /// Figures for /metrics, /health and the status page. Totals since the start.
@@ -98,7 +99,8 @@ struct ControlSnapshot {
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0,
            nonfinite_sequences = 0, dropped_rows = 0;
   uint64_t parks = 0, parked_us = 0;  ///< how often steps of batches gave way to others between two layers; meanwhile
-  uint64_t dense_bytes = 0, dense_stall_us = 0;  ///< read of dense weights that take turns in host memory
+  uint64_t dense_bytes = 0, dense_stall_us = 0;  ///< of dense weights that take turns in host memory or on a device
+  uint64_t kv_stall_us = 0;  ///< waiting for KV that moves, or for attention on the host
   StepTotals prompt_steps;    ///< that read prompts, whatever decodes in them too
   StepTotals decoding_steps;  ///< that only decode
   CopyCounts copies;  ///< of workers that serve missing experts by low copies or by none

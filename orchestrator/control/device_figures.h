@@ -65,7 +65,8 @@ struct DeviceTotals {
   DeviceUse use;
   DeviceWork work;
   uint64_t moved_bytes = 0, wasted_bytes = 0, staged_bytes = 0, link_busy_us = 0;
-  uint64_t step_us = 0, stall_us = 0;  ///< for steps of workers with such a device
+  /// Of steps of workers with such a device: all, and where they waited for experts.
+  uint64_t step_us = 0, stall_us = 0;
 };
 
 }  // namespace moestro::orchestrator

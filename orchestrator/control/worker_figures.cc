@@ -95,13 +95,14 @@ void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnap
   all.expert_hits += report.expert_hits, all.expert_misses += report.expert_misses;
   all.fetched_bytes += report.fetched_bytes;
   all.dense_bytes += report.dense_bytes, all.dense_stall_us += report.dense_stall_us;
+  all.kv_stall_us += report.kv_stall_us;
   all.nonfinite_sequences += report.nonfinite_sequences;
   all.dropped_rows += report.dropped_rows;
   for (const SequenceOutcome& s : report.outcome.sequences)
     if (s.error.is_ok()) all.copies += s.copies;
   if (worker.has_device()) {
     for (DeviceTotals* of : {&worker.device_totals, &all.device})
-      of->step_us += report.step_us, of->stall_us += report.stall_us;
+      of->step_us += report.step_us, of->stall_us += report.expert_stall_us();
   } else {
     all.dram_hits += report.expert_hits, all.dram_misses += report.expert_misses,
         all.dram_fetched_bytes += report.fetched_bytes;
@@ -121,6 +122,7 @@ void count_kind(const StepReport& report, const PlanWork& work, ControlSnapshot&
   StepTotals& of = work.reads_prompts ? all.prompt_steps : all.decoding_steps;
   ++of.steps;
   of.tokens += static_cast<uint64_t>(work.tokens), of.step_us += report.step_us, of.stall_us += report.stall_us;
+  of.dense_stall_us += report.dense_stall_us, of.kv_stall_us += report.kv_stall_us;
 }
 
 bool NamesSeen::again(const std::string& name) {

@@ -125,6 +125,7 @@ StepReport read_result(const wire::StepResult& m) {
   report.expert_misses = m.expert_misses();
   report.fetched_bytes = m.fetched_bytes();
   report.dense_bytes = m.dense_bytes(), report.dense_stall_us = m.dense_stall_us();
+  report.kv_stall_us = m.kv_stall_us();
   report.nonfinite_sequences = m.nonfinite_sequences();
   report.dropped_rows = m.dropped_rows();
   if (m.device() != nullptr) report.device = read_device(*m.device());

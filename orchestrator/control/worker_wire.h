@@ -1,6 +1,7 @@
 #pragma once
 // The worker protocol (common/wire/worker_messages.fbs) from the orchestrator's side. Reading accepts any bytes.
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -38,7 +39,10 @@ struct StepReport {
            dropped_rows = 0;
   uint64_t parked_us = 0;  ///< not in step_us: plans that overtook it ran
   uint64_t parks = 0;      ///< how often it let some run
-  uint64_t dense_bytes = 0, dense_stall_us = 0;  ///< of dense weights that take turns in host memory
+  uint64_t dense_bytes = 0, dense_stall_us = 0;  ///< of dense weights that take turns
+  uint64_t kv_stall_us = 0;  ///< of stall_us: KV that moves, or attention on the host
+  /// Of stall_us, never negative, whatever a worker reports.
+  uint64_t expert_stall_us() const { return stall_us - std::min(stall_us, dense_stall_us + kv_stall_us); }
   std::optional<DeviceStep> device;  ///< of a device with its own memory
   std::vector<CopyCounts> layer_copies = {};  ///< by MoE layer; of a worker with low copies
 };

@@ -85,8 +85,10 @@ void Scheduler::reuse(Worker& worker, Sequence& s, int64_t end) {
   }
   s.blocks_sent = std::min(s.blocks_sent, static_cast<uint32_t>(have));
   s.computed = end * block;
-  reused_tokens_ += static_cast<uint64_t>((end - have) * block);
-  s.cached_tokens += std::max<int64_t>(0, std::min(s.computed, s.prompt()) - s.reached);
+  // What a sequence that was sent back finds of itself is no reuse of a prefix.
+  const int64_t spared = std::max<int64_t>(0, std::min(s.computed, s.prompt()) - s.reached);
+  reused_tokens_ += static_cast<uint64_t>(spared);
+  s.cached_tokens += spared;
   s.reached = std::max(s.reached, s.computed);
   leave_behind(worker, s);
 }

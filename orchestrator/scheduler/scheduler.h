@@ -92,7 +92,7 @@ struct SchedulerOptions {
 /// free.
 struct KvFigures {
   uint64_t blocks = 0, held = 0, cached = 0;
-  uint64_t reused_tokens = 0;  ///< found instead of computed, since the start
+  uint64_t reused_tokens = 0;  ///< of prompts, found instead of computed, since the start
   uint64_t host_blocks = 0, host_used = 0;  ///< blocks in host memory in addition to devices'; those that hold copies
   uint64_t moved_out_tokens = 0, moved_in_tokens = 0;  ///< to host memory, and back, since the start
   uint64_t state_slots = 0, states_held = 0, states_cached = 0;  ///< of sequences, for models that have such

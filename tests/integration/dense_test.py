@@ -5,6 +5,7 @@ is said of it; damage and refusals."""
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -124,6 +125,9 @@ class Dense(unittest.TestCase):
         self.assertGreater(steps["dense_read_bytes"], 0)
         self.assertEqual(steps["dense_read_bytes"] % steps["count"], 0, "each step copies the same")
         self.assertGreater(steps["dense_stall_seconds"], 0)
+        for_experts = float(re.search(r"^moestro_device_stall_seconds_total\S* (\S+)", metrics, re.M).group(1))
+        self.assertAlmostEqual(for_experts, steps["stall_seconds"] - steps["dense_stall_seconds"], 5)
+        self.assertEqual(steps["kv_stall_seconds"], 0, "the KV cache does not move")
         self.assertIn("moestro_dense_read_bytes_total", metrics)
         self.assertIn("dense weights take turns", top)
         lines = pathlib.Path(path).read_text().splitlines()

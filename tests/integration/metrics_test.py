@@ -19,7 +19,7 @@ except ImportError:  # Debian's package is for Debian's Python
 
 # What design and docs promise, by kind.
 COUNTERS = """moestro_prompt_tokens moestro_generated_tokens moestro_requests moestro_steps moestro_step_seconds
-    moestro_stall_seconds moestro_dense_read_bytes moestro_dense_stall_seconds
+    moestro_stall_seconds moestro_dense_read_bytes moestro_dense_stall_seconds moestro_kv_stall_seconds
     moestro_worker_restarts moestro_workers_lost moestro_expert_hits moestro_expert_misses
     moestro_expert_fetched_bytes moestro_prefix_cached_tokens moestro_nonfinite_sequences moestro_tier_hits
     moestro_tier_misses moestro_tier_late moestro_tier_prefetched moestro_tier_prefetched_used

@@ -56,6 +56,9 @@ class Schedules(DemoTest):
         with Cluster(self.pack, "--kv-home", "host", "--context", "256", "--device", self.device(20), "--timeline",
                      path) as cluster:
             self.run_streams(cluster, PROMPTS, 24)
+            steps = cluster.request("GET", "/v1/moestro/status")[1]["steps"]
+        self.assertGreater(steps["kv_stall_seconds"], 0)
+        self.assertLessEqual(steps["kv_stall_seconds"], steps["stall_seconds"])
         lines = pathlib.Path(path).read_text().splitlines()
         events = [json.loads(line.rstrip(",")) for line in lines if line.startswith("{")]
         for name in ("load kv", "save kv"):

@@ -81,6 +81,23 @@ TEST(Speed, StandsBesideItsForecast) {
   EXPECT_TRUE(speeds_at(10, 4, false)["forecast"].is_null());
 }
 
+TEST(Speed, IsBoundByWhatStepsWaitedForMost) {
+  static const RequestMetrics requests("m");
+  const auto bound = [](uint64_t stall_us, uint64_t dense_us, uint64_t kv_us) -> std::string {
+    StatusSources now;
+    now.model = "m", now.uptime_s = 10;
+    now.control.decoding_steps = {.steps = 1, .tokens = 1, .step_us = 100, .stall_us = stall_us,
+                                  .dense_stall_us = dense_us, .kv_stall_us = kv_us};
+    return StatusHistory().recent(status_report(now, requests, json::object()))["decoding"]["bound"];
+  };
+  EXPECT_EQ(bound(50, 50, 0), "compute");
+  EXPECT_EQ(bound(90, 0, 0), "experts");
+  EXPECT_EQ(bound(90, 45, 0), "experts") << "as much as for dense weights";
+  EXPECT_EQ(bound(90, 60, 10), "dense weights");
+  EXPECT_EQ(bound(90, 20, 50), "kv");
+  EXPECT_EQ(bound(90, 35, 30), "dense weights") << "25 are for experts";
+}
+
 TEST(Speed, IsOfTheLastHalfMinute) {
   StatusHistory history;
   EXPECT_TRUE(history.recent(speeds_at(1, 0))["prompts"].is_null()) << "no step yet";

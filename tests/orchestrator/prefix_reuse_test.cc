@@ -110,7 +110,7 @@ TEST(PrefixReuse, NobodyGoesOnFromAnotherState) {
     computed += sim.computed_tokens();
     if (::testing::Test::HasFailure()) return;
   }
-  EXPECT_GT(reused, computed / 10) << "hardly anything was shared: the simulation shows nothing";
+  EXPECT_GT(reused, computed / 15) << "of prompts alone: hardly anything was shared: the simulation shows nothing";
 }
 
 TEST(PrefixReuse, AConversationGoesOnFromTheLastBlocksState) {
@@ -231,9 +231,9 @@ TEST(PrefixReuse, ASequenceThatWasSentBackFindsItsOwnBlocks) {
   sim.submit(request_of(2, counting(20, 50), 36));
   sim.finish_all();
   sim.expect_right_answers();
-  EXPECT_GT(sim.scheduler().kv().reused_tokens, 0u)
-      << "both do not fit: the second was sent back, and some of its blocks were left";
+  EXPECT_GT(sim.scheduler().preemptions(), 0u) << "both do not fit: the second was sent back";
   EXPECT_EQ(sim.heard()[2].cached, 0) << "what it had computed itself is not reported as found";
+  EXPECT_EQ(sim.scheduler().kv().reused_tokens, 0u) << "nor counted for all requests";
 }
 
 TEST(PrefixReuse, ScoredPromptsAreComputedAndLeaveTheirBlocks) {

@@ -274,6 +274,7 @@ Status Engine::Impl::execute(const StepPlan& plan, StepBatch& of, StepOutcome& o
   MOESTRO_RETURN_IF_ERROR(weights->check());
   if (stream) MOESTRO_RETURN_IF_ERROR(stream->check());
   out.stall_us += static_cast<uint64_t>(totals.stalled.count() / 1000);
+  out.kv_stall_us += static_cast<uint64_t>(totals.kv_stalled.count() / 1000);
   out.parked_us += static_cast<uint64_t>(totals.parked.count() / 1000);
   out.parks += static_cast<uint32_t>(totals.parks);
   if (stream) out.dense_stall_us += static_cast<uint64_t>(stream->stalled().count() / 1000);

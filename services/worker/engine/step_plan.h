@@ -107,6 +107,7 @@ struct StepOutcome {
   uint64_t expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
   uint64_t dense_bytes = 0;     ///< of dense weights that take turns in memory, requested during the step
   uint64_t dense_stall_us = 0;  ///< of stall_us, waiting for those
+  uint64_t kv_stall_us = 0;     ///< of stall_us, waiting for KV that moves, or for attention on the host
   uint32_t nonfinite_sequences = 0;  ///< failed because their activations or logits became NaN or infinite
   uint64_t dropped_rows = 0;         ///< (token, expert) choices beyond the capacity factor
   DeviceWork device = {};

@@ -99,7 +99,7 @@ std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const ti
                                        outcome.expert_hits, outcome.expert_misses, outcome.fetched_bytes, 0, 0,
                                        outcome.nonfinite_sequences, outcome.dropped_rows, device_offset,
                                        copies_offset, outcome.parked_us, outcome.parks, outcome.dense_bytes,
-                                       outcome.dense_stall_us));
+                                       outcome.dense_stall_us, outcome.kv_stall_us));
 }
 
 std::vector<std::byte> write_history_reader(uint64_t segment, const Status& mapped) {
