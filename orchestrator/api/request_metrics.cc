@@ -54,7 +54,7 @@ void add_workers(MetricText& text, const std::string& model, const ControlSnapsh
   each([](const auto& w) { return w.plans; });
   text.counter("moestro_worker_step_seconds_total", "Time it spent on them.");
   each([](const auto& w) { return static_cast<double>(w.step_us) * 1e-6; });
-  text.counter("moestro_worker_stall_seconds_total", "Of it, time in which it waited for experts, dense weights or KV.");
+  text.counter("moestro_worker_stall_seconds_total", "Of it, time that it waited for experts, dense weights or KV.");
   each([](const auto& w) { return static_cast<double>(w.stall_us) * 1e-6; });
   text.gauge("moestro_worker_plans_in_flight", "Plans that it has and has not answered.");
   each([](const auto& w) { return w.plans_in_flight; });
