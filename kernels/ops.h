@@ -309,7 +309,8 @@ class Ops {
   /// Whether gated_delta() and sigmoid_mul() are there.
   virtual bool supports_delta() const { return false; }
   /// out [tokens, value_heads, value_dim]; reads and writes slots of `states`. No slot that one sequence writes is one
-  /// that another reads or writes. A sequence's result does not depend on how it is cut into steps, nor on the others.
+  /// that another reads or writes. A sequence's result does not depend on the others. Nor does it depend on how it is
+  /// cut into steps, unless long prompts are computed in chunks.
   virtual void gated_delta(const DeltaShape& shape, std::span<const AttentionSequence> sequences,
                            const DeltaInput& in, float* states, float* out);
   /// gate[i] = silu(gate[i]) * rms_norm(x)[i] for n rows of x, which may be overwritten.

@@ -74,7 +74,9 @@ static_assert(sizeof(ExpertCall) == 24);
 }  // namespace
 
 CudaOps::CudaOps(const MoestroCudaFunctions& functions, OpsOptions options)
-    : options_(std::move(options)), queue_(functions) {}
+    : options_(std::move(options)),
+      delta_in_chunks_(asks_for_delta_chunks() && !options_.deterministic),
+      queue_(functions) {}
 
 CudaOps::~CudaOps() {
   if (queue_.stream != nullptr) (void)queue_.functions.wait_stream(queue_.stream);

@@ -26,6 +26,10 @@ struct LayerExperts {
   GatedUnit unit = {};
 };
 
+/// Whether MOESTRO_CUDA_DELTA_CHUNKS is 1 in the environment: long prompts take the gated delta rule in chunks, which
+/// changes log-probabilities more than other roundings do (docs/decisions/0065).
+bool asks_for_delta_chunks();
+
 class CudaOps final : public Ops {
  public:
   /// `functions` are never freed. They apply to the device that the calling thread has selected, and this thread makes
@@ -74,7 +78,8 @@ class CudaOps final : public Ops {
     const MoestroCudaDeltaSequence* sequences;
     const MoestroCudaDeltaWrite* writes;
     const MoestroCudaDeltaRow* rows;
-    int64_t singles = 0, prompts = 0;  ///< sequences of one token, and of more
+    const MoestroCudaDeltaChunk* chunks;
+    int64_t singles = 0, prompts = 0, chunked = 0;  ///< sequences of one token, of more, and those with chunks
   };
   DeltaStep send_states(std::span<const AttentionSequence> sequences);
   /// For gated_delta(), until the next call: where it keeps states that it overwrites, with room for a slot for each
@@ -220,6 +225,7 @@ class CudaOps final : public Ops {
   float* latent_partial_room(const LatentShape& shape, const LatentPass& pass, int64_t parts);
 
   OpsOptions options_;
+  bool delta_in_chunks_ = false;
   DeviceQueue queue_;
   std::vector<MoestroCudaQuery> query_list_;
   std::vector<uint32_t> block_list_;
@@ -228,6 +234,7 @@ class CudaOps final : public Ops {
   std::vector<MoestroCudaDeltaSequence> delta_sequences_;
   std::vector<MoestroCudaDeltaWrite> delta_writes_;
   std::vector<MoestroCudaDeltaRow> delta_rows_;
+  std::vector<MoestroCudaDeltaChunk> delta_chunks_;
   KeptStates kept_;
   int64_t furthest_ = 0;  ///< position of any query of query_list_
   int64_t parts_max_ = INT64_MAX;  ///< of a sequence
@@ -241,7 +248,7 @@ class CudaOps final : public Ops {
   Mirror ids_{queue_}, sampling_{queue_}, expert_calls_{queue_};
   Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
       drawn_{queue_};
-  Mirror sent_sequences_{queue_}, sent_writes_{queue_}, sent_rows_{queue_};  ///< of the gated delta rule
+  Mirror sent_sequences_{queue_}, sent_writes_{queue_}, sent_rows_{queue_}, sent_chunks_{queue_};  ///< of gated_delta()
   Workspace prepared_{queue_};
   Mirror latent_units_{queue_};
   Workspace latents_{queue_};

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/delta.h"
+#include "kernels/cuda/delta_tails.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/row_norm.h"
 
@@ -151,34 +152,6 @@ __device__ void take_token(const float* token, int column, StripState<Form>& sta
   }
 }
 
-/// The inputs of the last positions before each of the sequence's states, by all blocks of the sequence. The slot that
-/// was read is written last, and from its oldest input on.
-__device__ void write_tails(const MoestroCudaDelta& a, const MoestroCudaDeltaSequence& s, const float* before,
-                            bool keeps) {
-  const int64_t channels = delta_channels(a), slot_floats = delta_slot_floats(a), back = a.conv - 1;
-  const MoestroCudaDeltaWrite* const writes = a.writes + s.first_write;
-  for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
-       c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
-    if (keeps)
-      for (int64_t j = 0; j < back; ++j) a.kept[s.kept * slot_floats + j * channels + c] = before[j * channels + c];
-    for (int last = 0; last < 2; ++last) {
-      for (int32_t w = 0; w < s.writes; ++w) {
-        if ((writes[w].slot == s.state) != (last == 1)) continue;
-        float* const tail = a.states + writes[w].slot * slot_floats;
-        for (int64_t j = 0; j < back; ++j) {
-          const int64_t token = writes[w].tokens - back + j;
-          float x = 0.0f;
-          if (token >= 0)
-            x = *delta_input(a, s.first_row + token, c);
-          else if (before)
-            x = before[(token + back) * channels + c];
-          tail[j * channels + c] = x;
-        }
-      }
-    }
-  }
-}
-
 /// Blocks: strips of all heads, times sequences from number `first_sequence` on.
 template <typename Form>
 __global__ void __launch_bounds__(Form::kThreads, Form::kBlocks)
@@ -243,7 +216,8 @@ MoestroCudaResult delta(const MoestroCudaDelta* a, MoestroCudaStream stream) {
     int32_t error = 0;
     if (whole) error = launch_delta<SingleForm<Rows, true>>(*a, 0, a->singles, stream);
     else error = launch_delta<SingleForm<Rows, false>>(*a, 0, a->singles, stream);
-    return error != 0 ? error : launch_delta<PromptForm<Rows>>(*a, a->singles, a->prompts, stream);
+    if (error == 0) error = launch_delta<PromptForm<Rows>>(*a, a->singles, a->prompts, stream);
+    return error != 0 ? error : delta_chunked(*a, stream);
   });
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The gated delta rule in two kernels: one prepares what goes into the recurrence, row by row; one takes states through
-// the rows.
+// The gated delta rule. A kernel prepares what goes into the recurrence, row by row. Then one takes states through the
+// rows, or, for long prompts, two take them through chunks of rows (delta_chunk.h).
 
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/ops.h"
@@ -40,12 +40,18 @@ struct DeltaRecord {
     return a.prepared + row * floats() + key_head * 2 * Rows::kKey;
   }
   __device__ float* k(int64_t row, int64_t key_head) const { return q(row, key_head) + Rows::kKey; }
+  /// Of rows in chunks: in place of q and k, as bf16.
+  __device__ uint16_t* rounded_q(int64_t row, int64_t key_head) const {
+    return reinterpret_cast<uint16_t*>(q(row, key_head));
+  }
+  __device__ uint16_t* rounded_k(int64_t row, int64_t key_head) const { return rounded_q(row, key_head) + Rows::kKey; }
   __device__ float* v(int64_t row, int64_t head) const {
     return a.prepared + row * floats() + a.key_heads * 2 * Rows::kKey + head * (value_floats() + kGates);
   }
   __device__ float* gates(int64_t row, int64_t head) const { return v(row, head) + value_floats(); }
 
-  static constexpr int kGates = 4, kDecay = 0, kRate = 1, kQk = 2;  ///< kQk: the product of q and k
+  /// kQk: the product of q and k. kLog: the decay's natural logarithm.
+  static constexpr int kGates = 4, kDecay = 0, kRate = 1, kQk = 2, kLog = 3;
 };
 
 __device__ inline int64_t delta_keys(const MoestroCudaDelta& a) { return a.key_heads * a.key_dim; }
@@ -80,5 +86,7 @@ __device__ inline const float* delta_input(const MoestroCudaDelta& a, int64_t ro
 
 /// Launches the first kernel.
 int32_t delta_prepare(const MoestroCudaDelta& a, MoestroCudaStream stream);
+/// Launches the kernels for sequences with chunks.
+int32_t delta_chunked(const MoestroCudaDelta& a, MoestroCudaStream stream);
 
 }  // namespace moestro::kernels::cuda

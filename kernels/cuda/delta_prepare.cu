@@ -18,6 +18,7 @@ struct Place {
   int64_t row;
   int token;            ///< of the sequence's in this step
   const float* before;  ///< delta_before()
+  bool in_chunks;
 };
 
 /// A channel of it after the convolution. `x`: the row's input; those of the rows before it are `stride` apart.
@@ -66,6 +67,10 @@ struct KeyPart {
     MOESTRO_UNROLL
     for (int i = 0; i < kCount; ++i) to[lane_id() + i * kWarp] = x[i];
   }
+  __device__ void store_rounded(uint16_t* to) const {
+    MOESTRO_UNROLL
+    for (int i = 0; i < kCount; ++i) to[lane_id() + i * kWarp] = bf16_bits(x[i]);
+  }
 };
 
 template <typename Rows>
@@ -74,6 +79,11 @@ __device__ void prepare_keys(const MoestroCudaDelta& a, const Place& p, int64_t 
   KeyPart<Rows> q(a, p, a.q, 0, head), k(a, p, a.k, delta_keys(a), head);
   q.to_length(1.0f / sqrtf(static_cast<float>(a.key_dim)));
   k.to_length(1.0f);
+  if (p.in_chunks) {
+    q.store_rounded(record.rounded_q(p.row, head));
+    k.store_rounded(record.rounded_k(p.row, head));
+    return;
+  }
   q.store(record.q(p.row, head));
   k.store(record.k(p.row, head));
   const float qk = q.dot(k);
@@ -93,12 +103,14 @@ __device__ void prepare_values(const MoestroCudaDelta& a, const Place& p, int64_
   if (lane_id() != 0) return;
   const int64_t at = p.row * a.value_heads + head;
   float* const gates = record.gates(p.row, head);
-  gates[record.kDecay] = expf(-expf(a.a_log[head]) * softplus(a.a[at] + a.dt_bias[head]));
+  const float log = -expf(a.a_log[head]) * softplus(a.a[at] + a.dt_bias[head]);
+  gates[record.kDecay] = expf(log);
+  gates[record.kLog] = log;
   gates[record.kRate] = 1.0f / (1.0f + expf(-a.b[at]));
 }
 
 template <typename Rows>
-__global__ void __launch_bounds__(kWarps * kWarp) delta_prepare_kernel(MoestroCudaDelta a) {
+__global__ void __launch_bounds__(kWarps * kWarp, 9) delta_prepare_kernel(MoestroCudaDelta a) {
   const unsigned warp = blockIdx.x * kWarps + static_cast<unsigned>(warp_id()),
                  heads = static_cast<unsigned>(a.key_heads + a.value_heads);
   after_predecessors();
@@ -106,7 +118,8 @@ __global__ void __launch_bounds__(kWarps * kWarp) delta_prepare_kernel(MoestroCu
   if (warp >= static_cast<unsigned>(a.row_count) * heads) return;
   const MoestroCudaDeltaRow row = a.rows[warp / heads];
   const MoestroCudaDeltaSequence sequence = a.sequences[row.sequence];
-  const Place p{row.row, row.row - sequence.first_row, delta_before(a, sequence)};
+  const Place p{row.row, row.row - sequence.first_row, delta_before(a, sequence),
+                sequence.chunks > 0};
   const int64_t head = warp % heads;
   if (head < a.key_heads)
     prepare_keys<Rows>(a, p, head);

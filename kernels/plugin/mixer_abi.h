@@ -16,6 +16,12 @@ struct MoestroCudaDeltaSequence {
   int32_t state;                ///< slot of its state before the first; -1: zeros
   int32_t first_write, writes;  ///< of `writes`: where its states go
   int32_t kept;                 ///< its place in `kept`; -1: the slot that it reads is not written
+  int32_t first_chunk, chunks;  ///< of `chunks`; none: its rows are computed one after another
+};
+/// Rows of a sequence that are computed together, at most MOESTRO_CUDA_DELTA_CHUNK. A sequence's chunks follow each
+/// other, and each of its states is after the last row of one.
+struct MoestroCudaDeltaChunk {
+  int32_t first_row, rows;
 };
 /// After so many tokens of the step; ascending within a sequence.
 struct MoestroCudaDeltaWrite {
@@ -28,6 +34,9 @@ struct MoestroCudaDeltaRow {
 #define MOESTRO_CUDA_DELTA_CONV_MAX 16
 /// Columns of a state that a block computes.
 #define MOESTRO_CUDA_DELTA_STRIP 32
+#define MOESTRO_CUDA_DELTA_CHUNK 64
+/// Workspace of a chunk and value head.
+#define MOESTRO_CUDA_DELTA_CHUNK_BYTES 25344
 
 /// The gated delta rule, as Ops::gated_delta; q, k and v are only read.
 struct MoestroCudaDelta {
@@ -37,8 +46,8 @@ struct MoestroCudaDelta {
   int32_t in_turn;             ///< as DeltaShape::in_turn
   const float *q, *k, *v, *a, *b;
   const float *conv_weight, *a_log, *dt_bias;
-  const struct MoestroCudaDeltaSequence* sequences;  ///< those of one token, then the others
-  int64_t singles, prompts;                          ///< how many of each
+  const struct MoestroCudaDeltaSequence* sequences;  ///< those of one token, others without chunks, those with chunks
+  int64_t singles, prompts, chunked;                 ///< how many of each
   const struct MoestroCudaDeltaWrite* writes;
   const struct MoestroCudaDeltaRow* rows;  ///< of all sequences
   int64_t row_count;
@@ -47,6 +56,9 @@ struct MoestroCudaDelta {
   /// Workspace: for each row up to the highest, key_heads * 2 * MOESTRO_CUDA_DELTA_KEY_MAX + value_heads * (value_dim
   /// rounded up to MOESTRO_CUDA_DELTA_STRIP + 4) floats.
   float* prepared;
+  const struct MoestroCudaDeltaChunk* chunks;
+  int64_t chunk_count;
+  void* chunk_tiles;  ///< workspace: MOESTRO_CUDA_DELTA_CHUNK_BYTES for each chunk and value head
   /// May be null. Room for slots: states of sequences whose `kept` is not -1, as they were before. With `again` they
   /// are read from here, so that a step that has overwritten them can be computed once more.
   float* kept;

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /// Raised when anything below or in op_abi.h changes; a program refuses a plugin of another version.
-#define MOESTRO_CUDA_PLUGIN_VERSION 8
+#define MOESTRO_CUDA_PLUGIN_VERSION 9
 
 /// The names under which the three functions are looked up.
 #define MOESTRO_CUDA_PLUGIN_VERSION_SYMBOL "moestro_cuda_plugin_version"

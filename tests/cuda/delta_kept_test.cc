@@ -1,26 +1,10 @@
 // The gated delta rule on a device: a step that is computed twice, since an expert was missing after all, and shapes
 // that are not of a whole number of lanes.
 
-#include "tests/kernels/op_test_data.h"
+#include "tests/cuda/delta_inputs.h"
 
 namespace moestro::kernels::test {
 namespace {
-
-struct Inputs {
-  std::vector<float> q, k, v, a, b, conv, a_log, dt_bias;
-  Inputs(const DeltaShape& s, int64_t n, Random& random)
-      : q(random.normal(n * s.keys())),
-        k(random.normal(n * s.keys())),
-        v(random.normal(n * s.values())),
-        a(random.normal(n * s.value_heads)),
-        b(random.normal(n * s.value_heads)),
-        conv(random.normal(s.channels() * s.conv)),
-        a_log(random.normal(s.value_heads)),
-        dt_bias(random.normal(s.value_heads)) {}
-  DeltaInput view() {
-    return {q.data(), k.data(), v.data(), a.data(), b.data(), conv.data(), a_log.data(), dt_bias.data()};
-  }
-};
 
 class DeltaKept : public CudaTest {
  protected:
@@ -40,13 +24,13 @@ TEST_F(DeltaKept, AStepThatIsComputedTwiceGivesTheSameBits) {
         {.first_token = 1, .tokens = 11, .first_position = 30, .state = 1, .states = two},
         {.first_token = 12, .tokens = 2, .first_position = 10, .state = 2, .states = three},
         {.first_token = 14, .tokens = 1, .first_position = 32, .state = 3, .states = four}};
-    Inputs in(shape, rows, random_);
+    DeltaInputs in(shape, rows, random_);
     const auto ops = cuda_ops();
     std::vector<float> want = states, out(static_cast<size_t>(rows * shape.values()), NAN), got_out = out;
     ops->gated_delta(shape, step, in.view(), want.data(), out.data());
 
     std::vector<float> got = states, kept(static_cast<size_t>(4 * floats), NAN);
-    Inputs wrong(shape, rows, random_);  // what came of an expert that was not there
+    DeltaInputs wrong(shape, rows, random_);  // what came of an expert that was not there
     ops->gated_delta_keeping(shape, step, wrong.view(), got.data(), got_out.data(), {kept.data(), false}, 4 * floats);
     EXPECT_TRUE(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)) != 0);
     ops->gated_delta_keeping(shape, step, in.view(), got.data(), got_out.data(), {kept.data(), true}, 4 * floats);
@@ -61,13 +45,13 @@ TEST_F(DeltaKept, EveryHeadSizeAgreesWithTheReference) {
   const auto reference = make_reference_ops();
   for (const int64_t key_dim : {16, 31, 32, 33, 64, 65, 96, 127, 128}) {
     const DeltaShape shape{.key_heads = 1, .value_heads = 2, .key_dim = key_dim, .value_dim = 144 - key_dim, .conv = 4};
-    Inputs in(shape, 20, random_);
+    DeltaInputs in(shape, 20, random_);
     const StateWrite prompt[] = {{8, 0}, {9, 1}, {19, 2}}, one[] = {{1, 3}};
     const std::vector<AttentionSequence> step{{.first_token = 0, .tokens = 19, .states = prompt},
                                               {.first_token = 19, .tokens = 1, .states = one}};
     std::vector<float> got(static_cast<size_t>(4 * delta_state_floats(shape)), NAN), want = got;
     std::vector<float> out(static_cast<size_t>(20 * shape.values()), NAN), expected = out;
-    Inputs copy = in;
+    DeltaInputs copy = in;
     ops->gated_delta(shape, step, in.view(), got.data(), out.data());
     reference->gated_delta(shape, step, copy.view(), want.data(), expected.data());
     expect_close(out, expected, 2e-5, std::to_string(key_dim));

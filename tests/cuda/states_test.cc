@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "tests/cuda/asked_chunks.h"
 #include "tests/cuda/cuda_under_test.h"
 #include "tests/device/device_bench.h"
 
@@ -95,6 +96,34 @@ TEST_P(CudaStatesTest, CutsChangeNoBit) {
   for (const size_t chunk : {1, 7, 64}) {
     const auto got = device.bench().score({part(5, 40), ids_, part(0, 3)}, chunk);
     EXPECT_TRUE(same(got[1], want)) << "chunks of " << chunk;
+  }
+}
+
+/// In chunks, in one step and in two, three states of which are kept; also where layers are computed again.
+TEST_P(CudaStatesTest, LongPromptsAgreeWithDeterministicMode) {
+  std::vector<TokenId> ids;
+  for (int i = 0; i < 220; ++i) ids.push_back(static_cast<TokenId>((i * 29 + 5 * (i / 9)) % 128));
+  DeviceBench exact(GetParam(), on_cuda(kAll));
+  const auto want = exact.bench().score({ids}, ids.size()).front();
+  const kernels::test::AskedChunks asked;
+  for (const int32_t slots : {kAll, 1}) {
+    auto options = on_cuda(slots);
+    options.engine.deterministic = false;
+    options.engine.engine.state_slots = 44;
+    options.expects_all = slots == 1;
+    DeviceBench fast(GetParam(), options);
+    const auto rows = fast.bench().score({ids}, 100).front();  // too short for chunks
+    for (const size_t step : {ids.size(), size_t{140}}) {
+      const auto got = fast.bench().score({ids}, step).front();
+      ASSERT_EQ(got.size(), want.size());
+      double apart = 0.0, all = 0.0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        apart += std::abs(static_cast<double>(got[i]) - want[i]);
+        all += std::abs(static_cast<double>(want[i]));
+      }
+      EXPECT_LT(apart / all, 2e-2) << slots << " slots, steps of " << step;
+      EXPECT_FALSE(same(got, rows)) << "in chunks";
+    }
   }
 }
 

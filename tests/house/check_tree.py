@@ -133,9 +133,9 @@ def check_code(name, text):
 # HOME-like places and terminals, which programs are told about by the environment alone, and secrets, which command
 # lines show to everybody.
 GETENV = {
-    "kernels/devices/device_registry.cc", "services/box/places.cc", "services/cli/common/run_dir.cc",
-    "services/cli/up/process.cc", "services/cli/doctor/doctor_command.cc", "services/cli/common/server_options.cc",
-    "services/cli/top/terminal.cc"
+    "kernels/cuda/cuda_ops_delta.cc", "kernels/devices/device_registry.cc", "services/box/places.cc",
+    "services/cli/common/run_dir.cc", "services/cli/up/process.cc", "services/cli/doctor/doctor_command.cc",
+    "services/cli/common/server_options.cc", "services/cli/top/terminal.cc"
 }
 
 

@@ -18,7 +18,7 @@ GpuSizes GpuSizes::tiny() {
   s.vocabulary = 500;
   s.drawn_rows = {2};
   s.delta = {.key_heads = 1, .value_heads = 2, .key_dim = 16, .value_dim = 24, .conv = 4};
-  s.delta_hidden = 64, s.delta_prompt = 20;
+  s.delta_hidden = 64, s.delta_prompt = 130;
   s.delta_sequences = {3};
   s.copies = {64 << 10, 0};
   s.chunk_bytes = 12 << 10;

@@ -48,7 +48,8 @@ TEST(GpuBench, MeasuresEveryRowBesideItsCeiling) {
                   "latent attention, 16 heads, 1 sequence of 100 tokens decodes, cache of bf16, in f32",
                   "drawing greedy from 2 rows of 500 logits",
                   HasSubstr("at a temperature"), HasSubstr("top_k 50"), HasSubstr("top_p 0.95"),
-                  "gated delta rule, 3 sequences decode", StartsWith("gated delta rule, a prompt of 20 tokens")));
+                  "gated delta rule, 3 sequences decode", StartsWith("gated delta rule, a prompt of 130 tokens, as"),
+                  StartsWith("gated delta rule, a prompt of 130 tokens by the recurrence")));
   const auto json = nlohmann::json::parse(rows_json("a device", rows));
   EXPECT_EQ(json.at("rows").size(), rows.size());
   EXPECT_EQ(json.at("rows")[1].at("aim"), 0.97);
