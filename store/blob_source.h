@@ -125,6 +125,8 @@ class BlobSource {
  public:
   virtual ~BlobSource() = default;
   virtual const Manifest& manifest() const = 0;
+  /// The source of the same blobs in host memory: this one, or, of a device with a memory of its own, the one below it.
+  virtual BlobSource& in_host_memory() { return *this; }
   /// The memory that contains all resident blobs, for a device that reads it directly; empty: there is no single range.
   virtual std::span<const std::byte> memory() const { return {}; }
   /// Whether this process may still write memory(), as drivers ask for before they register it.

@@ -90,13 +90,14 @@ void add_devices(Schema& schema, BoxConfig::Workers& c) {
               .help = "Number of worker processes",
               .everyday = true});
   schema.add({.key = "workers.device", .flag = "--device", .field = &c.device,
-              .help = "What workers compute on. cpu: the CPU. cuda[:INDEX][,vram=SIZE]: an NVIDIA GPU; each worker "
-                      "takes at most SIZE of its memory (default: what is free); without INDEX, several workers are "
-                      "spread over all GPUs. emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but each "
-                      "expert is first copied to a memory of that size over a link of that speed (compute: the least "
-                      "time of one expert or one attention; with ,kv=counted the KV cache takes of that memory too, "
-                      "and with ,dense=counted dense weights: those of layers that have no room take turns there; with "
-                      ",dense=N% at most that share of the layers' stays)",
+              .help = "What workers compute on. cpu: the CPU. cuda[:INDEX][,vram=SIZE][,dense=counted]: an NVIDIA GPU; "
+                      "each worker takes at most SIZE of its memory (default: what is free); without INDEX, several "
+                      "workers are spread over all GPUs; with ,dense=counted dense weights of layers that have no room "
+                      "take turns there, with ,dense=N% at most that share of the layers' stays. "
+                      "emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but each expert is first copied "
+                      "to a memory of that size over a link of that speed (compute: the least time of one expert or "
+                      "one attention; with ,kv=counted the KV cache takes of that memory too, and with ,dense= dense "
+                      "weights, as on a GPU)",
               .value = "DEVICE", .everyday = true});
   schema.add({.key = "workers.cache", .flag = "--cache", .field = &c.cache,
               .help = "On a device with its own memory: the policy that chooses which expert to evict. auto: the "

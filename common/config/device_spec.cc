@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "common/config/units.h"
 
@@ -9,8 +10,8 @@ namespace moestro::config {
 namespace {
 
 constexpr std::string_view kForms =
-    "cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T][,kv=counted]"
-    "[,dense=counted|N%]";
+    "cpu, cuda[:INDEX][,vram=SIZE][,dense=counted|N%], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]"
+    "[,kv=counted][,dense=counted|N%]";
 
 Status not_a_device(std::string_view text) {
   return invalid_argument("'" + std::string(text) + "' is no device; there are " + std::string(kForms));
@@ -24,6 +25,40 @@ Result<uint32_t> parse_index(std::string_view text) {
   return index;
 }
 
+/// "25%": 0.25
+Result<double> parse_share(std::string_view text) {
+  uint32_t percent = 0;
+  const std::string_view number = text.substr(0, text.empty() ? 0 : text.size() - 1);
+  const auto [stopped, error] = std::from_chars(number.data(), number.data() + number.size(), percent);
+  if (!text.ends_with('%') || error != std::errc{} || stopped != number.data() + number.size() || percent > 100)
+    return invalid_argument("a share from 0% to 100%: of the layers' dense weights, the most that stays in vram");
+  return percent / 100.0;
+}
+
+Status set_one(std::string_view setting, CudaDeviceSpec& device) {
+  constexpr std::string_view kVram = "vram=", kDense = "dense=";
+  if (setting.starts_with(kVram)) {
+    if (device.vram_bytes != 0) return invalid_argument("vram= is given twice");
+    auto vram = parse_size(setting.substr(kVram.size()));
+    if (!vram.is_ok()) return vram.status().with_context("vram");
+    if (*vram == 0)
+      return invalid_argument("vram=0 leaves no memory to compute in; without vram= all that is free is used");
+    device.vram_bytes = *vram;
+    return Status::ok();
+  }
+  if (!setting.starts_with(kDense))
+    return invalid_argument("'" + std::string(setting) + "' is not vram=SIZE, and not dense=counted or dense=N%");
+  if (device.dense_in_turn) return invalid_argument("dense= is given twice");
+  device.dense_in_turn = true;
+  const std::string_view value = setting.substr(kDense.size());
+  if (value == "counted") return Status::ok();
+  const auto share = parse_share(value);
+  if (!share.is_ok())
+    return invalid_argument("dense: '" + std::string(value) + "' is neither counted nor " + share.status().message());
+  device.dense_share = *share;
+  return Status::ok();
+}
+
 /// `text` is what follows "cuda".
 Result<CudaDeviceSpec> parse_cuda(std::string_view text) {
   CudaDeviceSpec device;
@@ -33,27 +68,23 @@ Result<CudaDeviceSpec> parse_cuda(std::string_view text) {
     device.any = false;
     text.remove_prefix(1 + index.size());
   }
-  if (text.empty()) return device;
-  constexpr std::string_view kVram = ",vram=";
-  if (!text.starts_with(kVram)) return invalid_argument("'" + std::string(text.substr(1)) + "' is not vram=SIZE");
-  auto vram = parse_size(text.substr(kVram.size()));
-  if (!vram.is_ok()) return vram.status().with_context("vram");
-  if (*vram == 0)
-    return invalid_argument("vram=0 leaves no memory to compute in; without vram= all that is free is used");
-  device.vram_bytes = *vram;
+  while (!text.empty()) {
+    text.remove_prefix(1);  // the comma
+    const std::string_view one = text.substr(0, text.find(','));
+    MOESTRO_RETURN_IF_ERROR(set_one(one, device));
+    text.remove_prefix(one.size());
+  }
   return device;
 }
 
 Status set_dense(std::string_view value, EmulatedDevice& device) {
   device.counts_dense = value != "free";
   if (value == "counted" || value == "free") return Status::ok();
-  uint32_t percent = 0;
-  const std::string_view number = value.substr(0, value.empty() ? 0 : value.size() - 1);
-  const auto [stopped, error] = std::from_chars(number.data(), number.data() + number.size(), percent);
-  if (!value.ends_with('%') || error != std::errc{} || stopped != number.data() + number.size() || percent > 100)
-    return invalid_argument("'" + std::string(value) + "' is neither counted nor free, nor a share from 0% to 100%: of "
-                            "the layers' dense weights, the most that stays in vram");
-  device.dense_share = percent / 100.0;
+  const auto share = parse_share(value);
+  if (!share.is_ok())
+    return invalid_argument("'" + std::string(value) + "' is neither counted nor free, nor " +
+                            share.status().message());
+  device.dense_share = *share;
   return Status::ok();
 }
 
@@ -122,6 +153,8 @@ Result<DeviceSpec> parse_device(std::string_view text) {
 std::string device_text(const CudaDeviceSpec& device) {
   std::string text = device.any ? "cuda" : "cuda:" + std::to_string(device.index);
   if (device.vram_bytes != 0) text += ",vram=" + format_size(device.vram_bytes);
+  if (device.dense_share < 1) text += ",dense=" + std::to_string(std::lround(100 * device.dense_share)) + "%";
+  else if (device.dense_in_turn) text += ",dense=counted";
   return text;
 }
 

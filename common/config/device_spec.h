@@ -1,6 +1,6 @@
 #pragma once
-// What --device says: cpu | cuda[:INDEX][,vram=SIZE] | emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]
-// [,kv=counted][,dense=counted|N%]
+// What --device says: cpu | cuda[:INDEX][,vram=SIZE][,dense=counted|N%] | emulated:vram=SIZE,link=RATE[,latency=T]
+// [,compute=T][,kv=counted][,dense=counted|N%]
 
 #include <chrono>
 #include <cstdint>
@@ -31,6 +31,8 @@ struct CudaDeviceSpec {
   bool any = true;  ///< no index was given: one worker takes the first usable GPU; several workers of a box are spread
                     ///< over all usable GPUs
   uint64_t vram_bytes = 0;  ///< the most that a worker takes of its memory; 0: what is free
+  bool dense_in_turn = false;  ///< dense weights of layers take turns in its memory where not all have room
+  double dense_share = 1;      ///< of the layers' dense weights, the most that stays; below 1 only with dense_in_turn
 };
 
 struct DeviceSpec {

@@ -133,7 +133,13 @@ Needs needs_of(const PlanInput& in, const Arrangement& a) {
   return needs;
 }
 
-Result<Placement> place(const PlanInput& in, const Arrangement& a) { return place(needs_of(in, a), in.memories); }
+/// Layers take turns on a GPU with the schedule that its workers run; the others stream a share of each layer.
+Result<Placement> place(const PlanInput& in, const Arrangement& a) {
+  Memories memories = in.memories;
+  if (memories.device == Memories::Device::kWhole && a.schedule != ScheduleName::kLayerwise)
+    memories.counts_dense = false;
+  return place(needs_of(in, a), memories);
+}
 
 double largest_weight_share(const PlanInput& in, Arrangement a) {
   const auto taken = [&](double share) {

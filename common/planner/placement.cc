@@ -43,8 +43,10 @@ Status too_small(const std::string& memory, std::vector<Part> fixed, uint64_t ex
 
 constexpr const char* kSmaller = "take fewer sequences or tokens, --kv-dtype int8, or weights of fewer bits";
 
-const char* remedy_of_device(const Memories& m) {
-  return m.device_has_kv() ? kSmaller : "give the device more (vram=SIZE)";
+std::string remedy_of_device(const Needs& n, const Memories& m) {
+  if (!m.device_has_kv()) return "give the device more (vram=SIZE)";
+  const bool could = m.device == Device::kWhole && !m.counts_dense && !n.dense_layer_bytes.empty();
+  return std::string(kSmaller) + (could ? ", or let dense weights take turns (dense=counted in --device)" : "");
 }
 
 /// Fills a tier with experts after its fixed parts. Returns how many.
@@ -80,15 +82,19 @@ Result<Part> dense_part(const Needs& n, const tier::DenseNeeds& dense, uint64_t 
               n.dense_bytes - window.streamed_bytes + window.places * window.place_bytes};
 }
 
+bool takes_turns(const Needs& n, const Memories& m) {
+  return m.counts_dense && m.device != Device::kHost && !n.device_dense_bytes;
+}
+
 /// Behind the other parts of a worker's device, if they count there.
 Status add_dense(const Needs& n, const Memories& m, Tier& tier, Placement& placement) {
-  if (m.device != Device::kExpertsOnly || !m.counts_dense) return Status::ok();
+  if (!takes_turns(n, m)) return Status::ok();
   tier::DenseNeeds dense = dense_needs(n, n.slot_bytes, true);
   dense.staying_share = m.dense_share, dense.on_device = true;
   const uint64_t others = tier.used_bytes(), least = tier::dense_bytes_min(dense);
   if (others + least > m.device_bytes) {
     tier.parts.push_back({dense.layers.empty() ? "dense weights" : "dense weights, in turn", least - n.slot_bytes});
-    return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes, remedy_of_device(m));
+    return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes, remedy_of_device(n, m));
   }
   MOESTRO_ASSIGN_OR_RETURN(Part part, dense_part(n, dense, m.device_bytes - others, placement));
   placement.streamed_by_link = placement.streamed_layers > 0;
@@ -98,18 +104,20 @@ Status add_dense(const Needs& n, const Memories& m, Tier& tier, Placement& place
 
 Result<Tier> device_tier(const Needs& n, const Memories& m, Placement& placement) {
   Tier tier{"device memory", m.device_bytes, {}};
-  if (m.device == Device::kWhole)
+  if (m.device == Device::kWhole && !takes_turns(n, m))
     tier.parts = {{n.device_dense_bytes ? "dense weights, and room for what is streamed" : "dense weights",
                    n.device_dense_bytes.value_or(n.dense_bytes)},
                   {"KV cache", n.kv_bytes},
                   {"workspace", n.workspace_bytes}};
+  else if (m.device == Device::kWhole)
+    tier.parts = {{"KV cache", n.kv_bytes}, {"workspace", n.workspace_bytes}};
   else if (m.device_has_kv())
     tier.parts = {{"KV cache", n.kv_bytes}};
   if (m.device == Device::kWhole && n.state_bytes > 0) tier.parts.push_back({"states of sequences", n.state_bytes});
   MOESTRO_RETURN_IF_ERROR(add_dense(n, m, tier, placement));
   if (tier.used_bytes() + n.slot_bytes > m.device_bytes)
     return too_small("device memory", tier.parts, n.slot_bytes, m.device_bytes,
-                     remedy_of_device(m));
+                     remedy_of_device(n, m));
   placement.device_experts = fill(tier, m.device_bytes, n.slot_bytes, n.experts);
   return tier;
 }

@@ -22,8 +22,8 @@ struct Memories {
   uint64_t host_bytes = 0;              ///< that may be taken, by everything together
   std::optional<uint64_t> arena_bytes = {};  ///< --dram: of that, for weights; nullopt: what is left
   bool counts_kv = false;  ///< kExpertsOnly: the KV cache takes the device's memory, as a GPU's; false: none of it
-  bool counts_dense = false;  ///< kExpertsOnly: so do dense weights, and their layers take turns there where not all
-                              ///< have room; false: all lie in host memory
+  bool counts_dense = false;  ///< dense weights of layers take turns on the device where not all have room. false:
+                              ///< kExpertsOnly: all lie in host memory; kWhole: all have to have room
   double dense_share = 1;     ///< the same: of the layers' dense weights, the most that stays
 
   /// Whether the KV cache that is on the device takes memory of its own there.

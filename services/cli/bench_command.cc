@@ -107,9 +107,9 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
       "--deterministic", o.deterministic, "Use the kernels of deterministic mode: f32 activations, one order of sums");
   engine
       .add_option("--device", o.device,
-                  "Device: cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T] "
-                  "(with ,kv=counted the KV cache takes of that memory too, with ,dense=counted or ,dense=N% dense "
-                  "weights)")
+                  "Device: cpu, cuda[:INDEX][,vram=SIZE][,dense=counted|N%], or emulated:vram=SIZE,link=RATE"
+                  "[,latency=T][,compute=T] (with ,kv=counted the KV cache takes of that memory too, with "
+                  ",dense=counted or ,dense=N% dense weights)")
       ->capture_default_str()
       ->type_name("DEVICE");
   engine.add_option("--schedule", o.schedule, "As the worker's flag: auto, layerwise, expert-pipeline or cgo")

@@ -163,7 +163,8 @@ engine::EngineOptions with_step_buffers(const WorkerOptions& o, const store::Man
                              model::describe_model(manifest.config_json, manifest.generation_config_json));
     MOESTRO_ASSIGN_OR_RETURN(const auto sizes, box::pack_sizes(manifest, model, precision, engine.kv_dtype));
     MOESTRO_ASSIGN_OR_RETURN(const auto chosen,
-                             cuda::choose_step_buffers(sizes, engine.kv_tokens, budget.room_bytes, needs));
+                             cuda::choose_step_buffers(sizes, engine.kv_tokens, budget.room_bytes, needs,
+                                                       o.device.spec.cuda));
     MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds larger, needs(chosen.tokens));
     MOESTRO_RETURN_IF_ERROR(on.share_out(larger).status());
     return chosen;

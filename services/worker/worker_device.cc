@@ -98,6 +98,10 @@ Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
     MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs,
                              cuda::device_needs(host_->manifest(), engine, of.precision));
     MOESTRO_ASSIGN_OR_RETURN(budget_, cuda_->share_out(needs));
+    if (budget_.dense.streams()) {
+      dense_ = division_of(host_->manifest(), budget_.dense);
+      of.dense = dense_->turns;
+    }
     of.cuda = CudaSlots{.functions = &cuda_->functions(),
                         .index = cuda_->index(),
                         .compute = cuda_->ops().stream(),
@@ -114,11 +118,13 @@ engine::Backend WorkerDevice::backend() const {
     made.dense_over_link = dense_.has_value();
     return made;
   }
-  return cuda::cuda_backend({.ops = cuda_->ops(),
-                             .memory = cuda_->memory(),
-                             .host_ops = *cpu_ops_,
-                             .slots = *experts_,
-                             .graphs = options_.cuda_graphs});
+  engine::Backend made = cuda::cuda_backend({.ops = cuda_->ops(),
+                                             .memory = cuda_->memory(),
+                                             .host_ops = *cpu_ops_,
+                                             .slots = *experts_,
+                                             .graphs = options_.cuda_graphs});
+  made.dense_over_link = dense_.has_value();
+  return made;
 }
 
 Status WorkerDevice::check() const {
@@ -157,7 +163,7 @@ std::string WorkerDevice::describe() const {
   std::string fit = std::to_string(experts_->slots()) + " of " +
                     std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device";
   if (experts_->low_slots() > 0) fit += " and low copies of " + std::to_string(experts_->low_slots());
-  if (dense_) fit += ", " + dense_->describe(options_.spec.emulated);
+  if (dense_) fit += ", " + (cuda_ == nullptr ? dense_->describe(options_.spec.emulated) : dense_->describe());
   if (host_ops_ != nullptr) fit += ", the host attends to what decodes";
   return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + fit + ", cache " + options_.cache + ", prediction " +
          options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());

@@ -74,7 +74,8 @@ class WorkerDevice {
   const Clock* clock_;
   cuda::CudaDevice* cuda_;  ///< null: the CPU computes
   cuda::DeviceBudget budget_;
-  std::optional<DenseDivision> dense_;  ///< of an emulated device whose memory has dense weights
+  std::optional<DenseDivision> dense_;  ///< of an emulated device whose memory has dense weights, or of a GPU where
+                                        ///< some take turns
   std::unique_ptr<DeviceExperts> experts_;
   std::unique_ptr<HostOutlook> outlook_;  ///< null: nothing is predicted
   std::unique_ptr<Foresight> foresight_;

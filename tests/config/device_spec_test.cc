@@ -70,6 +70,27 @@ TEST(DeviceSpec, DenseWeightsOfAnEmulatedDeviceMayCount) {
   }
 }
 
+TEST(DeviceSpec, DenseWeightsOfAGpuMayTakeTurns) {
+  struct Case {
+    const char* text;
+    uint64_t vram_bytes;
+    bool in_turn;
+    double share;
+  };
+  for (const Case& c : {Case{"cuda", 0, false, 1}, Case{"cuda:1,dense=counted", 0, true, 1},
+                        Case{"cuda,vram=1G,dense=25%", 1ull << 30, true, 0.25},
+                        Case{"cuda:0,dense=0%,vram=1G", 1ull << 30, true, 0}, Case{"cuda,dense=100%", 0, true, 1}}) {
+    const auto spec = parse_device(c.text);
+    ASSERT_TRUE(spec.is_ok()) << spec.status().message();
+    for (const CudaDeviceSpec& device : {spec->cuda, parse_device(device_text(spec->cuda))->cuda}) {
+      EXPECT_EQ(device.vram_bytes, c.vram_bytes) << c.text;
+      EXPECT_EQ(device.dense_in_turn, c.in_turn) << c.text;
+      EXPECT_EQ(device.dense_share, c.share) << c.text;
+    }
+  }
+  EXPECT_EQ(device_text({.index = 1, .any = false, .dense_in_turn = true, .dense_share = 0.5}), "cuda:1,dense=50%");
+}
+
 TEST(DeviceSpec, WhatIsWrongIsSaid) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"", "is no device; there are cpu, cuda"},
@@ -86,7 +107,13 @@ TEST(DeviceSpec, WhatIsWrongIsSaid) {
       {"cuda:1,vram", "'vram' is not vram=SIZE"},
       {"cuda:1,vram=", "vram: '' is not a size"},
       {"cuda:1,vram=lots", "vram: 'lots' is not a size: write it as 512MiB"},
-      {"cuda:1,vram=1G,vram=2G", "vram: '1G,vram=2G' is not a size"},
+      {"cuda:1,vram=1G,vram=2G", "vram= is given twice"},
+      {"cuda:1,dense=counted,dense=5%", "dense= is given twice"},
+      {"cuda:1,vram=1G,", "'' is not vram=SIZE"},
+      {"cuda:1,dense=free", "dense: 'free' is neither counted nor a share from 0% to 100%"},
+      {"cuda:1,dense=101%", "'101%' is neither"},
+      {"cuda:1,dense=", "'' is neither"},
+      {"cuda:1,kv=counted", "'kv=counted' is not vram=SIZE, and not dense=counted or dense=N%"},
       {"cuda:1,vram=0", "vram=0 leaves no memory"},
       {"cuda,1", "'1' is not vram=SIZE"},
       {"cpu,vram=1G", "is no device"},

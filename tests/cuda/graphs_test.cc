@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <tuple>
 
 #ifndef MOESTRO_CUDA_PLUGIN
 #include "kernels/cuda/emulator/emulator.h"
@@ -151,6 +152,44 @@ TEST_F(CudaGraphsTest, ChangeNoBitOfTheFastKernels) {
     options.copies_seem_slow = false;
     options.engine.experts = options.engine.dense = DType::kBF16;
     expect_same(fixture_named(name), options, "not deterministic");
+  }
+}
+
+/// A layer that takes turns has another place each time where their number is odd: a graph for each.
+TEST_F(CudaGraphsTest, ChangeNoBitWhereDenseWeightsTakeTurns) {
+  for (const auto& [name, places, half] : {std::tuple("qwen2_moe_shared", 2U, false),
+                                           {"ernie4_5_moe_interval", 2U, true},
+                                           {"qwen3_next_hybrid", 3U, false},
+                                           {"deepseek_v3_yarn", 2U, false}}) {
+    DeviceBenchOptions options = on_cuda(kAll, false);
+    const auto want = busy_service(fixture_named(name), options);
+    options.dense_places = places, options.half_of_dense = half, options.graphs = true;
+    spied = {};
+    EXPECT_TRUE(busy_service(fixture_named(name), options) == want) << name;
+    EXPECT_GT(spied.graphs, 20u) << name;
+  }
+}
+
+/// As where all dense weights stay, and no more is captured once each place has been seen.
+TEST_F(CudaGraphsTest, AStepInTurnIsALaunchALayer) {
+  // The second has four layers: each has another place in the next step.
+  for (const auto& [name, places] : {std::pair("qwen2_moe_shared", 2U), {"ernie4_5_moe_interval", 3U}}) {
+    DeviceBenchOptions options = on_cuda(kAll, true);
+    options.dense_places = places;
+    DeviceBench device(fixture_named(name), options);
+    const auto layers = static_cast<uint64_t>(device.bench().engine().spec().moe_layers());
+    ASSERT_EQ(device.device().streamed().size(), device.bench().engine().spec().layers.size());
+    Decoding decoding(device.bench());
+    for (uint64_t id = 1; id <= 4; ++id) decoding.join(2 * id, 3);
+    for (int i = 0; i < 100 && !device.device().holds_all(); ++i) decoding.step();
+    ASSERT_TRUE(device.device().holds_all());
+    decoding.steps(3 * static_cast<int>(places));
+    const Spied before = spied;
+    for (int i = 0; i < 3; ++i) decoding.step();
+    EXPECT_EQ(spied.graphs - before.graphs, 3 * (layers + 1)) << name;
+    EXPECT_LE(spied.operations - before.operations, 3 * 5u) << name;
+    EXPECT_EQ(spied.captures, before.captures) << name;
+    EXPECT_EQ(spied.allocations, before.allocations) << name;
   }
 }
 

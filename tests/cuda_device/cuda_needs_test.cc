@@ -129,6 +129,32 @@ TEST_P(CudaNeedsTest, AreWhatIsTaken) {
   }
 }
 
+/// The same of places for layers that take turns, and of those that stay.
+TEST(CudaNeeds, OfDenseWeightsInTurnAreWhatIsTaken) {
+  for (const Fixture& fixture : device::testing::one_of_each_gpu_layer()) {
+    engine::testing::BenchOptions options{.experts = DType::kBF16, .dense = DType::kBF16};
+    options.engine.step_tokens_max = 8, options.engine.kv_tokens = 2048;
+    taken = 0;
+    DeviceBench bench(fixture, {.slots = 2, .predictor = "gate", .dense_places = 2, .half_of_dense = true,
+                                .engine = options, .cuda = &counting_functions()});
+    bench.bench().add(1, {1, 2, 3}).sample = true;
+    ASSERT_TRUE(bench.bench().run().is_ok());
+    const auto needs = device_needs(bench.device().manifest(), options.engine, DType::kBF16);
+    ASSERT_TRUE(needs.is_ok()) << needs.status().message();
+    ASSERT_EQ(needs->dense_layers.size(), store::dense_layers(bench.device().manifest()).size());
+    uint64_t streamed = 0, longest = 0;
+    for (const uint32_t blob : bench.device().streamed()) {
+      streamed += bench.device().manifest().blobs[blob].length;
+      longest = std::max(longest, bench.device().manifest().blobs[blob].length);
+    }
+    const uint64_t places = std::min<uint64_t>(2, bench.device().streamed().size());
+    const uint64_t planned =
+        needs->dense_bytes - streamed + places * longest + needs->kv_bytes + needs->workspace_bytes;
+    const auto off = static_cast<int64_t>(taken - 2 * needs->expert_bytes) - static_cast<int64_t>(planned - kAllowance);
+    EXPECT_LE(std::abs(off), int64_t{64} << 10) << fixture.name;
+  }
+}
+
 // Each by its name, and by the same check before anything is taken and before a pass is made.
 TEST(ModelsOnGpus, SettingsThatKernelsLackAreRefused) {
   std::map<std::string, std::string> said;

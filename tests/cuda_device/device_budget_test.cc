@@ -119,6 +119,69 @@ TEST(DeviceBudget, WhatIsLargestIsToBeLoweredFirst) {
   EXPECT_THAT(share_out(needs, h200()).status().message(), HasSubstr("take a pack with --experts int8"));
 }
 
+/// Eight layers of 200 MiB in the 2 GiB of dense weights.
+DeviceNeeds layered() {
+  DeviceNeeds needs = model();
+  needs.dense_layers.assign(8, 200 * kMiB);
+  needs.experts_at_once = 4;
+  return needs;
+}
+
+TEST(DeviceBudget, LayersTakeTurnsWhereDenseWeightsDoNotFit) {
+  const DeviceNeeds needs = layered();
+  DeviceMemory memory = h200();
+  memory.dense_in_turn = true;
+  const auto all = share_out(needs, memory);
+  ASSERT_TRUE(all.is_ok()) << all.status().message();
+  EXPECT_FALSE(all->dense.streams()) << "where all fit nothing is different";
+  EXPECT_EQ(all->table(), share_out(model(), h200())->table());
+  memory.vram_bytes = 3584 * kMiB;  // none of it for experts, if all dense weights stayed
+  const auto some = share_out(needs, memory);
+  ASSERT_TRUE(some.is_ok()) << some.status().message();
+  EXPECT_EQ(some->dense.places, 2u);
+  EXPECT_EQ(some->dense.place_bytes, 200 * kMiB);
+  EXPECT_EQ(some->lines.front().bytes, 2 * kGiB - some->dense.streamed_bytes + 400 * kMiB);
+  EXPECT_EQ(some->lines.front().what,
+            "dense weights of " + std::to_string(8 - some->dense.streamed_layers) + "/8 layers");
+  EXPECT_GE(some->slots, 8u);
+  EXPECT_LE(ours(*some), memory.vram_bytes);
+}
+
+TEST(DeviceBudget, AShareOfLayersCanBeAskedFor) {
+  const DeviceNeeds needs = layered();
+  DeviceMemory memory = h200();
+  memory.dense_in_turn = true, memory.dense_share = 0.5;
+  const auto half = share_out(needs, memory);
+  ASSERT_TRUE(half.is_ok()) << half.status().message();
+  EXPECT_EQ(half->dense.streamed_layers, 4u);
+  EXPECT_TRUE(half->all_resident);
+}
+
+TEST(DeviceBudget, TheLeastInTurnIsNamedAndDoes) {
+  DeviceNeeds needs = layered();
+  needs.slots_min = 1;
+  DeviceMemory memory = h200();
+  memory.vram_bytes = 2 * kGiB;
+  EXPECT_THAT(share_out(needs, memory).status().message(),
+              HasSubstr("or dense=counted in --device, so that layers' dense weights take turns there"));
+  memory.dense_in_turn = true;
+  const Status refused = share_out(needs, memory).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("vram=2428MiB is the least for this model, vram=2GiB is given: dense "
+                                           "weights, whose layers then take turns, 848 MiB, KV cache 1.00 GiB"));
+  EXPECT_THAT(refused.message(), Not(HasSubstr("dense=counted")));
+  memory.vram_bytes = 2428 * kMiB;
+  const auto least = share_out(needs, memory);
+  ASSERT_TRUE(least.is_ok()) << least.status().message();
+  EXPECT_EQ(least->slots, 1u);
+  EXPECT_EQ(least->dense.streamed_layers, 8u);
+  needs.slots_min = 8;
+  EXPECT_FALSE(share_out(needs, memory).is_ok());
+  memory.vram_bytes += 7 * 44 * kMiB;
+  ASSERT_TRUE(share_out(needs, memory).is_ok());
+  EXPECT_EQ(share_out(needs, memory)->slots, 8u);
+}
+
 TEST(DeviceBudget, OddModels) {
   DeviceNeeds needs = model();
   needs.experts = 0, needs.expert_bytes = 0;

@@ -12,16 +12,19 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 struct Card {
   uint64_t bytes = 0, row_bytes = 400'000;
   int64_t kv_tokens = 8192;
+  config::CudaDeviceSpec spec = {};
 
   int64_t chosen() const {
     const planner::ModelSizes sizes = planner::mixtral_sizes();
-    const auto size = choose_step_buffers(sizes, kv_tokens, bytes, [&](int64_t tokens) -> Result<DeviceNeeds> {
+    const auto needs = [&](int64_t tokens) -> Result<DeviceNeeds> {
       return DeviceNeeds{.dense_bytes = sizes.dense_bytes,
+                         .dense_layers = sizes.dense_layer_bytes,
                          .kv_bytes = sizes.kv_bytes(1, kv_tokens),
                          .workspace_bytes = row_bytes * static_cast<uint64_t>(tokens),
                          .expert_bytes = sizes.expert_bytes,
                          .experts = static_cast<uint64_t>(sizes.all_experts())};
-    });
+    };
+    const auto size = choose_step_buffers(sizes, kv_tokens, bytes, needs, spec);
     return size.is_ok() ? size->tokens : -1;
   }
 };
@@ -35,6 +38,14 @@ TEST(StepBuffers, LeaveExpertsTheirRoom) {
   const Card roomy{.bytes = 24 * kGiB};
   const Card wide{.bytes = 24 * kGiB, .row_bytes = 4'000'000};
   EXPECT_LT(wide.chosen(), roomy.chosen()) << "4096 rows would take 16 GB";
+}
+
+TEST(StepBuffers, AreChosenWhereDenseWeightsTakeTurns) {
+  const planner::ModelSizes sizes = planner::mixtral_sizes();
+  Card card{.bytes = sizes.dense_bytes, .row_bytes = 100'000};
+  EXPECT_EQ(card.chosen(), -1) << "all of them do not fit";
+  card.spec.dense_in_turn = true;
+  EXPECT_GE(card.chosen(), kUsualStepTokens);
 }
 
 TEST(StepBuffers, AreNoLargerThanTheKvCache) {

@@ -54,7 +54,8 @@ CudaSlots DeviceBench::open_cuda(uint64_t slot_bytes) {
   return {.functions = options_.cuda,
           .index = 0,
           .compute = cuda_ops_->stream(),
-          .bytes = static_cast<uint64_t>(options_.slots) * ((slot_bytes + kAlign - 1) / kAlign * kAlign)};
+          .bytes = static_cast<uint64_t>(options_.slots) * ((slot_bytes + kAlign - 1) / kAlign * kAlign),
+          .chunk_bytes = options_.chunk_bytes};
 }
 
 DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBenchOptions& options)
@@ -113,7 +114,9 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
                             .slots = *patient_,
                             .graphs = options_.graphs};
       if (options_.expects_all) parts.calm_visits = 0;
-      return cuda::cuda_backend(parts);
+      engine::Backend made = cuda::cuda_backend(parts);
+      made.dense_over_link = options_.dense_places > 0;
+      return made;
     };
   bench_ = std::make_unique<engine::testing::Bench>(fixture, options_.engine, wrap);
   MOESTRO_CHECK((patient_ != nullptr) == (options.cuda != nullptr), "the engine computes where it is to");

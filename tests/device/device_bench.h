@@ -25,6 +25,7 @@ struct DeviceBenchOptions {
   Nanos latency{0};
   uint32_t dense_places = 0;  ///< above 0: dense weights of layers take turns in so many places of the device
   bool half_of_dense = false;  ///< the same: only those of every other layer
+  uint64_t chunk_bytes = 0;    ///< CUDA: as CudaSlots
   bool late_host = false;  ///< host memory has nothing at hand: experts arrive late, in random order
   engine::testing::LateSource::Options late = {};
   engine::testing::BenchOptions engine = {};
@@ -71,6 +72,8 @@ class DeviceBench {
     }
     void lend() override { slots_.lend(); }
     void decided() override { slots_.decided(); }
+    uint32_t dense_places() const override { return slots_.dense_places(); }
+    void dense_read(uint32_t blob) override { slots_.dense_read(blob); }
     std::optional<store::Lease> lease_host(uint32_t blob) override {
       auto lease = slots_.lease_host(blob);
       lent_ += lease ? 1 : 0;

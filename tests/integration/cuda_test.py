@@ -221,6 +221,37 @@ class Serving(DemoTest):
         self.assertEqual(staged, calm)
         self.assertIn("copies from the rest are staged, which is slow: operation not supported", log)
 
+    def test_tokens_are_the_cpus_where_dense_weights_take_turns(self):
+        """On a device that refuses the model without: with the least that it names, and with none of them staying."""
+        options = ("--deterministic", "--kv-tokens", "1024")
+
+        def least(device):
+            refused = self.refused_by_its_worker(*options, "--device", device)
+            self.assertIn("raise it, or take", refused)
+            return int(re.search(r"vram=(\d+)MiB is the least", refused)[1]), refused
+
+        def tokens(device):
+            with Cluster(self.pack, *options, "--device", device, env=environment()) as cluster:
+                answer = cluster.complete(PROMPTS[0], max_tokens=8, temperature=0, ignore_eos=True,
+                                          return_token_ids=True)
+                status = cluster.request("GET", "/v1/moestro/status")[1]
+            return answer["choices"][0]["token_ids"], status, cluster.log_text
+
+        all_stay, said = least("cuda,vram=1M")
+        self.assertIn("or dense=counted in --device, so that layers' dense weights take turns there", said)
+        in_turn, said = least("cuda,vram=1M,dense=counted")
+        self.assertIn("dense weights, whose layers then take turns, ", said)
+        self.assertLess(in_turn, all_stay)
+        calm, _, _ = tokens("cpu")
+        for device in (f"cuda,vram={in_turn}M,dense=counted", "cuda,vram=44M,dense=0%"):
+            said, _, log = tokens(device)
+            self.assertEqual(said, calm, device)
+            self.assertRegex(log, r"dense weights of \d+ of \d+ layers stay on the device, each step copies .* over")
+            self.assertRegex(log, r"memory of the device: dense weights of \d+/\d+ layers")
+        said, _, log = tokens("cuda,vram=44M,dense=counted")
+        self.assertEqual(said, calm)
+        self.assertNotIn("each step copies", log, "where all fit nothing is different")
+
     def test_keys_and_values_that_made_room_come_back_from_host_memory(self):
         """Three prompts in turn, of which the device's cache holds one."""
         prompts = [DEMO_IDS[at:at + 35] for at in (0, 35, 70)]
@@ -278,16 +309,18 @@ class Serving(DemoTest):
             self.assertRegex(metrics, rf"(?m)^moestro_device_{name}_total\{{[^}}]*\}} {of_all[name]}$")
 
     def test_a_worker_on_a_gpu_and_the_store_are_killed(self):
-        """Copies are under way from the arena of a store that dies, and of a worker that does."""
+        """Copies are under way from the arena of a store that dies, and of a worker that does: of experts, and of dense
+        weights."""
         with Cluster(self.pack, "--deterministic") as cluster:
             calm = self.run_streams(cluster, PROMPTS, 16)
-        with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", "cuda,vram=48M",
-                     env=environment()) as cluster:
-            for program in ("moestro-store", "moestro-worker"):
-                victim = cluster.children(program)[0]
-                self.assertEqual(
-                    self.run_streams(cluster, PROMPTS, 16, lambda: os.kill(victim, signal.SIGKILL), after=20), calm,
-                    program)
+        for device in ("cuda,vram=48M", "cuda,vram=48M,dense=0%"):
+            with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", device,
+                         env=environment()) as cluster:
+                for program in ("moestro-store", "moestro-worker"):
+                    victim = cluster.children(program)[0]
+                    self.assertEqual(
+                        self.run_streams(cluster, PROMPTS, 16, lambda: os.kill(victim, signal.SIGKILL), after=20),
+                        calm, (device, program))
 
     def test_a_device_that_falls_off_loses_and_repeats_nothing(self):
         fallen = pathlib.Path(self.dir.name, "fallen")

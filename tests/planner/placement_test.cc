@@ -106,6 +106,28 @@ TEST(Placement, DenseWeightsOfAnEmulatedDeviceTakeTurnsWhereTheyCountAndDoNotFit
   EXPECT_THAT(place(n, m).status().message(), HasSubstr("device memory of 50.0 MiB is too small; the least is 51MiB"));
 }
 
+TEST(Placement, DenseWeightsOfAGpuTakeTurnsWhereTheyMayAndDoNotFit) {
+  Needs n = needs();
+  n.dense_layer_bytes = std::vector<uint64_t>(8, 10 * kMiB);
+  Memories m{Device::kWhole, 10000 * kMiB, 10000 * kMiB, {}};
+  const auto all = place(n, m);
+  ASSERT_TRUE(all.is_ok()) << all.status().message();
+  m.counts_dense = true;
+  EXPECT_EQ(place(n, m)->device_experts, all->device_experts);
+  EXPECT_EQ(place(n, m)->tiers[0].used_bytes(), all->tiers[0].used_bytes()) << "where all fit nothing is different";
+  EXPECT_FALSE(place(n, m)->streamed_by_link);
+  m.dense_share = 0.5;
+  EXPECT_EQ(place(n, m)->streamed_layers, 4u);
+  EXPECT_TRUE(place(n, m)->streamed_by_link);
+  m.dense_share = 1, m.device_bytes = 180 * kMiB;  // refused without, as below
+  const auto some = place(n, m);
+  ASSERT_TRUE(some.is_ok()) << some.status().message();
+  EXPECT_GT(some->streamed_layers, 0u);
+  EXPECT_LE(some->tiers[0].used_bytes(), m.device_bytes);
+  m.counts_dense = false;
+  EXPECT_THAT(place(n, m).status().message(), HasSubstr("let dense weights take turns (dense=counted in --device)"));
+}
+
 TEST(Placement, WhatIsTooSmallIsRefusedWithTheLeastThatWouldDo) {
   struct Case {
     Memories memories;

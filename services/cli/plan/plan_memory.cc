@@ -124,8 +124,9 @@ Result<PlannedMemory> plan_memory(const PlanOptions& o, const PlannedModel& mode
     memory.memories.device =
         memory.device.kind == Kind::kCuda ? Memories::Device::kWhole : Memories::Device::kExpertsOnly;
     memory.memories.counts_kv = memory.device.emulated.counts_kv;
-    memory.memories.counts_dense = memory.device.emulated.counts_dense;
-    memory.memories.dense_share = memory.device.emulated.dense_share;
+    const config::DeviceSpec& spec = memory.device;
+    memory.memories.counts_dense = spec.emulated.counts_dense || spec.cuda.dense_in_turn;
+    memory.memories.dense_share = std::min(spec.emulated.dense_share, spec.cuda.dense_share);
     if (memory.memories.dense_share < 1 && model.sizes.has_encoder())
       return unsupported("--device " + o.device + ": a model with an encoder where dense weights take turns in memory: "
                          "take dense=counted, and a device with room for all of them");

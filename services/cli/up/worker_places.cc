@@ -41,7 +41,8 @@ Result<std::vector<WorkerPlace>> place_on_cuda(const config::BoxConfig& box, con
   std::vector<WorkerPlace> places(count);
   std::map<int64_t, int64_t> on_node;
   for (size_t i = 0; i < count; ++i) {
-    CudaDeviceSpec spec{.index = targets[i % targets.size()], .any = false, .vram_bytes = asked.vram_bytes};
+    CudaDeviceSpec spec = asked;
+    spec.index = targets[i % targets.size()], spec.any = false;
     const CudaDevice& device = devices[spec.index];
     const uint64_t here = count / targets.size() + (i % targets.size() < count % targets.size() ? 1 : 0);
     if (spec.vram_bytes > device.free_bytes / here)

@@ -28,7 +28,10 @@ void CudaDevice::use_cublas() {
 }
 
 Result<DeviceBudget> CudaDevice::share_out(const DeviceNeeds& needs) const {
-  DeviceMemory memory{.name = name(), .vram_bytes = spec_.vram_bytes};
+  DeviceMemory memory{.name = name(),
+                      .vram_bytes = spec_.vram_bytes,
+                      .dense_in_turn = spec_.dense_in_turn,
+                      .dense_share = spec_.dense_share};
   if (const MoestroCudaResult result = functions().memory_info(&memory.free_bytes, &memory.total_bytes); result != 0)
     return unavailable("the device cuda:" + std::to_string(index()) +
                        ": memory_info: " + functions().error_text(result));

@@ -27,6 +27,7 @@ struct StepShape {
 struct GraphKey {
   StepShape step;
   int32_t segment = 0;
+  uint64_t place = 0;  ///< of the first of its layers whose dense weights take turns; 0: there are none
   friend auto operator<=>(const GraphKey&, const GraphKey&) = default;
 };
 

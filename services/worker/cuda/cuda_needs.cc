@@ -208,6 +208,9 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   for (const ExpertLayout& layout : layouts) longest = std::max(longest, layout.bytes());
   DeviceNeeds needs;
   needs.dense_bytes = static_cast<uint64_t>(dense_bytes(manifest));
+  for (const uint32_t blob : store::dense_layers(manifest))
+    needs.dense_layers.push_back(manifest.blobs[blob].length);
+  needs.experts_at_once = tier::experts_of_two_layers(moe.top_k);
   needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));
   needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloatBytes + pass + inputs + head +
                                                 lookahead + ops.activated + ops.routes + ops.partial + ops.rounded +

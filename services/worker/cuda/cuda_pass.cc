@@ -178,6 +178,8 @@ Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const
   auto totals = driver_.run(machine_, *this, timeline_);
   if (!totals.is_ok()) {
     p_.experts.abandon();
+    held_.clear();
+    if (p_.stream != nullptr) p_.stream->abandon();
     if (watch_ != nullptr) watch_->abandon();
     return totals;
   }
@@ -186,6 +188,7 @@ Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const
   head_not_finite_ = head_.finish(plan, batch, failed, outcomes);
   marks_.draw();
   if (timeline_ != nullptr) timeline_->end_step();
+  if (p_.stream != nullptr) totals->stalled += p_.stream->stalled();
   totals->elapsed = p_.clock.now() - begin_at;
   totals->busy[static_cast<int>(lanes::Lane::kCompute)] = totals->elapsed - totals->stalled;
   return totals;
@@ -249,7 +252,8 @@ bool CudaPass::all_resident() const { return !p_.options.capacity_factor && aske
 bool CudaPass::expects_all(int32_t layer) {
   if (resident_) return true;
   return machine_.assumptions() == 0 && !p_.options.capacity_factor && guard_.left_out().empty() &&
-         (slots_.holds_all() || layers_[static_cast<size_t>(layer)].calm >= calm_visits_);
+         (slots_.holds_all() || layers_[static_cast<size_t>(layer)].calm >= calm_visits_) &&
+         has_dense_behind(static_cast<size_t>(layer));
 }
 
 // --- what the host does beside it ---
@@ -294,7 +298,12 @@ void CudaPass::rewind(size_t layer) {
   if (const float* kept = kept_inputs_[layers_[layer].stream])
     memory_.copy(math_.h(), kept, rows_ * hidden_ * kFloatBytes);
   weight_inputs(layer);
-  if (spec().layers[layer].moe.shared_ffn > 0) math_.shared_expert(layer);
+  for (HeldLayer& held : held_)
+    if (held.layer > layer) held.is = HeldLayer::kToBeQueued;
+  if (spec().layers[layer].moe.shared_ffn > 0) {
+    math_.shared_expert(layer);
+    reads_dense(layer);
+  }
   marks_.end();
   const auto first = static_cast<int64_t>(layer) * rows_;
   memory_.fill(device_notes_ + first, 0xff,
@@ -347,6 +356,7 @@ Status CudaPass::wait_any(std::vector<lanes::TaskId>& ended) {
     const lanes::TaskId router = routers_.front();
     routers_.pop_front();
     MOESTRO_RETURN_IF_ERROR(take_choice(router));
+    MOESTRO_RETURN_IF_ERROR(let_dense_go());
     ended.push_back(router);
     return Status::ok();
   }

@@ -10,6 +10,8 @@
 //
 // Work that is queued ahead comes in segments: the experts of a layer, and everything up to the next router. In steps
 // that decode one token per sequence, a repeated segment is one launch of a graph. (docs/decisions/0015)
+//
+// Layers whose dense weights take turns on the device are held while they may be queued again (docs/decisions/0064).
 
 #include <deque>
 #include <memory>
@@ -73,6 +75,16 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
     MoestroCudaEvent routed = nullptr;  ///< its routes are in host memory
     float* kept = nullptr;              ///< of kept_states_; null: it has no states
   };
+  /// Dense weights that take turns, of a layer that is held.
+  struct HeldLayer {
+    enum Is : uint8_t {
+      kToBeQueued,
+      kQueued,  ///< all kernels that read them
+      kTold,    ///< and slots_ have been told
+    };
+    size_t layer = 0;
+    Is is = kToBeQueued;
+  };
   const model::ModelSpec& spec() const { return p_.math.spec; }
   MoeLayerId moe_layer(size_t layer) const { return MoeLayerId(static_cast<uint32_t>(layers_[layer].moe)); }
   float* stream(size_t layer) const { return streams_[layers_[layer].stream]; }
@@ -101,7 +113,7 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   Status queue(std::span<const lanes::TaskId> tasks);
   /// Queues a layer's experts, or what follows the embedding, and everything behind it up to a router, as a graph if
   /// there is one. Returns how many of `tasks` that were.
-  size_t segment(std::span<const lanes::TaskId> tasks);
+  Result<size_t> segment(std::span<const lanes::TaskId> tasks);
   Status queue_one(const lanes::Task& task);
   /// Whether a layer that is queued now may have to be computed once more.
   bool may_come_again() const { return !resident_ && machine_.assumptions() > 0; }
@@ -130,6 +142,19 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   void clear_rows(std::span<const kernels::RoutedRow> rows);
   void rewind(size_t layer);
   Status compute_on_host(std::span<const lanes::TaskId> tasks);
+
+  // Dense weights that take turns (cuda_pass_dense.cc):
+  bool reads_dense_again(size_t layer) const;
+  bool dense_comes_again(size_t layer) const;
+  bool try_hold(size_t layer);
+  /// Waits for the layer's, before its kernels are queued.
+  Status hold(size_t layer);
+  /// Kernels that read them have been queued.
+  void reads_dense(size_t layer);
+  Status let_dense_go();
+  size_t turns_from(size_t first) const;
+  bool has_dense_behind(size_t layer);
+  Result<std::optional<uint64_t>> place_of_segment(size_t first);
 
   /// Waits for the routes of the router that was queued first, and tells the machine.
   Status take_choice(lanes::TaskId router);
@@ -196,6 +221,7 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   const engine::StepBatch* batch_ = nullptr;
   bool resident_ = false;                     ///< all_resident()
   bool head_queued_ = false;
+  std::deque<HeldLayer> held_;                ///< in their order
   size_t kept_end_ = 0;                       ///< layers before it may have been queued on the last assumption
   size_t again_end_ = 0;                      ///< and those before it have, in vain
   bool told_ = false;                         ///< slots_ have been told of everything that was queued

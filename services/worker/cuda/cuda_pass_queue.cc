@@ -29,21 +29,27 @@ Status CudaPass::queue(std::span<const lanes::TaskId> tasks) {
     told_ = false;
     const lanes::Task& task = machine_[tasks.front()];
     size_t queued = 1;
-    if (task.assumed || (task.kind == TaskKind::kAttention && task.layer == 0)) queued = segment(tasks);
-    else MOESTRO_RETURN_IF_ERROR(queue_one(task));
+    if (task.assumed || (task.kind == TaskKind::kAttention && task.layer == 0)) {
+      MOESTRO_ASSIGN_OR_RETURN(queued, segment(tasks));
+    } else {
+      MOESTRO_RETURN_IF_ERROR(queue_one(task));
+    }
     tasks = tasks.subspan(queued);
   }
   marks_.end();
+  MOESTRO_RETURN_IF_ERROR(let_dense_go());
   return ops_.status();
 }
 
-size_t CudaPass::segment(std::span<const lanes::TaskId> tasks) {
+Result<size_t> CudaPass::segment(std::span<const lanes::TaskId> tasks) {
   const auto begins_next = [this](lanes::TaskId id) {
     return machine_[id].kind == TaskKind::kLayerExperts || machine_[id].kind == TaskKind::kHead;
   };
   const auto end = std::find_if(tasks.begin() + 1, tasks.end(), begins_next);
   const std::span segment = tasks.first(static_cast<size_t>(end - tasks.begin()));
   const lanes::Task& first = machine_[segment.front()];
+  const int32_t next = first.assumed ? first.layer + 1 : 0;
+  MOESTRO_ASSIGN_OR_RETURN(const std::optional<uint64_t> place, place_of_segment(static_cast<size_t>(next)));
   if (first.assumed) {
     slots_.addresses(moe_layer(static_cast<size_t>(first.layer)), table_);
     send_table(static_cast<size_t>(first.layer));
@@ -51,22 +57,26 @@ size_t CudaPass::segment(std::span<const lanes::TaskId> tasks) {
   const auto work = [&] {
     for (const lanes::TaskId id : segment) (void)queue_one(machine_[id]);  // what fails is in ops_.status()
   };
-  const int32_t next = first.assumed ? first.layer + 1 : 0;
-  if (!as_graphs_ || !graphs_.launch({shape_, next}, work)) {
-    work();
+  if (!as_graphs_ || !place || !graphs_.launch({shape_, next, *place}, work)) {
+    for (const lanes::TaskId id : segment) MOESTRO_RETURN_IF_ERROR(queue_one(machine_[id]));
     return segment.size();
   }
   for (const lanes::TaskId id : segment) {
     const auto layer = static_cast<size_t>(machine_[id].layer);
     if (machine_[id].kind == TaskKind::kRouter) send_routes(layer);
-    if (machine_[id].kind == TaskKind::kAttention && may_come_again()) kept_end_ = layer + 1;
+    if (machine_[id].kind != TaskKind::kAttention) continue;
+    reads_dense(layer);
+    if (may_come_again()) kept_end_ = layer + 1;
   }
   return segment.size();
 }
 
 Status CudaPass::queue_one(const lanes::Task& task) {
   const auto layer = static_cast<size_t>(task.layer);
-  if (task.kind == TaskKind::kAttention) kv_.before_layer(layer);
+  if (task.kind == TaskKind::kAttention) {
+    MOESTRO_RETURN_IF_ERROR(hold(layer));
+    kv_.before_layer(layer);
+  }
   if (task.kind != TaskKind::kHead) marks_.begin(task.kind, task.layer, task.expert);
   switch (task.kind) {
     case TaskKind::kEmbed: math_.embed(stream(0)); break;
@@ -105,6 +115,7 @@ void CudaPass::attention(size_t layer) {
   if (keeps) kept_end_ = layer + 1;
   math_.attention(layer, batch_->micro_batches.front(), stream(layer), layer > 0);
   ops_.keep_states({});
+  reads_dense(layer);  // by the rest of the layer too, which is queued before anybody is told
 }
 
 void CudaPass::route(size_t layer) {

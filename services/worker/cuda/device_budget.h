@@ -1,16 +1,20 @@
 #pragma once
 // How a GPU's memory is divided: dense weights, KV cache and workspace have fixed sizes, and experts get the rest.
+// Layers whose dense weights have no room may take turns there (common/tier/dense_window.h).
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "common/status.h"
+#include "common/tier/dense_window.h"
 
 namespace moestro::cuda {
 
 struct DeviceNeeds {
   uint64_t dense_bytes = 0;
+  std::vector<uint64_t> dense_layers = {};  ///< of those: of each layer, what may take turns
+  uint32_t experts_at_once = 1;  ///< that there is room for before layers stay that could take turns
   uint64_t kv_bytes = 0;         ///< of --kv-tokens
   uint64_t workspace_bytes = 0;  ///< of the largest step, --step-tokens
   uint64_t expert_bytes = 0;     ///< of one slot, as it is allocated
@@ -23,6 +27,8 @@ struct DeviceMemory {
   uint64_t free_bytes = 0;      ///< without what CUDA has taken for this process
   uint64_t total_bytes = 0;
   uint64_t vram_bytes = 0;      ///< the most that the worker may take in all; 0: what is free
+  bool dense_in_turn = false;   ///< config::CudaDeviceSpec
+  double dense_share = 1;
 };
 
 struct BudgetLine {
@@ -35,6 +41,7 @@ struct DeviceBudget {
   uint64_t slots = 0;
   uint64_t room_bytes = 0;    ///< that may be taken, by everything together
   bool all_resident = false;  ///< there is a slot for every expert
+  tier::DenseWindow dense;    ///< of DeviceNeeds::dense_layers
   std::vector<BudgetLine> lines;
   /// `lines` in columns, for the log at start.
   std::vector<std::string> table() const;

@@ -27,6 +27,8 @@ struct CudaSlots {
     return std::max(kStep, (expert_bytes / parts + kStep - 1) / kStep * kStep);
   }
   uint64_t chunk(uint64_t expert_bytes) const { return chunk_bytes > 0 ? chunk_bytes : chunk_of(expert_bytes); }
+  /// What is copied at once of dense weights that take turns: a demanded expert waits for two of these at most.
+  uint64_t dense_chunk() const { return chunk_bytes > 0 ? chunk_bytes : uint64_t{16} << 20; }
   /// Bytes of one expert's slot.
   static constexpr uint64_t slot_bytes(uint64_t expert_bytes) {
     return (expert_bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -29,16 +29,37 @@ tier::DenseNeeds needs_of(const store::Manifest& manifest, const ExpertBlobs& ex
 
 }  // namespace
 
-std::string DenseDivision::describe(const config::EmulatedDevice& device) const {
+std::string DenseDivision::describe() const {
   if (!turns) return "all dense weights stay on the device";
+  return "dense weights of " + std::to_string(layers - streamed_layers) + " of " + std::to_string(layers) +
+         " layers stay on the device, each step copies " + readable_size(streamed_bytes) +
+         " of the others over the link";
+}
+
+std::string DenseDivision::describe(const config::EmulatedDevice& device) const {
+  if (!turns) return describe();
   char rate[32];
   const double copies_s = static_cast<double>(streamed_layers) * std::chrono::duration<double>(device.latency).count();
   const double per_s =
       1 / (static_cast<double>(streamed_bytes) / static_cast<double>(device.link_bytes_per_s) + copies_s);
   std::snprintf(rate, sizeof rate, per_s < 100 ? "%.3g" : "%.0f", per_s);
-  return "dense weights of " + std::to_string(layers - streamed_layers) + " of " + std::to_string(layers) +
-         " layers stay on the device, each step copies " + readable_size(streamed_bytes) +
-         " of the others over the link: at most " + rate + " tokens/s of each sequence";
+  return describe() + ": at most " + rate + " tokens/s of each sequence";
+}
+
+DenseDivision division_of(const store::Manifest& manifest, const tier::DenseWindow& window) {
+  const std::vector<uint32_t> layers = store::dense_layers(manifest);
+  DenseDivision made{.layers = static_cast<uint32_t>(layers.size())};
+  for (const store::Blob& blob : manifest.blobs)
+    if (blob.kind == store::BlobKind::kDense) made.bytes += blob.length;
+  if (!window.streams()) return made;
+  made.streamed_layers = window.streamed_layers, made.streamed_bytes = window.streamed_bytes;
+  made.bytes += window.places * window.place_bytes;
+  made.bytes -= window.streamed_bytes;
+  DenseTurns turns{.blobs = {}, .places = window.places};
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (window.streamed[i]) turns.blobs.push_back(layers[i]);
+  made.turns = std::move(turns);
+  return made;
 }
 
 Result<DenseDivision> divide_dense(const store::Manifest& manifest, DType precision, int64_t top_k,
@@ -55,18 +76,7 @@ Result<DenseDivision> divide_dense(const store::Manifest& manifest, DType precis
         " are the least: give the device at least vram=" + config::format_size(least));
   MOESTRO_ASSIGN_OR_RETURN(const tier::DenseWindow window,
                            tier::plan_dense_window(needs, device.vram_bytes - kv_bytes));
-  DenseDivision made{.layers = static_cast<uint32_t>(needs.layers.size())};
-  made.bytes = tier::bytes_if_all_stay(needs) - needs.expert_bytes_max;
-  if (window.streamed_layers == 0) return made;
-  made.streamed_layers = window.streamed_layers, made.streamed_bytes = window.streamed_bytes;
-  made.bytes += window.places * window.place_bytes;
-  made.bytes -= window.streamed_bytes;
-  DenseTurns turns{.blobs = {}, .places = window.places};
-  const std::vector<uint32_t> layers = store::dense_layers(manifest);
-  for (size_t i = 0; i < layers.size(); ++i)
-    if (window.streamed[i]) turns.blobs.push_back(layers[i]);
-  made.turns = std::move(turns);
-  return made;
+  return division_of(manifest, window);
 }
 
 }  // namespace moestro::device

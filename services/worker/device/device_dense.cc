@@ -26,8 +26,8 @@ std::vector<int32_t> layers_of(const store::Manifest& manifest) {
 
 }  // namespace
 
-Result<DeviceDense> DeviceDense::create(store::BlobSource& host, const DenseTurns& turns, EmulatedDense& link,
-                                        bool poison) {
+Result<DeviceDense> DeviceDense::create(store::BlobSource& host, const DenseTurns& turns, DenseLink& link,
+                                        const std::optional<CudaSlots>& cuda, bool poison) {
   MOESTRO_CHECK(!turns.blobs.empty() && turns.places > 0, "something takes turns, somewhere");
   const store::Manifest& manifest = host.manifest();
   MOESTRO_ASSIGN_OR_RETURN(const auto model,
@@ -47,14 +47,15 @@ Result<DeviceDense> DeviceDense::create(store::BlobSource& host, const DenseTurn
     layer.moe_layer = static_cast<int32_t>(std::count_if(model.spec.layers.begin(),
                                                          model.spec.layers.begin() + layer.layer,
                                                          [](const auto& l) { return l.moe_index.has_value(); }));
-  const auto places = std::min<size_t>(turns.places, order.size());
+  const auto places = static_cast<int32_t>(std::min<size_t>(turns.places, order.size()));
   constexpr uint64_t kAlign = 4096;  // as blobs lie in the arena
-  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory, SlotMemory::create(static_cast<int32_t>(places),
-                                                                 (longest + kAlign - 1) / kAlign * kAlign));
+  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory,
+                           cuda ? SlotMemory::on_device(*cuda, places, longest, "dense weights that take turns")
+                                : SlotMemory::create(places, (longest + kAlign - 1) / kAlign * kAlign));
   DeviceDense made(host, link, std::move(memory), poison);
   made.blobs_ = turns.blobs;
   made.order_ = std::move(order);
-  made.places_.resize(places);
+  made.places_.resize(static_cast<size_t>(places));
   return made;
 }
 
@@ -82,8 +83,14 @@ bool DeviceDense::ask(uint32_t blob, store::WantedBy why) {
   return number.has_value();
 }
 
+/// One lease of a blob in host memory at a time: where there are as many places as layers, the next copy of a layer
+/// waits for the end of the one before.
+bool DeviceDense::is_leaving(uint32_t blob) const {
+  return std::ranges::any_of(leaving_, [blob](const auto& copy) { return copy.second.blob() == blob; });
+}
+
 void DeviceDense::fill() {
-  while (begun_ && next_ < first_ + places_.size()) bring(next_++);
+  while (begun_ && next_ < first_ + places_.size() && !is_leaving(layer_of(next_).blob)) bring(next_++);
 }
 
 /// Into its place, which is free.
@@ -105,55 +112,87 @@ void DeviceDense::copy(uint64_t number, store::Lease lease) {
   place.state = State::kCopied;
   place.finds = lease.finds();
   place.host = std::move(lease);
-  if (poison_) memory_.poison(index);
   const Layer& layer = layer_of(number);
   link_->begin({.number = number,
                 .layer = layer.layer,
                 .moe_layer = layer.moe_layer,
                 .from = place.host.data(),
                 .to = memory_.slot(index),
-                .bytes = layer.bytes});
+                .bytes = layer.bytes,
+                .after = place.after,
+                .poison_bytes = poison_ ? memory_.slot_bytes() : 0});
 }
 
 void DeviceDense::take_ended() {
   ended_.clear();
   link_->take_ended(ended_);
   for (const uint64_t number : ended_) {
+    if (std::erase_if(leaving_, [number](const auto& copy) { return copy.first == number; }) > 0) continue;
     place_of(number).state = State::kWhole;
     place_of(number).host.release();
   }
+  fill();
+}
+
+bool DeviceDense::follows_leased(uint64_t number) const {
+  for (uint64_t before = first_; before < number; ++before)
+    if (!places_[before % places_.size()].leased && !places_[before % places_.size()].done) return false;
+  const Place& place = places_[number % places_.size()];
+  return !place.leased && !place.done;
 }
 
 Result<std::optional<store::Lease>> DeviceDense::lease(store::BlobSource& owner, uint32_t blob) {
   take_ended();
   const auto number = find(blob);
-  // A step uses one layer after another, so the one that it waits for is the first.
-  if (number != first_ || place_of(first_).leased)
+  if (!number || !follows_leased(*number))
     return exhausted("dense weights (blob " + std::to_string(blob) +
                      ") have no place on the device yet: release the layer before them");
-  Place& place = place_of(first_);
+  Place& place = place_of(*number);
   if (place.state == State::kFailed) return place.failure;
-  if (place.state != State::kWhole) return std::optional<store::Lease>();
-  if (host_->finds(blob) != place.finds) {  // the host's bytes were found wrong after they had been copied
-    bring(first_);
+  const bool is_right = host_->finds(blob) == place.finds;
+  if (place.state == State::kWhole && !is_right) {  // the host's bytes were found wrong after they had been copied
+    bring(*number);
+    return std::optional<store::Lease>();
+  }
+  if (place.state == State::kCopied && is_right) {
+    MOESTRO_ASSIGN_OR_RETURN(const bool follows, link_->kernels_may_follow(*number));
+    if (!follows) return std::optional<store::Lease>();
+  } else if (place.state != State::kWhole) {
     return std::optional<store::Lease>();
   }
   place.leased = true;
-  const auto index = static_cast<uint32_t>(first_ % places_.size());
-  return std::optional(store::Lease(&owner, blob, memory_.slot(index), layer_of(first_).bytes, place.finds));
+  place.after = link_->launches();
+  const auto index = static_cast<uint32_t>(*number % places_.size());
+  return std::optional(store::Lease(&owner, blob, memory_.slot(index), layer_of(*number).bytes, place.finds));
+}
+
+void DeviceDense::read(uint32_t blob) {
+  if (const auto number = find(blob); number && place_of(*number).leased) place_of(*number).after = link_->launches();
 }
 
 void DeviceDense::release(uint32_t blob) {
-  Place& place = place_of(first_);
-  if (!begun_ || !place.leased || layer_of(first_).blob != blob) return;  // reset() came before
-  place = {};
-  ++first_;
+  const auto number = find(blob);
+  if (!number || !place_of(*number).leased) return;  // reset() came before
+  place_of(*number).leased = false, place_of(*number).done = true;
+  while (place_of(first_).done) vacate(first_++);
   fill();
+}
+
+void DeviceDense::vacate(uint64_t number) {
+  Place& place = place_of(number);
+  if (place.state == State::kCopied) leaving_.emplace_back(number, std::move(place.host));
+  const uint64_t after = place.after;
+  place = {};
+  place.after = after;
 }
 
 void DeviceDense::reset(std::unique_lock<std::mutex>& lock) {
   link_->abandon(lock);
-  for (Place& place : places_) place = {};
+  leaving_.clear();
+  for (Place& place : places_) {
+    place = {};
+    place.after = link_->launches();
+  }
   begun_ = false;
   host_fetches_ = 0;
 }

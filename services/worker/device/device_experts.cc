@@ -130,17 +130,21 @@ Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
   }
   arena_ = std::make_unique<ArenaRegistration>(*options.cuda, host_.memory(), host_.memory_is_writable());
   MOESTRO_RETURN_IF_ERROR(host_.forbid_writes());
-  const CudaLink::Options link{
+  CudaLink::Options link{
       .keys = keys, .slots = static_cast<uint32_t>(slots()), .poison_slots = options.poison_slots};
+  if (options.dense)
+    for (const uint32_t blob : options.dense->blobs)
+      link.layer_bytes = std::max(link.layer_bytes, host_.manifest().blobs[blob].length);
   MOESTRO_ASSIGN_OR_RETURN(link_, CudaLink::create(tier_, slots_, *arena_, *options.cuda, link, clock_));
   return Status::ok();
 }
 
 Status DeviceExperts::make_dense(const DeviceExpertsOptions& options) {
   if (!options.dense) return Status::ok();
-  EmulatedDense* const link = link_->dense();
+  DenseLink* const link = link_->dense();
   if (link == nullptr) return unsupported("dense weights that take turns on a device whose link does not carry them");
-  MOESTRO_ASSIGN_OR_RETURN(auto made, DeviceDense::create(host_, *options.dense, *link, options.poison_slots));
+  MOESTRO_ASSIGN_OR_RETURN(
+      auto made, DeviceDense::create(host_, *options.dense, *link, options.cuda, options.poison_slots));
   dense_.emplace(std::move(made));
   return Status::ok();
 }
@@ -177,6 +181,7 @@ void DeviceExperts::need(const store::LayerNeeds& needs) {
   {
     const std::lock_guard lock(link_->mutex());
     let_ended_go();  // what is wanted again needs a source again
+    if (dense_) dense_->take_ended();
     for (const auto& w : needed_) {
       experts_[tier_options_.full_of(w.key)].served_low = tier_options_.copy_of(w.key) == Copy::kLow;
       if (w.skipped) continue;

@@ -5,8 +5,8 @@
 // leased from the underlying source (the store's client) until its copy has ended. common/tier decides what is copied
 // when, and a link carries it: that of an emulated device (emulated_link.h) or of a CUDA device (cuda_link.h).
 //
-// Dense weights come from that source, in host memory. Those of some layers may take turns in an emulated device's
-// memory (device_dense.h).
+// Dense weights come from that source, in host memory. Those of some layers may take turns in the device's memory
+// (device_dense.h).
 //
 // On a CUDA device a lease's data() is the slot's device address, which the host never reads. Kernels that read it may
 // be queued while it is held. Then call launched(), and release the leases: a slot is not written again before the
@@ -46,8 +46,8 @@ struct DeviceExpertsOptions {
   bool prefetch = true;  ///< false: forecasts only protect resident experts, and nothing is prefetched
   bool poison_slots = false;       ///< tests
   bool kv = false;  ///< an emulated device: its link carries the KV of running sequences too
-  std::optional<DenseTurns> dense = std::nullopt;  ///< an emulated device: these take turns there, beside `device`'s
-                                                   ///< memory, which is for experts
+  std::optional<DenseTurns> dense = std::nullopt;  ///< these take turns on the device, in addition to the memory above,
+                                                   ///< which is for experts
   /// Tests: another link than the device's own.
   std::function<std::unique_ptr<ExpertLink>(tier::DeviceTier&, const SlotMemory&, const LinkOptions&, uint32_t keys)>
       make_link = nullptr;
@@ -103,6 +103,8 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   void lend() override { lends_ = true; }
   std::optional<store::Lease> lease_host(uint32_t blob) override;
   void decided() override;
+  uint32_t dense_places() const override { return dense_ ? dense_->places() : 0; }
+  void dense_read(uint32_t blob) override;
   /// Does nothing on an emulated device, which computes before it releases leases.
   Status launched() override { return link_->launched(); }
   /// kUnavailable: the device has failed, and the worker must end.
@@ -120,6 +122,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   // The BlobSource of the engine.
 
   const store::Manifest& manifest() const override { return host_.manifest(); }
+  store::BlobSource& in_host_memory() override { return host_; }
   void need(const store::LayerNeeds& needs) override;
   void serve(std::span<store::Serving> experts) override;
   std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight weight = {}) override;

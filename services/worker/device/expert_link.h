@@ -27,7 +27,7 @@ struct Copied {
   uint64_t dense_bytes = 0;  ///< of those
 };
 
-class EmulatedDense;
+class DenseLink;
 
 class ExpertLink {
  public:
@@ -61,7 +61,7 @@ class ExpertLink {
   virtual bool kv_has_ended() const { return false; }
 
   /// What carries dense weights beside the experts. Null: the link does not.
-  virtual EmulatedDense* dense() { return nullptr; }
+  virtual DenseLink* dense() { return nullptr; }
 
   // Without the lock:
 

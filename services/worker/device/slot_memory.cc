@@ -22,12 +22,13 @@ Result<SlotMemory> SlotMemory::create(int32_t slots, uint64_t slot_bytes, int32_
                     slot_bytes, low_bytes);
 }
 
-Result<SlotMemory> SlotMemory::on_device(const CudaSlots& device, int32_t slots, uint64_t slot_bytes) {
+Result<SlotMemory> SlotMemory::on_device(const CudaSlots& device, int32_t slots, uint64_t slot_bytes,
+                                         const char* what_for) {
   const uint64_t bytes = static_cast<uint64_t>(slots) * CudaSlots::slot_bytes(slot_bytes);
   void* base = nullptr;
   if (const MoestroCudaResult result = device.functions->allocate(bytes, &base); result != 0)
     return exhausted(words_of(device, "allocate", result) + ": it has no " + config::readable_size(bytes) +
-                     " for experts in one piece: give it less (vram=SIZE)");
+                     " for " + what_for + " in one piece: give it less (vram=SIZE)");
   const auto free = [functions = device.functions](std::byte* b) { (void)functions->release(b); };
   return SlotMemory(Base(static_cast<std::byte*>(base), free), slots, slot_bytes, CudaSlots::slot_bytes(slot_bytes));
 }

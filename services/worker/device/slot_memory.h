@@ -18,7 +18,8 @@ class SlotMemory {
   /// An emulated device's, backed from the start. kExhausted: the machine does not have it.
   static Result<SlotMemory> create(int32_t slots, uint64_t slot_bytes, int32_t low_slots = 0, uint64_t low_bytes = 0);
   /// A CUDA device's, which the calling thread uses: one allocation. kExhausted: the device does not have it.
-  static Result<SlotMemory> on_device(const CudaSlots& device, int32_t slots, uint64_t slot_bytes);
+  static Result<SlotMemory> on_device(const CudaSlots& device, int32_t slots, uint64_t slot_bytes,
+                                      const char* what_for = "experts");
 
   /// The device's address. On a CUDA device the host cannot read it.
   std::byte* slot(uint32_t index) const {

@@ -26,6 +26,15 @@ class SlotTable {
   /// failed.
   virtual Status launched() = 0;
 
+  // Dense weights that take turns on the device, leased as BlobSource::streamed(). What is queued after a lease began
+  // finds their bytes there:
+
+  /// How many of them can be leased at once, in the order of a step; 0: all dense weights stay.
+  virtual uint32_t dense_places() const { return 0; }
+  /// All kernels that read the leased blob had been queued by the last launched(). Its place is not written before they
+  /// have ended.
+  virtual void dense_read(uint32_t /*blob*/) {}
+
   // Missing experts can be computed in host memory instead:
 
   struct Missing {

@@ -34,6 +34,11 @@ void DeviceExperts::unpin_dense(uint32_t blob) {
   link_->wake();  // another one has its place
 }
 
+void DeviceExperts::dense_read(uint32_t blob) {
+  const std::lock_guard lock(link_->mutex());
+  if (dense_) dense_->read(blob);
+}
+
 Result<store::Lease> DeviceExperts::take_streamed(uint32_t blob, std::chrono::milliseconds timeout) {
   failed_blob_.reset();
   const Nanos until = clock_.now() + timeout;
@@ -45,7 +50,8 @@ Result<store::Lease> DeviceExperts::take_streamed(uint32_t blob, std::chrono::mi
     auto lease = dense_->lease(*this, blob);
     if (!lease.is_ok()) {
       failed_blob_ = blob;
-      return lease.status();
+      // A device that has failed is kUnavailable, which asks to be asked again.
+      return lease.status().code() == Code::kUnavailable ? io_error(lease.status().message()) : lease.status();
     }
     if (*lease) return std::move(**lease);
     if (link_->kv_has_ended()) return unavailable("KV has moved, and whoever waits for it comes first");

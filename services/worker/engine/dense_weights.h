@@ -1,7 +1,7 @@
 #pragma once
 // The weights that every token uses. The host uses them in the blob source's memory, leased for the engine's life, or,
 // where they take turns there (store::BlobSource::streamed), for as long as a layer computes (layer_stream.h). A device
-// uses its own copy.
+// uses its own copy; matrices that take turns in its memory are nowhere before move_layer().
 
 #include <functional>
 #include <optional>
@@ -100,6 +100,8 @@ class DenseWeights {
   std::optional<uint32_t> streamed_blob(size_t layer) const { return streamed_[layer]; }
   /// The matrices of a streamed layer lie at `data` from now on.
   void move_layer(size_t layer, const std::byte* data);
+  /// Where they lie.
+  const std::byte* place_of(size_t layer) const { return placed_.at(*streamed_[layer]); }
   /// The name of a tensor in this blob, for errors.
   const std::string& name_of(uint32_t blob) const { return names_.at(blob); }
   /// Bytes of copies in the backend's memory.
@@ -111,7 +113,7 @@ class DenseWeights {
   Status find_streamed(const store::BlobSource& source);
   Status visit_layer(store::BlobSource& source, size_t layer, const std::function<Status()>& load);
   Status lease_blobs(store::BlobSource& source, std::span<const uint32_t> blobs);
-  Status place_blobs(const store::Manifest& manifest);
+  Status place_blobs(const store::BlobSource& source);
   Result<kernels::Weight> weight(const Tensors& tensors, const std::string& name, const kernels::Ops& ops) const;
   Result<std::vector<float>> numbers(const Tensors& tensors, const std::string& name) const;
   Result<const float*> place(const std::string& name, const std::vector<float>& values);

@@ -141,10 +141,12 @@ Status Engine::Impl::make_stream() {
                        "expert-pipeline, or " + until);
   if (description.spec.is_encoder_decoder())
     return unsupported("a model with an encoder where dense weights take turns in memory: " + until);
-  stream.emplace(source, *weights, description.spec, clock);
+  // Where kernels are queued ahead the pass holds layers by itself, and no task of the schedule reads them.
+  const bool queues = !backend.memory.is_host();
+  stream.emplace(source, *weights, description.spec, clock, queues);
   for (size_t layer = 0; layer < shape.layers.size(); ++layer) {
     shape.layers[layer].streamed_by_link = backend.dense_over_link;
-    if (const auto blob = weights->streamed_blob(layer))
+    if (const auto blob = weights->streamed_blob(layer); blob && !queues)
       shape.layers[layer].streamed_bytes = static_cast<double>(source.manifest().blobs[*blob].length);
   }
   return Status::ok();

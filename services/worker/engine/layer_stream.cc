@@ -6,8 +6,8 @@
 namespace moestro::engine {
 
 LayerStream::LayerStream(store::BlobSource& source, DenseWeights& weights, const model::ModelSpec& spec,
-                         const Clock& clock)
-    : source_(source), weights_(weights), clock_(clock), at_(spec.layers.size(), -1) {
+                         const Clock& clock, bool several)
+    : source_(source), weights_(weights), clock_(clock), at_(spec.layers.size(), -1), several_(several) {
   MoeLayerId next{0};
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     if (const auto blob = weights.streamed_blob(layer)) {
@@ -19,11 +19,12 @@ LayerStream::LayerStream(store::BlobSource& source, DenseWeights& weights, const
 }
 
 void LayerStream::begin(PlanId plan) {
-  if (lease_ || !asked_.empty()) abandon();
+  if (!held_.empty() || !asked_.empty()) abandon();
   plan_ = plan;
   next_ = 0;
   stalled_ = Nanos(0);
   wrong_.reset();
+  used_.clear();
   ask_ahead();
 }
 
@@ -34,11 +35,22 @@ void LayerStream::ask_ahead() {
   }
 }
 
+bool LayerStream::holds(size_t at) const {
+  return std::ranges::any_of(held_, [at](const Held& held) { return held.at == at; });
+}
+
+void LayerStream::let_go() {
+  const store::Lease& lease = held_.front().lease;
+  if (!lease.is_right()) wrong_ = lease.blob();
+  if (several_) used_.emplace_back(lease.blob(), lease.finds());
+  held_.pop_front();
+}
+
 bool LayerStream::try_hold(size_t layer) {
   if (!streams(layer)) return true;
   const auto at = static_cast<size_t>(at_[layer]);
-  if (lease_ && held_ == at) return true;
-  lease_.release();
+  if (holds(at)) return true;
+  if (!several_) held_.clear();
   ask_ahead();
   auto lease = source_.try_pin(order_[at].blob);
   if (!lease) return false;
@@ -63,28 +75,30 @@ Result<bool> LayerStream::wait(size_t layer, const std::function<bool()>& interr
 void LayerStream::hold(size_t at, store::Lease lease) {
   if (!asked_.empty()) asked_.pop_front();
   next_ = std::max(next_, at + 1);  // it was there, although there was no room to ask for it
-  held_ = at;
-  lease_ = std::move(lease);
-  weights_.move_layer(order_[at].layer, lease_.data());
+  weights_.move_layer(order_[at].layer, lease.data());
+  held_.push_back({at, std::move(lease)});
   ask_ahead();
 }
 
 void LayerStream::release(size_t layer) {
-  if (!streams(layer) || !lease_) return;
-  if (!lease_.is_right()) wrong_ = lease_.blob();
-  lease_.release();
+  if (!streams(layer) || held_.empty() || order_[held_.front().at].layer != layer) return;
+  let_go();
   ask_ahead();
 }
 
 void LayerStream::abandon() {
-  lease_.release();
+  held_.clear();
   asked_.clear();
   source_.cancel_fetches();
 }
 
+/// Kernels of layers that were let go of may have read them later.
 Status LayerStream::check() const {
-  if (!wrong_) return Status::ok();
-  return corrupt("dense weights (" + weights_.name_of(*wrong_) +
+  std::optional<uint32_t> wrong = wrong_;
+  for (const auto& [blob, finds] : used_)
+    if (source_.finds(blob) != finds) wrong = blob;
+  if (!wrong) return Status::ok();
+  return corrupt("dense weights (" + weights_.name_of(*wrong) +
                  ") were found wrong in memory while a step computed with them, and what it computed is dropped: ask "
                  "again");
 }

@@ -2,9 +2,13 @@
 // Dense weights that take turns in the store's memory, or in a device's: a step holds those of the layer that it
 // computes, and has asked for the next ones, as many as this worker's share of the places allows. Between steps it
 // holds nothing: the share of a worker that has nothing to do may shrink, and others would wait for it.
+//
+// A device whose kernels are queued ahead may hold several layers, in the order of the step, each until it is released.
 
 #include <deque>
 #include <functional>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -17,7 +21,8 @@ namespace moestro::engine {
 
 class LayerStream {
  public:
-  LayerStream(store::BlobSource& source, DenseWeights& weights, const model::ModelSpec& spec, const Clock& clock);
+  LayerStream(store::BlobSource& source, DenseWeights& weights, const model::ModelSpec& spec, const Clock& clock,
+              bool several = false);
 
   bool streams_any() const { return !order_.empty(); }
   bool streams(size_t layer) const { return at_[layer] >= 0; }
@@ -42,8 +47,15 @@ class LayerStream {
     uint32_t blob = 0;
     MoeLayerId order;  ///< the MoE layer whose experts are used after it
   };
+  struct Held {
+    size_t at = 0;
+    store::Lease lease;
+  };
+  bool holds(size_t at) const;
   void hold(size_t at, store::Lease lease);
   void ask_ahead();
+  /// The first that is held is so no longer.
+  void let_go();
 
   store::BlobSource& source_;
   DenseWeights& weights_;
@@ -52,8 +64,9 @@ class LayerStream {
   std::vector<int32_t> at_;      ///< by layer: its place there, or -1
   PlanId plan_;
   size_t next_ = 0;              ///< the next to ask for in this step
-  size_t held_ = 0;              ///< while there is a lease
-  store::Lease lease_;
+  const bool several_;
+  std::deque<Held> held_;        ///< in order; at most one unless `several_`
+  std::vector<std::pair<uint32_t, uint32_t>> used_;  ///< several_: blobs that the step has held, each with its finds
   std::deque<size_t> asked_;     ///< and not held yet, in order
   std::optional<uint32_t> wrong_;  ///< blob
   Nanos stalled_{0};
