@@ -72,7 +72,8 @@ std::optional<std::string> template_of(const json& config) {
 void set_template(const std::optional<std::string>& source, ServedModel& m) {
   if (!source) {
     m.chat_template_missing =
-        "the model has no chat template (chat_template.jinja or tokenizer_config.json); use /v1/completions";
+        "the model has no chat template (chat_template.jinja, tokenizer_config.json or chat_template.json); use "
+        "/v1/completions";
     return;
   }
   auto parsed = ChatTemplate::parse(*source);
@@ -99,6 +100,14 @@ Status read_tokenizer_config(const std::filesystem::path& pack, ServedModel& m) 
   }
   MOESTRO_ASSIGN_OR_RETURN(const auto file, read_file_if_any(pack / "chat_template.jinja"));
   if (file) source = file;  // as transformers prefers it
+  if (!source) {  // where processors of multimodal models have it
+    const std::filesystem::path path = pack / "chat_template.json";
+    MOESTRO_ASSIGN_OR_RETURN(const auto text, read_file_if_any(path));
+    if (text) {
+      MOESTRO_ASSIGN_OR_RETURN(const json of_processor, model::parse_json_object(*text, path.string()));
+      source = template_of(of_processor);
+    }
+  }
   set_template(source, m);
   return Status::ok();
 }

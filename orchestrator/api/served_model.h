@@ -49,7 +49,7 @@ struct ServedModel {
 
   /// Sets what is known of the chat template by its source.
   void set_styles(const std::string& source);
-  /// Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja of a pack
+  /// Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json and the chat template of a pack
   /// or a checkpoint. Refuses files that contradict each other: a token beyond the embedding, a token that only
   /// tokenizer_config.json knows.
   static Result<ServedModel> load(const std::string& name, const std::filesystem::path& pack);

@@ -71,7 +71,8 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   const bool layerwise = box.workers.schedule == "layerwise" ||
                          (box.workers.schedule == "auto" && box.workers.kv_home != "host");
   memory.scratch_bytes = scratch_bytes(model.spec, step_tokens, layerwise ? kStepSequences : step_tokens);
-  if (const int64_t overtaking = config::overtaking_tokens(box); overtaking > 0 && !model.spec.has_states())
+  const bool overtakes = !model.spec.has_states() && !model.spec.is_encoder_decoder();  // as in Engine::Impl::load()
+  if (const int64_t overtaking = config::overtaking_tokens(box); overtaking > 0 && overtakes)
     memory.scratch_bytes += scratch_bytes(model.spec, overtaking, overtaking);
   if (box.workers.schedule == "cgo")
     memory.scratch_bytes += attended_bytes(model.spec, step_tokens + config::overtaking_tokens(box));

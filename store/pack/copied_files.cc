@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kCopied[] = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                                   "chat_template.jinja"};
+                                   "chat_template.jinja", "chat_template.json"};
 
 }  // namespace
 

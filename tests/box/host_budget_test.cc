@@ -88,6 +88,8 @@ TEST(HostBudget, BuffersOfStepsThatOvertakeCountWhereThereAreSuch) {
   EXPECT_EQ(scratch(some, true, "models/demo", "cuda,vram=1G"), 0u);
   const char* const states = "tests/fixtures/models/qwen3_next_hybrid";
   EXPECT_EQ(scratch(some, true, states), scratch(none, true, states)) << "its sequences have states";
+  const char* const encoder = "tests/fixtures/models/nllb_moe_scaled";
+  EXPECT_EQ(scratch(some, true, encoder), scratch(none, true, encoder)) << "its sources are computed whole";
 }
 
 TEST(HostBudget, StatesOfSequencesAreTheHostsAlsoWhereADeviceCountsTheKvCache) {

@@ -58,6 +58,16 @@ TEST_F(ServedModelTest, TheTemplateFileIsPreferred) {
   EXPECT_EQ(chat(), "of the file");
 }
 
+TEST_F(ServedModelTest, AProcessorsTemplateIsTakenWhereThereIsNoOther) {
+  write("chat_template.json", R"({"chat_template": "of the processor"})");
+  EXPECT_EQ(chat(), "of the processor");
+  config({{"chat_template", "of the config"}});
+  EXPECT_EQ(chat(), "of the config");
+  std::filesystem::remove(dir_ / "tokenizer_config.json");
+  write("chat_template.json", "no JSON");
+  EXPECT_THAT(refusal(), HasSubstr("chat_template.json"));
+}
+
 TEST_F(ServedModelTest, OfNamedTemplatesTheDefaultIsTaken) {
   const json tools = {{"name", "tool_use"}, {"template", "tools"}};
   config({{"chat_template", {tools, {{"name", "default"}, {"template", "plain"}}}}});
