@@ -101,10 +101,10 @@ Status read_tokenizer_config(const std::filesystem::path& pack, ServedModel& m) 
   MOESTRO_ASSIGN_OR_RETURN(const auto file, read_file_if_any(pack / "chat_template.jinja"));
   if (file) source = file;  // as transformers prefers it
   if (!source) {  // where processors of multimodal models have it
-    const std::filesystem::path path = pack / "chat_template.json";
-    MOESTRO_ASSIGN_OR_RETURN(const auto text, read_file_if_any(path));
-    if (text) {
-      MOESTRO_ASSIGN_OR_RETURN(const json of_processor, model::parse_json_object(*text, path.string()));
+    const std::filesystem::path processors = pack / "chat_template.json";
+    MOESTRO_ASSIGN_OR_RETURN(const auto its, read_file_if_any(processors));
+    if (its) {
+      MOESTRO_ASSIGN_OR_RETURN(const json of_processor, model::parse_json_object(*its, processors.string()));
       source = template_of(of_processor);
     }
   }
