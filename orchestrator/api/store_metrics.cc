@@ -69,7 +69,7 @@ void add_drives(MetricText& text, const StoreFigures& s) {
 }
 
 void add_models(MetricText& text, const StoreFigures& s) {
-  text.gauge("moestro_model_experts", "Experts that a model has.");
+  text.gauge("moestro_model_experts", "Experts that a model has, each once, whatever its copies.");
   for (const auto& m : s.models) text.sample(static_cast<double>(m.experts), {{"model", m.name}});
 }
 

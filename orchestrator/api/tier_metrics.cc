@@ -89,7 +89,7 @@ void add_tiers(MetricText& text, const std::string& model, const ControlSnapshot
         .sample(of(store->bytes_read), tiers.on_nvme());
   }
   text.gauge("moestro_tier_experts",
-             "Experts of a model that are in a tier; one that lies on several devices counts on each.");
+             "Experts of a model that are in a tier, in any precision; one on several devices counts on each.");
   if (tiers.has_device()) text.sample(of(room.resident), tiers.on_device());
   if (!store) return;
   for (const auto& m : store->models) text.sample(of(m.resident_experts), {{"model", m.name}, {"tier", "dram"}});

@@ -72,7 +72,7 @@ Result<Catalogue::Pack> Catalogue::look_at(const std::filesystem::path& where) {
     if (blob.kind == BlobKind::kDense) {
       pack.dense_bytes += blob.length;
     } else {
-      ++pack.experts;
+      pack.experts += blob.precision == pack.manifest.expert_precisions.front();  // whatever its copies
       pack.expert_bytes += blob.length;
       pack.largest_expert = std::max(pack.largest_expert, blob.length);
     }

@@ -26,7 +26,7 @@ class Catalogue {
     uint32_t first_entry = 0;  ///< blob i is table entry first_entry + i
     uint32_t first_file = 0;
     uint64_t largest_expert = 0, dense_bytes = 0, expert_bytes = 0;
-    uint32_t experts = 0;
+    uint32_t experts = 0;              ///< each once, in how many precisions it may be there
     uint32_t experts_at_once = 1;      ///< that a worker should have room for
     std::vector<uint32_t> layers;      ///< blobs with the dense weights of one layer each, in the order of a step
     std::vector<uint32_t> streamed;    ///< of them, those that take turns in the arena, ascending

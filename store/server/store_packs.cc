@@ -220,9 +220,17 @@ std::vector<ModelFigures> StoreServer::model_figures() const {
                    static_cast<uint32_t>(pack.layers.size()),
                    static_cast<uint32_t>(pack.streamed.size()),
                    pack.streamed_bytes()};
+    std::vector<std::pair<MoeLayerId, ExpertId>> resident;  // of which one copy is there, or more
     for (uint32_t i = 0; i < m.blobs; ++i)
-      m.resident_experts += pack.manifest.blobs[i].kind == BlobKind::kExpert &&
-                            machine_->state(machine_->resolve(pack.first_entry + i)) == Residency::kResident;
+      if (const Blob& blob = pack.manifest.blobs[i];
+          blob.kind == BlobKind::kExpert &&
+          machine_->state(machine_->resolve(pack.first_entry + i)) == Residency::kResident)
+        resident.emplace_back(blob.moe_layer, blob.expert);
+    if (pack.manifest.expert_precisions.size() > 1) {
+      std::ranges::sort(resident);
+      resident.erase(std::ranges::unique(resident).begin(), resident.end());
+    }
+    m.resident_experts = static_cast<uint32_t>(resident.size());
     for (const auto& worker : workers_) m.workers += worker && worker->pack == index && worker->model == name;
     if (const auto number = catalogue_.known_number(name)) {
       const ModelShare& share = machine_->model_share(*number);

@@ -38,6 +38,9 @@ class Mixed(DemoTest):
             tier = "device" if "--device" in options else "dram"
             self.assertEqual(list(counted["layers"]), [tier])
             self.assertEqual(sum(counted["layers"][tier]["low"]), counted["low"])
+            model = mixed.request("GET", "/v1/moestro/status")[1]["store"]["models"][0]
+            self.assertEqual(model["experts"], 128, "each once, in whatever precisions the pack has it")
+            self.assertLessEqual(model["resident_experts"], 128)
             self.limited_requests(mixed, low)
             self.other_apis(mixed)
             self.lines_of_batches(mixed)
