@@ -44,7 +44,8 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   s.tokens_max = std::min(request_.max_tokens.value_or(context_.context_max), room);
   s.open_ended = !request_.max_tokens;
   s.sampling = request_.sampling;
-  s.sampling.seed = seed_;
+  // A seed gives a prompt the same answer in whatever company. Without one, equal prompts are drawn independently.
+  s.sampling.seed = request_.seed ? seed_ : seed_ + (line.index - line.choice_number);
   s.sampling.choice = line.choice_number;
   s.sampling.logprobs = request_.best_of > request_.n ? std::max(request_.logprobs, 0) : request_.logprobs;
   s.bias = request_.logit_bias;

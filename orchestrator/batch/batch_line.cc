@@ -21,12 +21,14 @@ std::string shown(const RequestJson& value) {
                            : "a " + std::string(value.type_name()) + " of " + std::to_string(text.size()) + " bytes";
 }
 
-/// Prompts, or inputs, times choices, as far as they are what they should be: the endpoint refuses what is not.
+/// Prompts, or inputs, times choices that are computed, as far as they are what they should be: the endpoint refuses
+/// what is not.
 uint64_t sequences_of(const RequestJson& body) {
   uint64_t n = 1;
   constexpr uint64_t kMost = 1 << 20;  // of choices: the endpoint takes far fewer
-  if (const auto it = body.find("n"); it != body.end() && it->is_number_unsigned())
-    n = std::clamp<uint64_t>(it->get<uint64_t>(), 1, kMost);
+  for (const char* choices : {"n", "best_of"})
+    if (const auto it = body.find(choices); it != body.end() && it->is_number_unsigned())
+      n = std::max(n, std::min<uint64_t>(it->get<uint64_t>(), kMost));
   for (const char* name : {"prompt", "input"})
     if (const auto it = body.find(name); it != body.end() && it->is_array() && !it->empty() && !it->front().is_number())
       n *= it->size();

@@ -227,7 +227,8 @@ std::variant<Translated, ApiError> LlamaReader::read() {
   for (const auto& [name, by_default] : kDefaults) number(name, name, by_default);
   read_penalties();
   const auto seed = f_.integer("seed", -1, INT64_MAX);
-  if (seed && *seed >= 0) set("seed", *seed), settings_.shown["seed"] = *seed;
+  constexpr int64_t kRandom = UINT32_MAX;  // what llama-server has where none was given, and shows as such
+  if (seed && *seed >= 0 && *seed != kRandom) set("seed", *seed), settings_.shown["seed"] = *seed;
   const bool ignore_eos = f_.boolean("ignore_eos").value_or(false);
   set("ignore_eos", ignore_eos), settings_.shown["ignore_eos"] = ignore_eos;
   read_bias();

@@ -63,6 +63,7 @@ TEST(BatchLineTest, SequencesAreCounted) {
   EXPECT_EQ(count({{"prompt", "p"}}), 1u);
   EXPECT_EQ(count({{"prompt", {"a", "b"}}, {"n", 3}}), 6u);
   EXPECT_EQ(count({{"prompt", {1, 2, 3}}}), 1u);
+  EXPECT_EQ(count({{"prompt", "p"}, {"n", 2}, {"best_of", 18}}), 18u);
   EXPECT_GT(count({{"prompt", {"a", "b"}}, {"n", uint64_t{1} << 63}}), 128u)
       << "a count that nobody takes is not nothing";
 }

@@ -23,6 +23,13 @@ TEST(BatchInput, AGoodLine) {
   EXPECT_EQ(line->body, R"({"prompt":"x"})");
 }
 
+TEST(BatchInput, TheBodysMembersKeepTheirOrder) {
+  const Result<BatchLine> line = parse_batch_line(
+      R"({"custom_id":"a","url":"/v1/x","body":{"properties":{"zeta":{"b":1,"a":2},"alpha":3}}})", 1);
+  ASSERT_TRUE(line.is_ok()) << line.status().message();
+  EXPECT_EQ(line->body, R"({"properties":{"zeta":{"b":1,"a":2},"alpha":3}})");
+}
+
 TEST(BatchInput, BadLinesSayWhatIsWrong) {
   const std::pair<std::string, const char*> cases[] = {
       {"", "not JSON"},

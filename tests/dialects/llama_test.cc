@@ -72,7 +72,8 @@ TEST(LlamaRequest, FieldsByTheirOpenAiNames) {
       "response_format": {"type": "json_schema",
                           "json_schema": {"name": "answer", "schema": {"type": "string"}}}})"));
   EXPECT_TRUE(std::holds_alternative<CompletionRequest>(read_completion(t.request.body)));
-  EXPECT_FALSE(taken({{"prompt", "a"}, {"seed", -1}}).request.body.contains("seed"));
+  for (const int64_t random : {int64_t{-1}, int64_t{UINT32_MAX}})
+    EXPECT_FALSE(taken({{"prompt", "a"}, {"seed", random}}).request.body.contains("seed")) << random;
   EXPECT_EQ(taken({{"prompt", "a"}, {"grammar", "root ::= x"}}).request.body["grammar"], "root ::= x");
 }
 

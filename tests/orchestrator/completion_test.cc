@@ -259,6 +259,23 @@ TEST_F(CompletionTest, SamplingReachesTheWorker) {
   finish(*exchange);
 }
 
+TEST_F(CompletionTest, EqualPromptsAreDrawnIndependentlyUnlessThereIsASeed) {
+  for (const bool seeded : {false, true}) {
+    json body{{"prompt", {"ab", "ab"}}, {"temperature", 1}, {"max_tokens", 1}};
+    if (seeded) body["seed"] = 11;
+    says_ = {"x"};
+    const auto exchange = post("/v1/completions", body);
+    std::vector<uint64_t> seeds;
+    while (seeds.size() < 2) {  // in one plan, or in two
+      const Plan plan = worker_.hear_plan();
+      for (const auto& sequence : plan.sequences) seeds.push_back(sequence.sampling.seed);
+      worker_.answer(compute_texts(plan));
+    }
+    finish(*exchange);
+    EXPECT_EQ(seeds[0] == seeds[1], seeded);
+  }
+}
+
 TEST_F(CompletionTest, PenaltiesAndBiasReachTheWorkerWithWhatItDoesNotKnowOfTheTokens) {
   says_ = {"xyz"};
   const auto exchange = post("/v1/completions", {{"prompt", "ab"},

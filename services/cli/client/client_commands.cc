@@ -31,7 +31,7 @@ struct Options {
   std::string prompt, system, model;
   int64_t max_tokens = 128;
   double temperature = 0;
-  std::optional<uint64_t> seed;
+  std::optional<int64_t> seed;
   bool json = false;
 };
 
