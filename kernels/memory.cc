@@ -22,7 +22,9 @@ class HostMemory final : public Memory {
     std::memcpy(host, from, static_cast<size_t>(bytes));
   }
   void copy(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, static_cast<size_t>(bytes)); }
-  void fill(void* to, int value, int64_t bytes) override { std::memset(to, value, static_cast<size_t>(bytes)); }
+  void fill(void* to, int value, int64_t bytes) override {
+    if (bytes > 0) std::memset(to, value, static_cast<size_t>(bytes));  // of nothing, `to` may be null
+  }
   Memory& host_side() override { return *this; }
 };
 
