@@ -228,7 +228,7 @@ std::vector<ModelFigures> StoreServer::model_figures() const {
         resident.emplace_back(blob.moe_layer, blob.expert);
     if (pack.manifest.expert_precisions.size() > 1) {
       std::ranges::sort(resident);
-      resident.erase(std::ranges::unique(resident).begin(), resident.end());
+      resident.erase(std::unique(resident.begin(), resident.end()), resident.end());
     }
     m.resident_experts = static_cast<uint32_t>(resident.size());
     for (const auto& worker : workers_) m.workers += worker && worker->pack == index && worker->model == name;
