@@ -66,7 +66,9 @@ TEST_F(PackTokenizer, ATokenOfTheConfigOnly) {
 
 TEST_F(PackTokenizer, TheTemplateFileIsTakenOver) {
   write("chat_template.jinja", "{{ messages[0].content }}");
+  write("chat_template.json", R"({"chat_template": "of the processor"})");
   ASSERT_EQ(pack(), 0) << error_;
+  EXPECT_EQ(testing::read_text(dir_ / "pack" / "chat_template.json"), R"({"chat_template": "of the processor"})");
   EXPECT_EQ(testing::read_text(dir_ / "pack" / "chat_template.jinja"), "{{ messages[0].content }}");
 }
 

@@ -64,8 +64,8 @@ Result<bool> LayerStream::wait(size_t layer, const std::function<bool()>& interr
   bool stopped = false;
   Result<store::Lease> lease =
       wait_for_streamed(source_, order_[at].blob, [&] { return stopped = interrupted(); });
+  if (stopped) return false;  // what came instead is what was waited for
   stalled_ += clock_.now() - begin;
-  if (stopped) return false;
   if (!lease.is_ok())
     return lease.status().with_context("dense weights of layer " + std::to_string(layer));
   hold(at, std::move(*lease));
