@@ -149,6 +149,20 @@ struct Walk {
 
   // --- products ---
 
+  /// Adds x times 16 rows, eight for each of two sums. kParts: of x, 1 or 2.
+  template <int kParts>
+  __device__ static void multiply_16(const FragmentParts& x, const uint16_t* rows, float (&first)[4],
+                                     float (&second)[4]) {
+    uint32_t b[4];
+    load_matrices(b, rows);
+    const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+    multiply_tiles(first, x.high, left);
+    multiply_tiles(second, x.high, right);
+    if constexpr (kParts == 2) {
+      multiply_tiles(first, x.low, left);
+      multiply_tiles(second, x.low, right);
+    }
+  }
   /// Adds the state times rows of `keys`. kParts: of the state, 1 or 2.
   template <int kParts>
   __device__ void multiply_state(const uint16_t (*keys)[kKeyRow], RowSums& sums) const {
@@ -158,17 +172,8 @@ struct Walk {
     for (int step = 0; step < Rows::kKey / 16; ++step) {
       const FragmentParts state = parts_of(s[2 * step], s[2 * step + 1]);
       MOESTRO_UNROLL
-      for (int rows = 0; rows < kSteps; ++rows) {
-        uint32_t b[4];
-        load_matrices(b, from + rows * 16 * kKeyRow + step * 16);
-        const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-        multiply_tiles(sums[2 * rows], state.high, left);
-        multiply_tiles(sums[2 * rows + 1], state.high, right);
-        if constexpr (kParts == 2) {
-          multiply_tiles(sums[2 * rows], state.low, left);
-          multiply_tiles(sums[2 * rows + 1], state.low, right);
-        }
-      }
+      for (int rows = 0; rows < kSteps; ++rows)
+        multiply_16<kParts>(state, from + rows * 16 * kKeyRow + step * 16, sums[2 * rows], sums[2 * rows + 1]);
     }
   }
   /// Adds x times rows of `tiles`, whose tiles right of the diagonal are zeros. kParts: of x.
@@ -180,17 +185,8 @@ struct Walk {
     for (int step = 0; step < kSteps; ++step) {
       const FragmentParts parts = parts_of(x[2 * step], x[2 * step + 1]);
       MOESTRO_UNROLL
-      for (int rows = step; rows < kSteps; ++rows) {
-        uint32_t b[4];
-        load_matrices(b, from + rows * 16 * kTileRow + step * 16);
-        const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-        multiply_tiles(sums[2 * rows], parts.high, left);
-        multiply_tiles(sums[2 * rows + 1], parts.high, right);
-        if constexpr (kParts == 2) {
-          multiply_tiles(sums[2 * rows], parts.low, left);
-          multiply_tiles(sums[2 * rows + 1], parts.low, right);
-        }
-      }
+      for (int rows = step; rows < kSteps; ++rows)
+        multiply_16<kParts>(parts, from + rows * 16 * kTileRow + step * 16, sums[2 * rows], sums[2 * rows + 1]);
     }
   }
 
