@@ -90,7 +90,7 @@ class CudaOps final : public Ops {
   };
   void keep_states(KeptStates kept) { kept_ = kept; }
   /// What gated_delta() needs for n rows.
-  static int64_t delta_bytes(const DeltaShape& shape, int64_t n);
+  static int64_t delta_bytes(const DeltaShape& shape, int64_t n, bool in_chunks);
   static bool computes_delta(const DeltaShape& shape);
 
   /// As send_sequences() for latent attention over a cache of this format.

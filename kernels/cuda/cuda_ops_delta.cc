@@ -56,8 +56,8 @@ bool CudaOps::computes_delta(const DeltaShape& shape) {
   return shape.key_dim <= MOESTRO_CUDA_DELTA_KEY_MAX && shape.conv <= MOESTRO_CUDA_DELTA_CONV_MAX;
 }
 
-int64_t CudaOps::delta_bytes(const DeltaShape& shape, int64_t n) {
-  const int64_t chunks = asks_for_delta_chunks() ? chunks_most(n) : 0;
+int64_t CudaOps::delta_bytes(const DeltaShape& shape, int64_t n, bool in_chunks) {
+  const int64_t chunks = in_chunks ? chunks_most(n) : 0;
   return prepared_bytes(shape, n) + chunks * shape.value_heads * MOESTRO_CUDA_DELTA_CHUNK_BYTES;
 }
 
@@ -117,7 +117,8 @@ void CudaOps::gated_delta(const DeltaShape& shape, std::span<const AttentionSequ
   a.writes = step.writes;
   a.rows = step.rows, a.row_count = static_cast<int64_t>(delta_rows_.size());
   a.states = states, a.out = out;
-  auto* const room = static_cast<std::byte*>(prepared_.at_least(static_cast<uint64_t>(delta_bytes(shape, rows))));
+  const int64_t bytes = delta_bytes(shape, rows, delta_in_chunks_);
+  auto* const room = static_cast<std::byte*>(prepared_.at_least(static_cast<uint64_t>(bytes)));
   if (!fine()) return;
   a.prepared = reinterpret_cast<float*>(room);
   a.chunks = step.chunks, a.chunk_count = static_cast<int64_t>(delta_chunks_.size());

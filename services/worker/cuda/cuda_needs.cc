@@ -157,7 +157,9 @@ CudaOps::Room ops_workspace(const model::ModelSpec& spec, const engine::EngineOp
     room.partial = std::max(
         room.partial, CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible), n,
                                                  positions));
-    if (layer.delta) room.delta = std::max(room.delta, CudaOps::delta_bytes(engine::delta_shape(*layer.delta), n));
+    if (layer.delta)
+      room.delta = std::max(room.delta, CudaOps::delta_bytes(engine::delta_shape(*layer.delta), n,
+                                                             kernels::cuda::asks_for_delta_chunks()));
   }
   return room;
 }
