@@ -71,11 +71,11 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   const bool layerwise = box.workers.schedule == "layerwise" ||
                          (box.workers.schedule == "auto" && box.workers.kv_home != "host");
   memory.scratch_bytes = scratch_bytes(model.spec, step_tokens, layerwise ? kStepSequences : step_tokens);
-  const bool overtakes = !model.spec.has_states() && !model.spec.is_encoder_decoder();  // as in Engine::Impl::load()
-  if (const int64_t overtaking = config::overtaking_tokens(box); overtaking > 0 && overtakes)
-    memory.scratch_bytes += scratch_bytes(model.spec, overtaking, overtaking);
-  if (box.workers.schedule == "cgo")
-    memory.scratch_bytes += attended_bytes(model.spec, step_tokens + config::overtaking_tokens(box));
+  // As in Engine::Impl::load(), but for dense weights that take turns, of which nothing is known here yet.
+  const bool can_overtake = !model.spec.has_states() && !model.spec.is_encoder_decoder();
+  const int64_t overtaking = can_overtake ? config::overtaking_tokens(box) : 0;
+  if (overtaking > 0) memory.scratch_bytes += scratch_bytes(model.spec, overtaking, overtaking);
+  if (box.workers.schedule == "cgo") memory.scratch_bytes += attended_bytes(model.spec, step_tokens + overtaking);
   memory.process_bytes = kProcessBytes;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
   memory.device_bytes = device.emulated.vram_bytes;  // with the KV that is in use, where its home is host memory
