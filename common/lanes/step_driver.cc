@@ -110,8 +110,7 @@ Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner
     if (came != ended_.end()) {
       totals_.stalled += until - from;
       const Task& what = machine[*came];
-      if (is_kv_move(what) || is_hidden_move(what) || what.kind == TaskKind::kAttend)
-        totals_.kv_stalled += until - from;
+      if (is_for_kv(what)) totals_.kv_stalled += until - from;
       if (timeline != nullptr)
         timeline->stall({.layer = what.layer, .expert = what.expert, .begin = from, .end = until,
                          .dense = what.kind == TaskKind::kWeightRead,

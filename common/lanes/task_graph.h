@@ -92,6 +92,11 @@ constexpr bool is_hidden_move(const Task& task) {
          (task.kind == TaskKind::kHiddenLoad && task.lane == Lane::kHostToDevice);
 }
 
+/// Whether who waits for the task waits for KV, or for what the host makes of it.
+constexpr bool is_for_kv(const Task& task) {
+  return is_kv_move(task) || is_hidden_move(task) || task.kind == TaskKind::kAttend;
+}
+
 /// Whether the task brings a layer's dense weights to a device.
 constexpr bool is_weight_copy(const Task& task) {
   return task.kind == TaskKind::kWeightRead && task.lane == Lane::kHostToDevice;

@@ -34,7 +34,10 @@ Result<ExecutionTotals> VirtualDriver::run(StepMachine& machine, VirtualRouter& 
       if (state(lane).current && (!next || ends(lane) < ends(*next))) next = lane;
     if (!next) return internal_error("a step of the schedule does not end: nothing runs, and tasks wait");
     const Nanos until = ends(*next);
-    if (!state(Lane::kCompute).current) totals_.stalled += until - now_;
+    if (!state(Lane::kCompute).current) {
+      totals_.stalled += until - now_;
+      if (is_for_kv(step.machine[state(*next).current->task])) totals_.kv_stalled += until - now_;
+    }
     now_ = until;
     end(step, *next);
   }

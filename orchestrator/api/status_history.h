@@ -40,8 +40,8 @@ class StatusHistory {
 
   /// Latencies of the last kWindowSeconds before `status`, or since the start if that is shorter: {"seconds", "ttft_s",
   /// "tpot_s", "step_s", "prompts", "decoding"}. The first three are {"p50", "p99"} in seconds, the others speeds of
-  /// the workers' steps: {"tokens_per_s", "step_tokens" (the mean), "stalled" (a share), "bound": "experts" or
-  /// "compute"}. Null if nothing was counted.
+  /// the workers' steps: {"tokens_per_s", "step_tokens" (the mean), "stalled" (a share), "bound": what they
+  /// waited for most, "experts", "dense weights" or "kv", or "compute"}. Null if nothing was counted.
   nlohmann::json recent(const nlohmann::json& status) const;
 
  private:

@@ -105,6 +105,25 @@ TEST(DenseTurns, EachStepCopiesEachLayerOnce) {
   }
 }
 
+/// Also a wait for weights that KV ends counts once.
+TEST(DenseTurns, StallsForWeightsAndForKvAddUpToNoMoreThanAll) {
+  DeviceBenchOptions options = in_turn(2, ScheduleKind::kExpertPipeline);
+  options.engine.engine.kv_home = KvHome::kHost;
+  options.engine.engine.kv_ring_tokens = 3 * kContext;
+  options.link_bytes_per_s = uint64_t{16} << 20;
+  DeviceBench device(deep_fixture(), options);
+  uint64_t for_kv = 0;
+  for (uint64_t id = 1; id <= 6; ++id) {
+    for (uint64_t line = 0; line < 6; ++line) device.bench().add(10 * id + line, {7, 8, 9}).sample = true;
+    const auto outcome = device.bench().run();
+    ASSERT_TRUE(outcome.is_ok()) << outcome.status().message();
+    EXPECT_LE(outcome->dense_stall_us + outcome->kv_stall_us, outcome->stall_us + 5) << "but for rounding";
+    for_kv += outcome->kv_stall_us;
+    for (uint64_t line = 0; line < 6; ++line) device.bench().release(10 * id + line);
+  }
+  EXPECT_GT(for_kv, 0U);
+}
+
 TEST(DenseTurns, LateAndDamagedHostMemory) {
   for (const ScheduleKind schedule : {ScheduleKind::kLayerwise, ScheduleKind::kExpertPipeline}) {
     DeviceBenchOptions options = in_turn(2, schedule);

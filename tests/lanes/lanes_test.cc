@@ -192,6 +192,7 @@ TEST(StepDriver, StallsAreItsWaits) {
   }
   EXPECT_EQ(timeline.stalls().size(), 6u);
   EXPECT_EQ(stalled, totals->stalled);
+  EXPECT_EQ(totals->kv_stalled, Nanos(0));
 }
 
 TEST(StepDriver, EndsWithTheRunnersErrorAndTheNextStepBeginsAnew) {

@@ -101,6 +101,7 @@ TEST(VirtualDriver, WhatIsUrgentInterruptsWhereTheLaneAllowsIt) {
     EXPECT_EQ(totals->elapsed, 35ns);
     EXPECT_EQ(totals->busy[static_cast<int>(Lane::kHostToDevice)], 35ns);
     EXPECT_EQ(totals->stalled, 25ns);
+    EXPECT_EQ(totals->kv_stalled, 5ns) << "the rest is for an expert";
     const auto& slices = driven.timeline.slices();
     const auto load = std::ranges::find(slices, TaskKind::kKvLoad, [](const Slice& s) { return s.task.kind; });
     EXPECT_EQ(load->begin, interrupts ? 10ns : 30ns);

@@ -16,8 +16,8 @@ struct DeviceLook {
   uint64_t hits = 0, misses = 0, prefetched = 0, prefetched_used = 0, prefetched_wasted = 0;
   uint64_t host_experts = 0, host_rows = 0, rewinds = 0;
   uint64_t dense_bytes = 0;  ///< of dense weights that take turns there, over the link
-  double dense_stall_s = 0;  ///< of stall_s, waiting for those
-  double link_busy_s = 0, step_s = 0, stall_s = 0;
+  double dense_stall_s = 0;  ///< waiting for those
+  double link_busy_s = 0, step_s = 0, stall_s = 0;  ///< stall_s: waiting for experts
   double realised = -1, lru = -1, belady = -1;  ///< of the last uses, the part that were hits; negative: not known yet
 };
 
