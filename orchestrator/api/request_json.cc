@@ -24,6 +24,8 @@ std::string shown(const std::string& key) {
 /// for ordered objects takes quadratic time; here each object's keys are in a set as long as it is open.
 class Builder : public nlohmann::json_sax<RequestJson> {
  public:
+  explicit Builder(const std::string& what) : what_(what) {}
+
   RequestJson result;
   std::string problem;
 
@@ -40,14 +42,14 @@ class Builder : public nlohmann::json_sax<RequestJson> {
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
     if (!open_.back().keys.insert(name).second) {
-      problem = "the body gives '" + shown(name) + "' twice in one object";
+      problem = what_ + " gives '" + shown(name) + "' twice in one object";
       return false;
     }
     key_ = std::move(name);
     return true;
   }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
-    problem = "the body is not JSON";
+    problem = what_ + " is not JSON";
     return false;
   }
 
@@ -71,7 +73,7 @@ class Builder : public nlohmann::json_sax<RequestJson> {
   bool add(RequestJson&& value) { return put(std::move(value)), true; }
   bool open(RequestJson&& value) {
     if (open_.size() >= kNestingMax) {
-      problem = "the body is JSON nested deeper than " + std::to_string(kNestingMax) + " levels";
+      problem = what_ + " is JSON nested deeper than " + std::to_string(kNestingMax) + " levels";
       return false;
     }
     open_.push_back({put(std::move(value)), {}});
@@ -79,19 +81,20 @@ class Builder : public nlohmann::json_sax<RequestJson> {
   }
   bool close() { return open_.pop_back(), true; }
 
+  const std::string what_;
   std::vector<Open> open_;
   std::string key_;
 };
 
 }  // namespace
 
-std::variant<RequestJson, ApiError> parse_body(const std::string& body) {
+std::variant<RequestJson, ApiError> parse_body(const std::string& body, const std::string& what) {
   if (const size_t at = tok::find_invalid_utf8(body); at < body.size())
-    return bad_request("the body is not UTF-8: byte " + std::to_string(at) + " cannot be there");
-  Builder builder;
+    return bad_request(what + " is not UTF-8: byte " + std::to_string(at) + " cannot be there");
+  Builder builder(what);
   if (!RequestJson::sax_parse(body, &builder))
-    return bad_request(builder.problem.empty() ? "the body is not JSON" : builder.problem);
-  if (!builder.result.is_object()) return bad_request("the body must be a JSON object");
+    return bad_request(builder.problem.empty() ? what + " is not JSON" : builder.problem);
+  if (!builder.result.is_object()) return bad_request(what + " must be a JSON object");
   return std::move(builder.result);
 }
 

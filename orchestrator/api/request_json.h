@@ -12,7 +12,7 @@ namespace moestro::orchestrator {
 using RequestJson = nlohmann::ordered_json;
 
 /// `body` as an object, or why not: not UTF-8, not JSON, not an object, nested deeper than 64 levels, a key given twice
-/// in one object.
-std::variant<RequestJson, ApiError> parse_body(const std::string& body);
+/// in one object. `what` it is called in errors.
+std::variant<RequestJson, ApiError> parse_body(const std::string& body, const std::string& what = "the body");
 
 }  // namespace moestro::orchestrator

@@ -45,13 +45,9 @@ uint64_t count(const json& object, const char* key) {
 std::variant<BatchLine, LineProblem> read_batch_line(const std::string& text, const std::string& endpoint,
                                                      const std::string& model,
                                                      const std::vector<std::string>& aliases) {
-  auto parsed = parse_body(text);
-  if (auto* error = std::get_if<ApiError>(&parsed)) {
-    constexpr std::string_view kTheBody = "the body";
-    std::string message = std::move(error->message);
-    if (message.starts_with(kTheBody)) message = "the line" + message.substr(kTheBody.size());
-    return LineProblem{"", "invalid_json_line", std::move(message)};
-  }
+  auto parsed = parse_body(text, "the line");
+  if (auto* error = std::get_if<ApiError>(&parsed))
+    return LineProblem{"", "invalid_json_line", std::move(error->message)};
   const RequestJson& line = std::get<RequestJson>(parsed);
   std::string custom_id;
   if (const auto it = line.find("custom_id"); it != line.end() && it->is_string()) custom_id = it->get<std::string>();

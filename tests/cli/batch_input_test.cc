@@ -34,8 +34,8 @@ TEST(BatchInput, BadLinesSayWhatIsWrong) {
   const std::pair<std::string, const char*> cases[] = {
       {"", "not JSON"},
       {"{", "not JSON"},
-      {"[]", "not a JSON object"},
-      {"\xff", "not JSON"},
+      {"[]", "must be a JSON object"},
+      {"\xff", "not UTF-8: byte 0"},
       {std::string(100'000, '['), "nested deeper"},
       {R"({"custom_id":"","url":"/v1/x","body":{}})", "custom_id"},
       {R"({"custom_id":5,"url":"/v1/x","body":{}})", "custom_id"},
@@ -45,6 +45,7 @@ TEST(BatchInput, BadLinesSayWhatIsWrong) {
       {R"({"custom_id":"a","url":"http://h/v1/x","body":{}})", "url"},
       {R"({"custom_id":"a","url":"/v1/x\r\nHost: y","body":{}})", "url"},
       {R"({"custom_id":"a","url":"/v1/x"})", "body"},
+      {R"({"custom_id":"a","url":"/v1/x","body":{"prompt":"x","prompt":"y"}})", "'prompt' twice"},
       {R"({"custom_id":"a","url":"/v1/x","body":[]})", "body"},
       {R"({"custom_id":"a","url":"/v1/x","body":{"stream":true}})", "stream"},
   };
@@ -80,7 +81,7 @@ TEST(BatchInput, ABadFileIsRefusedWithLineAndCount) {
   const std::string path = (dir / "in").string();
   test::write_file(path, std::string(kGood) + "\n{\n" + kGood + "\n");
   EXPECT_EQ(survey_batch(path).status().message(),
-            path + " line 2: not JSON (and 1 more bad lines); nothing was run");
+            path + " line 2: it is not JSON (and 1 more bad lines); nothing was run");
   test::write_file(path, std::string(kGood) + "\n" + kGood + "\n");
   EXPECT_EQ(survey_batch(path).status().message(),
             path + " line 2: custom_id 'a' stands already in line 1; nothing was run");

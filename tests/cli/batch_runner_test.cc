@@ -196,7 +196,7 @@ TEST_F(BatchRunnerTest, ABadInputRunsNothingAndMakesNoOutput) {
   serve([](const std::string& prompt, int) { return good(prompt); });
   write_input(3);
   test::write_file(options_.input, test::read_file(options_.input) + "{\n");
-  EXPECT_THAT(run().message(), HasSubstr("line 4: not JSON"));
+  EXPECT_THAT(run().message(), HasSubstr("line 4: it is not JSON"));
   EXPECT_TRUE(seen_.empty());
   EXPECT_FALSE(std::filesystem::exists(options_.output));
 }

@@ -1,15 +1,15 @@
 #include "services/cli/batch/batch_input.h"
 
 #include <cerrno>
-#include <nlohmann/json.hpp>
+#include <variant>
 
+#include "orchestrator/api/request_json.h"
 #include "services/cli/common/json_text.h"
 
 namespace moestro::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 std::string in_quotes(const std::string& text) {
   return "'" + text.substr(0, 80) + "'";
@@ -17,17 +17,23 @@ std::string in_quotes(const std::string& text) {
 
 }  // namespace
 
-Result<BatchLine> parse_batch_line(std::string_view text, uint64_t number) {
-  MOESTRO_ASSIGN_OR_RETURN(const json line, parse_json(text));
-  if (!line.is_object()) return invalid_argument("not a JSON object");
+/// Members keep their order: a schema's properties are answered in it.
+Result<BatchLine> parse_batch_line(const std::string& text, uint64_t number) {
+  auto parsed = orchestrator::parse_body(text, "it");
+  if (const auto* error = std::get_if<orchestrator::ApiError>(&parsed)) return invalid_argument(error->message);
+  const orchestrator::RequestJson& line = std::get<orchestrator::RequestJson>(parsed);
+  const auto text_of = [&line](const char* key, std::string otherwise = {}) {
+    const auto it = line.find(key);
+    return it != line.end() && it->is_string() ? it->get<std::string>() : otherwise;
+  };
   BatchLine result;
   result.number = number;
-  result.custom_id = text_or(line, "custom_id");
+  result.custom_id = text_of("custom_id");
   if (result.custom_id.empty() || result.custom_id.size() > 512)
     return invalid_argument("'custom_id' must be a text of 1 to 512 bytes");
-  const std::string method = text_or(line, "method", "POST");
+  const std::string method = text_of("method", "POST");
   if (method != "POST") return invalid_argument("'method' is " + in_quotes(method) + "; only 'POST' can be");
-  result.path = text_or(line, "url");
+  result.path = text_of("url");
   if (!result.path.starts_with("/v1/") || result.path.size() > 200 ||
       result.path.find_first_of(" \r\n?#\t") != std::string::npos)
     return invalid_argument("'url' must be a path as '/v1/completions', not " + in_quotes(result.path));
@@ -36,8 +42,7 @@ Result<BatchLine> parse_batch_line(std::string_view text, uint64_t number) {
   const auto stream = body->find("stream");
   if (stream != body->end() && *stream == true)
     return invalid_argument("'body' asks for a stream; a batch has none");
-  // As it is written: a schema's properties are answered in their order.
-  result.body = nlohmann::ordered_json::parse(text)["body"].dump();
+  result.body = body->dump();
   return result;
 }
 

@@ -23,7 +23,7 @@ struct BatchLine {
 };
 
 /// kInvalidArgument says what is wrong with the line, without its number.
-Result<BatchLine> parse_batch_line(std::string_view text, uint64_t number);
+Result<BatchLine> parse_batch_line(const std::string& text, uint64_t number);
 
 /// Reads a file line by line and skips blank lines.
 class BatchInput {
