@@ -4,40 +4,24 @@
 #include "services/worker/device/cuda_dense.h"
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 
-#include "tests/device/cuda_link_fixture.h"
-#include "tests/device/wait_by_asking.h"
+#include "tests/device/gated_link_fixture.h"
 
 namespace moestro::device::testing {
 namespace {
 
-/// Two layers of four chunks each, and copies that do not come before the gate is open.
-class CudaDenseTest : public CudaLinkFixture {
+/// Two layers of four chunks each.
+class CudaDenseTest : public GatedLinkFixture {
  protected:
   static constexpr uint64_t kLayer = 4 * kChunk - 100;
 
   CudaDenseTest() : layers_(2, std::vector<std::byte>(kLayer)) {
     for (size_t i = 0; i < layers_.size(); ++i) std::ranges::fill(layers_[i], static_cast<std::byte>(100 + i));
-    gate_open = false;
-    copies.clear();
-    cuda_ = emulated::functions();
-    cuda_.query_event = query;
-    cuda_.wait_event = wait_by_asking<query>;
-    cuda_.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
-      const std::lock_guard lock(copies_mutex);
-      copies.push_back(static_cast<const std::byte*>(from));
-      return emulated::functions().copy_in(to, from, bytes, stream);
-    };
-    device_.functions = &cuda_;
-    emulated::make_streams_late(3);
   }
   ~CudaDenseTest() override {
     gate_open = true;
     end();
     places_.reset();
-    emulated::make_streams_late(0);
   }
   void make_with_dense() {
     make(ArenaRegistration::kPiece, kKeys * kBytes, kLayer);
@@ -50,20 +34,12 @@ class CudaDenseTest : public CudaLinkFixture {
     return {.number = number, .layer = moe_layer, .moe_layer = moe_layer, .from = layers_[number % 2].data(),
             .to = places_->slot(number % 2), .bytes = kLayer, .after = after, .poison_bytes = kLayer};
   }
-  static MoestroCudaResult query(MoestroCudaEvent event) {
-    return gate_open ? emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
-  }
-  /// The copies that have been queued, once there are `count`: e of experts, d of dense weights (which are staged).
-  std::string queued(size_t count) {
-    for (const Nanos until = clock_.now() + std::chrono::seconds(60); clock_.now() < until; std::this_thread::yield()) {
-      const std::lock_guard lock(copies_mutex);
-      if (copies.size() < count) continue;
-      std::string kinds;
-      for (const std::byte* from : copies)
-        kinds += from >= arena_.data() && from < arena_.data() + arena_.size() ? 'e' : 'd';
-      return kinds;
-    }
-    return "";
+  /// The copies that have been queued, once there are `count`: e of experts, d of dense weights.
+  std::string kinds_of(size_t count) {
+    std::string kinds;
+    for (const std::byte* from : queued(count))
+      kinds += from >= arena_.data() && from < arena_.data() + arena_.size() ? 'e' : 'd';
+    return kinds;
   }
   void wait_for_copies(size_t count) {
     std::vector<uint64_t> ended;
@@ -84,10 +60,6 @@ class CudaDenseTest : public CudaLinkFixture {
     link_->wake();
   }
 
-  inline static std::atomic<bool> gate_open;
-  inline static std::mutex copies_mutex;
-  inline static std::vector<const std::byte*> copies;
-  MoestroCudaFunctions cuda_;
   std::vector<std::vector<std::byte>> layers_;
   std::unique_ptr<SlotMemory> places_;
 };
@@ -95,10 +67,10 @@ class CudaDenseTest : public CudaLinkFixture {
 TEST_F(CudaDenseTest, LayersArriveInChunksTwoAtATime) {
   make_with_dense();
   begin({copy(0, 0), copy(1, 1)}, 4);
-  EXPECT_EQ(queued(2), "dd");
+  EXPECT_EQ(kinds_of(2), "dd");
   gate_open = true;
   wait_for_copies(2);
-  EXPECT_EQ(queued(8), "dddddddd");
+  EXPECT_EQ(kinds_of(8), "dddddddd");
   for (uint32_t place : {0U, 1U}) EXPECT_EQ(read_back(places_->slot(place), kLayer), layers_[place]);
   EXPECT_EQ(link_->staged_bytes(), 2 * kLayer) << "they lie in no registered memory here";
   std::vector<Copied> carried;
@@ -112,12 +84,12 @@ TEST_F(CudaDenseTest, LayersArriveInChunksTwoAtATime) {
 TEST_F(CudaDenseTest, TheStepsComeBeforeExpertsOfTheirLayerAndTheNextStepsLast) {
   make_with_dense();
   begin({copy(0, 1)}, 4);
-  EXPECT_EQ(queued(2), "dd");
+  EXPECT_EQ(kinds_of(2), "dd");
   route(1, {5});  // whose router needs the weights
   gate_open = true;
   ASSERT_NE(wait_for(5), nullptr);
   wait_for_copies(1);
-  EXPECT_EQ(queued(8).substr(0, 3), "ddd") << "two chunks were under way, and another came before any of the expert";
+  EXPECT_EQ(kinds_of(8).substr(0, 3), "ddd") << "two chunks were under way, and another came before any of the expert";
   gate_open = false;
   {
     const std::lock_guard lock(copies_mutex);
@@ -128,15 +100,15 @@ TEST_F(CudaDenseTest, TheStepsComeBeforeExpertsOfTheirLayerAndTheNextStepsLast) 
   gate_open = true;
   ASSERT_NE(wait_for(6), nullptr);
   wait_for_copies(1);
-  EXPECT_EQ(std::ranges::count(queued(8), 'e'), 4);
+  EXPECT_EQ(std::ranges::count(kinds_of(8), 'e'), 4);
 }
 
 TEST_F(CudaDenseTest, AnExpertThatAnEarlierLayerWaitsForComesBeforeFurtherChunks) {
   make_with_dense();
   begin({copy(0, 1)}, 4);
-  EXPECT_EQ(queued(2), "dd");
+  EXPECT_EQ(kinds_of(2), "dd");
   route(0, {1});
-  EXPECT_EQ(queued(4), "ddee") << "beside the two that are under way";
+  EXPECT_EQ(kinds_of(4), "ddee") << "beside the two that are under way";
   gate_open = true;
   ASSERT_NE(wait_for(1), nullptr);
   wait_for_copies(1);
@@ -169,10 +141,10 @@ TEST_F(CudaDenseTest, KernelsMayFollowWhenTheLastChunkIsQueued) {
     return *dense().kernels_may_follow(0);
   };
   begin({copy(0, 0)}, 4);
-  EXPECT_EQ(queued(2), "dd");
+  EXPECT_EQ(kinds_of(2), "dd");
   EXPECT_FALSE(may_follow());
   gate_open = true;
-  queued(4);
+  kinds_of(4);
   gate_open = false;
   for (int i = 0; i < 10'000 && !may_follow(); ++i) {
     std::vector<uint64_t> ended;
@@ -186,7 +158,7 @@ TEST_F(CudaDenseTest, KernelsMayFollowWhenTheLastChunkIsQueued) {
 TEST_F(CudaDenseTest, WhatIsAbandonedIsNotQueuedAnyMore) {
   make_with_dense();
   begin({copy(0, 0), copy(1, 1)}, 4);
-  EXPECT_EQ(queued(2), "dd");
+  EXPECT_EQ(kinds_of(2), "dd");
   std::thread opener([] {
     std::this_thread::yield();
     gate_open = true;
@@ -198,12 +170,12 @@ TEST_F(CudaDenseTest, WhatIsAbandonedIsNotQueuedAnyMore) {
     EXPECT_FALSE(dense().has_more());
   }
   opener.join();
-  const size_t sent = queued(2).size();
+  const size_t sent = kinds_of(2).size();
   EXPECT_LT(sent, 8u);
   link_->wake();
   route(0, {0});
   ASSERT_NE(wait_for(0), nullptr);
-  EXPECT_EQ(std::ranges::count(queued(sent), 'd'), static_cast<std::ptrdiff_t>(sent));
+  EXPECT_EQ(std::ranges::count(kinds_of(sent), 'd'), static_cast<std::ptrdiff_t>(sent));
 }
 
 }  // namespace

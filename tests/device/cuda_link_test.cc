@@ -6,8 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/device/cuda_link_fixture.h"
-#include "tests/device/wait_by_asking.h"
+#include "tests/device/gated_link_fixture.h"
 
 namespace moestro::device::testing {
 namespace {
@@ -70,37 +69,8 @@ TEST_F(CudaLinkTest, AChunkMayLieInSeveralPiecesAndBehindTheLast) {
   expect_all_arrive();
 }
 
-/// A device whose copies do not come before the gate is open.
-class GatedLinkTest : public CudaLinkFixture {
+class GatedLinkTest : public GatedLinkFixture {
  protected:
-  GatedLinkTest() {
-    gate_open = false;
-    copies.clear();
-    cuda_ = emulated::functions();
-    cuda_.query_event = query;
-    cuda_.wait_event = wait_by_asking<query>;
-    cuda_.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
-      const std::lock_guard lock(copies_mutex);
-      copies.push_back(static_cast<const std::byte*>(from));
-      return emulated::functions().copy_in(to, from, bytes, stream);
-    };
-    device_.functions = &cuda_;
-    emulated::make_streams_late(3);
-  }
-  ~GatedLinkTest() override { emulated::make_streams_late(0); }
-
-  static MoestroCudaResult query(MoestroCudaEvent event) {
-    return gate_open ? emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
-  }
-
-  /// The sources of the copies that have been queued, once there are `count`.
-  std::vector<const std::byte*> queued(size_t count) {
-    for (const Nanos until = clock_.now() + std::chrono::seconds(60); clock_.now() < until; std::this_thread::yield()) {
-      const std::lock_guard lock(copies_mutex);
-      if (copies.size() >= count) return copies;
-    }
-    return {};
-  }
   /// Chunk `index` of a key.
   const std::byte* chunk(tier::Key key, uint64_t index) { return host(key) + index * kChunk; }
   void foresee(tier::Key key) {
@@ -113,11 +83,6 @@ class GatedLinkTest : public CudaLinkFixture {
     }
     link_->wake();
   }
-
-  inline static std::atomic<bool> gate_open;
-  inline static std::mutex copies_mutex;
-  inline static std::vector<const std::byte*> copies;
-  MoestroCudaFunctions cuda_;
 };
 
 TEST_F(GatedLinkTest, ADemandOvertakesBehindTheTwoThatAreUnderWay) {
