@@ -1,6 +1,7 @@
 #include "orchestrator/api/choice.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "orchestrator/forms/marker.h"
@@ -78,6 +79,18 @@ void Choice::finish() {
   const std::string text = decoder_.finish();
   code_points_ += tok::count_code_points(text);
   say(text, true);
+  over_ = true;
+}
+
+/// A stop string cuts no earlier than where the held text begins. A token that begins there or later may go with it,
+/// so it waits until the text goes on, as the text itself does.
+std::vector<ScoredToken> Choice::take_tokens() {
+  if (stop_->empty() || over_) return std::exchange(tokens_, {});
+  const size_t certain = code_points_ - tok::count_code_points(held_);
+  const auto end = std::ranges::find_if(tokens_, [&](const ScoredToken& t) { return t.text_offset >= certain; });
+  std::vector<ScoredToken> taken(std::make_move_iterator(tokens_.begin()), std::make_move_iterator(end));
+  tokens_.erase(tokens_.begin(), end);
+  return taken;
 }
 
 /// Moves to ready_ what cannot be part of a stop string. At a stop string that ends in `text`, it and what follows it
@@ -97,6 +110,7 @@ void Choice::say(const std::string& text, bool last) {
     std::erase_if(tokens_, [&](const ScoredToken& t) { return t.text_offset >= text_end; });
     ready_ += held_.substr(0, cut);
     held_.clear();
+    over_ = true;
     return;
   }
   size_t keep = 0;  // the longest end of held_ that begins a stop string

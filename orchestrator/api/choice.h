@@ -43,9 +43,10 @@ class Choice {
   /// The echoed prompt's text, which the choice's own follows; "" if there is no echo. A character that the prompt only
   /// begins is in the choice's own text.
   std::string echo();
-  /// The text that is certain and has not been taken; likewise the tokens.
+  /// The text that is certain and has not been taken.
   std::string take_text() { return std::exchange(ready_, {}); }
-  std::vector<ScoredToken> take_tokens() { return std::exchange(tokens_, {}); }
+  /// Likewise the tokens: those that a stop string can no longer cut off.
+  std::vector<ScoredToken> take_tokens();
   size_t tokens() const { return count_; }
 
  private:
@@ -67,6 +68,7 @@ class Choice {
   size_t unshown_code_points_ = 0; ///< begun by tokens whose text the decoder holds
   std::vector<ScoredToken> tokens_;
   size_t count_ = 0;
+  bool over_ = false;  ///< no stop string can come any more
   const std::string* stopped_at_ = nullptr;
 };
 

@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <iterator>
+#include <random>
+
 #include "tests/tokenizer/tiny_tokenizers.h"
 
 namespace moestro::orchestrator {
@@ -165,6 +169,64 @@ TEST_F(ChoiceTest, TheSameTextHoweverItIsTaken) {
     EXPECT_EQ(joined, text.substr(0, text.find(stop))) << stop;
     EXPECT_EQ(whole.take_text(), joined) << stop;
   }
+}
+
+TEST_F(ChoiceTest, TokensThatAStopStringMayCutOffAreHeldBack) {
+  Choice choice = make({"STOP"});
+  push(choice, "xST");
+  EXPECT_THAT(offsets(choice), ElementsAre(0));
+  push(choice, "A");
+  EXPECT_THAT(offsets(choice), ElementsAre(1, 2, 3)) << "it did not become a stop string";
+  EXPECT_EQ(push(choice, "STOP"), 4u);
+  EXPECT_THAT(offsets(choice), IsEmpty());
+  Choice ended = make({"STOP"});
+  push(ended, "xST");
+  EXPECT_THAT(offsets(ended), ElementsAre(0));
+  ended.finish();
+  EXPECT_THAT(offsets(ended), ElementsAre(1, 2)) << "no stop string can come any more";
+}
+
+TEST_F(ChoiceTest, TheSameTokensHoweverTheyAreTaken) {
+  // Tokens of one and of several characters, parts of a character, and tokens without text.
+  const Tokenizer tokenizer = [] {
+    auto json = moestro::testing::gpt2_like({{"a", "b"}, {"b", "a"}, {"ab", "ab"}});
+    const auto special = static_cast<int>(json["model"]["vocab"].size());
+    json["added_tokens"] = {moestro::testing::added_token(special, "<|end|>")};
+    return std::move(Tokenizer::from_json(json.dump())).value();
+  }();
+  const std::vector<TokenId> ids{id('a'), id('b'), id(' '), 256, 257, 258, *tokenizer.id_of("<|end|>"), 0xC3, 0xA9};
+  std::mt19937 random(7);
+  const auto pick = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  size_t cut = 0;
+  for (int round = 0; round < 2000; ++round) {
+    stop_.assign(1 + pick(2), "");
+    for (std::string& s : stop_)
+      for (size_t n = 1 + pick(4); n > 0; --n) s += std::vector<std::string>{"a", "b", "b", " ", "é"}[pick(5)];
+    const ChoiceOptions options{.min_tokens = static_cast<int64_t>(pick(3)),
+                                .include_stop = pick(2) == 0,
+                                .show_special = pick(4) == 0};
+    Choice whole(tokenizer, &stop_, {}, nullptr, options), pieces(tokenizer, &stop_, {}, nullptr, options);
+    std::vector<ScoredToken> taken;
+    const auto take = [&] { std::ranges::move(pieces.take_tokens(), std::back_inserter(taken)); };
+    for (int i = 0; i < 12; ++i) {
+      const TokenId next = ids[pick(ids.size())];
+      const bool over = whole.push({next, {}});
+      EXPECT_EQ(pieces.push({next, {}}), over);
+      if (pick(3) > 0) take();
+      if (over) break;
+    }
+    whole.finish();
+    pieces.finish();
+    take();
+    cut += whole.stopped_at() != nullptr;
+    const auto expected = whole.take_tokens();
+    ASSERT_EQ(taken.size(), expected.size()) << "round " << round;
+    for (size_t i = 0; i < taken.size(); ++i) {
+      EXPECT_EQ(taken[i].id, expected[i].id) << "round " << round;
+      EXPECT_EQ(taken[i].text_offset, expected[i].text_offset) << "round " << round;
+    }
+  }
+  EXPECT_GT(cut, 500u);
 }
 
 TEST_F(ChoiceTest, TheStopStringIsKeptOnRequest) {

@@ -27,6 +27,21 @@ class CompletionStreamTest : public ApiTest {
     events.pop_back();
     return events;
   }
+  /// The tokens in the log-probabilities of each of `n` choices, of a whole answer or of chunks.
+  static std::vector<std::vector<std::string>> scored(const std::vector<json>& answers, size_t n) {
+    std::vector<std::vector<std::string>> all(n);
+    for (const json& answer : answers)
+      for (const json& c : answer["choices"]) {
+        auto& tokens = all.at(c["index"].get<size_t>());
+        const json& said = c["logprobs"];
+        if (!said.is_object()) continue;
+        if (said.contains("content"))
+          for (const json& t : said["content"]) tokens.push_back(t["token"]);
+        else
+          for (const json& t : said["tokens"]) tokens.push_back(t);
+      }
+    return all;
+  }
   /// What the chunks of one choice say together.
   static std::string text(const std::vector<json>& events, int index = 0) {
     std::string all;
@@ -74,6 +89,23 @@ TEST_F(CompletionStreamTest, NothingOfAStopStringGetsOut) {
   const auto events = stream({{"prompt", "x"}, {"max_tokens", 30}, {"stop", "END"}});
   EXPECT_EQ(text(events), "ab EN ");
   EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(CompletionStreamTest, TokensOfAStopStringAreInNoLogprobs) {
+  const std::vector<std::string> cut{"a", "b", " ", "E", "N", " "}, kept{"a", "b", " ", "E", "N", " ", "E", "N", "D"};
+  for (const bool include : {false, true})
+    for (const bool chat : {false, true}) {
+      says_ = {"ab EN ENDcd", "END", "abEN"};
+      json body{{"max_tokens", 20}, {"n", 3}, {"stop", "END"}, {"include_stop_str_in_output", include}};
+      body.update(chat ? json{{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"logprobs", true}}
+                       : json{{"prompt", "x"}, {"logprobs", 0}});
+      const std::string path = chat ? "/v1/chat/completions" : "/v1/completions";
+      const auto whole = scored({complete(body, path)->json()}, 3);
+      EXPECT_EQ(whole[0], include ? kept : cut);
+      EXPECT_EQ(whole[1].size(), include ? 3u : 0u);
+      EXPECT_EQ(whole[2], (std::vector<std::string>{"a", "b", "E", "N", "<|end|>"})) << "no stop string came of it";
+      EXPECT_EQ(scored(stream(body, path), 3), whole) << path << (include ? ", with the stop string" : "");
+    }
 }
 
 TEST_F(CompletionStreamTest, CharactersComeWhole) {
