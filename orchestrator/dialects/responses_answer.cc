@@ -9,6 +9,8 @@ using json = RequestJson;
 
 namespace {
 
+constexpr const char* kCompleted = "completed";
+
 json text_part(const char* type, const std::string& text) {
   json part{{"type", type}, {"text", text}};
   if (type == std::string_view("output_text")) part["annotations"] = part["logprobs"] = json::array();
@@ -80,12 +82,20 @@ void ResponsesAnswer::read_whole(const json& answer) {
   read_usage(answer, usage_);
   const json calls = message.value("tool_calls", json::array());
   if (const std::string thinking = string_at(message, "reasoning_content"); !thinking.empty())
-    output_.push_back(reasoning_item("completed", json::array({text_part("reasoning_text", thinking)})));
+    output_.push_back(reasoning_item(kCompleted, json::array({text_part("reasoning_text", thinking)})));
   const std::string text = string_at(message, "content");
-  if (!text.empty() || calls.empty())
-    output_.push_back(message_item(final_status(), json::array({text_part("output_text", text)})));
+  if (!text.empty() || (calls.empty() && output_.empty()))
+    output_.push_back(message_item(kCompleted, json::array({text_part("output_text", text)})));
   for (const json& call : calls)
-    output_.push_back(call_item(final_status(), call, string_at(call.at("function"), "arguments")));
+    output_.push_back(call_item(kCompleted, call, string_at(call.at("function"), "arguments")));
+  // The message has the text from before the calls and from after them: it was cut if no call was.
+  json& cut = output_[output_.size() - 1 - (!text.empty() && is_whole_call(output_.back()) ? calls.size() : 0)];
+  cut["status"] = last_status(cut);
+}
+
+/// The status of what was said last: it was cut where the answer was, unless it is a whole call.
+const char* ResponsesAnswer::last_status(const json& item) const {
+  return is_whole_call(item) ? kCompleted : final_status();
 }
 
 /// What is kept is what is answered, so it has to be whole before.
@@ -169,12 +179,12 @@ std::string ResponsesAnswer::close_part() {
   return text + event("response.content_part.done", std::move(part_done));
 }
 
-/// An item that another follows is complete; the last is as the response.
+/// An item that another follows is complete.
 std::string ResponsesAnswer::close() {
   if (kind_.empty()) return "";
   std::string text = close_part();
   json& item = output_.back();
-  item["status"] = final_status();
+  item["status"] = last_status(item);
   kind_.clear();
   said_.clear();
   return text + event("response.output_item.done", {{"output_index", output_.size() - 1}, {"item", item}});

@@ -33,6 +33,7 @@ class ResponsesAnswer final : public AnswerTranslator {
  private:
   RequestJson response(const char* status) const;
   const char* final_status() const { return end_.reason == "length" ? "incomplete" : "completed"; }
+  const char* last_status(const RequestJson& item) const;
   RequestJson usage() const;
   std::string event(const char* type, RequestJson members);
   std::string begin();

@@ -180,6 +180,11 @@ void add_messages(json& messages, const json& items) {
   }
 }
 
+bool is_whole_call(const json& item) {
+  return string_at(item, "type") == "function_call" &&
+         std::holds_alternative<json>(parse_body(string_at(item, "arguments")));
+}
+
 std::string new_item_id(const std::string& prefix) {
   thread_local std::mt19937_64 random{std::random_device{}()};
   char digits[25];

@@ -14,6 +14,10 @@ RequestJson read_input_items(FieldReader& f, bool lenient, std::vector<std::stri
 /// Adds what the items say to a chat's messages. Calls join the assistant's message before them.
 void add_messages(RequestJson& messages, const RequestJson& items);
 
+/// Whether it is a function_call whose arguments are whole: the text of a JSON object. Of another, an answer's end or a
+/// mistake of the model has cut them.
+bool is_whole_call(const RequestJson& item);
+
 /// "msg_" and 24 random digits, and so on.
 std::string new_item_id(const std::string& prefix);
 

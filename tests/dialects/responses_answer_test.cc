@@ -79,6 +79,73 @@ TEST(ResponsesAnswer, CallsReasoningAndACutAnswer) {
   EXPECT_EQ(cut["output"][0]["status"], "incomplete");
 }
 
+/// "TYPE STATUS" of each item.
+std::vector<std::string> statuses(const json& response) {
+  std::vector<std::string> all;
+  for (const json& item : response["output"])
+    all.push_back(item["type"].get<std::string>() + " " + item["status"].get<std::string>());
+  return all;
+}
+
+json streamed(std::vector<json> deltas, const char* finish) {
+  ResponsesAnswer a(frame());
+  std::vector<json> chunks;
+  for (const json& delta : deltas) chunks.push_back(chat_chunk(delta));
+  chunks.push_back(chat_chunk(json::object(), finish));
+  say(a, chunks);
+  a.settle([] {});
+  return events_in(a.end()).back().data["response"];
+}
+
+TEST(ResponsesAnswer, OnlyTheItemThatWasCutIsIncomplete) {
+  const auto call = [](const char* id, const char* name, const char* arguments) {
+    return json{{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
+  };
+  const json thinks{{"reasoning_content", "hm"}}, speaks{{"content", "so"}};
+  const json f = call_delta(0, R"({"a":1})", "0", "f"), cut = call_delta(1, R"({"a":)", "1", "g"),
+             unsaid = call_delta(1, "", "1", "g");
+  const json f_said = call("0", "f", R"({"a":1})"), cut_said = call("1", "g", R"({"a":)"),
+             unsaid_said = call("1", "g", "");
+  struct Case {
+    json message;
+    std::vector<json> deltas;
+    const char* finish;
+    std::vector<std::string> expected;
+  };
+  const std::vector<Case> cases{
+      {{{"content", "so"}}, {speaks}, "length", {"message incomplete"}},
+      {{{"content", ""}}, {}, "length", {"message incomplete"}},
+      {{{"content", ""}, {"reasoning_content", "hm"}}, {thinks}, "length", {"reasoning incomplete"}},
+      {{{"content", ""}, {"reasoning_content", "hm"}}, {thinks}, "stop", {"reasoning completed"}},
+      {{{"content", "so"}, {"reasoning_content", "hm"}},
+       {thinks, speaks},
+       "length",
+       {"reasoning completed", "message incomplete"}},
+      {{{"content", "so"}, {"reasoning_content", "hm"}, {"tool_calls", {f_said, cut_said}}},
+       {thinks, speaks, f, cut},
+       "length",
+       {"reasoning completed", "message completed", "function_call completed", "function_call incomplete"}},
+      {{{"content", nullptr}, {"tool_calls", {f_said, unsaid_said}}},
+       {f, unsaid},
+       "length",
+       {"function_call completed", "function_call incomplete"}},
+      {{{"content", nullptr}, {"tool_calls", {f_said}}}, {f}, "length", {"function_call completed"}},
+      {{{"content", "so"}, {"tool_calls", {f_said}}},
+       {speaks, f},
+       "tool_calls",
+       {"message completed", "function_call completed"}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(statuses(whole(chat_answer(c.message, c.finish))), c.expected) << c.message;
+    EXPECT_EQ(statuses(streamed(c.deltas, c.finish)), c.expected) << c.message;
+  }
+  // Only a stream says that text followed the call.
+  const json behind{{"content", "so"}, {"tool_calls", {f_said}}};
+  EXPECT_THAT(statuses(whole(chat_answer(behind, "length"))),
+              ElementsAre("message incomplete", "function_call completed"));
+  EXPECT_THAT(statuses(streamed({f, speaks}, "length")), ElementsAre("function_call completed", "message incomplete"));
+}
+
 TEST(ResponsesAnswer, AStreamIsWhatTheWholeResponseSays) {
   Shelf shelf;
   ResponsesAnswer a(shelf.frame());
