@@ -9,6 +9,7 @@
 #include "orchestrator/batch/batch_shapes.h"
 #include "orchestrator/dialects/dialect_text.h"
 #include "orchestrator/dialects/responses_answer.h"
+#include "orchestrator/dialects/responses_items.h"
 
 namespace moestro::orchestrator {
 
@@ -58,12 +59,12 @@ RequestJson record_of(const std::string& text) {
 }
 
 /// All that the model was given and said: what a response that goes on from this one begins with.
-RequestJson context_of(const std::string& record_text) {
+ResponseContext context_of(const std::string& record_text) {
   const RequestJson record = record_of(record_text);
-  if (record.empty()) return RequestJson::array();
-  RequestJson items = record["input"];
-  for (const RequestJson& item : record["response"]["output"]) items.push_back(item);
-  return items;
+  if (record.empty()) return {};
+  ResponseContext context{record["input"], {}};
+  add_said(context, record["response"]["output"]);
+  return context;
 }
 
 }  // namespace
@@ -165,11 +166,12 @@ void ResponsesApi::go_on(HttpRequest head, const RequestPtr& read, std::string b
   auto make = [read, slot = std::move(slot), frame = std::make_shared<ResponsesFrame>(std::move(frame)),
                before = std::make_shared<std::string>(std::move(before))](
                   const HttpRequest&, const std::stop_token&) -> std::variant<OpenAiRequest, ApiError> {
-    RequestJson context = context_of(*before);
-    read->chat.body["messages"] = responses_messages(*read, context);
+    ResponseContext context = context_of(*before);
+    if (auto error = check_outputs(read->items, context, read->previous)) return std::move(*error);
+    read->chat.body["messages"] = responses_messages(*read, context.items);
     frame->shown = std::move(read->shown);
     if (frame->keep) {
-      frame->input = std::move(context);
+      frame->input = std::move(context.items);
       for (RequestJson& item : read->items) frame->input.push_back(std::move(item));
     }
     *slot = std::make_unique<ResponsesAnswer>(std::move(*frame));

@@ -185,6 +185,31 @@ bool is_whole_call(const json& item) {
          std::holds_alternative<json>(parse_body(string_at(item, "arguments")));
 }
 
+void add_said(ResponseContext& context, const json& output) {
+  for (const json& item : output) {
+    const bool is_call = string_at(item, "type") == "function_call";
+    if (is_call && !is_whole_call(item))
+      context.broken_calls.insert(string_at(item, "call_id"));
+    else
+      context.items.push_back(item);
+  }
+}
+
+std::optional<ApiError> check_outputs(const json& items, const ResponseContext& context,
+                                      const std::string& previous) {
+  std::set<std::string> broken = context.broken_calls;
+  for (const json& item : items) {
+    const std::string call = string_at(item, "call_id");
+    if (string_at(item, "type") == "function_call") broken.erase(call);  // the client says it again
+    if (string_at(item, "type") != "function_call_output" || !broken.contains(call)) continue;
+    return bad_request("'previous_response_id': the call '" + call.substr(0, 80) + "' of the response '" + previous +
+                           "' broke off before its arguments were whole, so it has no output; leave its "
+                           "function_call_output out of 'input'",
+                       "previous_response_id");
+  }
+  return std::nullopt;
+}
+
 std::string new_item_id(const std::string& prefix) {
   thread_local std::mt19937_64 random{std::random_device{}()};
   char digits[25];

@@ -17,14 +17,38 @@ using namespace testing;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
+constexpr int64_t kCallsContext = 256;
+
+/// As byte_model(), with calls: each shows as its function's name and the argument `a`.
+ServedModel calling_model() {
+  const std::string source =
+      "{% if tools %}<tool_call>{\"name\"</tool_call> {% endif %}"
+      "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}"
+      "{% for c in m.tool_calls %}{{ c.function.name }}({{ c.function.arguments.a }}){% endfor %} {% endfor %}"
+      "{% if add_generation_prompt %}a:{% endif %}";
+  ServedModel m = byte_model();
+  auto chat = ChatTemplate::parse(source);
+  MOESTRO_CHECK(chat.is_ok(), chat.status().message());
+  m.chat_template = std::move(*chat);
+  m.set_styles(source);
+  m.context_max = kCallsContext;
+  return m;
+}
+
 class ResponsesApiTest : public ApiTest, public ::testing::WithParamInterface<test::Backend> {
  protected:
+  ResponsesApiTest() : ApiTest(calling_model()) {}
   void SetUp() override {
     if (GetParam() == test::Backend::kRedis && !test::RedisServer::is_installed())
       GTEST_SKIP() << "redis-server is not installed";
     says_ = {"hey"};
     box_.emplace(GetParam());
-    join();
+    worker_.join({.model = name_,
+                  .limits = {.kv_blocks = 128,
+                             .kv_block_tokens = 4,
+                             .context_max = kCallsContext,
+                             .step_tokens_max = 256,
+                             .step_sequences_max = 4}});
     start({});
   }
   void TearDown() override {
@@ -133,6 +157,48 @@ TEST_P(ResponsesApiTest, InputItems) {
   EXPECT_EQ(page["has_more"], true);
 }
 
+TEST_P(ResponsesApiTest, OneThatWasCutInACallIsContinuedWithoutTheCall) {
+  const auto call = [](const std::string& name) {
+    return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+  };
+  const json takes_a = {{"type", "object"}, {"properties", {{"a", {{"type", "integer"}}}}}, {"required", {"a"}}};
+  const json tools = {{{"type", "function"}, {"name", "f"}, {"parameters", takes_a}},
+                      {{"type", "function"}, {"name", "g"}, {"parameters", takes_a}}};
+  says_ = {"so " + call("f") + "\n" + call("g")};
+  const size_t cut = says_[0].size() - 15;  // in the arguments of g
+  for (const bool stream : {false, true}) {
+    const json body{{"input", "hi"}, {"tools", tools}, {"max_output_tokens", cut}, {"stream", stream}};
+    const auto exchange = exchange_of("POST", "/v1/responses", body);
+    const json first = stream ? json::parse(events_in(exchange->body).back().data["response"].dump())
+                              : exchange->json();
+    ASSERT_EQ(first["status"], "incomplete") << first;
+    ASSERT_EQ(first["output"].size(), 3u) << first;
+    EXPECT_EQ(first["output"][1]["status"], "completed");
+    EXPECT_EQ(first["output"][2]["status"], "incomplete");
+    const auto output = [&](size_t item) {
+      return json{
+          {"type", "function_call_output"}, {"call_id", first["output"][item]["call_id"]}, {"output", "one"}};
+    };
+    json next{{"input", {output(1)}}, {"previous_response_id", first["id"]}, {"max_output_tokens", 2}};
+    const json second = respond(next);
+    EXPECT_EQ(second["usage"]["input_tokens"], std::string("u:hi a:sof(1) t:one a:").size());
+    const std::string items = "/v1/responses/" + second["id"].get<std::string>() + "/input_items?order=asc";
+    const json given = ask("GET", items)["data"];
+    ASSERT_EQ(given.size(), 4u);
+    EXPECT_EQ(given[2], first["output"][1]) << "the call that was cut is not among them";
+
+    next["input"].push_back(output(2));
+    const json error = respond(next, 400)["error"];
+    EXPECT_EQ(error["param"], "previous_response_id");
+    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(first["output"][2]["call_id"].get<std::string>()));
+    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("leave its function_call_output out"));
+    json said_again = first["output"][2];
+    said_again["arguments"] = "{\"a\": 2}";
+    next["input"].insert(next["input"].begin(), said_again);
+    EXPECT_EQ(respond(next)["usage"]["input_tokens"], std::string("u:hi a:sof(1)g(2) t:one t:one a:").size());
+  }
+}
+
 TEST_P(ResponsesApiTest, DeletedOnesAreGone) {
   const std::string id = id_of({{"input", "hi"}}), path = "/v1/responses/" + id;
   EXPECT_EQ(ask("DELETE", path), (json{{"id", id}, {"object", "response"}, {"deleted", true}}));
@@ -185,7 +251,7 @@ TEST_P(ResponsesApiTest, LargeOnesAreReadElsewhere) {
 
 TEST_P(ResponsesApiTest, Refusals) {
   EXPECT_EQ(respond({{"input", "hi"}, {"background", true}}, 400)["error"]["param"], "background");
-  EXPECT_THAT(respond({{"input", std::string(200, 'x')}}, 400)["error"]["param"], "input");
+  EXPECT_THAT(respond({{"input", std::string(500, 'x')}}, 400)["error"]["param"], "input");
   EXPECT_EQ(respond({{"input", "a"}, {"previous_response_id", "../x"}}, 404)["error"]["param"], "previous_response_id");
   EXPECT_EQ(exchange_of("GET", "/v1/responses")->header("Allow"), "POST");
   ask("GET", "/v1/responses/resp_1", {}, 404);
