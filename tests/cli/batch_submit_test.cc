@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <optional>
 
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
@@ -12,7 +13,9 @@
 namespace moestro::test {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 class BatchSubmit : public testing::Test {
@@ -23,7 +26,9 @@ class BatchSubmit : public testing::Test {
   TinyReply answer(const TinyRequest& r) {
     if (r.path == "/v1/files") return {200, R"({"id":"file_1"})"};
     const std::lock_guard lock(mutex_);
+    if (r.method == "DELETE") return removed_.push_back(r.path), of_removal_;
     if (r.method == "POST") order_ = r.body;
+    if (r.method == "POST" && of_order_) return *of_order_;
     return {200, R"({"id":"batch_1","status":"completed","request_counts":{"total":12,"completed":)" +
                      std::to_string(12 - failed_) + R"(,"failed":)" + std::to_string(failed_) + "}}"};
   }
@@ -36,6 +41,9 @@ class BatchSubmit : public testing::Test {
   TempDir dir_;
   std::mutex mutex_;
   std::string order_;
+  std::vector<std::string> removed_;
+  std::optional<TinyReply> of_order_;  ///< instead of a batch
+  TinyReply of_removal_{200, R"({"id":"file_1","object":"file","deleted":true})"};
   int failed_ = 0;
   TinyServer server_;
 };
@@ -58,6 +66,32 @@ TEST_F(BatchSubmit, WaitExitsWithAnErrorIfALineFailed) {
   EXPECT_THAT(bad.out, HasSubstr("completed: 12 of 12 lines done, 3 of them failed"));
   EXPECT_THAT(bad.err, HasSubstr("3 of 12 lines failed"));
   EXPECT_EQ(submit().exit_code, 0) << "who does not wait is not told how it ends";
+}
+
+TEST_F(BatchSubmit, TheUploadOfARefusedOrderIsDeleted) {
+  for (const int status : {400, 507}) {
+    of_order_ = TinyReply{status, R"({"error":{"message":"no such window"}})"};
+    const Ran ran = submit({"--wait"});
+    EXPECT_EQ(ran.exit_code, 1);
+    EXPECT_EQ(ran.err, "moestro: the server answers " + std::to_string(status) + ": no such window\n");
+  }
+  EXPECT_THAT(removed_, ElementsAre("/v1/files/file_1", "/v1/files/file_1"));
+}
+
+TEST_F(BatchSubmit, TheUploadOfALostOrderIsDeletedUnlessABatchUsesIt) {
+  of_order_ = TinyReply{.status = 0, .hang_up = true};
+  EXPECT_EQ(submit().exit_code, 1);
+  EXPECT_THAT(removed_, ElementsAre("/v1/files/file_1"));
+  of_removal_ = {409, R"({"error":{"message":"batch_1 uses it"}})"};
+  const Ran ran = submit();
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("the uploaded file_1 is still on the server: the server answers 409: batch_1 uses"));
+  EXPECT_THAT(ran.err, HasSubstr(": no answer"));
+}
+
+TEST_F(BatchSubmit, TheUploadOfABatchStays) {
+  EXPECT_EQ(submit().exit_code, 0);
+  EXPECT_THAT(removed_, IsEmpty());
 }
 
 }  // namespace

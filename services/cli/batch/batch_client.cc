@@ -75,6 +75,11 @@ Result<std::string> BatchClient::upload(const fs::path& file, const std::functio
   return id;
 }
 
+Status BatchClient::remove_file(const std::string& id) {
+  MOESTRO_RETURN_IF_ERROR(check_id(id));
+  return body_of(http_.remove("/v1/files/" + id)).status();
+}
+
 Result<json> BatchClient::create(const json& order) { return body_of(http_.post("/v1/batches", order.dump())); }
 
 Result<json> BatchClient::batch(const std::string& id) {

@@ -16,6 +16,8 @@ class BatchClient {
 
   /// The id of the file on the server. `progress`: bytes sent so far.
   Result<std::string> upload(const std::filesystem::path& file, const std::function<void(uint64_t)>& progress);
+  /// Refused while an unfinished batch uses the file.
+  Status remove_file(const std::string& id);
   Result<nlohmann::json> create(const nlohmann::json& order);
   Result<nlohmann::json> batch(const std::string& id);
   Result<nlohmann::json> cancel(const std::string& id);

@@ -94,6 +94,12 @@ Status report(const Result<json>& batch, const ServerCommandOptions& options) {
   return Status::ok();
 }
 
+/// Of an order that failed. If it arrived although its answer did not, the server keeps the file for its batch.
+void remove_upload(const std::string& file, BatchClient& client) {
+  if (const Status removed = client.remove_file(file); !removed.is_ok())
+    note("the uploaded " + file + " is still on the server: " + removed.message());
+}
+
 Status submit(const ServerCommandOptions& options, BatchClient& client) {
   std::string endpoint = options.endpoint.empty() ? endpoint_of_batch(options.input) : options.endpoint;
   if (endpoint.empty()) endpoint = "/v1/completions";  // then the server says what is wrong with the lines
@@ -113,6 +119,7 @@ Status submit(const ServerCommandOptions& options, BatchClient& client) {
   MOESTRO_RETURN_IF_ERROR(file.status());
   order["input_file_id"] = *file;
   auto batch = client.create(order);
+  if (!batch.is_ok()) remove_upload(*file, client);
   if (batch.is_ok() && options.wait) {
     note(text_or(*batch, "id") + " is submitted; it goes on if this command is stopped");
     batch = wait_over(client, text_or(*batch, "id"));
