@@ -14,6 +14,7 @@
 #include "services/cli/bench/model/model_command.h"
 #include "services/cli/bench/serve/serve_command.h"
 #include "services/cli/bench/store/store_command.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/command_line/command_line.h"
 
@@ -198,7 +199,8 @@ void add_bench_command(command_line::App& app, CommandResult& result) {
     }, *turns ? &by_lines : nullptr);
     progress.reset();
     if (!report.is_ok()) return fail(result, report.status());
-    const std::string text = *json ? engine_report_json(*o, *report).dump(2) + "\n" : engine_report_text(*o, *report);
+    const std::string text =
+        *json ? json_text(engine_report_json(*o, *report), 2) + "\n" : engine_report_text(*o, *report);
     std::fputs(text.c_str(), stdout);
   });
 }

@@ -89,6 +89,25 @@ TEST_F(BatchSubmit, TheUploadOfALostOrderIsDeletedUnlessABatchUsesIt) {
   EXPECT_THAT(ran.err, HasSubstr(": no answer"));
 }
 
+TEST_F(BatchSubmit, TextThatIsNotUtf8IsRefused) {
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& why) {
+    const Ran ran = submit(more);
+    EXPECT_EQ(ran.exit_code, 2) << ran.err;
+    EXPECT_EQ(ran.err, "moestro: " + why + " (see moestro batch submit --help)\n");
+  };
+  const std::string why = "not UTF-8 (byte 2 cannot be there); convert it first, with iconv for one";
+  refused({"--metadata", "a=\xff"}, "--metadata: " + why);
+  refused({"--metadata", "a=b", "--metadata", "b=\xff"}, "--metadata: " + why);
+  refused({"--window", "9h\xff"}, "--window: " + why);
+  refused({"--metadata", "a"}, "--metadata: 'a' is not NAME=TEXT");
+  EXPECT_EQ(server_.connections(), 0) << "nothing is sent";
+}
+
+TEST_F(BatchSubmit, MetadataIsSent) {
+  EXPECT_EQ(submit({"--metadata", "a=é=1", "--metadata", "b="}).exit_code, 0);
+  EXPECT_THAT(order_, HasSubstr(R"("metadata":{"a":"é=1","b":""})"));
+}
+
 TEST_F(BatchSubmit, TheUploadOfABatchStays) {
   EXPECT_EQ(submit().exit_code, 0);
   EXPECT_THAT(removed_, IsEmpty());

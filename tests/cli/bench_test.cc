@@ -83,6 +83,16 @@ TEST(BenchEngine, APackOfSeveralFormatsHasLimits) {
   EXPECT_GT(report.at("limits").at("gemm_512").at("median"), 0);
 }
 
+TEST(BenchEngine, APackMayLieAnywhere) {
+  const TempDir dir;
+  const std::string path = (dir / "pack \xff").string();  // no UTF-8
+  std::filesystem::create_directory_symlink(small_pack(), path);
+  const Ran ran = run_moestro({"bench", "engine", "--model", path, "--threads", "1", "--prompt", "0", "--generate", "1",
+                               "--repeats", "1", "--no-limits", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(json::parse(ran.out).at("pack"), (dir / "pack \uFFFD").string());
+}
+
 TEST(BenchEngine, CountsWhatCameOverADevicesLink) {
   const auto result_on = [](const std::string& device) {
     const Ran ran =

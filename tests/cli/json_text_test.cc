@@ -20,6 +20,15 @@ TEST(JsonText, DeepNestingIsRefusedAndBracketsInTextsDoNotCount) {
   EXPECT_TRUE(parse_json("\"" + std::string(500, '[') + "\\\"" + std::string(500, '[') + "\"").is_ok());
 }
 
+TEST(JsonText, TextThatIsNotUtf8) {
+  EXPECT_EQ(not_utf8("café"), "");
+  EXPECT_EQ(not_utf8("caf\xe9"), "not UTF-8 (byte 3 cannot be there); convert it first, with iconv for one");
+  EXPECT_TRUE(check_utf8("the line", "é").is_ok());
+  EXPECT_EQ(check_utf8("the line", "\xff").message(), "the line is " + not_utf8("\xff"));
+  EXPECT_EQ(json_text(nlohmann::json{{"path", "a\xff"}}), "{\"path\":\"a\uFFFD\"}");
+  EXPECT_EQ(json_text(nlohmann::ordered_json{{"b", "\xff"}, {"a", 1}}, 0), "{\n\"b\": \"\uFFFD\",\n\"a\": 1\n}");
+}
+
 TEST(JsonText, FieldsOfTheWrongKindGiveTheDefault) {
   const nlohmann::json object{{"text", "a"}, {"count", 3}, {"minus", -1}};
   EXPECT_EQ(text_or(object, "text"), "a");

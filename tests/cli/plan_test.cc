@@ -482,7 +482,7 @@ TEST(RatesCache, KeepsRatesByTheirKey) {
   rates.dense = planner::ProductCurve({{1, 1e-12}, {8, 2e-12}});
   rates.experts = rates.router = rates.dense;
   rates.kv_bytes_per_s = 1e10, rates.attention_operations_per_s = 1e11, rates.call_s = 1e-6, rates.float_s = 1e-9;
-  const cli::RatesCache cache(dir.path(), "this");
+  const cli::RatesCache cache(dir.path(), "this \xff");  // a path may be any bytes
   EXPECT_FALSE(cache.read().has_value());
   ASSERT_TRUE(cache.write(rates).is_ok());
   const auto read = cache.read();

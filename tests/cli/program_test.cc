@@ -201,9 +201,9 @@ TEST(Program, TextThatIsNotUtf8IsNotSent) {
     completions += request.path != "/v1/models";
     return fake_model(request);
   });
-  expect_one_line_error({"complete", "caf\xe9", "--url", server.url()}, 1, "the prompt is not UTF-8 (byte 3");
-  expect_one_line_error({"complete", "a", "--model", "\xff", "--url", server.url()}, 1, "--model is not UTF-8");
-  expect_one_line_error({"chat", "--system", "\xff", "--url", server.url()}, 1, "--system is not UTF-8");
+  expect_one_line_error({"complete", "caf\xe9", "--url", server.url()}, 2, "prompt: not UTF-8 (byte 3");
+  expect_one_line_error({"complete", "a", "--model", "\xff", "--url", server.url()}, 2, "--model: not UTF-8");
+  expect_one_line_error({"chat", "--system", "\xff", "--url", server.url()}, 2, "--system: not UTF-8");
   for (const Words& arguments : {Words{"complete", "-", "--url", server.url()}, Words{"chat", "--url", server.url()}}) {
     const Ran ran = run_moestro(arguments, "ok \xc3\x28\n");
     EXPECT_EQ(ran.exit_code, 1);

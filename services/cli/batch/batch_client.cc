@@ -80,7 +80,7 @@ Status BatchClient::remove_file(const std::string& id) {
   return body_of(http_.remove("/v1/files/" + id)).status();
 }
 
-Result<json> BatchClient::create(const json& order) { return body_of(http_.post("/v1/batches", order.dump())); }
+Result<json> BatchClient::create(const json& order) { return body_of(http_.post("/v1/batches", json_text(order))); }
 
 Result<json> BatchClient::batch(const std::string& id) {
   MOESTRO_RETURN_IF_ERROR(check_id(id));

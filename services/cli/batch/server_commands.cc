@@ -39,7 +39,13 @@ bool is_over(const json& batch) {
 }
 
 void print_json(const json& value) {
-  std::printf("%s\n", value.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+  std::printf("%s\n", json_text(value).c_str());
+}
+
+/// What is wrong with a value of --metadata; empty: nothing.
+std::string not_metadata(const std::string& pair) {
+  const size_t equals = pair.find('=');
+  return equals == std::string::npos || equals == 0 ? "'" + pair + "' is not NAME=TEXT" : not_utf8(pair);
 }
 
 /// "batch_1 in_progress: 12 of 50 lines done, 1 of them failed"
@@ -106,8 +112,6 @@ Status submit(const ServerCommandOptions& options, BatchClient& client) {
   json order{{"endpoint", endpoint}, {"completion_window", options.window}};
   for (const std::string& pair : options.metadata) {
     const size_t equals = pair.find('=');
-    if (equals == std::string::npos || equals == 0)
-      return invalid_argument("--metadata '" + pair + "' is not NAME=TEXT");
     order["metadata"][pair.substr(0, equals)] = pair.substr(equals + 1);
   }
   std::error_code ignored;
@@ -196,9 +200,12 @@ void add_server_commands(command_line::App& batch, CommandResult& result) {
         c->add_option("--endpoint", o.endpoint, "Endpoint of every line. Default: the url of the first line")
             ->check(command_line::IsMember({"/v1/completions", "/v1/chat/completions", "/v1/embeddings"}));
         c->add_option("--window", o.window, "Lines that have not run in this time are not run: 90m, 24h, 7d")
+            ->check(not_utf8)
             ->capture_default_str()
             ->type_name("TIME");
-        c->add_option("--metadata", o.metadata, "Text to keep with the batch")->type_name("NAME=TEXT");
+        c->add_option("--metadata", o.metadata, "Text to keep with the batch")
+            ->check(not_metadata)
+            ->type_name("NAME=TEXT");
         wait(c, o);
       });
   add(batch, result, "status", "Show the progress of a batch", status,

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include "orchestrator/tokenizer/unicode.h"
 #include "services/cli/client/stream_events.h"
 #include "services/cli/common/http_client.h"
 #include "services/cli/common/json_text.h"
@@ -34,18 +33,6 @@ struct Options {
   std::optional<int64_t> seed;
   bool json = false;
 };
-
-std::string dump(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-/// JSON cannot carry other bytes, and changing them would answer another prompt than was asked.
-Status check_utf8(std::string_view what, std::string_view text) {
-  const size_t at = tok::find_invalid_utf8(text);
-  if (at == std::string_view::npos) return Status::ok();
-  return invalid_argument(std::string(what) + " is not UTF-8 (byte " + std::to_string(at) +
-                          " cannot be there); convert it first, with iconv for one");
-}
 
 /// The first model that the server names.
 Result<std::string> served_model(HttpClient& client) {
@@ -92,7 +79,7 @@ Result<std::string> stream_answer(HttpClient& client, const std::string& path, j
   });
   MOESTRO_ASSIGN_OR_RETURN(
       const HttpReply reply,
-      client.post_stream(path, dump(request), [&](std::string_view piece) { return parser.feed(piece); }));
+      client.post_stream(path, json_text(request), [&](std::string_view piece) { return parser.feed(piece); }));
   if (reply.status != 200) return refusal(reply);
   if (!answer.ends_with('\n')) std::putchar('\n');
   if (!done) return unavailable("the answer broke off before its end");
@@ -110,7 +97,7 @@ Status complete(const Options& options, HttpClient& client) {
   json request = request_of(options, model);
   request["prompt"] = prompt;
   if (!options.json) return stream_answer(client, "/v1/completions", std::move(request)).status();
-  MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.post("/v1/completions", dump(request)));
+  MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.post("/v1/completions", json_text(request)));
   if (reply.status != 200) return refusal(reply);
   std::printf("%s\n", reply.body.c_str());
   return Status::ok();
@@ -162,6 +149,7 @@ Status chat(const Options& options, HttpClient& client) {
 void add_common(command_line::App* command, Options& options) {
   add_server_options(*command, options.server);
   command->add_option("--model", options.model, "Model to ask. Default: the first that the server names")
+      ->check(not_utf8)
       ->type_name("NAME");
   command->add_option("--max-tokens", options.max_tokens, "Longest answer, in tokens")
       ->check(command_line::Range(int64_t{1}, int64_t{1} << 24))
@@ -178,10 +166,7 @@ void run(const Options& options, CommandResult& result, Status (*action)(const O
   const Result<Server> server = find_server(options.server);
   if (!server.is_ok()) return fail(result, server.status(), kExitUsage);
   HttpClient client(server->url, {}, server->access);
-  Status status = check_utf8("--model", options.model);
-  if (status.is_ok()) status = check_utf8("--system", options.system);
-  if (status.is_ok()) status = action(options, client);
-  if (!status.is_ok()) fail(result, status);
+  if (const Status status = action(options, client); !status.is_ok()) fail(result, status);
 }
 
 }  // namespace
@@ -191,6 +176,7 @@ void add_complete_command(command_line::App& app, CommandResult& result) {
   auto options = std::make_shared<Options>();
   command->add_option("prompt", options->prompt, "Text to continue; `-` reads it from stdin")
       ->required()
+      ->check(not_utf8)
       ->option_text("PROMPT");
   add_common(command, *options);
   command->add_flag("--json", options->json, "Print the server's whole answer as JSON, not streamed");
@@ -202,7 +188,7 @@ void add_chat_command(command_line::App& app, CommandResult& result) {
   auto options = std::make_shared<Options>();
   options->max_tokens = 512;
   add_common(command, *options);
-  command->add_option("--system", options->system, "System message")->type_name("TEXT");
+  command->add_option("--system", options->system, "System message")->check(not_utf8)->type_name("TEXT");
   command->callback([options, &result] { run(*options, result, chat); });
 }
 

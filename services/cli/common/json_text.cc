@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "orchestrator/tokenizer/unicode.h"
+
 namespace moestro::cli {
 namespace {
 
@@ -37,6 +39,24 @@ Result<json> parse_json(std::string_view text) {
   json value = json::parse(text, nullptr, false);
   if (value.is_discarded()) return invalid_argument("not JSON");
   return value;
+}
+
+std::string not_utf8(const std::string& text) {
+  const size_t at = tok::find_invalid_utf8(text);
+  if (at == std::string::npos) return "";
+  return "not UTF-8 (byte " + std::to_string(at) + " cannot be there); convert it first, with iconv for one";
+}
+
+Status check_utf8(std::string_view what, const std::string& text) {
+  const std::string why = not_utf8(text);
+  return why.empty() ? Status::ok() : invalid_argument(std::string(what) + " is " + why);
+}
+
+std::string json_text(const json& value, int indent) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+std::string json_text(const nlohmann::ordered_json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::string text_or(const json& object, const char* key, std::string otherwise) {

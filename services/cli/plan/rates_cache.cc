@@ -76,7 +76,8 @@ std::optional<planner::Rates> RatesCache::read() const {
   text << in.rdbuf();
   const auto parsed = parse_json(text.str());
   if (!in || !parsed.is_ok() || !parsed->is_object()) return std::nullopt;
-  if (number_or(*parsed, "version", 0) != kVersion || text_or(*parsed, "key") != key_) return std::nullopt;
+  const bool same = json_text(json(text_or(*parsed, "key"))) == json_text(json(key_));  // as it was written
+  if (number_or(*parsed, "version", 0) != kVersion || !same) return std::nullopt;
   return rates_of(*parsed);
 }
 
@@ -99,7 +100,7 @@ Status RatesCache::write(const planner::Rates& rates) const {
   std::filesystem::path unfinished = file_;
   unfinished += "." + std::to_string(::getpid());
   std::ofstream out(unfinished, std::ios::binary);
-  out << file.dump(1) << "\n";
+  out << json_text(file, 1) << "\n";
   out.close();
   std::error_code error;
   if (out) std::filesystem::rename(unfinished, file_, error);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/tier/replay_order.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/replay/replay_options.h"
 #include "services/cli/replay/replay_report.h"
@@ -248,7 +249,7 @@ void add_replay_command(command_line::App& app, CommandResult& result) {
     if (o->json) {
       nlohmann::json all = nlohmann::json::array();
       for (const ReplayRow& row : *rows) all.push_back(row_json(row));
-      text = (o->sweep ? all : all.front()).dump(2) + "\n";
+      text = json_text(o->sweep ? all : all.front(), 2) + "\n";
     } else {
       text = o->sweep ? table_text(*rows) : row_text(rows->front());
     }

@@ -9,6 +9,7 @@
 #include "common/config/units.h"
 #include "services/cli/bench/serve/serve_report.h"
 #include "services/cli/bench/serve/table.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/common/server_options.h"
 #include "services/command_line/command_line.h"
@@ -166,7 +167,7 @@ Status run(const Command& c, const BenchProgress& progress, std::string& text) {
     return invalid_argument("no server: give --url URL, or --model PACK to start one");
   if (c.rows) {
     MOESTRO_ASSIGN_OR_RETURN(const ServeTable table, serve_table(c.bench, c.table, progress));
-    text = c.json ? table_json(table).dump(1) + "\n" : table_text(table);
+    text = c.json ? json_text(table_json(table), 1) + "\n" : table_text(table);
     return Status::ok();
   }
   MOESTRO_ASSIGN_OR_RETURN(const ServeBenchReport report, bench_serve(c.bench, progress));

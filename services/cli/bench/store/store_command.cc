@@ -6,6 +6,7 @@
 
 #include "common/config/units.h"
 #include "services/cli/bench/store/store_report.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/command_line/command_line.h"
 
@@ -66,7 +67,7 @@ void add_store_bench(command_line::App& bench, CommandResult& result) {
     });
     progress.reset();
     if (!report.is_ok()) return fail(result, report.status());
-    const std::string text = *json ? store_report_json(*report).dump(1) + "\n" : store_report_text(*report);
+    const std::string text = *json ? json_text(store_report_json(*report), 1) + "\n" : store_report_text(*report);
     std::fputs(text.c_str(), stdout);
   });
 }
