@@ -1,6 +1,5 @@
 #include "store/pack/checkpoint.h"
 
-#include <sys/stat.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -97,10 +96,9 @@ Result<WeightMap> parse_index(const std::string& text, const std::string& where)
 }  // namespace
 
 void Checkpoint::stamp(const File& file, const std::string& name) {
-  struct stat st{};
-  if (fstat(file.fd(), &st) != 0) return;  // then reading it fails, too
-  const std::string text = name + '\0' + std::to_string(st.st_size) + '\0' + std::to_string(st.st_mtim.tv_sec) + '.' +
-                           std::to_string(st.st_mtim.tv_nsec);
+  const File::Version& v = file.opened();
+  const std::string text = name + '\0' + std::to_string(v.size) + '\0' + std::to_string(v.seconds) + '.' +
+                           std::to_string(v.nanoseconds);
   fingerprint_ = XXH3_64bits_withSeed(text.data(), text.size(), fingerprint_);
 }
 
@@ -337,6 +335,16 @@ Result<Checkpoint> Checkpoint::open_directory(const fs::path& dir) {
   MOESTRO_RETURN_IF_ERROR(c.open_files());
   MOESTRO_RETURN_IF_ERROR(c.check_tensors());
   return c;
+}
+
+Status Checkpoint::check_as_opened() const {
+  for (const File& file : files_) {
+    MOESTRO_ASSIGN_OR_RETURN(const bool as_opened, file.is_as_opened());
+    if (!as_opened)
+      return invalid_argument(file.path() + ": has changed while it was packed, so the pack would be of two versions; "
+                              "when nothing writes to it any more, give the same command again");
+  }
+  return Status::ok();
 }
 
 Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const {

@@ -64,6 +64,8 @@ class Checkpoint {
   std::vector<std::string> left_out() const;
   /// What a GGUF file does not say, and what was taken for it.
   const std::vector<std::string>& remarks() const { return remarks_; }
+  /// Whether the files of the weights are as they were when they were opened; an error names the one that is not.
+  Status check_as_opened() const;
   uint64_t fingerprint() const { return fingerprint_; }  ///< changes when config, names, sizes or times of the files do
 
  private:
