@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,6 +13,7 @@
 #include "common/model/strict_json.h"
 #include "store/pack/finite.h"
 #include "store/pack/manifest_check.h"
+#include "store/pack/quantised_dialects.h"
 #include "store/pack/tied_head.h"
 
 namespace moestro::store {
@@ -158,6 +160,30 @@ Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64
   return Status::ok();
 }
 
+// Columns that are ordered by activation make f32 of a matrix (GPTQ), and chance may leave those of one expert in
+// order. Then the same matrices of all experts of its layer become f32, too.
+void Checkpoint::widen_with_their_layer() {
+  using model::ExpertTensors;
+  constexpr std::array kParts = {&ExpertTensors::gate, &ExpertTensors::up, &ExpertTensors::down};
+  std::set<std::pair<int64_t, size_t>> widened;  // layers and parts
+  const auto for_matrices = [&](const auto& use) {
+    for (const ExpertTensors& t : model_.experts)
+      for (size_t part = 0; part < kParts.size(); ++part) {
+        const auto found = tensors_.find(t.*kParts[part]);
+        if (found != tensors_.end() && found->second.matrix) use(std::pair(t.layer.value, part), found->second);
+      }
+  };
+  for_matrices([&](const auto& at, const SourceTensor& t) {
+    if (t.matrix->is_widened()) widened.insert(at);
+  });
+  for_matrices([&](const auto& at, SourceTensor& t) {
+    if (!widened.contains(at) || t.dtype == DType::kF32) return;
+    t.matrix = widened_matrix(t.name, t.matrix);
+    t.dtype = DType::kF32, t.format = dtype_name(DType::kF32);
+    t.bytes = static_cast<uint64_t>(t.matrix->rows() * row_bytes(DType::kF32, t.matrix->cols()));
+  });
+}
+
 // All experts of a layer have one length, and their matrices one format each.
 Status Checkpoint::note_formats(const model::ExpertTensors& t) {
   const ExpertFormats formats{*tensors_.at(t.gate.empty() ? t.up : t.gate).dtype, *tensors_.at(t.up).dtype,
@@ -166,7 +192,8 @@ Status Checkpoint::note_formats(const model::ExpertTensors& t) {
   if (expert_formats_.size() == layer) expert_formats_.push_back(formats);
   if (expert_formats_[layer] == formats) return Status::ok();
   return unsupported(directory_.string() + ": the experts of layer " + std::to_string(t.layer.value) +
-                     " differ in format; those of one layer must have the same");
+                     " differ in format; those of one layer must have the same; take another file of the model, or "
+                     "pack the unquantised one with --experts");
 }
 
 // Matrices of several tensors become one tensor each, and vectors stay what they are.
@@ -245,6 +272,7 @@ Status Checkpoint::check_tensors() {
       }));
   const auto is_assembled = [](const auto& t) { return t.second.matrix != nullptr; };
   is_native_ = made_files_ || std::ranges::any_of(tensors_, is_assembled);
+  widen_with_their_layer();
   if (is_native())
     for (const model::ExpertTensors& t : model_.experts) MOESTRO_RETURN_IF_ERROR(note_formats(t));
   else

@@ -81,6 +81,7 @@ class Checkpoint {
   Status check_tensors();
   Status check_head() const;
   Status check_embedding_copies() const;
+  void widen_with_their_layer();
   Status note_formats(const model::ExpertTensors& expert);
   Status check_tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   ReadTensor files_reader() const;
