@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "common/formats/blocks.h"
 #include "common/model/expert_storage.h"
 #include "common/model/strict_json.h"
 #include "store/pack/finite.h"
-#include "store/pack/manifest_check.h"
 #include "store/pack/quantised_dialects.h"
 #include "store/pack/tied_head.h"
+#include "store/pack/weight_files.h"
 
 namespace moestro::store {
 namespace {
@@ -23,9 +22,6 @@ using model::in_quotes;
 namespace fs = std::filesystem;
 
 constexpr uint64_t kConfigBytesMax = 16 << 20;
-constexpr uint64_t kIndexBytesMax = 256 << 20;
-constexpr char kSingleFile[] = "model.safetensors";
-constexpr char kIndexFile[] = "model.safetensors.index.json";
 
 // "model.layers.0.mlp.experts.gate_up_proj": all experts of a layer in one tensor.
 bool is_fused_experts(const std::string& name) {
@@ -78,23 +74,6 @@ Status for_expert_tensors(const model::ModelDescription& model, const Visit& vis
   return Status::ok();
 }
 
-using WeightMap = std::map<std::string, std::string>;
-
-Result<WeightMap> parse_index(const std::string& text, const std::string& where) {
-  MOESTRO_ASSIGN_OR_RETURN(const nlohmann::json index, model::parse_json_object(text, where));
-  const auto map = index.find("weight_map");
-  if (map == index.end() || !map->is_object() || map->empty()) return invalid_argument(where + ": has no weight_map");
-  WeightMap weights;
-  for (const auto& [tensor, file] : map->items()) {
-    if (!file.is_string()) return invalid_argument(where + ": weight_map names no file for " + in_quotes(tensor));
-    const auto& name = file.get_ref<const std::string&>();
-    if (!is_plain_file_name(name))
-      return invalid_argument(where + ": " + in_quotes(name) + " is not a file name in this directory");
-    weights[tensor] = name;
-  }
-  return weights;
-}
-
 }  // namespace
 
 void Checkpoint::stamp(const File& file, const std::string& name) {
@@ -119,27 +98,20 @@ Status Checkpoint::open_file(const std::string& name) {
 }
 
 Status Checkpoint::open_files() {
-  std::error_code ignored;
-  if (fs::exists(directory_ / kSingleFile, ignored)) return open_file(kSingleFile);
-  const fs::path index_path = directory_ / kIndexFile;
-  auto text = read_text_file(index_path, kIndexBytesMax);
-  if (!text && text.status().code() == Code::kNotFound)
-    return not_found(directory_.string() + ": neither " + kSingleFile + " nor " + kIndexFile +
-                     " is there; convert other formats to safetensors first");
-  if (!text) return text.status();
-  MOESTRO_ASSIGN_OR_RETURN(const WeightMap weights, parse_index(*text, index_path.string()));
-  std::set<std::string> names;
-  for (const auto& [tensor, file] : weights) names.insert(file);
+  MOESTRO_ASSIGN_OR_RETURN(const WeightFiles found, find_weight_files(directory_, config_json_));
   std::map<std::string, uint32_t> numbers;
-  for (const std::string& name : names) {
+  for (const std::string& name : found.names) {
     numbers[name] = static_cast<uint32_t>(files_.size());
     MOESTRO_RETURN_IF_ERROR(open_file(name));
   }
-  for (const auto& [tensor, file] : weights) {
+  for (const auto& [tensor, file] : found.weights) {
     const auto it = tensors_.find(tensor);
     if (it == tensors_.end() || it->second.file != numbers[file])
-      return invalid_argument(index_path.string() + ": tensor " + in_quotes(tensor) + " is not in " + file);
+      return invalid_argument((directory_ / found.index).string() + ": tensor " + in_quotes(tensor) + " is not in " +
+                              file);
   }
+  const std::string& first = found.index.empty() ? found.names.front() : found.index;
+  if (!first.starts_with("model.safetensors")) remarks_.push_back("the weights are those of " + first);
   return Status::ok();
 }
 

@@ -24,8 +24,8 @@ class GgufTensors;
 
 class Checkpoint {
  public:
-  /// Opens a GGUF file, with all its parts, or a directory that holds one; else model.safetensors, or the files that
-  /// model.safetensors.index.json lists. All errors of the source are found here.
+  /// Opens a GGUF file, with all its parts, or a directory that holds one (find_gguf); else the safetensors files of a
+  /// directory (weight_files.h). All errors of the source are found here.
   static Result<Checkpoint> open(const std::filesystem::path& source);
 
   /// The checkpoint that this config.json describes, with random weights in bf16; nothing of it is on disk.
@@ -62,7 +62,7 @@ class Checkpoint {
   const std::vector<ExpertFormats>& expert_formats() const { return expert_formats_; }
   /// Parts of the checkpoint that packs do not have (ModelSpec::left_out).
   std::vector<std::string> left_out() const;
-  /// What a GGUF file does not say, and what was taken for it.
+  /// What the source does not say, and what was taken for it.
   const std::vector<std::string>& remarks() const { return remarks_; }
   /// Whether the files of the weights are as they were when they were opened; an error names the one that is not.
   Status check_as_opened() const;
