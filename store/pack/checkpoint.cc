@@ -11,6 +11,7 @@
 #include "common/model/expert_storage.h"
 #include "common/model/strict_json.h"
 #include "store/pack/finite.h"
+#include "store/pack/quantisation_file.h"
 #include "store/pack/quantised_dialects.h"
 #include "store/pack/tied_head.h"
 #include "store/pack/weight_files.h"
@@ -97,8 +98,8 @@ Status Checkpoint::open_file(const std::string& name) {
   return Status::ok();
 }
 
-Status Checkpoint::open_files() {
-  MOESTRO_ASSIGN_OR_RETURN(const WeightFiles found, find_weight_files(directory_, config_json_));
+Status Checkpoint::open_files(const std::string& config_json) {
+  MOESTRO_ASSIGN_OR_RETURN(const WeightFiles found, find_weight_files(directory_, config_json));
   std::map<std::string, uint32_t> numbers;
   for (const std::string& name : found.names) {
     numbers[name] = static_cast<uint32_t>(files_.size());
@@ -285,11 +286,11 @@ Status Checkpoint::check_embedding_copies() const {
   return Status::ok();
 }
 
-Status Checkpoint::describe(const std::string& where) {
-  auto described = model::describe_model(config_json_, generation_config_json_);
+Status Checkpoint::describe(const std::string& config_json, const std::string& where) {
+  auto described = model::describe_model(config_json, generation_config_json_);
   if (!described) return described.status().with_context(where);
   model_ = std::move(*described);
-  const std::string texts = config_json_ + '\0' + generation_config_json_;
+  const std::string texts = config_json + '\0' + generation_config_json_;
   fingerprint_ = XXH3_64bits(texts.data(), texts.size());
   return Status::ok();
 }
@@ -299,7 +300,7 @@ Result<Checkpoint> Checkpoint::random(std::string config_json, std::string gener
   c.name_ = "random";
   c.config_json_ = std::move(config_json);
   c.generation_config_json_ = std::move(generation_config_json);
-  MOESTRO_RETURN_IF_ERROR(c.describe("random weights"));
+  MOESTRO_RETURN_IF_ERROR(c.describe(c.config_json_, "random weights"));
   const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
     uint64_t bytes = static_cast<uint64_t>(dtype_bytes(DType::kBF16));
     for (const int64_t n : shape) bytes *= static_cast<uint64_t>(n);
@@ -331,8 +332,15 @@ Result<Checkpoint> Checkpoint::open_directory(const fs::path& dir) {
   MOESTRO_ASSIGN_OR_RETURN(c.config_json_, read_text_file(dir / "config.json", kConfigBytesMax));
   MOESTRO_ASSIGN_OR_RETURN(auto generation, read_text_file_if_any(dir / "generation_config.json", kConfigBytesMax));
   c.generation_config_json_ = generation.value_or("");
-  MOESTRO_RETURN_IF_ERROR(c.describe(dir.string()));
-  MOESTRO_RETURN_IF_ERROR(c.open_files());
+  MOESTRO_ASSIGN_OR_RETURN(const QuantisationFile file, read_quantisation_file(dir, c.config_json_));
+  const std::string& described = file.name.empty() ? c.config_json_ : file.config_json;
+  std::string where = dir.string();
+  if (!file.name.empty()) {
+    where += " (with " + file.name + " as quantization_config)";
+    c.remarks_.push_back("config.json says nothing of quantisation; what " + file.name + " says is used");
+  }
+  MOESTRO_RETURN_IF_ERROR(c.describe(described, where));
+  MOESTRO_RETURN_IF_ERROR(c.open_files(described));
   MOESTRO_RETURN_IF_ERROR(c.check_tensors());
   return c;
 }

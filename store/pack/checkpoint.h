@@ -75,8 +75,9 @@ class Checkpoint {
   Status add_gguf_dense(const std::string& arch, GgufTensors& tensors, model::DenseTensor& t);
   Status add_gguf_expert(GgufTensors& tensors, model::ExpertTensors& t);
   void stamp(const File& file, const std::string& name);
-  Status describe(const std::string& where);
-  Status open_files();
+  /// `config_json`: that of the directory, with quantization_config if a file of its own says it.
+  Status describe(const std::string& config_json, const std::string& where);
+  Status open_files(const std::string& config_json);
   Status open_file(const std::string& name);
   Status check_tensors();
   Status check_head() const;

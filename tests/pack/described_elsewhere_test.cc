@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "store/pack/checkpoint.h"
@@ -32,7 +33,34 @@ class DescribedElsewhere : public ::testing::Test {
     testing::write_text(source() / file, json.dump());
   }
   std::string error() const { return Checkpoint::open(source()).status().message(); }
+  /// The files of a pack of it but those that hold config.json.
+  std::map<std::string, std::string> packed() {
+    fs::remove_all(dir_ / "pack");
+    notes_.clear();
+    const auto summary = pack_checkpoint(source(), dir_ / "pack", {},
+                                         {{}, [&](const std::string& line) { notes_.push_back(line); }});
+    EXPECT_TRUE(summary) << summary.status().message();
+    auto files = testing::read_directory(dir_ / "pack");
+    for (const char* name : {"config.json", "manifest"}) EXPECT_EQ(files.erase(name), 1u);
+    return files;
+  }
+  /// The same of a fixture whose config.json says nothing, and `file` what `says` does.
+  void expect_the_same(const std::string& fixture, const char* file, const char* says) {
+    copy("quantised/" + fixture);
+    const auto whole = packed();
+    EXPECT_THAT(notes_, ::testing::Not(::testing::Contains(HasSubstr("quantisation")))) << fixture;
+    nlohmann::json plain = config();
+    plain.erase("quantization_config");
+    write("config.json", plain);
+    EXPECT_NE(error(), "") << "without it, tensors are not what they seem";
+    testing::write_text(source() / file, says);
+    EXPECT_EQ(packed(), whole) << fixture;
+    EXPECT_THAT(notes_, ::testing::Contains("config.json says nothing of quantisation; what " + std::string(file) +
+                                            " says is used"));
+    EXPECT_EQ(testing::read_text(dir_ / "pack" / "config.json"), plain.dump()) << "copied as it is";
+  }
   testing::TemporaryDirectory dir_;
+  std::vector<std::string> notes_;
 };
 
 constexpr char kWeights[] = "model.safetensors";
@@ -82,6 +110,92 @@ TEST_F(DescribedElsewhere, AtTheTopOfAConfigWithSections) {
   const auto packed = std::ranges::find(manifest->tensors, "layers.3.attn.o.weight", &PackedTensor::name);
   ASSERT_NE(packed, manifest->tensors.end());
   EXPECT_EQ(packed->dtype, DType::kFP8G32);
+}
+
+TEST_F(DescribedElsewhere, InAFileOfGptq) {
+  expect_the_same("mixtral_gptq", "quantize_config.json", R"({"bits": 4, "group_size": 128, "damp_percent": 0.01,
+      "desc_act": false, "static_groups": false, "sym": true, "true_sequential": true, "model_name_or_path": "x",
+      "model_file_base_name": "gptq_model-4bit-128g"})");
+  const auto whole = packed();
+  fs::rename(source() / kWeights, source() / "gptq_model-4bit-128g.safetensors");
+  testing::write_text(source() / "another.safetensors", "");
+  EXPECT_EQ(packed(), whole) << "it names the file, too";
+}
+
+TEST_F(DescribedElsewhere, InAFileOfAwq) {
+  expect_the_same("qwen3_moe_awq", "quant_config.json", R"({"zero_point": true, "q_group_size": 64, "w_bit": 4,
+      "version": "GEMM", "modules_to_not_convert": null})");
+}
+
+TEST_F(DescribedElsewhere, InAFileOfModelOpt) {
+  expect_the_same("qwen3_moe_modelopt", "hf_quant_config.json", R"({"producer": {"name": "modelopt", "version":
+      "0.29.0"}, "quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16,
+      "exclude_modules": ["lm_head"]}})");
+}
+
+// Its scales are as those of "fp8", under another name.
+TEST_F(DescribedElsewhere, ModelOptFp8) {
+  copy("quantised/minimax_m2_fp8_tensor");
+  const auto whole = packed();
+  std::string text = testing::read_text(source() / kWeights);
+  const std::string from = ".weight_scale_inv\"", to = ".weight_scale\"    ";
+  ASSERT_EQ(from.size(), to.size());
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from)) text.replace(at, from.size(), to);
+  testing::write_text(source() / kWeights, text);
+  nlohmann::json with = config();
+  with.erase("quantization_config");
+  write("config.json", with);
+  const nlohmann::json says = {{"quant_algo", "FP8"}, {"kv_cache_quant_algo", "FP8"}, {"exclude_modules", {"lm_head"}}};
+  write("hf_quant_config.json", {{"quantization", says}});
+  EXPECT_EQ(packed(), whole);
+  with["quantization_config"] = says;
+  with["quantization_config"]["quant_method"] = "modelopt";
+  write("config.json", with);
+  fs::remove(source() / "hf_quant_config.json");
+  EXPECT_EQ(packed(), whole) << "or in config.json";
+}
+
+TEST_F(DescribedElsewhere, WhatIsNotSupportedIsNamed) {
+  const auto refused = [&](const char* file, const char* says) {
+    testing::write_checkpoint(source(), {});
+    testing::write_text(source() / file, says);
+    const std::string message = error();
+    fs::remove(source() / file);
+    return message;
+  };
+  EXPECT_THAT(refused("quantize_config.json", R"({"bits": 8})"),
+              HasSubstr("(with quantize_config.json as quantization_config): config.json: quantization_config: bits 8 "
+                        "is not supported (4 is)"));
+  EXPECT_THAT(refused("quantize_config.json", R"({"bits": 4, "new_setting": 1})"), HasSubstr("'new_setting'"));
+  EXPECT_THAT(refused("quantize_config.json", R"({"quant_method": "hqq"})"), HasSubstr("quant_method 'hqq' is not"));
+  EXPECT_THAT(refused("quantize_config.json", "{"), HasSubstr("quantize_config.json: not valid JSON"));
+  EXPECT_THAT(refused("quant_config.json", R"({"w_bit": 4, "bits": 4})"), HasSubstr("'w_bit'"));
+  EXPECT_THAT(refused("quant_config.json", R"({"w_bit": 4, "version": "gemv"})"), HasSubstr("version 'gemv' is not"));
+  EXPECT_THAT(refused("hf_quant_config.json", R"({"quantization": {"quant_algo": "W4A8_AWQ"}})"),
+              HasSubstr("quant_algo 'W4A8_AWQ' is not supported (NVFP4 and FP8 are)"));
+  EXPECT_THAT(refused("hf_quant_config.json", R"({"quantization": {"quant_algo": "FP8", "group_size": 128}})"),
+              HasSubstr("group_size is not supported with FP8"));
+  for (const char* says : {"{}", R"({"quantization": 1})"})
+    EXPECT_THAT(refused("hf_quant_config.json", says), HasSubstr("quantization is missing or no object"));
+  testing::write_text(source() / "quant_config.json", R"({"w_bit": 4})");
+  EXPECT_THAT(refused("hf_quant_config.json", R"({"quantization": {"quant_algo": "FP8"}})"),
+              HasSubstr("hf_quant_config.json: quant_config.json describes the quantisation too; remove the wrong"));
+  fs::remove(source() / "quant_config.json");
+  EXPECT_EQ(refused("hf_quant_config.json", R"({"quantization": {"quant_algo": null, "kv_cache_quant_algo": "FP8"}})"),
+            "") << "only a cache is quantised";
+}
+
+TEST_F(DescribedElsewhere, WhatConfigJsonSaysComesFirst) {
+  copy("quantised/mixtral_gptq");
+  testing::write_text(source() / "quant_config.json", R"({"w_bit": 8})");
+  EXPECT_EQ(error(), "");
+}
+
+TEST_F(DescribedElsewhere, TheFingerprintFollowsIt) {
+  testing::write_checkpoint(source(), {});
+  const uint64_t before = Checkpoint::open(source())->fingerprint();
+  testing::write_text(source() / "quant_config.json", R"({"w_bit": 4})");
+  EXPECT_NE(Checkpoint::open(source())->fingerprint(), before);
 }
 
 }  // namespace
