@@ -18,11 +18,10 @@ constexpr uint64_t kIndexBytesMax = 256 << 20;
 constexpr char kStandard[] = "model", kFile[] = ".safetensors", kIndex[] = ".safetensors.index.json";
 
 /// Names of the files there that end so, sorted.
-std::vector<std::string> names_ending(const fs::path& dir, std::string_view end) {
+std::vector<std::string> names_ending(const fs::path& dir, std::string_view end, std::error_code& error) {
   std::vector<std::string> names;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error))
-    if (std::string name = entry.path().filename().string(); name.ends_with(end)) names.push_back(std::move(name));
+  for (fs::directory_iterator entry(dir, error); !error && entry != fs::directory_iterator(); entry.increment(error))
+    if (std::string name = entry->path().filename().string(); name.ends_with(end)) names.push_back(std::move(name));
   std::ranges::sort(names);
   return names;
 }
@@ -54,30 +53,38 @@ std::string base_name(const std::string& config_json) {
   return config.contains(key) && config[key].is_string() ? config[key].get<std::string>() : kStandard;
 }
 
+/// "NAME-00001-of-00003.safetensors": nothing without the others.
+bool is_part(const std::string& file) { return file.find("-of-") != std::string::npos; }
+
 Status not_there(const fs::path& dir, const std::vector<std::string>& files, const std::vector<std::string>& indices) {
   const std::string what = dir.string() + ": neither model.safetensors nor model.safetensors.index.json is there";
   const std::vector<std::string>& others = indices.empty() ? files : indices;
   if (others.empty()) return not_found(what + "; convert other formats to safetensors first");
-  const std::string kind = indices.empty() ? "model.safetensors, or download the index of its parts"
-                                           : "model.safetensors.index.json";
-  return not_found(what + ", but " + others[0] + " and " + others[1] + (others.size() > 2 ? " and more" : "") +
-                   " are; rename the one that is meant to " + kind);
+  std::string names = others[0];
+  if (others.size() > 1) names += " and " + others[1] + (others.size() > 2 ? " and more" : "");
+  std::string advice = "rename the one that is meant to model.safetensors";
+  if (!indices.empty()) advice = "rename the one that is meant to model.safetensors.index.json";
+  else if (std::ranges::any_of(others, is_part)) advice = "download the index, which lists all parts";
+  return not_found(what + ", but " + names + (others.size() > 1 ? " are; " : " is; ") + advice);
 }
 
 }  // namespace
 
 bool has_safetensors(const fs::path& dir) {
-  return !names_ending(dir, kFile).empty() || !names_ending(dir, kIndex).empty();
+  std::error_code ignored;
+  return !names_ending(dir, kFile, ignored).empty() || !names_ending(dir, kIndex, ignored).empty();
 }
 
 Result<WeightFiles> find_weight_files(const fs::path& dir, const std::string& config_json) {
-  const std::vector<std::string> files = names_ending(dir, kFile), indices = names_ending(dir, kIndex);
+  std::error_code error;
+  const std::vector<std::string> files = names_ending(dir, kFile, error), indices = names_ending(dir, kIndex, error);
+  if (error) return io_error(dir.string() + ": cannot be listed", error.value());
   for (const std::string& base : {std::string(kStandard), base_name(config_json)}) {
     if (std::ranges::binary_search(files, base + kFile)) return WeightFiles{{base + kFile}, {}, {}};
     if (std::ranges::binary_search(indices, base + kIndex)) return read_index(dir, base + kIndex);
   }
   if (indices.size() == 1) return read_index(dir, indices.front());
-  if (indices.empty() && files.size() == 1) return WeightFiles{files, {}, {}};
+  if (indices.empty() && files.size() == 1 && !is_part(files.front())) return WeightFiles{files, {}, {}};
   return not_there(dir, files, indices);
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "store/pack/packer.h"
+#include "store/pack/weight_files.h"
 #include "tests/pack/synthetic_checkpoint.h"
 #include "tests/support/places.h"
 
@@ -139,7 +140,7 @@ TEST_F(CheckpointTest, WeightsOfAnotherName) {
   write_text(dir_ / "b.safetensors", "");
   expect_refused(Code::kNotFound, "neither model.safetensors nor model.safetensors.index.json is there, but "
                                   "b.safetensors and gptq_model-4bit-128g.safetensors are; rename the one that is "
-                                  "meant to model.safetensors, or download the index of its parts");
+                                  "meant to model.safetensors");
   for (const char* name : {"null", R"("")", R"("../b")", "1"}) {
     write_text(dir_ / "config.json", testing::synthetic_config({.config = std::string(R"({"quantization_config":
         {"quant_method": "gptq", "bits": 4, "model_file_base_name": )") + name + "}}"}));
@@ -148,6 +149,12 @@ TEST_F(CheckpointTest, WeightsOfAnotherName) {
   write_text(dir_ / "config.json", testing::synthetic_config({.config = R"({"quantization_config":
       {"quant_method": "gptq", "bits": 4, "model_file_base_name": "gptq_model-4bit-128g"}})"}));
   EXPECT_THAT(opened(), ::testing::ElementsAre("the weights are those of gptq_model-4bit-128g.safetensors"));
+}
+
+TEST_F(CheckpointTest, ADirectoryThatCannotBeListedIsNotOneWithoutWeights) {
+  const Status status = find_weight_files(dir_ / "absent", "{}").status();
+  EXPECT_EQ(status.code(), Code::kIo);
+  EXPECT_THAT(status.message(), HasSubstr("absent: cannot be listed"));
 }
 
 TEST_F(CheckpointTest, AnIndexOfAnotherName) {
@@ -161,7 +168,11 @@ TEST_F(CheckpointTest, AnIndexOfAnotherName) {
                                   "one that is meant to model.safetensors.index.json");
   std::filesystem::remove(dir_ / "a.safetensors.index.json");
   std::filesystem::remove(dir_ / "gptq_model.safetensors.index.json");
-  expect_refused(Code::kNotFound, "or download the index of its parts");
+  std::filesystem::remove(dir_ / "part-1.safetensors");
+  std::filesystem::rename(dir_ / "part-0.safetensors", dir_ / "model-00001-of-00002.safetensors");
+  expect_refused(Code::kNotFound, "but model-00001-of-00002.safetensors is; download the index, which lists all parts");
+  write_text(dir_ / "model-00002-of-00002.safetensors", "");
+  expect_refused(Code::kNotFound, "and model-00002-of-00002.safetensors are; download the index");
 }
 
 TEST_F(CheckpointTest, TruncatedFile) {
