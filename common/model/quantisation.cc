@@ -195,9 +195,16 @@ Quantisation read_compressed_tensors(ConfigReader& format) {
 }
 
 Quantisation read_modelopt(ConfigReader& format) {
-  expect_text(format, "quant_algo", "NVFP4");
-  Quantisation q{.method = Method::kNvfp4};
-  if (format.has("config_groups")) q = read_groups(format, "NVFP4");
+  const std::string algorithm = format.text_or("quant_algo", "NVFP4");
+  if (algorithm != "NVFP4" && algorithm != "FP8")
+    format.refuse_unsupported("quant_algo", in_quotes(algorithm) + " is not supported (NVFP4 and FP8 are)");
+  const Quantisation named{.method = algorithm == "FP8" ? Method::kFp8 : Method::kNvfp4};
+  const Quantisation q = format.has("config_groups") ? read_groups(format, algorithm) : named;
+  if (q != named) format.refuse_unsupported("config_groups", "of another kind than quant_algo are not supported");
+  if (named.method == Method::kFp8) {
+    if (format.has("group_size")) format.refuse_unsupported("group_size", "is not supported with FP8");
+    return q;  // a scale for each tensor
+  }
   if (format.count_or("group_size", 16, kGroupMax) != 16) format.refuse_unsupported("group_size", "must be 16");
   return q;
 }

@@ -1,19 +1,20 @@
 #include "store/pack/checkpoint.h"
 
-#include <sys/stat.h>
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "common/formats/blocks.h"
 #include "common/model/expert_storage.h"
 #include "common/model/strict_json.h"
 #include "store/pack/finite.h"
-#include "store/pack/manifest_check.h"
+#include "store/pack/quantisation_file.h"
+#include "store/pack/quantised_dialects.h"
 #include "store/pack/tied_head.h"
+#include "store/pack/weight_files.h"
 
 namespace moestro::store {
 namespace {
@@ -22,9 +23,6 @@ using model::in_quotes;
 namespace fs = std::filesystem;
 
 constexpr uint64_t kConfigBytesMax = 16 << 20;
-constexpr uint64_t kIndexBytesMax = 256 << 20;
-constexpr char kSingleFile[] = "model.safetensors";
-constexpr char kIndexFile[] = "model.safetensors.index.json";
 
 // "model.layers.0.mlp.experts.gate_up_proj": all experts of a layer in one tensor.
 bool is_fused_experts(const std::string& name) {
@@ -77,30 +75,12 @@ Status for_expert_tensors(const model::ModelDescription& model, const Visit& vis
   return Status::ok();
 }
 
-using WeightMap = std::map<std::string, std::string>;
-
-Result<WeightMap> parse_index(const std::string& text, const std::string& where) {
-  MOESTRO_ASSIGN_OR_RETURN(const nlohmann::json index, model::parse_json_object(text, where));
-  const auto map = index.find("weight_map");
-  if (map == index.end() || !map->is_object() || map->empty()) return invalid_argument(where + ": has no weight_map");
-  WeightMap weights;
-  for (const auto& [tensor, file] : map->items()) {
-    if (!file.is_string()) return invalid_argument(where + ": weight_map names no file for " + in_quotes(tensor));
-    const auto& name = file.get_ref<const std::string&>();
-    if (!is_plain_file_name(name))
-      return invalid_argument(where + ": " + in_quotes(name) + " is not a file name in this directory");
-    weights[tensor] = name;
-  }
-  return weights;
-}
-
 }  // namespace
 
 void Checkpoint::stamp(const File& file, const std::string& name) {
-  struct stat st{};
-  if (fstat(file.fd(), &st) != 0) return;  // then reading it fails, too
-  const std::string text = name + '\0' + std::to_string(st.st_size) + '\0' + std::to_string(st.st_mtim.tv_sec) + '.' +
-                           std::to_string(st.st_mtim.tv_nsec);
+  const File::Version& v = file.opened();
+  const std::string text = name + '\0' + std::to_string(v.size) + '\0' + std::to_string(v.seconds) + '.' +
+                           std::to_string(v.nanoseconds);
   fingerprint_ = XXH3_64bits_withSeed(text.data(), text.size(), fingerprint_);
 }
 
@@ -118,28 +98,21 @@ Status Checkpoint::open_file(const std::string& name) {
   return Status::ok();
 }
 
-Status Checkpoint::open_files() {
-  std::error_code ignored;
-  if (fs::exists(directory_ / kSingleFile, ignored)) return open_file(kSingleFile);
-  const fs::path index_path = directory_ / kIndexFile;
-  auto text = read_text_file(index_path, kIndexBytesMax);
-  if (!text && text.status().code() == Code::kNotFound)
-    return not_found(directory_.string() + ": neither " + kSingleFile + " nor " + kIndexFile +
-                     " is there; convert other formats to safetensors first");
-  if (!text) return text.status();
-  MOESTRO_ASSIGN_OR_RETURN(const WeightMap weights, parse_index(*text, index_path.string()));
-  std::set<std::string> names;
-  for (const auto& [tensor, file] : weights) names.insert(file);
+Status Checkpoint::open_files(const std::string& config_json) {
+  MOESTRO_ASSIGN_OR_RETURN(const WeightFiles found, find_weight_files(directory_, config_json));
   std::map<std::string, uint32_t> numbers;
-  for (const std::string& name : names) {
+  for (const std::string& name : found.names) {
     numbers[name] = static_cast<uint32_t>(files_.size());
     MOESTRO_RETURN_IF_ERROR(open_file(name));
   }
-  for (const auto& [tensor, file] : weights) {
+  for (const auto& [tensor, file] : found.weights) {
     const auto it = tensors_.find(tensor);
     if (it == tensors_.end() || it->second.file != numbers[file])
-      return invalid_argument(index_path.string() + ": tensor " + in_quotes(tensor) + " is not in " + file);
+      return invalid_argument((directory_ / found.index).string() + ": tensor " + in_quotes(tensor) + " is not in " +
+                              file);
   }
+  const std::string& first = found.index.empty() ? found.names.front() : found.index;
+  if (!first.starts_with("model.safetensors")) remarks_.push_back("the weights are those of " + first);
   return Status::ok();
 }
 
@@ -160,6 +133,30 @@ Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64
   return Status::ok();
 }
 
+// Columns that are ordered by activation make f32 of a matrix (GPTQ), and chance may leave those of one expert in
+// order. Then the same matrices of all experts of its layer become f32, too.
+void Checkpoint::widen_with_their_layer() {
+  using model::ExpertTensors;
+  constexpr std::array kParts = {&ExpertTensors::gate, &ExpertTensors::up, &ExpertTensors::down};
+  std::set<std::pair<int64_t, size_t>> widened;  // layers and parts
+  const auto for_matrices = [&](const auto& use) {
+    for (const ExpertTensors& t : model_.experts)
+      for (size_t part = 0; part < kParts.size(); ++part) {
+        const auto found = tensors_.find(t.*kParts[part]);
+        if (found != tensors_.end() && found->second.matrix) use(std::pair(t.layer.value, part), found->second);
+      }
+  };
+  for_matrices([&](const auto& at, const SourceTensor& t) {
+    if (t.matrix->is_widened()) widened.insert(at);
+  });
+  for_matrices([&](const auto& at, SourceTensor& t) {
+    if (!widened.contains(at) || t.dtype == DType::kF32) return;
+    t.matrix = widened_matrix(t.name, t.matrix);
+    t.dtype = DType::kF32, t.format = dtype_name(DType::kF32);
+    t.bytes = static_cast<uint64_t>(t.matrix->rows() * row_bytes(DType::kF32, t.matrix->cols()));
+  });
+}
+
 // All experts of a layer have one length, and their matrices one format each.
 Status Checkpoint::note_formats(const model::ExpertTensors& t) {
   const ExpertFormats formats{*tensors_.at(t.gate.empty() ? t.up : t.gate).dtype, *tensors_.at(t.up).dtype,
@@ -168,7 +165,8 @@ Status Checkpoint::note_formats(const model::ExpertTensors& t) {
   if (expert_formats_.size() == layer) expert_formats_.push_back(formats);
   if (expert_formats_[layer] == formats) return Status::ok();
   return unsupported(directory_.string() + ": the experts of layer " + std::to_string(t.layer.value) +
-                     " differ in format; those of one layer must have the same");
+                     " differ in format; those of one layer must have the same; take another file of the model, or "
+                     "pack the unquantised one with --experts");
 }
 
 // Matrices of several tensors become one tensor each, and vectors stay what they are.
@@ -247,6 +245,7 @@ Status Checkpoint::check_tensors() {
       }));
   const auto is_assembled = [](const auto& t) { return t.second.matrix != nullptr; };
   is_native_ = made_files_ || std::ranges::any_of(tensors_, is_assembled);
+  widen_with_their_layer();
   if (is_native())
     for (const model::ExpertTensors& t : model_.experts) MOESTRO_RETURN_IF_ERROR(note_formats(t));
   else
@@ -287,11 +286,11 @@ Status Checkpoint::check_embedding_copies() const {
   return Status::ok();
 }
 
-Status Checkpoint::describe(const std::string& where) {
-  auto described = model::describe_model(config_json_, generation_config_json_);
+Status Checkpoint::describe(const std::string& config_json, const std::string& where) {
+  auto described = model::describe_model(config_json, generation_config_json_);
   if (!described) return described.status().with_context(where);
   model_ = std::move(*described);
-  const std::string texts = config_json_ + '\0' + generation_config_json_;
+  const std::string texts = config_json + '\0' + generation_config_json_;
   fingerprint_ = XXH3_64bits(texts.data(), texts.size());
   return Status::ok();
 }
@@ -301,7 +300,7 @@ Result<Checkpoint> Checkpoint::random(std::string config_json, std::string gener
   c.name_ = "random";
   c.config_json_ = std::move(config_json);
   c.generation_config_json_ = std::move(generation_config_json);
-  MOESTRO_RETURN_IF_ERROR(c.describe("random weights"));
+  MOESTRO_RETURN_IF_ERROR(c.describe(c.config_json_, "random weights"));
   const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
     uint64_t bytes = static_cast<uint64_t>(dtype_bytes(DType::kBF16));
     for (const int64_t n : shape) bytes *= static_cast<uint64_t>(n);
@@ -333,10 +332,27 @@ Result<Checkpoint> Checkpoint::open_directory(const fs::path& dir) {
   MOESTRO_ASSIGN_OR_RETURN(c.config_json_, read_text_file(dir / "config.json", kConfigBytesMax));
   MOESTRO_ASSIGN_OR_RETURN(auto generation, read_text_file_if_any(dir / "generation_config.json", kConfigBytesMax));
   c.generation_config_json_ = generation.value_or("");
-  MOESTRO_RETURN_IF_ERROR(c.describe(dir.string()));
-  MOESTRO_RETURN_IF_ERROR(c.open_files());
+  MOESTRO_ASSIGN_OR_RETURN(const QuantisationFile file, read_quantisation_file(dir, c.config_json_));
+  const std::string& described = file.name.empty() ? c.config_json_ : file.config_json;
+  std::string where = dir.string();
+  if (!file.name.empty()) {
+    where += " (with " + file.name + " as quantization_config)";
+    c.remarks_.push_back("config.json says nothing of quantisation; what " + file.name + " says is used");
+  }
+  MOESTRO_RETURN_IF_ERROR(c.describe(described, where));
+  MOESTRO_RETURN_IF_ERROR(c.open_files(described));
   MOESTRO_RETURN_IF_ERROR(c.check_tensors());
   return c;
+}
+
+Status Checkpoint::check_as_opened() const {
+  for (const File& file : files_) {
+    MOESTRO_ASSIGN_OR_RETURN(const bool as_opened, file.is_as_opened());
+    if (!as_opened)
+      return invalid_argument(file.path() + ": has changed while it was packed, so the pack would be of two versions; "
+                              "when nothing writes to it any more, give the same command again");
+  }
+  return Status::ok();
 }
 
 Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const {

@@ -24,8 +24,8 @@ class GgufTensors;
 
 class Checkpoint {
  public:
-  /// Opens a GGUF file, with all its parts, or a directory that holds one; else model.safetensors, or the files that
-  /// model.safetensors.index.json lists. All errors of the source are found here.
+  /// Opens a GGUF file, with all its parts, or a directory that holds one (find_gguf); else the safetensors files of a
+  /// directory (weight_files.h). All errors of the source are found here.
   static Result<Checkpoint> open(const std::filesystem::path& source);
 
   /// The checkpoint that this config.json describes, with random weights in bf16; nothing of it is on disk.
@@ -62,8 +62,10 @@ class Checkpoint {
   const std::vector<ExpertFormats>& expert_formats() const { return expert_formats_; }
   /// Parts of the checkpoint that packs do not have (ModelSpec::left_out).
   std::vector<std::string> left_out() const;
-  /// What a GGUF file does not say, and what was taken for it.
+  /// What the source does not say, and what was taken for it.
   const std::vector<std::string>& remarks() const { return remarks_; }
+  /// Whether the files of the weights are as they were when they were opened; an error names the one that is not.
+  Status check_as_opened() const;
   uint64_t fingerprint() const { return fingerprint_; }  ///< changes when config, names, sizes or times of the files do
 
  private:
@@ -73,12 +75,14 @@ class Checkpoint {
   Status add_gguf_dense(const std::string& arch, GgufTensors& tensors, model::DenseTensor& t);
   Status add_gguf_expert(GgufTensors& tensors, model::ExpertTensors& t);
   void stamp(const File& file, const std::string& name);
-  Status describe(const std::string& where);
-  Status open_files();
+  /// `config_json`: that of the directory, with quantization_config if a file of its own says it.
+  Status describe(const std::string& config_json, const std::string& where);
+  Status open_files(const std::string& config_json);
   Status open_file(const std::string& name);
   Status check_tensors();
   Status check_head() const;
   Status check_embedding_copies() const;
+  void widen_with_their_layer();
   Status note_formats(const model::ExpertTensors& expert);
   Status check_tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   ReadTensor files_reader() const;

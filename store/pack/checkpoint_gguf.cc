@@ -209,7 +209,7 @@ Result<Checkpoint> Checkpoint::open_gguf(const fs::path& file) {
   if (!tokenizer) return tokenizer.status().with_context(file.string());
   c.made_files_ = std::move(*tokenizer);
   c.made_files_->push_back({"config.json", c.config_json_});
-  MOESTRO_RETURN_IF_ERROR(c.describe(file.string()));
+  MOESTRO_RETURN_IF_ERROR(c.describe(c.config_json_, file.string()));
   MOESTRO_ASSIGN_OR_RETURN(const auto* tokens, gguf.header.metadata.texts("tokenizer.ggml.tokens"));
   if (tokens != nullptr && std::ssize(*tokens) != c.model_.spec.vocab)
     return invalid_argument(file.string() + ": has " + std::to_string(tokens->size()) +

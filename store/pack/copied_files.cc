@@ -12,18 +12,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCopied[] = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                                   "chat_template.jinja", "chat_template.json"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                                           "chat_template.json"};
 
 }  // namespace
 
-Result<std::vector<CopiedFile>> copy_files(const fs::path& from, const fs::path& to) {
+Result<std::vector<TextFile>> read_tokenizer_files(const fs::path& from) {
   std::vector<TextFile> files;
-  for (const char* name : kCopied) {
+  for (const char* name : kTokenizerFiles) {
     MOESTRO_ASSIGN_OR_RETURN(auto text, read_text_file_if_any(from / name, kCopiedBytesMax));
     if (text) files.push_back({name, std::move(*text)});
   }
-  return write_files(files, to);
+  return files;
 }
 
 Result<std::vector<CopiedFile>> write_files(const std::vector<TextFile>& files, const fs::path& to) {

@@ -8,13 +8,13 @@
 
 namespace moestro::store {
 
-/// Copies the files that the checkpoint has. The result is for the manifest.
-Result<std::vector<CopiedFile>> copy_files(const std::filesystem::path& from, const std::filesystem::path& to);
-
-/// A small file for a pack without a checkpoint, in place of a copied one.
 struct TextFile {
   std::string name, text;
 };
+/// Those of the tokenizer and the chat template that the checkpoint has. The configs are read where it is opened.
+Result<std::vector<TextFile>> read_tokenizer_files(const std::filesystem::path& from);
+
+/// Writes the small files of a pack, copied or made. The result is for the manifest.
 Result<std::vector<CopiedFile>> write_files(const std::vector<TextFile>& files, const std::filesystem::path& to);
 
 /// Checks the file in `dir` against the manifest. kCorrupt or kNotFound names it.

@@ -11,6 +11,11 @@
 namespace moestro::store {
 namespace {
 constexpr size_t kChunkBytes = size_t{1} << 30;  // one read(2) moves at most 2 GiB
+
+File::Version version_of(const struct stat& st) {
+  return {static_cast<uint64_t>(st.st_size), st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+}
+
 }
 
 Result<File> File::open(const std::filesystem::path& path, int flags) {
@@ -25,17 +30,20 @@ Result<File> File::open(const std::filesystem::path& path, int flags) {
   struct stat st{};
   if (fstat(fd, &st) != 0) return io_error(path.string(), errno);
   if (!S_ISREG(st.st_mode)) return invalid_argument(path.string() + ": not a regular file");
+  file.opened_ = version_of(st);
   return file;
 }
 
 Result<File> File::open_for_reading(const std::filesystem::path& path) { return open(path, O_RDONLY); }
 Result<File> File::open_for_writing(const std::filesystem::path& path) { return open(path, O_RDWR | O_CREAT); }
 
-File::File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+File::File(File&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)), opened_(other.opened_) {}
 
 File& File::operator=(File&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(path_, other.path_);
+  std::swap(opened_, other.opened_);
   return *this;
 }
 
@@ -47,6 +55,12 @@ Result<uint64_t> File::size() const {
   struct stat st{};
   if (fstat(fd_, &st) != 0) return io_error(path_, errno);
   return static_cast<uint64_t>(st.st_size);
+}
+
+Result<bool> File::is_as_opened() const {
+  struct stat st{};
+  if (fstat(fd_, &st) != 0) return io_error(path_, errno);
+  return version_of(st) == opened_;
 }
 
 Status File::read_at(uint64_t offset, std::span<std::byte> out) const {

@@ -34,6 +34,15 @@ class File {
   Status truncate(uint64_t size) const;
   Status sync() const;
   bool try_lock() const;  ///< exclusive, held until closed; false if another process holds it
+
+  /// What changes when a file's bytes do.
+  struct Version {
+    uint64_t size = 0;
+    int64_t seconds = 0, nanoseconds = 0;  ///< of the last change
+    friend bool operator==(const Version&, const Version&) = default;
+  };
+  const Version& opened() const { return opened_; }  ///< as it was when it was opened
+  Result<bool> is_as_opened() const;                 ///< false if it has been written to since
   int fd() const { return fd_; }
   const std::string& path() const { return path_; }
 
@@ -42,6 +51,7 @@ class File {
   static Result<File> open(const std::filesystem::path& path, int flags);
   int fd_ = -1;
   std::string path_;
+  Version opened_;
 };
 
 /// The whole text of a file of at most `bytes_max`.

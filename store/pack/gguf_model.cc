@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/model/strict_json.h"
+#include "store/pack/weight_files.h"
 
 namespace moestro::store {
 namespace {
@@ -111,7 +112,7 @@ Result<GgufModel> GgufModel::open(const fs::path& path) {
 Result<fs::path> find_gguf(const fs::path& source) {
   std::error_code error;
   if (fs::is_regular_file(source, error)) return source.extension() == kSuffix ? source : fs::path();
-  if (!fs::is_directory(source, error) || fs::exists(source / "config.json", error)) return fs::path();
+  if (!fs::is_directory(source, error) || has_safetensors(source)) return fs::path();
   std::vector<fs::path> models;
   for (const fs::directory_entry& entry : fs::directory_iterator(source, error)) {
     const std::string file = entry.path().filename().string();

@@ -21,7 +21,7 @@ struct GgufModel {
   static Result<GgufModel> open(const std::filesystem::path& file);
 };
 
-/// The file to open if `source` is one of GGUF, or a directory that holds one model as GGUF and no config.json. Empty
+/// The file to open if `source` is one of GGUF, or a directory that holds one model as GGUF and no safetensors. Empty
 /// if it is neither. kInvalidArgument for a directory with several.
 Result<std::filesystem::path> find_gguf(const std::filesystem::path& source);
 

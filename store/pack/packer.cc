@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 
@@ -126,12 +125,28 @@ Status prepare_directory(const fs::path& dir) {
   return error ? io_error(dir.string(), error.value()) : Status::ok();
 }
 
-/// Puts the small files of a model into its pack.
-using AddFiles = std::function<Result<std::vector<CopiedFile>>(const fs::path& to)>;
+/// The small files of a pack, with the texts of the configs that the checkpoint was opened with: workers read those of
+/// the manifest, and the orchestrator these.
+Result<std::vector<TextFile>> small_files(const Checkpoint& checkpoint, const fs::path& source) {
+  if (checkpoint.made_files()) return *checkpoint.made_files();
+  MOESTRO_ASSIGN_OR_RETURN(std::vector<TextFile> files, read_tokenizer_files(source));
+  if (!checkpoint.generation_config_json().empty())
+    files.insert(files.begin(), {"generation_config.json", checkpoint.generation_config_json()});
+  files.insert(files.begin(), {"config.json", checkpoint.config_json()});
+  return files;
+}
+
+// What was read after a change is of another version than what was read before, here or in an earlier run whose blobs
+// the journal has. So nothing of it is kept.
+Status check_source(const Checkpoint& checkpoint, Journal& journal) {
+  Status unchanged = checkpoint.check_as_opened();
+  if (!unchanged.is_ok()) MOESTRO_RETURN_IF_ERROR(journal.clear());
+  return unchanged;
+}
 
 // The manifest makes it a pack: after it nothing but the journal's removal is left.
-Status finish(const AddFiles& add_files, const fs::path& dir, Manifest& manifest) {
-  MOESTRO_ASSIGN_OR_RETURN(manifest.copied, add_files(dir));
+Status finish(const std::vector<TextFile>& small, const fs::path& dir, Manifest& manifest) {
+  MOESTRO_ASSIGN_OR_RETURN(manifest.copied, write_files(small, dir));
   for (const ShardUse& shard : shard_use(dir, manifest))
     if (shard.directory != 0) MOESTRO_RETURN_IF_ERROR(sync_directory(shard_path(dir, shard.directory)));
   MOESTRO_RETURN_IF_ERROR(write_file_durably(dir, "manifest", serialise_manifest(manifest)));
@@ -178,7 +193,7 @@ Status check_room(const fs::path& dir, const PackPlan& plan) {
   return Status::ok();
 }
 
-Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const AddFiles& add_files, const fs::path& dir,
+Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const std::vector<TextFile>& small, const fs::path& dir,
                                 const PackOptions& options, const PackObserver& observer) {
   const auto note = [&](const std::string& line) {
     if (observer.note) observer.note(line);
@@ -214,8 +229,10 @@ Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const AddFiles& ad
   if (writer.damaged_blobs() > 0)
     note(std::to_string(writer.damaged_blobs()) +
          " blobs have changed since they were written and are written again: look at the drive");
-  MOESTRO_RETURN_IF_ERROR(writer.write_all());
-  MOESTRO_RETURN_IF_ERROR(finish(add_files, dir, plan.manifest));
+  const Status written = writer.write_all();
+  MOESTRO_RETURN_IF_ERROR(check_source(checkpoint, journal));
+  MOESTRO_RETURN_IF_ERROR(written);
+  MOESTRO_RETURN_IF_ERROR(finish(small, dir, plan.manifest));
   return summary;
 }
 
@@ -224,18 +241,15 @@ Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const AddFiles& ad
 Result<PackSummary> pack_checkpoint(const fs::path& source, const fs::path& dir, const PackOptions& options,
                                     const PackObserver& observer) {
   MOESTRO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source));
-  const auto add = [&](const fs::path& to) {
-    return checkpoint.made_files() ? write_files(*checkpoint.made_files(), to) : copy_files(source, to);
-  };
-  return pack_opened(checkpoint, add, dir, options, observer);
+  MOESTRO_ASSIGN_OR_RETURN(const std::vector<TextFile> small, small_files(checkpoint, source));
+  return pack_opened(checkpoint, small, dir, options, observer);
 }
 
 Result<PackSummary> pack_random(const RandomModel& model, const fs::path& dir, const PackOptions& options,
                                 const PackObserver& observer) {
   MOESTRO_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                            Checkpoint::random(model.config_json, model.generation_config_json, model.seed));
-  return pack_opened(
-      checkpoint, [&](const fs::path& to) { return write_files(model.files, to); }, dir, options, observer);
+  return pack_opened(checkpoint, model.files, dir, options, observer);
 }
 
 }  // namespace moestro::store

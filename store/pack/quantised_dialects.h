@@ -40,5 +40,7 @@ Quantised awq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensor
 Quantised packed_int4_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t);
 /// values [rows, cols / 2], scales [rows, cols / 16]. `divides`: `whole` is what scales are divided by.
 Quantised nvfp4_matrix(const MatrixName& m, SourceTensor values, SourceTensor scales, SourceTensor whole, bool divides);
+/// The numbers of another one, in f32.
+Quantised widened_matrix(std::string name, Quantised blocks);
 
 }  // namespace moestro::store

@@ -291,22 +291,6 @@ TEST(DescribeModel, GptOssHasSinksWindowsInTurnAndBiasesEverywhere) {
   EXPECT_FALSE(named->storage.transposed) << "blocks lie along the reduction dimension";
 }
 
-// Version 2 says it; of version 1, GPTQModel writes its name.
-TEST(DescribeModel, FormsOfGptqsZeroPoints) {
-  using Zeros = Quantisation::GptqZeros;
-  for (const auto& [more, form] : {std::pair{R"("sym": false)", Zeros::kLess1},
-                                   std::pair{R"("meta": {"quantizer": ["optimum:1.23"]})", Zeros::kLess1},
-                                   std::pair{R"("meta": {"quantizer": ["gptqmodel:1.9.0"]})", Zeros::kWordLess1},
-                                   std::pair{R"("meta": {"quantizer": "gptqmodel:1.9.0"})", Zeros::kWordLess1},
-                                   std::pair{R"("checkpoint_format": "gptq_v2", "meta": {"quantizer": "gptqmodel"})",
-                                             Zeros::kAsTheyAre}}) {
-    const std::string config = R"({"quantization_config": {"quant_method": "gptq", "bits": 4, )";
-    const auto d = describe("MixtralForCausalLM", config + more + "}}");
-    ASSERT_TRUE(d) << d.status().message();
-    EXPECT_EQ(d->spec.quantisation.gptq_zeros, form) << more;
-  }
-}
-
 TEST(DescribeModel, ErnieRotatesAdjacentPairsAndItsRouterIsF32) {
   const auto d = describe("Ernie4_5_MoeForCausalLM", R"({"moe_layer_start_index": 1, "moe_layer_end_index": -1,
       "num_nextn_predict_layers": 1})");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "store/pack/packer.h"
+#include "store/pack/weight_files.h"
 #include "tests/pack/synthetic_checkpoint.h"
 #include "tests/support/places.h"
 
@@ -120,6 +121,58 @@ TEST_F(CheckpointTest, NoDirectoryNoConfigNoWeights) {
   EXPECT_THAT(Checkpoint::open(dir_.path()).status().message(), HasSubstr("config.json"));
   write_text(dir_ / "config.json", testing::synthetic_config({}));
   expect_refused(Code::kNotFound, "neither model.safetensors nor");
+}
+
+// Older versions of AutoGPTQ put group and bits into the name, and say it in config.json.
+TEST_F(CheckpointTest, WeightsOfAnotherName) {
+  const auto rename = [&](const std::string& from, const std::string& to) {
+    std::filesystem::rename(dir_ / from, dir_ / to);
+  };
+  const auto opened = [&] {
+    const auto c = Checkpoint::open(dir_.path());
+    EXPECT_TRUE(c) << c.status().message();
+    return c ? c->remarks() : std::vector<std::string>();
+  };
+  write_checkpoint(dir_.path(), {});
+  EXPECT_THAT(opened(), ::testing::IsEmpty());
+  rename("model.safetensors", "gptq_model-4bit-128g.safetensors");
+  EXPECT_THAT(opened(), ::testing::ElementsAre("the weights are those of gptq_model-4bit-128g.safetensors"));
+  write_text(dir_ / "b.safetensors", "");
+  expect_refused(Code::kNotFound, "neither model.safetensors nor model.safetensors.index.json is there, but "
+                                  "b.safetensors and gptq_model-4bit-128g.safetensors are; rename the one that is "
+                                  "meant to model.safetensors");
+  for (const char* name : {"null", R"("")", R"("../b")", "1"}) {
+    write_text(dir_ / "config.json", testing::synthetic_config({.config = std::string(R"({"quantization_config":
+        {"quant_method": "gptq", "bits": 4, "model_file_base_name": )") + name + "}}"}));
+    expect_refused(Code::kNotFound, "neither model.safetensors nor");
+  }
+  write_text(dir_ / "config.json", testing::synthetic_config({.config = R"({"quantization_config":
+      {"quant_method": "gptq", "bits": 4, "model_file_base_name": "gptq_model-4bit-128g"}})"}));
+  EXPECT_THAT(opened(), ::testing::ElementsAre("the weights are those of gptq_model-4bit-128g.safetensors"));
+}
+
+TEST_F(CheckpointTest, ADirectoryThatCannotBeListedIsNotOneWithoutWeights) {
+  const Status status = find_weight_files(dir_ / "absent", "{}").status();
+  EXPECT_EQ(status.code(), Code::kIo);
+  EXPECT_THAT(status.message(), HasSubstr("absent: cannot be listed"));
+}
+
+TEST_F(CheckpointTest, AnIndexOfAnotherName) {
+  write_checkpoint(dir_.path(), {.shards = 2});
+  std::filesystem::rename(dir_ / "model.safetensors.index.json", dir_ / "gptq_model.safetensors.index.json");
+  const auto c = Checkpoint::open(dir_.path());
+  ASSERT_TRUE(c) << c.status().message();
+  EXPECT_THAT(c->remarks(), ::testing::ElementsAre("the weights are those of gptq_model.safetensors.index.json"));
+  write_text(dir_ / "a.safetensors.index.json", "{}");
+  expect_refused(Code::kNotFound, "but a.safetensors.index.json and gptq_model.safetensors.index.json are; rename the "
+                                  "one that is meant to model.safetensors.index.json");
+  std::filesystem::remove(dir_ / "a.safetensors.index.json");
+  std::filesystem::remove(dir_ / "gptq_model.safetensors.index.json");
+  std::filesystem::remove(dir_ / "part-1.safetensors");
+  std::filesystem::rename(dir_ / "part-0.safetensors", dir_ / "model-00001-of-00002.safetensors");
+  expect_refused(Code::kNotFound, "but model-00001-of-00002.safetensors is; download the index, which lists all parts");
+  write_text(dir_ / "model-00002-of-00002.safetensors", "");
+  expect_refused(Code::kNotFound, "and model-00002-of-00002.safetensors are; download the index");
 }
 
 TEST_F(CheckpointTest, TruncatedFile) {

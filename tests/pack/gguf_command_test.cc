@@ -62,6 +62,14 @@ TEST_F(PackGguf, WithATokenizerOfBytes) {
   EXPECT_FALSE(model.tokenizer.id_of("[PAD100]")) << "what fills the embedding up is no token";
 }
 
+TEST_F(PackGguf, WithTheConfigOfTheOriginalBesideIt) {
+  std::filesystem::create_directory(dir_ / "src");
+  std::filesystem::copy_file(test::source_dir() / "tests/fixtures/gguf/llama_q8_0/llama_q8_0.gguf",
+                             dir_ / "src" / "a.gguf");
+  testing::write_text(dir_ / "src" / "config.json", R"({"model_type": "mixtral"})");
+  EXPECT_EQ(pack(dir_ / "src"), 0) << error_;
+}
+
 TEST_F(PackGguf, IsRefusedInOneLineBeforeAnythingIsWritten) {
   testing::write_text(dir_ / "x.gguf", "GGUF, but not really");
   EXPECT_EQ(pack(dir_ / "x.gguf"), 1);

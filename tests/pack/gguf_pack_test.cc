@@ -169,6 +169,21 @@ TEST_F(GgufPack, RefusesADirectoryWithSeveralModels) {
   expect_refused(dir_ / "models", "holds several models as GGUF; give the file of one");
 }
 
+// Repositories of GGUF files may hold the config.json of the original beside them.
+TEST_F(GgufPack, ADirectoryWithItsConfigIsStillOfGguf) {
+  fs::create_directory(dir_ / "model");
+  fs::copy(file_of("dots1_q8_0"), dir_ / "model" / "a.gguf");
+  for (const char* name : {"config.json", "tokenizer.json"}) testing::write_text(dir_ / "model" / name, "{}");
+  EXPECT_EQ(packed(dir_ / "model").model_name, "a");
+  for (const char* name : {"model.safetensors", "x.safetensors", "model.safetensors.index.json"}) {
+    testing::write_text(dir_ / "model" / name, "{}");
+    const auto gguf = find_gguf(dir_ / "model");
+    ASSERT_TRUE(gguf) << gguf.status().message();
+    EXPECT_EQ(*gguf, fs::path()) << name;
+    fs::remove(dir_ / "model" / name);
+  }
+}
+
 TEST_F(GgufPack, RefusesWhatItDoesNotKnowByName) {
   expect_refused(edited("llama_q8_0", "llama.rope.freq_base", "llama.rope.frog_base"),
                  "'llama.rope.frog_base' is not supported");

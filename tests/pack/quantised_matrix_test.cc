@@ -206,6 +206,39 @@ TEST_F(QuantisedCheckpoint, ActOrderBecomesF32) {
               HasSubstr("has columns ordered by activation"));
 }
 
+// One expert's columns are in order by chance: a layer's matrices all the same become f32, and its numbers stay.
+TEST_F(QuantisedCheckpoint, ActOrderOfAllExpertsButOne) {
+  copy("qwen3_moe_gptq_groups_of_32");
+  const auto before = Checkpoint::open(source());
+  ASSERT_TRUE(before) << before.status().message();
+  const std::string in_order = before->model().experts[0].gate;
+  std::string text = testing::read_text(source() / kFile);
+  for (const model::ExpertTensors& e : before->model().experts)
+    for (const std::string& name : {e.gate, e.up})
+      if (name != in_order)
+        shuffle_columns(text, name.substr(0, name.rfind(".weight")), before->tensor(name).shape[0], 32);
+  testing::write_text(source() / kFile, text);
+  const auto after = Checkpoint::open(source());
+  ASSERT_TRUE(after) << after.status().message();
+  constexpr DType kWide = DType::kF32, kOwn = DType::kInt4G32;
+  ASSERT_EQ(after->expert_formats().size(), 1u);
+  EXPECT_EQ(after->expert_formats()[0], ExpertFormats(kWide, kWide, kOwn)) << "down is in order in all experts";
+  EXPECT_EQ(numbers_of(*after, in_order), numbers_of(*before, in_order));
+  // In parts: columns from any place on.
+  const SourceTensor& t = after->tensor(in_order);
+  const std::vector<float> all = numbers_of(*before, in_order);
+  std::vector<float> part(5 * 29);
+  ASSERT_TRUE(after->read_range(t, {3, 5, 13, 29}, std::as_writable_bytes(std::span(part))).is_ok());
+  for (size_t r = 0; r < 5; ++r)
+    for (size_t c = 0; c < 29; ++c) ASSERT_EQ(part[r * 29 + c], all[(3 + r) * 64 + 13 + c]);
+  EXPECT_THAT(error(), HasSubstr("mlp.experts.0.up_proj.weight' has columns ordered by activation"));
+  for (const DType d : {kWide, DType::kQ8_0}) {
+    fs::remove_all(dir_ / "pack");
+    const auto packed = pack_checkpoint(source(), dir_ / "pack", {.experts = {d}}, {});
+    EXPECT_TRUE(packed) << packed.status().message();
+  }
+}
+
 TEST_F(QuantisedCheckpoint, AMatrixThatIsThereInTwoFormsIsNamed) {
   copy("mixtral_gptq");
   std::string text = testing::read_text(source() / kFile);

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
+#include <functional>
 
 #include "store/pack/journal.h"
 #include "store/pack/manifest.h"
@@ -157,6 +159,63 @@ TEST_F(Resume, DropsATornRecord) {
     EXPECT_GT(summary->resumed_bytes, 0u);
     EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
   }
+}
+
+/// What else happens to the source, once, when half of the pack is written.
+PackObserver halfway(std::function<void()> happens) {
+  return {[happens = std::move(happens), done = false](uint64_t bytes, uint64_t total) mutable {
+            if (done || bytes < total / 2) return;
+            done = true;
+            happens();
+          },
+          {}};
+}
+
+// Half of its blobs would be of other weights, with checksums that are right.
+TEST_F(Resume, ASourceThatChangesMeanwhileIsRefusedAndPackedAnew) {
+  const auto file = dir_ / "src" / "model.safetensors";
+  const std::string before = testing::read_text(file);
+  testing::write_checkpoint(dir_ / "src", {.experts = 6, .layers = 3, .value = [](auto&, int64_t i) {
+                              return static_cast<float>(i % 7) / 8.0f;
+                            }});
+  const std::string after = testing::read_text(file);
+  ASSERT_EQ(before.size(), after.size());
+  ASSERT_TRUE(pack("whole"));
+  testing::write_text(file, before);
+  const auto time = std::filesystem::last_write_time(file);
+  const auto packed = pack_checkpoint(dir_ / "src", dir_ / "pack", options_, halfway([&] {
+                                        testing::write_text(file, after);
+                                        std::filesystem::last_write_time(file, time + std::chrono::seconds(1));
+                                      }));
+  EXPECT_THAT(packed.status().message(), HasSubstr("model.safetensors: has changed while it was packed"));
+  EXPECT_FALSE(open_pack(dir_ / "pack"));
+  std::filesystem::last_write_time(file, time);  // so that only the journal could tell
+  const auto summary = pack("pack");
+  ASSERT_TRUE(summary) << summary.status().message();
+  EXPECT_EQ(summary->resumed_bytes, 0u) << "what is there may be of the other version";
+  EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
+}
+
+TEST_F(Resume, ASourceThatIsCutMeanwhileHasChanged) {
+  const auto file = dir_ / "src" / "model.safetensors";
+  const auto packed = pack_checkpoint(dir_ / "src", dir_ / "pack", options_,
+                                      halfway([&] { std::filesystem::resize_file(file, 1000); }));
+  EXPECT_THAT(packed.status().message(), HasSubstr("has changed while it was packed"));
+}
+
+// Workers read the config of the manifest, the orchestrator the small files: both are as when packing began.
+TEST_F(Resume, SmallFilesThatChangeMeanwhileAreAsTheyWere) {
+  ASSERT_TRUE(pack("whole"));
+  const auto packed = pack_checkpoint(dir_ / "src", dir_ / "pack", options_, halfway([&] {
+                                        for (const char* name : {"config.json", "generation_config.json",
+                                                                 "tokenizer.json", "tokenizer_config.json"})
+                                          testing::write_text(dir_ / "src" / name, "{}");
+                                      }));
+  ASSERT_TRUE(packed) << packed.status().message();
+  EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
+  const auto manifest = open_pack(dir_ / "pack");
+  ASSERT_TRUE(manifest) << manifest.status().message();
+  EXPECT_EQ(testing::read_text(dir_ / "pack" / "config.json"), manifest->config_json);
 }
 
 TEST_F(Resume, TwoPackersDoNotShareADirectory) {

@@ -36,6 +36,14 @@ std::vector<bool> read_chunked_layers(ConfigReader& config, const std::vector<bo
   return chunked;
 }
 
+// Quantised checkpoints hold the experts apart, or FP8 in a form of their own.
+void refuse_quantised(ConfigReader& config) {
+  if (config.has("quantization_config"))
+    config.refuse_unsupported("quantization_config",
+                              "is not supported with Llama-4: pack the unquantised checkpoint, with --experts of fewer "
+                              "bits if it is to be smaller, or a GGUF file");
+}
+
 int64_t read_chunk(ConfigReader& config) {
   constexpr std::string_view kKey = "attention_chunk_size";
   const int64_t chunk = config.is_null(kKey) ? 0 : config.count_or(kKey, 8192, kPositionsMax);
@@ -76,6 +84,7 @@ std::vector<bool> read_moe_layers(ConfigReader& config, int64_t layers) {
 // Llama 4: a sigmoid whose weight multiplies the expert's input, a shared expert, dense layers between, and layers with
 // RoPE that see a chunk between layers without RoPE that see everything.
 void describe_llama4(ConfigReader& config, ModelSpec& spec) {
+  refuse_quantised(config);
   DecoderBase base = read_decoder(
       config, {.rope = {.theta = 500000.0}, .norm_eps = 1e-5, .kv_heads = 8, .bos = 1, .eos = 2}, spec);
   spec.rope.pairs_adjacent = true;
@@ -93,6 +102,7 @@ void describe_llama4(ConfigReader& config, ModelSpec& spec) {
 void describe_llama4_text_part(ConfigReader& config, ModelSpec& spec) {
   const auto* text = config.object("text_config");
   if (text == nullptr) return config.refuse(invalid_argument(config.where() + ": text_config is missing"));
+  refuse_quantised(config);
   ConfigReader own(*text, config.where() + ": text_config");
   own.texts("architectures");
   describe_llama4(own, spec);

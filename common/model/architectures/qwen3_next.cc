@@ -102,6 +102,16 @@ void read_qwen3_5_text(ConfigReader& config, ModelSpec& spec) {
   add_hybrid_layers(config, h, std::vector<bool>(static_cast<size_t>(h.base.layers), true), 0, spec);
 }
 
+// transformers writes quantization_config at the top, for both parts.
+void read_outer_quantisation(ConfigReader& config, ModelSpec& spec) {
+  constexpr std::string_view kKey = "quantization_config";
+  if (!config.has(kKey)) return;
+  const Quantisation outer = read_quantisation(config, false);
+  if (spec.quantisation.method != Quantisation::Method::kNone && spec.quantisation != outer)
+    config.refuse_unsupported(kKey, "differs from that in text_config; remove the wrong one");
+  spec.quantisation = outer;
+}
+
 }  // namespace
 
 void describe_qwen3_next(ConfigReader& config, ModelSpec& spec) {
@@ -123,6 +133,7 @@ void describe_qwen3_5_moe(ConfigReader& config, ModelSpec& spec) {
   text.texts("architectures");
   read_qwen3_5_text(text, spec);
   if (Status status = text.finish(is_harmless_key); !status.is_ok()) return config.refuse(std::move(status));
+  read_outer_quantisation(config, spec);
   if (config.has("tie_word_embeddings")) spec.tied_embeddings = config.flag_or("tie_word_embeddings", false);
   read_token_ids(config, spec);
   config.object("vision_config");
