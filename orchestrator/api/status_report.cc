@@ -146,8 +146,9 @@ void add_store(const StatusSources& now, Problems& problems) {
     return problems.error("The store does not answer: what is not in memory cannot be read.",
                           "Read the end of the store's log.");
   const StoreFigures& s = *now.store;
-  if (s.bad_blobs > 0)
-    problems.error(counted(s.bad_blobs, "blob") + " could not be read: requests that need them fail.",
+  if (s.unreadable > 0)
+    problems.error(counted(s.unreadable, "blob") + " cannot be read: requests that need " +
+                       (s.unreadable == 1 ? "it" : "them") + " fail.",
                    "moestro inspect PACK --verify names the file; restore it, then moestro store replace.");
   if (s.scrub_mismatches > 0)
     problems.warning(counted(s.scrub_mismatches, "blob") + " changed in memory and had to be read again.",

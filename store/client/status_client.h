@@ -76,7 +76,9 @@ struct StoreStatusReport {
   std::vector<Worker> workers;
   uint64_t fetches = 0;  ///< blobs requested by message: misses of the DRAM tier
   uint64_t joined = 0;   ///< of them, already being read
-  uint64_t loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
+  uint64_t loads = 0, evictions = 0, bytes_read = 0, retries = 0;
+  uint64_t bad_blobs = 0;   ///< given up so far, those that have been repaired since included
+  uint64_t unreadable = 0;  ///< blobs that cannot be read now: requests that need them fail
   uint64_t segments_emptied = 0;  ///< to make room for experts of another length
   uint32_t window_places = 0;     ///< for dense weights that take turns; 0: all stay
   uint64_t streamed_loads = 0, streamed_loaded_bytes = 0;  ///< reads of such

@@ -83,6 +83,7 @@ json status_json(const store::StoreStatusReport& s) {
           {"bytes_read", s.bytes_read},
           {"retries", s.retries},
           {"bad_blobs", s.bad_blobs},
+          {"unreadable_blobs", s.unreadable},
           {"reads_elsewhere", s.reads_elsewhere},
           {"refused", s.refused},
           {"queued", s.queued},

@@ -53,7 +53,7 @@ void add_summary(const StoreStatusReport& s, const StoreRates& r, std::vector<Li
   page.back().add(printed("%s; %s loads/s, %s evictions/s; %llu retries, ", speed(r.read_bytes).c_str(),
                           readable_count(r.loads).c_str(), readable_count(r.evictions).c_str(),
                           static_cast<unsigned long long>(s.retries)));
-  page.back().add(std::to_string(s.bad_blobs) + " bad", s.bad_blobs > 0 ? Tone::kBad : Tone::kPlain);
+  page.back().add(std::to_string(s.unreadable) + " bad", s.unreadable > 0 ? Tone::kBad : Tone::kPlain);
   if (s.window_places > 0) {
     uint64_t layers = 0, streamed = 0;
     for (const auto& m : s.models) layers += m.layers, streamed += m.streamed_layers;
