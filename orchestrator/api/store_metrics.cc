@@ -105,6 +105,7 @@ nlohmann::json store_status(const std::optional<StoreFigures>& store) {
   using nlohmann::json;
   json status{{"warm_start_running", store->warm_running}, {"policy", store->policy}, {"reader", store->reader}};
   for (const Metric& m : kMetrics) status[m.name] = *store.*m.value;
+  status["memory_changed_s"] = store->memory_changed_s < 0 ? json() : json(store->memory_changed_s);
   json& models = status["models"] = json::array();
   for (const auto& m : store->models)
     models.push_back({{"name", m.name},

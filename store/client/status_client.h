@@ -90,6 +90,7 @@ struct StoreStatusReport {
   uint64_t adopted = 0, adopted_bytes = 0;  ///< blobs adopted from a killed store
   double adopted_seconds = 0;               ///< until the store served
   uint64_t unchecked = 0, damaged = 0;      ///< of them: not yet compared with their checksums; changed and read again
+  double memory_changed_s = -1;  ///< seconds since bytes in memory were last found changed; negative: never
   uint64_t refused = 0;          ///< messages that no client of Moestro would send
   uint32_t aliases = 0;          ///< blobs whose bytes are shared with another blob
 };

@@ -103,6 +103,7 @@ json status_json(const store::StoreStatusReport& s) {
             {"guarded", r.foreseen_guarded}}},
           {"scrubbed_bytes", r.scrubbed_bytes},
           {"scrub_mismatches", r.scrub_mismatches},
+          {"memory_changed_s", s.memory_changed_s < 0 ? json() : json(s.memory_changed_s)},
           {"adopted", s.adopted},
           {"adopted_bytes", s.adopted_bytes},
           {"adopted_seconds", s.adopted_seconds},
