@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "common/may_read.h"
 #include "common/model/model_spec.h"
 #include "common/model/strict_json.h"
 #include "orchestrator/forms/find_tool_form.h"
@@ -18,6 +19,7 @@ namespace {
 
 /// Nothing if there is no such file.
 Result<std::optional<std::string>> read_file_if_any(const std::filesystem::path& path) {
+  MOESTRO_RETURN_IF_ERROR(check_may_read(path, path.parent_path()));
   std::error_code error;
   if (!std::filesystem::exists(path, error) && !error) return std::optional<std::string>();
   std::ifstream in(path, std::ios::binary);

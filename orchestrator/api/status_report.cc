@@ -14,11 +14,21 @@ using nlohmann::json;
 namespace {
 
 constexpr double kSilentSeconds = 1;  ///< heartbeats come five times a second
+constexpr double kNewsSeconds = 24 * 3600;  ///< what is over by itself is a problem for so long
 constexpr double kLongStepSeconds = 30, kLongStepTimes = 5;  ///< a step beyond both, the one before counted, is stuck
 
 /// "1 blob", "2 blobs".
 std::string counted(uint64_t n, const char* what) {
   return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+/// "90 s ago", "3 h ago".
+std::string ago(double seconds) {
+  constexpr double kMinute = 60, kHour = 3600;
+  const auto in = [seconds](double unit, const char* name) {
+    return std::to_string(static_cast<int>(seconds / unit)) + name;
+  };
+  return seconds < 2 * kMinute ? in(1, " s ago") : seconds < 2 * kHour ? in(kMinute, " min ago") : in(kHour, " h ago");
 }
 
 const char* state_of(const StatusSources& now) {
@@ -146,11 +156,13 @@ void add_store(const StatusSources& now, Problems& problems) {
     return problems.error("The store does not answer: what is not in memory cannot be read.",
                           "Read the end of the store's log.");
   const StoreFigures& s = *now.store;
-  if (s.bad_blobs > 0)
-    problems.error(counted(s.bad_blobs, "blob") + " could not be read: requests that need them fail.",
+  if (s.unreadable > 0)
+    problems.error(counted(s.unreadable, "blob") + " cannot be read: requests that need " +
+                       (s.unreadable == 1 ? "it" : "them") + " fail.",
                    "moestro inspect PACK --verify names the file; restore it, then moestro store replace.");
-  if (s.scrub_mismatches > 0)
-    problems.warning(counted(s.scrub_mismatches, "blob") + " changed in memory and had to be read again.",
+  if (s.scrub_mismatches > 0 && s.memory_changed_s >= 0 && s.memory_changed_s < kNewsSeconds)
+    problems.warning(counted(s.scrub_mismatches, "blob") + " changed in memory and had to be read again, the last " +
+                         "one " + ago(s.memory_changed_s) + ".",
                      "Once: note it. Again: test the machine's memory.");
 }
 

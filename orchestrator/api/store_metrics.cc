@@ -26,7 +26,9 @@ constexpr Metric kMetrics[] = {
     {"evictions", "Experts that gave way.", true, &StoreFigures::evictions},
     {"read_bytes", "Bytes read from the drives.", true, &StoreFigures::bytes_read},
     {"read_retries", "Reads that went wrong and were tried again.", true, &StoreFigures::retries},
-    {"bad_blobs", "Blobs that could not be read.", true, &StoreFigures::bad_blobs},
+    {"bad_blobs", "Blobs given up, those that have been repaired since included.", true, &StoreFigures::bad_blobs},
+    {"unreadable_blobs", "Blobs that cannot be read now: requests that need them fail.", false,
+     &StoreFigures::unreadable},
     {"prefetched", "Reads ahead that were begun.", true, &StoreFigures::prefetches},
     {"prefetched_used", "Of them, used after they were there.", true, &StoreFigures::prefetches_used},
     {"prefetched_late", "Of them, wanted while they were being read.", true, &StoreFigures::prefetches_late},
@@ -103,6 +105,7 @@ nlohmann::json store_status(const std::optional<StoreFigures>& store) {
   using nlohmann::json;
   json status{{"warm_start_running", store->warm_running}, {"policy", store->policy}, {"reader", store->reader}};
   for (const Metric& m : kMetrics) status[m.name] = *store.*m.value;
+  status["memory_changed_s"] = store->memory_changed_s < 0 ? json() : json(store->memory_changed_s);
   json& models = status["models"] = json::array();
   for (const auto& m : store->models)
     models.push_back({{"name", m.name},

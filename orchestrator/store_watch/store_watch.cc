@@ -63,8 +63,9 @@ std::optional<StoreFigures> read_store_status(const net::Bytes& bytes) {
   f.epoch = s->epoch();
   f.arena_bytes = s->arena_bytes(), f.used_bytes = s->used_bytes(), f.resident_bytes = s->resident_bytes();
   f.fetches = s->fetches(), f.loads = s->loads(), f.evictions = s->evictions(), f.bytes_read = s->bytes_read();
-  f.retries = s->retries(), f.bad_blobs = s->bad_blobs();
+  f.retries = s->retries(), f.bad_blobs = s->bad_blobs(), f.unreadable = s->unreadable();
   f.adopted = s->adopted(), f.unchecked = s->unchecked(), f.damaged = s->damaged();
+  f.memory_changed_s = s->memory_changed_s();
   f.joined = s->joined();
   f.policy = text(s->policy()), f.reader = text(s->reader());
   add_models(*s, f);

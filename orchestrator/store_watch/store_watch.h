@@ -20,9 +20,11 @@ namespace moestro::orchestrator {
 struct StoreFigures {
   uint64_t epoch = 0;  ///< different for each arena
   uint64_t arena_bytes = 0, used_bytes = 0, resident_bytes = 0;
-  uint64_t fetches = 0, loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
+  uint64_t fetches = 0, loads = 0, evictions = 0, bytes_read = 0, retries = 0;
+  uint64_t bad_blobs = 0, unreadable = 0;  ///< given up so far; those that cannot be read now
   uint64_t prefetches = 0, prefetches_used = 0, prefetches_late = 0, prefetches_wasted = 0, prefetch_wasted_bytes = 0;
   uint64_t adopted = 0, unchecked = 0, damaged = 0, scrub_mismatches = 0;
+  double memory_changed_s = -1;  ///< seconds since bytes in memory were last found changed; negative: never
   uint64_t prefetches_dropped = 0;
   /// Foreseen and not read ahead: why.
   uint64_t foreseen_below_floor = 0, foreseen_over_budget = 0, foreseen_early = 0, foreseen_guarded = 0;

@@ -56,13 +56,15 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
       report.workers.push_back({w->slot(), text(w->client()), text(w->model()), w->fetches(), w->share_bytes(),
                                 w->pinned(), w->hits(), w->misses()});
   report.fetches = s.fetches(), report.joined = s.joined(), report.loads = s.loads(), report.evictions = s.evictions();
-  report.bytes_read = s.bytes_read(), report.retries = s.retries(), report.bad_blobs = s.bad_blobs(),
+  report.bytes_read = s.bytes_read(), report.retries = s.retries();
+  report.bad_blobs = s.bad_blobs(), report.unreadable = s.unreadable();
   report.segments_emptied = s.segments_emptied();
   report.window_places = s.window_places(), report.streamed_loads = s.streamed_loads();
   report.streamed_loaded_bytes = s.streamed_loaded_bytes();
   report.queued = s.queued(), report.loading = s.loading();
   report.adopted = s.adopted(), report.adopted_bytes = s.adopted_bytes(), report.adopted_seconds = s.adopted_seconds();
   report.unchecked = s.unchecked(), report.damaged = s.damaged();
+  report.memory_changed_s = s.memory_changed_s();
   report.refused = s.refused(), report.resident_bytes = s.resident_bytes(), report.aliases = s.aliases(),
   report.reads_elsewhere = s.reads_elsewhere();
   if (const auto* w = s.warm_start())

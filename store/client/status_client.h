@@ -76,7 +76,9 @@ struct StoreStatusReport {
   std::vector<Worker> workers;
   uint64_t fetches = 0;  ///< blobs requested by message: misses of the DRAM tier
   uint64_t joined = 0;   ///< of them, already being read
-  uint64_t loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
+  uint64_t loads = 0, evictions = 0, bytes_read = 0, retries = 0;
+  uint64_t bad_blobs = 0;   ///< given up so far, those that have been repaired since included
+  uint64_t unreadable = 0;  ///< blobs that cannot be read now: requests that need them fail
   uint64_t segments_emptied = 0;  ///< to make room for experts of another length
   uint32_t window_places = 0;     ///< for dense weights that take turns; 0: all stay
   uint64_t streamed_loads = 0, streamed_loaded_bytes = 0;  ///< reads of such
@@ -88,6 +90,7 @@ struct StoreStatusReport {
   uint64_t adopted = 0, adopted_bytes = 0;  ///< blobs adopted from a killed store
   double adopted_seconds = 0;               ///< until the store served
   uint64_t unchecked = 0, damaged = 0;      ///< of them: not yet compared with their checksums; changed and read again
+  double memory_changed_s = -1;  ///< seconds since bytes in memory were last found changed; negative: never
   uint64_t refused = 0;          ///< messages that no client of Moestro would send
   uint32_t aliases = 0;          ///< blobs whose bytes are shared with another blob
 };

@@ -16,6 +16,8 @@
 // The place in the table is kNoPlace from the time that the range may be another blob's, so that a successor knows the
 // one from the other.
 
+#include <algorithm>
+
 #include "store/machine/store_machine.h"
 
 namespace moestro::store {
@@ -49,6 +51,11 @@ void StoreMachine::failed(uint32_t index, const Status& why, Actions& actions) {
   if (entry.held) held_.push_back(index);
   else leave_place(index, actions);
   set_state(index, Residency::kBad);
+}
+
+/// Unlike the counter, it goes down again: mended, read from another pack, or forgotten with their own.
+size_t StoreMachine::unreadable() const {
+  return static_cast<size_t>(std::ranges::count(entries_, Residency::kBad, &Entry::state));
 }
 
 /// Of a blob that is not RESIDENT.

@@ -221,6 +221,7 @@ class StoreMachine {
   size_t loading(ReadClass read_class) const { return loading_[static_cast<size_t>(read_class)]; }
   size_t loading() const { return loading_[0] + loading_[1] + loading_[2]; }
   size_t unchecked() const { return unchecked_; }  ///< entries that are kAdopted
+  size_t unreadable() const;  ///< entries that are kBad: whoever needs them is refused until their pack is repaired
   uint64_t expert_bytes() const { return expert_bytes_; }
   /// For tests: what is wrong with the bookkeeping of reads ahead; empty if nothing is.
   std::string inconsistency() const;

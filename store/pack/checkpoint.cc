@@ -8,6 +8,7 @@
 #include <set>
 
 #include "common/formats/blocks.h"
+#include "common/may_read.h"
 #include "common/model/expert_storage.h"
 #include "common/model/strict_json.h"
 #include "store/pack/finite.h"
@@ -324,6 +325,7 @@ Result<Checkpoint> Checkpoint::open(const fs::path& source) {
 }
 
 Result<Checkpoint> Checkpoint::open_directory(const fs::path& dir) {
+  MOESTRO_RETURN_IF_ERROR(check_may_read(dir / "config.json", dir));
   std::error_code ignored;
   if (!fs::is_directory(dir, ignored)) return not_found(dir.string() + ": no such directory");
   Checkpoint c;

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/may_read.h"
+
 namespace moestro::store {
 namespace {
 constexpr size_t kChunkBytes = size_t{1} << 30;  // one read(2) moves at most 2 GiB
@@ -24,6 +26,7 @@ Result<File> File::open(const std::filesystem::path& path, int flags) {
   if (fd < 0) {
     const int error = errno;
     if (error == ENOENT) return not_found(path.string() + ": no such file");
+    if (error == EACCES && flags == O_RDONLY) MOESTRO_RETURN_IF_ERROR(check_may_read(path));
     return io_error(path.string() + ": cannot be opened", error);
   }
   File file(fd, path.string());

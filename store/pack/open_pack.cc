@@ -1,6 +1,7 @@
 #include <map>
 
 #include "common/expert_layout.h"
+#include "common/may_read.h"
 #include "common/model/model_spec.h"
 #include "store/pack/file.h"
 #include "store/pack/journal.h"
@@ -24,6 +25,7 @@ Status check_files(const fs::path& dir, const Manifest& m) {
     const fs::file_type type = fs::symlink_status(paths[i], ignored).type();
     if (type != fs::file_type::regular && type != fs::file_type::not_found)
       return corrupt(paths[i].string() + ": is not a plain file; nothing outside a pack is read for it");
+    MOESTRO_RETURN_IF_ERROR(check_may_read(paths[i], paths[i].parent_path()));
     MOESTRO_ASSIGN_OR_RETURN(const File file, File::open_for_reading(paths[i]));
     MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
     if (size != ends[i])
@@ -68,6 +70,7 @@ Status check_model(const Manifest& m) {
 }  // namespace
 
 Result<Manifest> open_pack(const fs::path& dir) {
+  MOESTRO_RETURN_IF_ERROR(check_may_read(dir / "manifest", dir));
   std::error_code ignored;
   if (!fs::is_directory(dir, ignored)) return not_found(dir.string() + ": no such directory");
   if (!fs::exists(dir / "manifest", ignored))

@@ -39,6 +39,7 @@ void StoreServer::scrub() {
   const bool right = checksum_of(bytes, hash_of(bytes, slice.length)) == slice.xxh3_64;
   scrubber_.looked_at(slice.length, now);
   if (!right) {
+    memory_changed_ = now;
     log::error("{} has changed in memory since it was read: reading it again; whoever has it in use is told",
                catalogue_.describe(at.entry));
     perform(machine_->found_wrong(at.entry));

@@ -159,9 +159,11 @@ void StoreServer::check_residents() {
   if (!outcome) return;
   const uint64_t damaged = machine_->counters().damaged;
   perform(machine_->checked(outcome->entry, outcome->check, outcome->right));
-  if (machine_->counters().damaged > damaged)
+  if (machine_->counters().damaged > damaged) {
+    memory_changed_ = steady_clock::now();
     log::error("{} was adopted and its bytes have changed since it was read: reading it again",
                catalogue_.describe(outcome->entry));
+  }
   if (check_.idle())
     log::info("all adopted blobs are checked: {} of {} were damaged", machine_->counters().damaged,
               machine_->counters().adopted);

@@ -178,6 +178,7 @@ class StoreServer {
   TimePoint warm_said_{}, looked_{}, looked_around_{}, not_blocked_{};
   std::vector<uint64_t> drive_speeds_;  ///< bytes a second, as measured; 0: not measured
   Scrubber scrubber_;
+  std::optional<TimePoint> memory_changed_;  ///< when it was last found, by scrubbing or by the check of an adoption
 };
 
 }  // namespace moestro::store

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cli/temp_dir.h"
+#include "tests/support/as_stranger.h"
 
 namespace moestro::cli {
 namespace {
@@ -39,6 +40,29 @@ TEST(Checkpoint, WhatIsNoDirectoryIsExplained) {
   EXPECT_TRUE(check_checkpoint_source(dir / "model.gguf", "p").is_ok());
   test::write_file(dir / "model.bin", "x");
   EXPECT_THAT(check_checkpoint_source(dir / "model.bin", "p").message(), HasSubstr("model.bin is a file; give a GGUF"));
+}
+
+TEST(Checkpoint, WhatThisUserMayNotReadIsNotMissing) {
+  const test::TempDir dir;
+  std::filesystem::permissions(dir.path(), std::filesystem::perms(0755));
+  const std::string home = dir / "home", source = home + "/model";
+  std::filesystem::create_directories(source);
+  test::write_file(source + "/config.json", "{}");
+  test::write_file(home + "/model.gguf", "x");
+  const auto look = [](const std::string& at) {
+    const test::AsStranger stranger;
+    return check_checkpoint_source(at, "p").message();
+  };
+  EXPECT_EQ(look(source), "");
+  std::filesystem::permissions(source, std::filesystem::perms::none);
+  EXPECT_THAT(look(source), HasSubstr("may not read all of it; let its owner run: chmod -R a+rX " + source));
+  std::filesystem::permissions(home + "/model.gguf", std::filesystem::perms::none);
+  EXPECT_THAT(look(home + "/model.gguf"), HasSubstr("chmod a+r " + home + "/model.gguf"));
+  std::filesystem::permissions(home, std::filesystem::perms::none);
+  EXPECT_THAT(look(source), HasSubstr("may not enter " + home));
+  EXPECT_THAT(look(home + "/model.gguf"), HasSubstr("may not enter " + home));
+  std::filesystem::permissions(home, std::filesystem::perms::owner_all);  // so that it can be removed
+  std::filesystem::permissions(source, std::filesystem::perms::owner_all);
 }
 
 TEST(NoPack, ACheckpointIsToBePackedElsewhere) {

@@ -95,6 +95,11 @@ TEST(Findings, RegisteredBuffersAreTriedNotOnlyPromised) {
 
 TEST(Findings, WhereNothingCanBeTriedNothingIsSaid) {
   MachineFacts facts = good_machine();
+  facts.pack_dir_exists = false;
+  EXPECT_THAT(about(facts, "O_DIRECT").found, HasSubstr("is not a directory"));
+  facts.pack_dir_closed = "packs: user 7 may not read all of it; let its owner run: chmod -R a+rX packs";
+  EXPECT_THAT(about(facts, "O_DIRECT").found, HasSubstr("not tried: packs: user 7 may not read"));
+  facts.pack_dir_exists = true, facts.pack_dir_closed.clear();
   facts.direct_io_error = EROFS;
   EXPECT_EQ(about(facts, "O_DIRECT").verdict, Verdict::kInfo);
   EXPECT_THAT(about(facts, "O_DIRECT").mend, HasSubstr("--pack"));

@@ -79,6 +79,13 @@ TEST_F(Instances, ANameMeansTheClusterThatRunsOrTheOneThatUpWouldStart) {
   EXPECT_EQ(run_dir_of("other", homes()), dir_ / "nothing" / "other");
 }
 
+TEST_F(Instances, NamesWithSlashesAndColonsMeanTheDirectoriesThatUpMakes) {
+  const shm::UniqueFd store = listen_at(make("org--demo--7b", "9123") / "store.sock");
+  EXPECT_EQ(run_dir_of("org/demo:7b", homes()), dir_ / "org--demo--7b");
+  EXPECT_EQ(run_dir_of("org--demo--7b", homes()), dir_ / "org--demo--7b") << "as lists of clusters have it";
+  EXPECT_EQ(run_dir_of("org/other", homes()), dir_ / "nothing" / "org--other");
+}
+
 TEST_F(Instances, NoneSaysHowToStartOne) {
   const Status none = only_instance(find_instances(homes())).status();
   EXPECT_EQ(none.code(), Code::kUnavailable);

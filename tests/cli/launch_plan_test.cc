@@ -5,6 +5,7 @@
 
 #include "common/config/yaml_file.h"
 #include "tests/cli/temp_dir.h"
+#include "tests/support/as_stranger.h"
 
 namespace moestro::cli {
 namespace {
@@ -102,6 +103,29 @@ TEST(LaunchPlan, TheBoxFileReadsBackWithThePlacesFilledIn) {
 TEST(LaunchPlan, ABoxFileThatCannotBeWrittenIsNamed) {
   EXPECT_THAT(write_box_file(demo_box(), {"/nowhere/at/all", "/arena"}).message(),
               HasSubstr("/nowhere/at/all/box.yaml"));
+}
+
+TEST(LaunchPlan, APackThatThisUserMayNotReadIsNotMissing) {
+  namespace fs = std::filesystem;
+  const test::TempDir dir;
+  fs::permissions(dir.path(), fs::perms(0755));
+  fs::create_directories(dir / "home" / "tiny");
+  test::write_file(dir / "home" / "tiny" / "manifest", "x");
+  const auto refusal = [&] {
+    const test::AsStranger stranger;
+    config::BoxConfig box;
+    box.model.pack = (dir / "home" / "tiny").string();
+    return check(box).message();
+  };
+  EXPECT_EQ(refusal(), "");
+  fs::permissions(dir / "home" / "tiny" / "manifest", fs::perms::none);
+  EXPECT_THAT(refusal(), HasSubstr("chmod -R a+rX " + (dir / "home" / "tiny").string()));
+  fs::permissions(dir / "home" / "tiny", fs::perms::none);
+  EXPECT_THAT(refusal(), HasSubstr("chmod -R a+rX " + (dir / "home" / "tiny").string()));
+  fs::permissions(dir / "home", fs::perms::none);
+  EXPECT_THAT(refusal(), HasSubstr("may not enter " + (dir / "home").string()));
+  for (const fs::path& closed : {dir / "home", dir / "home" / "tiny"})
+    fs::permissions(closed, fs::perms::owner_all);  // so that they can be removed
 }
 
 TEST(LaunchPlan, ABoxIsCheckedBeforeAnythingIsMade) {

@@ -8,7 +8,7 @@ StoreLook busy() {
   s.epoch = 7, s.arena_bytes = 1000 * kMiB, s.used_bytes = 750 * kMiB, s.resident_bytes = 500 * kMiB,
   s.huge_bytes = 1000 * kMiB;
   s.reader = "io_uring", s.policy = "lfru", s.loads = 50, s.evictions = 20, s.bytes_read = 900 * kMiB, s.retries = 3,
-  s.bad_blobs = 1, s.aliases = 4;
+  s.bad_blobs = 3, s.unreadable = 1, s.aliases = 4;
   s.adopted = 128, s.adopted_bytes = 300 * kMiB, s.adopted_seconds = 0.25, s.unchecked = 12, s.refused = 5;
   s.models.push_back({.name = "mixtral",
                       .pack = "/packs/m",

@@ -71,6 +71,21 @@ TEST(TopPage, SaysAllOfItIn80Columns) {
   EXPECT_THAT(page, Contains(HasSubstr("5 messages")));
 }
 
+TEST(TopPage, WhatIsOverIsRedForADayAndWhatIsRepairedNotAtAll) {
+  const auto red = [](double memory_changed_s, uint64_t unreadable) {
+    StoreLook look = busy();
+    look.status.memory_changed_s = memory_changed_s, look.status.unreadable = unreadable, look.status.damaged = 2;
+    std::string marked;
+    for (const Line& line : top_page({}, {}, look, rates_between(look, look), {}))
+      for (const std::string word : {"bad", "changed", "damaged"})
+        if (line.drawn(true).find(word + "\x1b[0m") != std::string::npos) marked += word + " ";
+    return marked;
+  };
+  EXPECT_EQ(red(3600, 1), "bad changed damaged ");
+  EXPECT_EQ(red(25 * 3600, 1), "bad ");
+  EXPECT_EQ(red(-1, 0), "");
+}
+
 TEST(TopPage, SaysWhichDenseWeightsTakeTurns) {
   StoreLook before = busy();
   EXPECT_THAT(page_of(before, before, {.columns = 80}), Not(Contains(HasSubstr("take turns"))));

@@ -69,7 +69,7 @@ class Drive(FaultTest):
                     with self.assertRaisesRegex(AssertionError,
                                                 rf"layer {layer}, expert {expert} .*does not match its checksum"):
                         answer(box, prompt)
-                self.assertEqual(box.figures()["bad_blobs"], 1)
+                self.assertEqual(box.figures()["unreadable_blobs"], 1)
                 self.assertRegex(
                     box.store.log(),
                     rf"layer {layer}, expert {expert} .*does not match its checksum.*requests that need it will fail")
@@ -77,6 +77,7 @@ class Drive(FaultTest):
                 broken = False
                 moestro("store", "replace", f"demo={self.pack}", "--run-dir", box.dir / "run")
                 self.serve(box, "after the repair")
+                self.assertEqual((box.figures()["bad_blobs"], box.figures()["unreadable_blobs"]), (1, 0))
         finally:
             if broken:
                 self.flip(offset)

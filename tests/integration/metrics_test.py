@@ -37,6 +37,7 @@ GAUGES = """moestro_requests_running moestro_sequences_waiting moestro_sequences
     moestro_tier_capacity_bytes moestro_tier_used_bytes
     moestro_tier_resident_bytes moestro_tier_experts moestro_tier_model_bytes moestro_model_experts
     moestro_drive_speed_bytes_per_second moestro_store_up moestro_store_pins moestro_store_read_queue
+    moestro_store_unreadable_blobs
     moestro_worker_plans_in_flight moestro_batches moestro_batches_stalled moestro_queue_sequences""".split(
 )
 DEVICE_COUNTERS = """moestro_device_link_bytes moestro_device_staged_bytes moestro_device_link_busy_seconds

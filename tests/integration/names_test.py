@@ -76,6 +76,11 @@ class Names(DemoTest):
                 self.assertTrue((home / pathlib.Path("state") / leaf / "batches.db").exists())
                 url = "http://127.0.0.1:" + (place / "http.port").read_text().strip()
                 self.assertTrue(moestro("complete", "a", "--url", url, "--model", "two/three").stdout.strip())
+                for command in (("store", "list"), ("top", "--once", "--interval", "100ms")):
+                    done = subprocess.run([BIN / "moestro", *command, "--name", NAME], env=env, capture_output=True,
+                                          text=True)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn(NAME, done.stdout)
             finally:
                 up.terminate()
                 _, said = up.communicate(timeout=60)

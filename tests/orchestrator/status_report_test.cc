@@ -94,17 +94,43 @@ TEST(Problems, TheWorstStandFirst) {
   now.control.workers[0].age_s = 1.5;
   now.control.workers[0].name = "lazy";
   now.control.waiting = 60, now.control.running = 30;
-  now.store->bad_blobs = 2, now.store->scrub_mismatches = 1;
+  now.store->unreadable = 2, now.store->scrub_mismatches = 1, now.store->memory_changed_s = 90;
   const json more{{"batches", {{"stalled", "no space left on device"}}}};
   const json problems = problems_of(now, more);
   EXPECT_THAT(words(problems, "error"),
-              ::testing::ElementsAre(HasSubstr("2 blobs could not be read"), HasSubstr("no space left")));
+              ::testing::ElementsAre(HasSubstr("2 blobs cannot be read: requests that need them fail"),
+                                     HasSubstr("no space left")));
   EXPECT_THAT(words(problems, "warning"),
               ::testing::ElementsAre(AllOf(HasSubstr("lazy"), HasSubstr("1 s")), HasSubstr("90 of 100"),
-                                     HasSubstr("changed in memory")));
+                                     HasSubstr("1 blob changed in memory and had to be read again, the last one "
+                                               "90 s ago.")));
   EXPECT_EQ(problems[0]["severity"], "error");
   EXPECT_EQ(problems[1]["severity"], "error");
   for (const json& p : problems) EXPECT_FALSE(p["do"].get<std::string>().empty());
+}
+
+TEST(Problems, BlobsThatHaveBeenRepairedAreNone) {
+  StatusSources now = serving();
+  now.store->bad_blobs = 5;
+  EXPECT_EQ(problems_of(now, json::object()), json::array());
+  EXPECT_EQ(health_report(now), json({{"status", "ok"}}));
+  now.store->unreadable = 1;
+  EXPECT_EQ(health_report(now)["status"], "degraded");
+  EXPECT_THAT(words(problems_of(now, json::object()), "error"),
+              ::testing::ElementsAre("1 blob cannot be read: requests that need it fail."));
+}
+
+TEST(Problems, MemoryThatChangedIsOneForADay) {
+  StatusSources now = serving();
+  now.store->scrub_mismatches = 2;
+  const auto warnings = [&](double seconds) {
+    now.store->memory_changed_s = seconds;
+    return words(problems_of(now, json::object()), "warning");
+  };
+  EXPECT_THAT(warnings(3599), ::testing::ElementsAre(HasSubstr("2 blobs changed in memory and had to be read again, "
+                                                               "the last one 59 min ago.")));
+  EXPECT_THAT(warnings(23.5 * 3600), ::testing::ElementsAre(HasSubstr("23 h ago")));
+  EXPECT_THAT(warnings(24 * 3600), ::testing::IsEmpty());
 }
 
 TEST(Problems, AStoreThatIsAwayIsOneUnlessThereIsNone) {

@@ -37,6 +37,7 @@ net::Bytes status_message(uint64_t loads) {
   wire::StoreStatusBuilder status(b);
   status.add_models(models), status.add_reading(reading), status.add_joined(3), status.add_epoch(5),
       status.add_policy(policy);
+  status.add_bad_blobs(4), status.add_unreadable(2), status.add_memory_changed_s(60);
   status.add_arena_bytes(1 << 20), status.add_loads(loads), status.add_workers(list), status.add_warm_start(warm);
   const auto body = status.Finish();
   b.Finish(wire::CreateStoreMessage(b, wire::StoreBody::StoreStatus, body.Union()), wire::StoreMessageIdentifier());
@@ -49,6 +50,9 @@ TEST(StoreWatch, ReadsWhatAStoreSays) {
   ASSERT_TRUE(f);
   EXPECT_EQ(f->arena_bytes, 1u << 20);
   EXPECT_EQ(f->loads, 7u);
+  EXPECT_EQ(f->bad_blobs, 4u);
+  EXPECT_EQ(f->unreadable, 2u);
+  EXPECT_EQ(f->memory_changed_s, 60);
   EXPECT_EQ(f->workers, 2u);
   EXPECT_EQ(f->pins, 7u);
   EXPECT_EQ(f->warm_bytes_there, 500u);

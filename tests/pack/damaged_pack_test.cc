@@ -14,6 +14,7 @@
 #include "store/pack/verify.h"
 #include "store/resident_source.h"
 #include "tests/pack/synthetic_checkpoint.h"
+#include "tests/support/as_stranger.h"
 
 namespace moestro::store {
 namespace {
@@ -34,6 +35,32 @@ class DamagedPack : public ::testing::Test {
 
   testing::TemporaryDirectory dir_;
 };
+
+TEST_F(DamagedPack, OneThatThisUserMayNotReadIsNotMissing) {
+  namespace fs = std::filesystem;
+  fs::permissions(dir_.path(), fs::perms(0755));
+  const std::string open_it = "let its owner run: chmod -R a+rX " + pack().string();
+  const auto closed = [&](const fs::path& path) {
+    const fs::perms before = fs::status(path).permissions();
+    fs::permissions(path, fs::perms::none);
+    Status status;
+    {
+      const test::AsStranger stranger;
+      status = open_pack(pack()).status();
+    }
+    fs::permissions(path, before);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << "another try cannot help";
+    return status.message();
+  };
+  EXPECT_THAT(closed(pack()), HasSubstr(open_it));
+  EXPECT_THAT(closed(pack() / "manifest"), HasSubstr(open_it));
+  EXPECT_THAT(closed(pack() / "experts-int8-000.bin"), HasSubstr(open_it));
+  EXPECT_THAT(closed(dir_.path()), HasSubstr("may not enter " + dir_.path().string()));
+  {
+    const test::AsStranger stranger;
+    EXPECT_TRUE(open_pack(pack())) << open_error();
+  }
+}
 
 TEST_F(DamagedPack, OneFlippedByteAnywhereIsFound) {
   for (const char* name : {"dense.bin", "experts-bf16-000.bin", "experts-int8-000.bin"}) {

@@ -100,6 +100,7 @@ TEST_F(Adoption, ABlobWhoseBytesHaveChangedIsReadAgain) {
   ASSERT_TRUE(status);
   EXPECT_EQ(status->loads, 1u);
   EXPECT_EQ(status->damaged, 1u);
+  EXPECT_GE(status->memory_changed_s, 0);
 }
 
 TEST_F(Adoption, ADeadWorkersSlotIsFreeAndItsPinsAreGone) {

@@ -199,10 +199,23 @@ TEST_F(EntryRanges, MendedEntriesAreReadAgain) {
   const Actions reads = machine_->fetch(0, {}, {2});
   machine_->read_done(2, reads[0].load, io_error("the file is gone"), {});
   ASSERT_EQ(shared_.state(2), Residency::kBad);
+  EXPECT_EQ(machine_->unreadable(), 1u);
   machine_->mend_entries(0, 4);
   EXPECT_EQ(shared_.state(2), Residency::kAbsent);
+  EXPECT_EQ(machine_->unreadable(), 0u);
   bring(0, 2, hash_of(2));
   EXPECT_EQ(shared_.state(2), Residency::kResident);
+  EXPECT_EQ(machine_->counters().bad_blobs, 1u) << "a counter never goes down";
+}
+
+TEST_F(EntryRanges, WhatCouldNotBeReadIsNoProblemOnceItsPackIsGone) {
+  make(10);
+  ASSERT_TRUE(machine_->add_entries(4, pack()));
+  const Actions reads = machine_->fetch(0, {}, {6});
+  machine_->read_done(6, reads[0].load, io_error("the file is gone"), {});
+  ASSERT_EQ(machine_->unreadable(), 1u);
+  machine_->remove_entries(4, 4);
+  EXPECT_EQ(machine_->unreadable(), 0u);
 }
 
 /// Packs of 4 entries come and go in 4 ranges; experts of few contents meet; what is read always comes from a pack that

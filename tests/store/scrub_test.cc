@@ -75,6 +75,7 @@ TEST_P(ReadingTest, FlippedByteOfAResidentIsFoundAndReadAgain) {
   ASSERT_TRUE(lease);
   const std::byte* place = lease->data();
   EXPECT_TRUE(lease->is_right());
+  EXPECT_LT(status().memory_changed_s, 0) << "never";
   flip(pack, *lease, lease->length() / 2);
   EXPECT_FALSE(pack.holds(*lease));
   while (status().reading.scrub_mismatches == 0 || status().loading > 0) {}
@@ -87,6 +88,7 @@ TEST_P(ReadingTest, FlippedByteOfAResidentIsFoundAndReadAgain) {
   EXPECT_TRUE(lease->is_right());
   EXPECT_EQ(lease->data(), place);
   EXPECT_EQ(status().reading.scrub_mismatches, 1u);
+  EXPECT_GE(status().memory_changed_s, 0);
   EXPECT_EQ(status().bad_blobs, 0u);
 }
 

@@ -166,7 +166,10 @@ TEST_P(StoreTest, FlippedByteFailsThatExpertOnly) {
     EXPECT_THAT(failed.status().message(), HasSubstr("at offset " + std::to_string(slice.offset)));
   }
   fetch_all(**client, pack_, {pack_.experts_list[1], pack_.experts_list[3]}, 2);
-  EXPECT_EQ(query_store(store.endpoint(), kLong)->bad_blobs, 1u);
+  const auto report = query_store(store.endpoint(), kLong);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->bad_blobs, 1u);
+  EXPECT_EQ(report->unreadable, 1u);
 }
 
 TEST_P(StoreTest, CancelledFetchesDoNotArriveAndCanBeAskedAgain) {

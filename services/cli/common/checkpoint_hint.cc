@@ -4,6 +4,8 @@
 #include <cctype>
 #include <filesystem>
 
+#include "common/may_read.h"
+
 namespace moestro::cli {
 namespace {
 
@@ -65,8 +67,10 @@ std::optional<std::string> hub_model(const std::string& text) {
 }
 
 Status check_checkpoint_source(const std::string& source, const std::string& pack) {
+  MOESTRO_RETURN_IF_ERROR(check_may_read(fs::path(source) / "config.json", source));
   std::error_code error;
   if (fs::is_directory(source, error)) return Status::ok();
+  if (fs::is_regular_file(source, error)) MOESTRO_RETURN_IF_ERROR(check_may_read(source));
   if (fs::is_regular_file(source, error) && source.ends_with(".gguf")) return Status::ok();
   if (fs::exists(source, error))
     return invalid_argument(source +

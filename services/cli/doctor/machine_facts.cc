@@ -19,6 +19,7 @@
 
 #include "common/machine/host_memory.h"
 #include "common/machine/mounts.h"
+#include "common/may_read.h"
 
 namespace moestro::cli {
 namespace {
@@ -168,6 +169,7 @@ MachineFacts look_at_machine(const fs::path& pack_dir) {
   facts.io_uring_disabled = static_cast<int>(
       first_number({"/proc/sys/kernel/io_uring_disabled"}).value_or(static_cast<uint64_t>(-1)));
   facts.pack_dir = pack_dir.string();
+  facts.pack_dir_closed = check_may_read(pack_dir / "manifest", pack_dir).message();
   std::error_code error;
   facts.pack_dir_exists = fs::is_directory(pack_dir, error);
   if (facts.pack_dir_exists) facts.direct_io_error = try_direct_io(pack_dir);

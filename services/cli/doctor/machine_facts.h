@@ -29,6 +29,7 @@ struct MachineFacts {
 
   std::string pack_dir;  ///< the folder of packs that was given
   bool pack_dir_exists = false;
+  std::string pack_dir_closed;  ///< why this user may not read it; empty: it may, or nothing is there
   int direct_io_error = 0;  ///< errno of an O_DIRECT open there; 0: works
 
   std::string shmem_huge;  ///< the chosen word of shmem_enabled: "never"; empty: no transparent huge pages

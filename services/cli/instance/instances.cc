@@ -12,6 +12,7 @@
 
 #include "common/shm/file_access.h"
 #include "common/shm/mapped_file.h"
+#include "services/box/named_pack.h"
 #include "services/cli/instance/own_server.h"
 
 namespace moestro::cli {
@@ -78,9 +79,10 @@ Result<Instance> only_instance(const std::vector<Instance>& found) {
 }
 
 fs::path run_dir_of(const std::string& name, const std::vector<fs::path>& homes) {
+  const std::string directory = box::name_in_path(name);
   for (const Instance& instance : find_instances(homes))
-    if (instance.name == name) return instance.run_dir;
-  return homes.front() / name;
+    if (instance.name == directory) return instance.run_dir;
+  return homes.front() / directory;
 }
 
 Result<Server> find_server(const ServerOptions& options, const std::vector<fs::path>& homes) {

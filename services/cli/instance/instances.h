@@ -12,7 +12,7 @@
 namespace moestro::cli {
 
 struct Instance {
-  std::string name;  ///< as `moestro up --name` has it
+  std::string name;  ///< as `moestro up --name` takes it, but for `--` in place of `/` and `:`
   std::filesystem::path run_dir;
 };
 

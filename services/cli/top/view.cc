@@ -20,6 +20,8 @@ constexpr size_t kMapRowsMin = 4, kMapRowsUnbound = 24;  ///< in a terminal that
 std::string share_of(uint64_t part, uint64_t whole) {
   return percent(whole == 0 ? -1 : static_cast<double>(part) / static_cast<double>(whole));
 }
+/// What changed in memory was read again; for a day it says that the memory is not to be trusted.
+bool changed_lately(const StoreStatusReport& s) { return s.memory_changed_s >= 0 && s.memory_changed_s < 24 * 3600; }
 std::string or_none(uint64_t bytes) { return bytes == 0 ? "-" : readable_size(bytes); }
 std::string speed(double bytes_per_s) { return readable_size(static_cast<uint64_t>(bytes_per_s)) + "/s"; }
 
@@ -53,7 +55,7 @@ void add_summary(const StoreStatusReport& s, const StoreRates& r, std::vector<Li
   page.back().add(printed("%s; %s loads/s, %s evictions/s; %llu retries, ", speed(r.read_bytes).c_str(),
                           readable_count(r.loads).c_str(), readable_count(r.evictions).c_str(),
                           static_cast<unsigned long long>(s.retries)));
-  page.back().add(std::to_string(s.bad_blobs) + " bad", s.bad_blobs > 0 ? Tone::kBad : Tone::kPlain);
+  page.back().add(std::to_string(s.unreadable) + " bad", s.unreadable > 0 ? Tone::kBad : Tone::kPlain);
   if (s.window_places > 0) {
     uint64_t layers = 0, streamed = 0;
     for (const auto& m : s.models) layers += m.layers, streamed += m.streamed_layers;
@@ -143,7 +145,7 @@ void add_rest(const StoreStatusReport& s, std::vector<Line>& page) {
                 n(r.foreseen_below_floor), n(r.foreseen_over_budget), n(r.foreseen_early), n(r.foreseen_guarded))));
   page.push_back(figures("scrub"));
   page.back().add(printed("%s compared again, ", readable_size(r.scrubbed_bytes).c_str()));
-  page.back().add(std::to_string(r.scrub_mismatches) + " changed", r.scrub_mismatches > 0 ? Tone::kBad : Tone::kPlain);
+  page.back().add(std::to_string(r.scrub_mismatches) + " changed", changed_lately(s) ? Tone::kBad : Tone::kPlain);
   if (const auto& w = s.warm_start; w.blobs > 0)
     page.push_back(figures("warm").add(
         printed("%s of %s, %llu of %s, in %.1f s; %llu left out%s", readable_size(w.bytes_there).c_str(),
@@ -153,7 +155,8 @@ void add_rest(const StoreStatusReport& s, std::vector<Line>& page) {
     page.push_back(figures("adopted"));
     page.back().add(printed("%s (%s) in %.1f s; %llu to check, ", counted(s.adopted, "blob").c_str(),
                             readable_size(s.adopted_bytes).c_str(), s.adopted_seconds, n(s.unchecked)));
-    page.back().add(std::to_string(s.damaged) + " damaged", s.damaged > 0 ? Tone::kBad : Tone::kPlain);
+    page.back().add(std::to_string(s.damaged) + " damaged",
+                    s.damaged > 0 && changed_lately(s) ? Tone::kBad : Tone::kPlain);
   }
   page.push_back(figures("shared"));
   page.back().add(printed("%s in bytes of another; %llu read from another pack", counted(s.aliases, "blob").c_str(),

@@ -6,6 +6,7 @@
 #include "common/config/host_port.h"
 #include "common/config/yaml_file.h"
 #include "common/machine/numa.h"
+#include "common/may_read.h"
 #include "common/model/served_pack.h"
 #include "common/shm/whole_file.h"
 #include "services/box/https.h"
@@ -42,6 +43,7 @@ Status check_without_devices(config::BoxConfig& box) {
   if (!elsewhere && state.find("://") != std::string::npos)
     return unsupported("--state '" + state + "' is neither sqlite:PATH nor redis://HOST:PORT/DB");
   MOESTRO_RETURN_IF_ERROR(box::serves_https(box).status());
+  MOESTRO_RETURN_IF_ERROR(check_may_read(fs::path(box.model.pack) / "manifest", box.model.pack));
   std::error_code error;
   const fs::path pack = fs::weakly_canonical(fs::absolute(box.model.pack), error);
   if (error || !fs::is_regular_file(pack / "manifest", error)) return no_pack_at(box.model.pack);
