@@ -91,7 +91,7 @@ Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
                           .mixed = engine.mixed,
                           .cache = options_.cache,
                           .prefetch = options_.predict != "none"};
-  of.kv = cuda_ == nullptr && engine.kv_home == engine::KvHome::kHost;
+  of.kv = engine.kv_home == engine::KvHome::kHost;
   if (cuda_ == nullptr) MOESTRO_RETURN_IF_ERROR(divide(engine, of));
   if (cuda_ != nullptr && engine.mixed) return mixed_on_a_gpu();
   if (cuda_ != nullptr) {
@@ -122,6 +122,7 @@ engine::Backend WorkerDevice::backend() const {
                                              .memory = cuda_->memory(),
                                              .host_ops = *cpu_ops_,
                                              .slots = *experts_,
+                                             .kv_link = experts_->kv_link(),
                                              .graphs = options_.cuda_graphs});
   made.dense_over_link = dense_.has_value();
   return made;
