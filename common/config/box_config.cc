@@ -195,7 +195,7 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
               .help = "The order of a step's tasks. layerwise: layer after layer for all rows, for low latency. "
                       "expert-pipeline: micro-batches go through each layer together and share its experts, while KV "
                       "crosses the link; for batches of many sequences. cgo: the host attends to the sequences that "
-                      "decode, while the device computes the rest (emulated devices with kv_home host). auto: "
+                      "decode, while the device computes the rest (devices with kv_home host). auto: "
                       "what the planner chooses for a batch that fills kv_tokens, if one worker has no room for all "
                       "experts and `moestro plan` has measured this machine's rates for the pack (`moestro up` alone "
                       "asks it); else expert-pipeline where kv_home is host, and layerwise",

@@ -65,7 +65,9 @@ ScheduleOption estimate(const PlanInput& in, const Arrangement& given, const Pla
     option.prompt = phase_of(prompt, forecast_group(in, a, placement, prompt));
     option.decode = phase_of(decode, forecast_group(in, a, placement, decode));
   }
-  option.runs = workers_run(a.schedule, in.memories.device);
+  // GPUs' workers have whole layers take turns, not a share of each.
+  const bool cuts_layers = in.memories.device == Device::kWhole && a.dense_share < 1;
+  option.runs = workers_run(a.schedule, in.memories.device) && !cuts_layers;
   return option;
 }
 

@@ -213,7 +213,7 @@ TEST_F(PlanCommand, SearchesSchedulesAndSaysWhichWorkersRun) {
       if (!tier["capacity_bytes"].is_null()) EXPECT_LE(tier["bytes"], tier["capacity_bytes"]) << option["schedule"];
   }
   const Ran text = plan_text_of(many);
-  EXPECT_THAT(text.out, HasSubstr("a forecast only: workers do not run it on this device yet"));
+  EXPECT_THAT(text.out, HasSubstr("a forecast only: workers have whole layers of dense weights on the device"));
   EXPECT_THAT(text.out, HasSubstr("below: layerwise"));
   EXPECT_EQ(plan["what_ifs"].back()["what"], "--step-tokens 2048");
   EXPECT_GT(plan["what_ifs"].back()["prompt_tokens_per_s"], 2 * plan["prompt"]["tokens_per_s"].get<double>());
