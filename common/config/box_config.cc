@@ -149,8 +149,8 @@ void add_kv_cache(Schema& schema, BoxConfig::Workers& c) {
               .theme = kKvCache});
   schema.add({.key = "workers.kv_home", .flag = "--kv-home", .field = &c.kv_home, .choices = {"device", "host"},
               .help = "Where the KV cache lies between its uses. host: in host memory, so that it can be larger than "
-                      "the device's; what a step uses crosses the link. For batches of many sequences. Emulated "
-                      "devices only; on the CPU both are the same",
+                      "the device's; what a step uses crosses the link. For batches of many sequences, on a GPU "
+                      "or an emulated device; on the CPU both are the same",
               .theme = kKvCache});
   schema.add({.key = "workers.kv_resident_tokens", .flag = "--kv-resident-tokens", .field = &c.kv_resident_tokens,
               .min = 0, .max = int64_t{1} << 31,

@@ -205,7 +205,7 @@ class Search {
         const bool as_layerwise = device_decides(in_) && m == 1;  // where nothing moves
         for (const double dense : kDenseShares)
           for (const double kv : kKvShares)
-            if ((gpu || dense == 1) && (as_layerwise ? kv < 1 && moves_kv : moves_kv || kv == 1))
+            if (((gpu && !in_.as_workers) || dense == 1) && (as_layerwise ? kv < 1 && moves_kv : moves_kv || kv == 1))
               add_pipeline({schedule_, m, rows, dense, kv, 0, true});
       });
     }

@@ -38,7 +38,8 @@ Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, co
                        "to how much), or take --device cpu");
   WorkerDevice made(options, engine.expert_precision, host, cpu_ops, cuda, clock);
   if (options.spec.kind != config::DeviceSpec::Kind::kCpu) MOESTRO_RETURN_IF_ERROR(made.give_memory(engine));
-  if (engine.schedule == engine::ScheduleKind::kCgo && options.spec.kind == config::DeviceSpec::Kind::kEmulated) {
+  made.host_attends_ = engine.schedule == engine::ScheduleKind::kCgo;
+  if (made.host_attends_ && cuda == nullptr) {
     const kernels::OpsOptions& of = cpu_ops.options();
     made.host_ops_ =
         kernels::make_cpu_ops({.threads = of.threads, .deterministic = of.deterministic, .isa = of.isa});
@@ -165,7 +166,7 @@ std::string WorkerDevice::describe() const {
                     std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device";
   if (experts_->low_slots() > 0) fit += " and low copies of " + std::to_string(experts_->low_slots());
   if (dense_) fit += ", " + (cuda_ == nullptr ? dense_->describe(options_.spec.emulated) : dense_->describe());
-  if (host_ops_ != nullptr) fit += ", the host attends to what decodes";
+  if (host_attends_) fit += ", the host attends to what decodes";
   return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + fit + ", cache " + options_.cache + ", prediction " +
          options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());
 }

@@ -85,13 +85,16 @@ Result<lanes::ExecutionTotals> GroupPass::run(const engine::StepPlan& plan, cons
   const Nanos begin = p_.clock.now();
   if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
   step_.begin(plan, batch, failed);
+  routers_queued_ = 0;
   if (kv_) kv_->begin(batch);
   if (host_) host_->begin(batch);
   machine_.begin(engine::step_shape(batch));
   auto totals = driver_.run(machine_, *this, timeline_);
   if (!totals.is_ok()) abandon();
-  kv_blocks_.settled();
-  if (totals.is_ok()) step_.finish(failed, outcomes);
+  if (totals.is_ok()) {
+    kv_blocks_.settled();
+    step_.finish(failed, outcomes);
+  }
   if (p_.kv_link != nullptr) engine::draw_kv(*p_.kv_link, carried_, timeline_);
   if (host_) host_->draw(timeline_);
   if (timeline_ != nullptr) timeline_->end_step();
@@ -181,7 +184,7 @@ Status GroupPass::queue_one(const lanes::Task& task) {
     case TaskKind::kAttention: attention(task); break;
     case TaskKind::kRouter:
       step_.route(layer, micro_batch(task).rows, x_);
-      if (static_cast<size_t>(task.micro_batch) + 1 == step_.batch().micro_batches.size()) step_.guess(layer, x_);
+      if (++routers_queued_ % step_.batch().micro_batches.size() == 0) step_.guess(layer, x_);  // the layer's last
       break;
     case TaskKind::kSharedExpert: step_.math().shared_expert(layer, rows_of(task)); break;
     case TaskKind::kQkv: step_.math().begin_attention(layer, micro_batch(task), x_); break;

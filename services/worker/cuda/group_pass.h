@@ -107,6 +107,7 @@ class GroupPass final : public engine::Pass, private lanes::TaskRunner {
 
   // Of the step:
   std::deque<Awaited> awaited_;
+  size_t routers_queued_ = 0;
   std::optional<MoeLayerId> forecast_due_;   ///< of a layer that has been routed
   struct UsedExpert {
     engine::LayerPart part;
