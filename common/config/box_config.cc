@@ -149,8 +149,8 @@ void add_kv_cache(Schema& schema, BoxConfig::Workers& c) {
               .theme = kKvCache});
   schema.add({.key = "workers.kv_home", .flag = "--kv-home", .field = &c.kv_home, .choices = {"device", "host"},
               .help = "Where the KV cache lies between its uses. host: in host memory, so that it can be larger than "
-                      "the device's; what a step uses crosses the link. For batches of many sequences. Emulated "
-                      "devices only; on the CPU both are the same",
+                      "the device's; what a step uses crosses the link. For batches of many sequences, on a GPU "
+                      "or an emulated device; on the CPU both are the same",
               .theme = kKvCache});
   schema.add({.key = "workers.kv_resident_tokens", .flag = "--kv-resident-tokens", .field = &c.kv_resident_tokens,
               .min = 0, .max = int64_t{1} << 31,
@@ -195,7 +195,7 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
               .help = "The order of a step's tasks. layerwise: layer after layer for all rows, for low latency. "
                       "expert-pipeline: micro-batches go through each layer together and share its experts, while KV "
                       "crosses the link; for batches of many sequences. cgo: the host attends to the sequences that "
-                      "decode, while the device computes the rest (emulated devices with kv_home host). auto: "
+                      "decode, while the device computes the rest (devices with kv_home host). auto: "
                       "what the planner chooses for a batch that fills kv_tokens, if one worker has no room for all "
                       "experts and `moestro plan` has measured this machine's rates for the pack (`moestro up` alone "
                       "asks it); else expert-pipeline where kv_home is host, and layerwise",

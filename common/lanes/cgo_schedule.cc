@@ -174,8 +174,9 @@ class CgoSchedule final : public Schedule {
                   .cost = product_cost(rows, share * s.attention_parameters, share * s.attention_weight_bytes)},
                  std::array{attended_[static_cast<size_t>(batch)], last_page}, graph);
       if (s.sparse) {
+        compute(TaskKind::kRouter, router_cost(s, rows));
         if (s.shared_parameters > 0) compute(TaskKind::kSharedExpert, shared_expert_cost(s, rows));
-        return compute(TaskKind::kRouter, router_cost(s, rows));
+        return;
       }
       compute(TaskKind::kDenseMlp, dense_mlp_cost(s, rows));
     }

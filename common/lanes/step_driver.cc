@@ -58,7 +58,7 @@ Result<bool> StepDriver::start_apart(const Step& step) {
     started = started || some;
   }
   // Where the device computes on this thread, the host has its own.
-  if (step.machine.kind_of(Lane::kCompute) != LaneKind::kQueue) {
+  if (step.machine.kind_of(Lane::kCompute) != LaneKind::kQueue || step.runner.host_computes_apart()) {
     MOESTRO_ASSIGN_OR_RETURN(const bool some, start(step, Lane::kHostCompute));
     started = started || some;
   }
@@ -107,7 +107,7 @@ Result<ExecutionTotals> StepDriver::run(StepMachine& machine, TaskRunner& runner
     const Nanos until = clock_.now();
     MOESTRO_CHECK(!ended_.empty(), "a step waits for nothing");
     const auto came = std::ranges::find_if(ended_, [&](TaskId task) { return machine[task].lane != Lane::kCompute; });
-    if (came != ended_.end()) {
+    if (came != ended_.end() && !runner.is_computing()) {
       totals_.stalled += until - from;
       const Task& what = machine[*came];
       if (is_for_kv(what)) totals_.kv_stalled += until - from;

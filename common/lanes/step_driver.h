@@ -28,6 +28,11 @@ class TaskRunner {
   /// Appends what was started and has ended by now, without waiting. Asked before a thread computes its next task, for
   /// transfers that others wait for; expert reads are left to wait_any().
   virtual void poll(std::vector<TaskId>& ended) { (void)ended; }
+  /// Of a device that runs a queue: whether it still computes. What has been waited for meanwhile has stopped nothing.
+  virtual bool is_computing() { return false; }
+  /// The same: whether the host has threads that compute beside the one that runs the step, which otherwise does what
+  /// the host computes itself.
+  virtual bool host_computes_apart() const { return false; }
   /// Whether the experts of `layer` will be there, whatever its router chooses (StepMachine::assume).
   virtual bool expects_all(int32_t layer) {
     (void)layer;

@@ -18,9 +18,11 @@ double waiting_rows_bytes(const PlanInput& in, const Arrangement& a) {
   return std::max(0.0, others) * static_cast<double>(in.sizes.hidden * (2 + in.sizes.top_k)) * kFloat;
 }
 
-/// Workers on a GPU compute one micro-batch of a step at a time. Others have buffers for all rows of a step.
+/// Workers have buffers for all rows of a step. What no GPU's worker runs is counted as its paper has it: one
+/// micro-batch of a step is computed at a time.
 void grow_workspace(const PlanInput& in, const Arrangement& a, Needs& needs) {
-  if (in.memories.device == Memories::Device::kWhole) {
+  const bool published = a.schedule == ScheduleName::kCgo || a.dense_share < 1;
+  if (in.memories.device == Memories::Device::kWhole && published) {
     needs.workspace_bytes += whole(waiting_rows_bytes(in, a));
     return;
   }

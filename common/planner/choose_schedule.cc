@@ -65,7 +65,9 @@ ScheduleOption estimate(const PlanInput& in, const Arrangement& given, const Pla
     option.prompt = phase_of(prompt, forecast_group(in, a, placement, prompt));
     option.decode = phase_of(decode, forecast_group(in, a, placement, decode));
   }
-  option.runs = workers_run(a.schedule, in.memories.device);
+  // GPUs' workers have whole layers take turns, not a share of each.
+  const bool cuts_layers = in.memories.device == Device::kWhole && a.dense_share < 1;
+  option.runs = workers_run(a.schedule, in.memories.device) && !cuts_layers;
   return option;
 }
 
@@ -203,7 +205,7 @@ class Search {
         const bool as_layerwise = device_decides(in_) && m == 1;  // where nothing moves
         for (const double dense : kDenseShares)
           for (const double kv : kKvShares)
-            if ((gpu || dense == 1) && (as_layerwise ? kv < 1 && moves_kv : moves_kv || kv == 1))
+            if (((gpu && !in_.as_workers) || dense == 1) && (as_layerwise ? kv < 1 && moves_kv : moves_kv || kv == 1))
               add_pipeline({schedule_, m, rows, dense, kv, 0, true});
       });
     }

@@ -32,6 +32,7 @@ struct PlanInput {
   Needs needs;  ///< its KV cache is counted anew for the sequences that run at once
   Workload workload;
   std::optional<ScheduleName> schedule = {};  ///< nullopt: the fastest that workers run
+  bool as_workers = false;  ///< of expert-pipeline, only arrangements that workers run; false: the papers' too
   bool kv_moves = true;  ///< arrangements with KV that has its home in host memory are considered
   /// Why the host of a worker's device cannot attend beside it; empty: it can.
   std::string no_host_attention = {};

@@ -20,7 +20,7 @@ std::optional<ScheduleName> schedule_of(std::string_view name) {
 bool workers_run(ScheduleName schedule, Memories::Device device) {
   switch (schedule) {
     case ScheduleName::kLayerwise: return true;
-    case ScheduleName::kExpertPipeline: return device != Memories::Device::kWhole;
+    case ScheduleName::kExpertPipeline: return true;
     case ScheduleName::kCgo: return device == Memories::Device::kExpertsOnly;
   }
   return false;

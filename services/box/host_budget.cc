@@ -75,14 +75,17 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   const bool can_overtake = !model.spec.has_states() && !model.spec.is_encoder_decoder();
   const int64_t overtaking = can_overtake ? config::overtaking_tokens(box) : 0;
   if (overtaking > 0) memory.scratch_bytes += scratch_bytes(model.spec, overtaking, overtaking);
-  if (box.workers.schedule == "cgo") memory.scratch_bytes += attended_bytes(model.spec, step_tokens + overtaking);
+  const uint64_t attended =
+      box.workers.schedule == "cgo" ? attended_bytes(model.spec, step_tokens + overtaking) : 0;
+  memory.scratch_bytes += attended;
   memory.process_bytes = kProcessBytes;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
   memory.device_bytes = device.emulated.vram_bytes;  // with the KV that is in use, where its home is host memory
   if (device.emulated.counts_kv && box.workers.kv_home != "host") memory.kv_bytes = 0;  // it is within these
   if (device.kind == config::DeviceSpec::Kind::kCuda) {  // the rest lies in the GPU's memory
-    memory.kv_bytes = kv_bytes(model.spec, box.workers.kv_host_tokens, dtype);
-    memory.state_bytes = memory.scratch_bytes = 0;
+    const bool at_home = box.workers.kv_home == "host";
+    memory.kv_bytes = kv_bytes(model.spec, at_home ? kv_tokens : box.workers.kv_host_tokens, dtype);
+    memory.state_bytes = 0, memory.scratch_bytes = attended;
     memory.process_bytes += kCudaBytes;
   }
   return memory;

@@ -10,15 +10,16 @@ using engine::ScheduleKind;
 using Device = config::DeviceSpec::Kind;
 
 Result<ScheduleKind> choose_schedule(const config::BoxConfig::Workers& w, Device on) {
-  const bool kv_moves = w.kv_home == "host" && on == Device::kEmulated;
+  const bool kv_moves = w.kv_home == "host" && on != Device::kCpu;
   if (w.schedule == "auto") return kv_moves ? ScheduleKind::kExpertPipeline : ScheduleKind::kLayerwise;
   if (w.schedule == "cgo") {
     if (on == Device::kCpu)
       return unsupported("--schedule cgo on the CPU: it lets the host attend beside a device, and here the host "
                          "computes everything; take layerwise or expert-pipeline");
-    if (on == Device::kCuda)
-      return unsupported("--schedule cgo on a GPU: only emulated devices have a host that attends beside them so far; "
-                         "take layerwise");
+    if (on == Device::kCuda && w.deterministic)
+      return invalid_argument("--schedule cgo with --deterministic on a GPU: the host attends to what decodes, and "
+                              "sums in another order than the GPU, so answers would depend on the steps that a "
+                              "sequence is in; take expert-pipeline");
     if (!kv_moves)
       return invalid_argument("--schedule cgo: the host attends, so the home of the KV cache is host memory; add "
                               "--kv-home host");
@@ -30,9 +31,6 @@ Result<ScheduleKind> choose_schedule(const config::BoxConfig::Workers& w, Device
                               "or cgo");
     return ScheduleKind::kLayerwise;
   }
-  if (on == Device::kCuda)
-    return unsupported("--schedule expert-pipeline on a GPU: only CPU and emulated devices run it so far; take "
-                       "layerwise");
   return ScheduleKind::kExpertPipeline;
 }
 
@@ -40,9 +38,6 @@ Status take_schedule(const config::BoxConfig& box, Device on, engine::EngineOpti
   const config::BoxConfig::Workers& w = box.workers;
   MOESTRO_ASSIGN_OR_RETURN(o.schedule, choose_schedule(w, on));
   const bool cuts = o.schedule != ScheduleKind::kLayerwise;
-  if (w.kv_home == "host" && on == Device::kCuda)
-    return unsupported("--kv-home host on a GPU: only emulated devices move the KV of running sequences so far; "
-                       "--kv-host-tokens keeps evicted blocks in host memory");
   if (w.kv_home != "host" && (w.kv_resident_tokens > 0 || w.kv_ring_tokens))
     return invalid_argument("--kv-resident-tokens and --kv-ring-tokens say what a device has of a KV cache whose home "
                             "is host memory; they need --kv-home host");

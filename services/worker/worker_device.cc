@@ -38,7 +38,8 @@ Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, co
                        "to how much), or take --device cpu");
   WorkerDevice made(options, engine.expert_precision, host, cpu_ops, cuda, clock);
   if (options.spec.kind != config::DeviceSpec::Kind::kCpu) MOESTRO_RETURN_IF_ERROR(made.give_memory(engine));
-  if (engine.schedule == engine::ScheduleKind::kCgo && options.spec.kind == config::DeviceSpec::Kind::kEmulated) {
+  made.host_attends_ = engine.schedule == engine::ScheduleKind::kCgo;
+  if (made.host_attends_ && cuda == nullptr) {
     const kernels::OpsOptions& of = cpu_ops.options();
     made.host_ops_ =
         kernels::make_cpu_ops({.threads = of.threads, .deterministic = of.deterministic, .isa = of.isa});
@@ -91,7 +92,7 @@ Status WorkerDevice::give_memory(const engine::EngineOptions& engine) {
                           .mixed = engine.mixed,
                           .cache = options_.cache,
                           .prefetch = options_.predict != "none"};
-  of.kv = cuda_ == nullptr && engine.kv_home == engine::KvHome::kHost;
+  of.kv = engine.kv_home == engine::KvHome::kHost;
   if (cuda_ == nullptr) MOESTRO_RETURN_IF_ERROR(divide(engine, of));
   if (cuda_ != nullptr && engine.mixed) return mixed_on_a_gpu();
   if (cuda_ != nullptr) {
@@ -122,6 +123,7 @@ engine::Backend WorkerDevice::backend() const {
                                              .memory = cuda_->memory(),
                                              .host_ops = *cpu_ops_,
                                              .slots = *experts_,
+                                             .kv_link = experts_->kv_link(),
                                              .graphs = options_.cuda_graphs});
   made.dense_over_link = dense_.has_value();
   return made;
@@ -164,7 +166,7 @@ std::string WorkerDevice::describe() const {
                     std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device";
   if (experts_->low_slots() > 0) fit += " and low copies of " + std::to_string(experts_->low_slots());
   if (dense_) fit += ", " + (cuda_ == nullptr ? dense_->describe(options_.spec.emulated) : dense_->describe());
-  if (host_ops_ != nullptr) fit += ", the host attends to what decodes";
+  if (host_attends_) fit += ", the host attends to what decodes";
   return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + fit + ", cache " + options_.cache + ", prediction " +
          options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());
 }

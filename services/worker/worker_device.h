@@ -70,6 +70,7 @@ class WorkerDevice {
   std::optional<DType> precision_;  ///< of the experts; nullopt: the pack's first
   store::BlobSource* host_;
   kernels::Ops* cpu_ops_;
+  bool host_attends_ = false;
   std::unique_ptr<kernels::Ops> host_ops_;  ///< of a host that attends beside an emulated device; else null
   const Clock* clock_;
   cuda::CudaDevice* cuda_;  ///< null: the CPU computes

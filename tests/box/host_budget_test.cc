@@ -33,6 +33,22 @@ TEST(HostBudget, TheMemoryOfADeviceIsTheHostsOnlyWhereItIsEmulated) {
       << "what is kept in host memory of twice the tokens";
 }
 
+TEST(HostBudget, OfAGpuKvWhoseHomeIsTheHostAndWhatTheHostAttendsWithCount) {
+  config::BoxConfig box;
+  box.workers.device = "cuda,vram=1G";
+  box.workers.kv_tokens = 16384;
+  const auto of = [&box](const std::string& home, const std::string& schedule) {
+    box.workers.kv_home = home, box.workers.schedule = schedule;
+    const auto memory = worker_memory(box, test::source_dir() / "models/demo");
+    EXPECT_TRUE(memory.is_ok()) << memory.status().message();
+    return *memory;
+  };
+  EXPECT_EQ(of("device", "auto").kv_bytes, 0U);
+  EXPECT_EQ(of("host", "auto").kv_bytes, 2 * memory_of("cpu").kv_bytes) << "of twice the tokens";
+  EXPECT_EQ(of("host", "auto").scratch_bytes, 0U);
+  EXPECT_GT(of("host", "cgo").scratch_bytes, 0U);
+}
+
 TEST(HostBudget, KvWhoseHomeIsTheHostCountsThere) {
   const auto bytes_of = [](const std::string& home, int64_t tokens, const std::string& schedule = "auto",
                            const std::string& kv = "") {

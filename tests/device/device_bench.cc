@@ -112,6 +112,7 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
                             .memory = *cuda_memory_,
                             .host_ops = host_ops,
                             .slots = *patient_,
+                            .kv_link = device_->kv_link(),
                             .graphs = options_.graphs};
       if (options_.expects_all) parts.calm_visits = 0;
       engine::Backend made = cuda::cuda_backend(parts);

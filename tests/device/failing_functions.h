@@ -34,15 +34,15 @@ struct FailingFunction {
 };
 
 #define MOESTRO_FAILING(name) FailingFunction{#name, &Failing<&MoestroCudaFunctions::name>::install}
-/// All that copies of experts use.
+/// All that copies of experts use, and copy_out.
 inline const std::array kFailingFunctions = {
     MOESTRO_FAILING(use_device),      MOESTRO_FAILING(allocate),       MOESTRO_FAILING(release),
     MOESTRO_FAILING(allocate_pinned), MOESTRO_FAILING(release_pinned), MOESTRO_FAILING(register_host),
     MOESTRO_FAILING(unregister_host), MOESTRO_FAILING(make_stream),    MOESTRO_FAILING(end_stream),
     MOESTRO_FAILING(wait_stream),     MOESTRO_FAILING(make_event),     MOESTRO_FAILING(end_event),
     MOESTRO_FAILING(record_event),    MOESTRO_FAILING(query_event),    MOESTRO_FAILING(elapsed),
-    MOESTRO_FAILING(stream_waits),    MOESTRO_FAILING(copy_in),        MOESTRO_FAILING(fill),
-    MOESTRO_FAILING(wait_event)};
+    MOESTRO_FAILING(stream_waits),    MOESTRO_FAILING(copy_in),        MOESTRO_FAILING(copy_out),
+    MOESTRO_FAILING(fill),            MOESTRO_FAILING(wait_event)};
 #undef MOESTRO_FAILING
 
 }  // namespace moestro::device::testing

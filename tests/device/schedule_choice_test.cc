@@ -31,9 +31,11 @@ Taken take(const std::string& schedule, const std::string& home, Device on) {
 TEST(ScheduleChoice, AutoIsLayerwiseUnlessKvHasToMove) {
   for (const Device on : {Device::kCpu, Device::kEmulated, Device::kCuda})
     EXPECT_EQ(take("auto", "device", on).options.schedule, ScheduleKind::kLayerwise);
-  const Taken moved = take("auto", "host", Device::kEmulated);
-  EXPECT_EQ(moved.options.schedule, ScheduleKind::kExpertPipeline);
-  EXPECT_EQ(moved.options.kv_home, KvHome::kHost);
+  for (const Device on : {Device::kEmulated, Device::kCuda}) {
+    const Taken moved = take("auto", "host", on);
+    EXPECT_EQ(moved.options.schedule, ScheduleKind::kExpertPipeline);
+    EXPECT_EQ(moved.options.kv_home, KvHome::kHost);
+  }
   EXPECT_EQ(take("auto", "host", Device::kCpu).options.schedule, ScheduleKind::kLayerwise) << "nothing moves there";
 }
 
@@ -58,16 +60,18 @@ TEST(ScheduleChoice, WhatIsAskedForIsTaken) {
   EXPECT_EQ(take("layerwise", "device", Device::kCpu).options.step_sequences_max, 256);
 }
 
-TEST(ScheduleChoice, TheHostAttendsBesideAnEmulatedDevice) {
+TEST(ScheduleChoice, TheHostAttendsBesideADevice) {
   config::BoxConfig box;
   box.workers.schedule = "cgo", box.workers.kv_home = "host", box.workers.micro_batches = 4;
   box.orchestrator.step_tokens = 1024;
-  const auto [o, status] = take(box, Device::kEmulated);
-  ASSERT_TRUE(status.is_ok()) << status.message();
-  EXPECT_EQ(o.schedule, ScheduleKind::kCgo);
-  EXPECT_EQ(o.kv_home, KvHome::kHost);
-  EXPECT_EQ(o.cut.count, 4);
-  EXPECT_EQ(o.step_sequences_max, 1024);
+  for (const Device on : {Device::kEmulated, Device::kCuda}) {
+    const auto [o, status] = take(box, on);
+    ASSERT_TRUE(status.is_ok()) << status.message();
+    EXPECT_EQ(o.schedule, ScheduleKind::kCgo);
+    EXPECT_EQ(o.kv_home, KvHome::kHost);
+    EXPECT_EQ(o.cut.count, 4);
+    EXPECT_EQ(o.step_sequences_max, 1024);
+  }
 }
 
 TEST(ScheduleChoice, WhatDoesNotGoIsRefusedByName) {
@@ -76,13 +80,14 @@ TEST(ScheduleChoice, WhatDoesNotGoIsRefusedByName) {
     EXPECT_NE(taken.status.message().find(words), std::string::npos) << taken.status.message();
   };
   names(take("cgo", "host", Device::kCpu), Code::kUnsupported, "--schedule cgo on the CPU");
-  names(take("cgo", "host", Device::kCuda), Code::kUnsupported, "--schedule cgo on a GPU");
   names(take("cgo", "device", Device::kEmulated), Code::kInvalidArgument, "add --kv-home host");
+  config::BoxConfig apart;
+  apart.workers.schedule = "cgo", apart.workers.kv_home = "host", apart.workers.deterministic = true;
+  names(take(apart, Device::kCuda), Code::kInvalidArgument, "--schedule cgo with --deterministic on a GPU");
+  EXPECT_TRUE(take(apart, Device::kEmulated).status.is_ok());
   config::BoxConfig stays;
   stays.workers.schedule = "cgo", stays.workers.kv_home = "host", stays.workers.kv_resident_tokens = 64;
   names(take(stays, Device::kEmulated), Code::kInvalidArgument, "--kv-resident-tokens 64 with --schedule cgo");
-  names(take("expert-pipeline", "device", Device::kCuda), Code::kUnsupported, "--schedule expert-pipeline on a GPU");
-  names(take("auto", "host", Device::kCuda), Code::kUnsupported, "--kv-home host on a GPU");
   names(take("layerwise", "host", Device::kEmulated), Code::kInvalidArgument, "--schedule layerwise with --kv-home");
   config::BoxConfig box;
   box.workers.micro_batches = 2;

@@ -282,6 +282,28 @@ class Serving(DemoTest):
             self.assertGreater(moved["out"], 2 * 32)
         self.assertIn("320 more in host memory", cluster.log_text)
 
+    def test_a_batch_whose_keys_and_values_are_at_home_in_host_memory(self):
+        """Many sequences at once, of which the device's ring holds a few: each says what it says alone on the CPU."""
+        def said(*options, **settings):
+            with Cluster(self.pack, *options, "--kv-tokens", "4096", "--context", "128",
+                         env=environment(**settings)) as cluster:
+                streams = self.run_streams(cluster, PROMPTS, 24)
+                status = cluster.request("GET", "/v1/moestro/status")[1]
+                metrics = cluster.request("GET", "/metrics")[1]
+            return streams, status, metrics, cluster.log_text
+
+        calm, _, _, _ = said("--deterministic", "--device", "cpu")
+        device = ("--device", "cuda,vram=44M", "--kv-home", "host", "--kv-ring-tokens", "384", "--micro-batches", "3")
+        streams, status, metrics, log = said("--deterministic", *device)
+        self.assertEqual(streams, calm)
+        self.assertRegex(log, r"memory of the device: KV cache +\d+")
+        for way in ("in", "out"):
+            self.assertRegex(metrics, rf"(?m)^moestro_device_kv_{way}_bytes_total\{{[^}}]*\}} [1-9]")
+        _, _, metrics, log = said(*device, "--schedule", "cgo")
+        self.assertIn("the host attends to what decodes", log)
+        refused = self.refused_by_its_worker("--deterministic", *device, "--schedule", "cgo")
+        self.assertIn("--schedule cgo with --deterministic on a GPU", refused)
+
     def test_experts_on_the_cpu_and_layers_queued_again_are_counted(self):
         """Few slots, so that some miss; a link that seems slow, so that the CPU is worth it. Whether a miss is known
         before its layer is queued, and goes to the CPU, or only afterwards, and is queued again, depends on who is
@@ -310,11 +332,11 @@ class Serving(DemoTest):
 
     def test_a_worker_on_a_gpu_and_the_store_are_killed(self):
         """Copies are under way from the arena of a store that dies, and of a worker that does: of experts, and of dense
-        weights."""
+        weights; and of KV between the device and host memory."""
         with Cluster(self.pack, "--deterministic") as cluster:
             calm = self.run_streams(cluster, PROMPTS, 16)
-        for device in ("cuda,vram=48M", "cuda,vram=48M,dense=0%"):
-            with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", device,
+        for device in (["cuda,vram=48M"], ["cuda,vram=48M,dense=0%"], ["cuda,vram=48M", "--kv-home", "host"]):
+            with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", *device,
                          env=environment()) as cluster:
                 for program in ("moestro-store", "moestro-worker"):
                     victim = cluster.children(program)[0]

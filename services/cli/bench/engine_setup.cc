@@ -120,6 +120,7 @@ Status check_memory(const model::ModelSpec& spec, DType dtype, int64_t kv_tokens
 config::BoxConfig schedule_flags(const EngineBenchOptions& o) {
   config::BoxConfig box;
   box.workers.schedule = o.schedule, box.workers.kv_home = o.kv_home;
+  box.workers.deterministic = o.deterministic;
   box.workers.kv_resident_tokens = o.kv_resident_tokens;
   if (o.micro_batches > 0) box.workers.micro_batches = o.micro_batches;
   if (o.kv_ring_tokens > 0) box.workers.kv_ring_tokens = o.kv_ring_tokens;

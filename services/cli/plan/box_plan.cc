@@ -178,6 +178,7 @@ Result<PlanParts> plan_parts(const PlanOptions& o, const Hardware* hardware) {
                  .needs = parts.memory.needs,
                  .workload = workload_of(o, parts.model),
                  .schedule = planner::schedule_of(o.schedule),
+                 .as_workers = o.schedule == "auto",
                  .no_host_attention = no_host_attention(parts.model.description.spec),
                  .host_shares_cores = host_shares_cores(o, parts.memory),
                  .prefetch = o.prefetch && !parts.model.sizes.has_encoder(),  // nothing is predicted of them

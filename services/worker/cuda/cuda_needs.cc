@@ -7,6 +7,7 @@
 #include "services/worker/cuda/float_bytes.h"
 #include "services/worker/cuda/model_on_gpu.h"
 #include "services/worker/device/cuda_slots.h"
+#include "services/worker/engine/kv_shares.h"
 #include "services/worker/engine/sequence_states.h"
 #include "services/worker/engine/visible_positions.h"
 
@@ -38,16 +39,10 @@ int64_t dense_bytes(const store::Manifest& manifest) {
   return bytes;
 }
 
-/// KvCache and SequenceStates.
+/// SequenceStates.
 model::StateBudget state_budget_of(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   return model::state_budget(spec, options.kv_tokens, options.kv_dtype, options.state_slots);
 }
-int64_t kv_bytes(const model::ModelSpec& spec, const engine::EngineOptions& options) {
-  int64_t bytes = 0;
-  for (const model::LayerSpec& layer : spec.layers) bytes += model::kv_block_bytes(layer.kv, options.kv_dtype);
-  return bytes * ceil_div(options.kv_tokens, kernels::kKvBlockTokens) + state_budget_of(spec, options).bytes;
-}
-
 /// The widest rows that dense products read or write.
 struct Widths {
   int64_t q = 0, kv = 0, ffn = 0, gate = 0;      ///< gate: of attention, 0 if there is none
@@ -213,7 +208,8 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   for (const uint32_t blob : store::dense_layers(manifest))
     needs.dense_layers.push_back(manifest.blobs[blob].length);
   needs.experts_at_once = tier::experts_of_two_layers(moe.top_k);
-  needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));
+  MOESTRO_ASSIGN_OR_RETURN(const int64_t cache, engine::kv_device_bytes(options, spec));  // KvCache
+  needs.kv_bytes = static_cast<uint64_t>(cache + state_budget_of(spec, options).bytes);
   needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloatBytes + pass + inputs + head +
                                                 lookahead + ops.activated + ops.routes + ops.partial + ops.rounded +
                                                 ops.sums + ops.delta + ops.latents +

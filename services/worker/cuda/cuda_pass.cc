@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "services/worker/cuda/cuda_needs.h"
 #include "services/worker/cuda/float_bytes.h"
+#include "services/worker/cuda/group_pass.h"
 #include "services/worker/cuda/model_on_gpu.h"
 #include "services/worker/engine/attention_chunks.h"
 
@@ -51,19 +52,24 @@ bool sees_alike(const engine::PassParts& parts) {
   return true;
 }
 
+template <class P>
+Result<std::unique_ptr<engine::Pass>> make_pass(const engine::PassParts& parts, const CudaParts& cuda) {
+  auto pass = std::make_unique<P>(parts, cuda);
+  MOESTRO_RETURN_IF_ERROR(pass->status().with_context("buffers of a step on the device (--step-tokens)"));
+  return Result<std::unique_ptr<engine::Pass>>(std::move(pass));
+}
+
 }  // namespace
 
 engine::Backend cuda_backend(const CudaParts& cuda) {
   return {cuda.ops, cuda.memory, [cuda](const engine::PassParts& parts) -> Result<std::unique_ptr<engine::Pass>> {
             if (parts.options.micro_batches != engine::MicroBatches::kTogether)
               return unsupported("micro-batches in turn on a CUDA device; it computes all rows of a layer together");
-            if (parts.options.schedule != engine::ScheduleKind::kLayerwise)
-              return unsupported("--schedule expert-pipeline on a CUDA device; it runs the layerwise schedule");
             MOESTRO_RETURN_IF_ERROR(check_on_gpu(parts.math.spec));
-            auto pass = std::make_unique<CudaPass>(parts, cuda);
-            MOESTRO_RETURN_IF_ERROR(pass->status().with_context("buffers of a step on the device (--step-tokens)"));
-            return Result<std::unique_ptr<engine::Pass>>(std::move(pass));
-          }};
+            return parts.options.schedule == engine::ScheduleKind::kLayerwise ? make_pass<CudaPass>(parts, cuda)
+                                                                              : make_pass<GroupPass>(parts, cuda);
+          },
+          cuda.kv_link, false, &cuda.host_ops};
 }
 
 CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
@@ -75,53 +81,30 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
       schedule_(lanes::make_layerwise_schedule(parts.shape)),
       machine_(*schedule_, lanes::kStreamComputes),
       driver_(parts.clock),
-      math_(parts.math, parts.options.step_tokens_max),
-      head_(parts.math.spec, parts.math.weights, cuda.ops, cuda.memory, cuda.host_ops, parts.options.step_tokens_max),
+      step_(parts, cuda.ops, cuda.memory, cuda.host_ops),
       kv_(cuda.ops, parts.math.cache),
-      guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max),
       graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts)),
-      marks_(cuda.ops.queue(), parts.clock),
       calm_visits_(cuda.calm_visits),
       hidden_(spec().hidden),
       experts_(spec().moe().experts),
       top_k_(spec().moe().top_k),
-      moe_layers_(spec().moe_layers()),
-      step_tokens_max_(parts.options.step_tokens_max),
-      inputs_of_row_(spec().moe().router.on_input ? top_k_ : 1),
       chunk_(chunk_of(spec())),
-      buffers_(cuda.memory),
-      ids_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_),
-      notes_(cuda.ops, step_tokens_max_ * static_cast<int64_t>(spec().layers.size())),
-      weights_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_) {
-  const int64_t n = step_tokens_max_, layers = static_cast<int64_t>(spec().layers.size());
+      buffers_(cuda.memory) {
+  const int64_t n = parts.options.step_tokens_max, moe_layers = spec().moe_layers();
   for (float*& stream : streams_) stream = buffers_.make<float>(n * hidden_);
-  expert_rows_ = buffers_.make<float>(n * top_k_ * hidden_);
-  device_ids_ = buffers_.make<int32_t>(n * moe_layers_ * top_k_);
-  device_weights_ = buffers_.make<float>(n * moe_layers_ * top_k_);
-  device_notes_ = buffers_.make<int32_t>(n * layers);
-  device_tables_ = buffers_.make<uint64_t>(moe_layers_ * experts_);
-  device_left_out_ = buffers_.make<uint8_t>(n * inputs_of_row_);
-  if (spec().moe().router.on_input) {
-    expert_inputs_ = buffers_.make<float>(n * top_k_ * hidden_);
-    ones_ = buffers_.make<float>(n * top_k_);
-    const std::vector<float> ones(static_cast<size_t>(n * top_k_), 1.0F);
-    if (ones_ != nullptr) memory_.copy_in(ones_, ones.data(), n * top_k_ * kFloatBytes);
-  }
+  device_tables_ = buffers_.make<uint64_t>(moe_layers * experts_);
+  device_left_out_ = buffers_.make<uint8_t>(n * step_.inputs_of_row());
   if (spec().moe().before_attention)
     for (float*& kept : kept_inputs_) kept = buffers_.make<float>(n * hidden_);
   table_.resize(static_cast<size_t>(experts_)), read_of_.resize(static_cast<size_t>(experts_));
-  tables_.assign(static_cast<size_t>(moe_layers_ * experts_),
+  tables_.assign(static_cast<size_t>(moe_layers * experts_),
                  ~uint64_t{0});  // as nothing lies: whatever is launched first is sent
-  ops_.reserve(ops_workspace(spec(), parts.options));
   if (!ops_.options().deterministic)
     host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layouts.full, engine::gated_unit(spec().moe().expert),
                           slots_, p_.experts, top_k_, spec().moe().router.on_input, p_.clock);
   if (cuda.graphs && !graphs_.are_on())
     log::info("decode steps are not launched as graphs: this model's layers differ in heads, in chunks, or in the "
               "window that sinks stand beside");
-  const MoestroCudaFunctions& f = queue_.functions;
-  queue_.note("make_stream", f.make_stream(1, &out_));
-  queue_.note("make_event", f.make_event(0, &computed_));
   int32_t stream = 0;
   kept_room_ = kept_states_room(spec(), n, p_.math.states.slots());
   kept_states_ = buffers_.make<float>(kept_room_.layers * kept_room_.of_layer());
@@ -133,39 +116,26 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
     if (!layer.moe_index) continue;
     states = 0;
     l.moe = static_cast<int32_t>(layer.moe_index->value);
-    queue_.note("make_event", f.make_event(0, &l.routed));
+    queue_.note("make_event", queue_.functions.make_event(0, &l.routed));
     stream = 1 - stream;  // its back leaves the rows that entered it as they were
   }
 }
 
 CudaPass::~CudaPass() {
-  const MoestroCudaFunctions& f = queue_.functions;
-  (void)f.wait_stream(queue_.stream);
-  if (out_ != nullptr) (void)f.wait_stream(out_), (void)f.end_stream(out_);
-  if (computed_ != nullptr) (void)f.end_event(computed_);
+  (void)queue_.functions.wait_stream(queue_.stream);
   for (const Layer& l : layers_)
-    if (l.routed != nullptr) (void)f.end_event(l.routed);
+    if (l.routed != nullptr) (void)queue_.functions.end_event(l.routed);
 }
 
 Status CudaPass::status() const {
-  MOESTRO_RETURN_IF_ERROR(ops_.status());
-  MOESTRO_RETURN_IF_ERROR(math_.status());
-  MOESTRO_RETURN_IF_ERROR(head_.status());
+  MOESTRO_RETURN_IF_ERROR(step_.status());
   return buffers_.status();
 }
 
 void CudaPass::set_watch(engine::ExpertWatch* watch) {
   watch_ = watch;
   graphs_.clear();  // they ask the routers of this lookahead
-  lookahead_.reset();
-  if (watch == nullptr || watch->gate_lookahead() == 0) return;
-  lookahead_.emplace(spec(), p_.math.weights, ops_, memory_, step_tokens_max_, watch->gate_lookahead());
-  guesses_max_ = step_tokens_max_ * std::min<int64_t>(watch->gate_lookahead(), moe_layers_) * experts_;
-  guesses_.emplace(ops_, 2 * guesses_max_);
-  if (const Status made = lookahead_->status(); !made.is_ok()) {  // it only guesses: steps do without
-    log::warn("routers are not asked ahead, and experts are foreseen less well: {}", made.message());
-    lookahead_.reset();
-  }
+  step_.set_watch(watch);
 }
 
 // --- a step ---
@@ -184,9 +154,7 @@ Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const
     return totals;
   }
   kv_.settled();
-  take_notes();
-  head_not_finite_ = head_.finish(plan, batch, failed, outcomes);
-  marks_.draw();
+  step_.finish(failed, outcomes);
   if (timeline_ != nullptr) timeline_->end_step();
   if (p_.stream != nullptr) totals->stalled += p_.stream->stalled();
   totals->elapsed = p_.clock.now() - begin_at;
@@ -195,21 +163,13 @@ Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const
 }
 
 void CudaPass::begin(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed) {
-  plan_ = &plan, batch_ = &batch;
-  rows_ = batch.rows();
-  head_not_finite_ = 0;
+  batch_ = &batch;
   work_ = {};
   head_queued_ = told_ = false;
   routers_.clear();
   reads_ = 0;
-  guard_.begin(batch, failed);
-  p_.experts.begin_step(plan.id, batch.micro_batches, batch.row_share);
   if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
-  marks_.begin_step();
-  memory_.fill(device_notes_, 0xff, static_cast<int64_t>(notes_count() * sizeof(int32_t)));
-  math_.begin(batch);
-  is_watched_ = watch_ != nullptr && watch_->wants_routes();
-  asked_ahead_ = lookahead_ ? watch_->gate_lookahead() : 0;
+  step_.begin(plan, batch, failed);
   resident_ = all_resident();
   kept_end_ = again_end_ = 0;
   begin_graphs();
@@ -223,7 +183,7 @@ void CudaPass::begin_graphs() {
       graphs_.are_on() && timeline_ == nullptr && !kv_.pending() &&
       std::ranges::all_of(batch_->attention, [](const kernels::AttentionSequence& s) { return s.tokens == 1; });
   if (!as_graphs_) return;
-  shape_ = {.rows = static_cast<int32_t>(rows_), .asked_ahead = asked_ahead_};
+  shape_ = {.rows = static_cast<int32_t>(step_.rows()), .asked_ahead = step_.asked_ahead()};
   if (spec().layers.front().latent) {
     shape_.parts = static_cast<int32_t>(ops_.send_sequences(
         p_.math.cache.latent_shape(0), p_.math.cache.layer(0).dtype, batch_->attention));
@@ -245,13 +205,15 @@ void CudaPass::begin_graphs() {
 }
 
 /// Not where routers are asked ahead: guesses of two layers have a place at a time.
-bool CudaPass::all_resident() const { return !p_.options.capacity_factor && asked_ahead_ == 0 && slots_.holds_all(); }
+bool CudaPass::all_resident() const {
+  return !p_.options.capacity_factor && step_.asked_ahead() == 0 && slots_.holds_all();
+}
 
 /// A layer that cannot be told apart on the device from one that drops rows is launched when its rows are known. Where
 /// not all experts are resident, no second layer is queued on an assumption about the one before.
 bool CudaPass::expects_all(int32_t layer) {
   if (resident_) return true;
-  return machine_.assumptions() == 0 && !p_.options.capacity_factor && guard_.left_out().empty() &&
+  return machine_.assumptions() == 0 && !p_.options.capacity_factor && step_.guard().left_out().empty() &&
          (slots_.holds_all() || layers_[static_cast<size_t>(layer)].calm >= calm_visits_) &&
          has_dense_behind(static_cast<size_t>(layer));
 }
@@ -261,21 +223,18 @@ bool CudaPass::expects_all(int32_t layer) {
 Status CudaPass::take_routes(size_t layer) {
   if (queue_.error == 0) queue_.note("wait_event", queue_.functions.wait_event(layers_[layer].routed));
   MOESTRO_RETURN_IF_ERROR(ops_.status());
-  const std::span<const int32_t> ids(ids_.data() + first_choice(layer), static_cast<size_t>(rows_ * top_k_));
-  at_ = {moe_layer(layer)};
-  routed_ = p_.experts.route(at_, ids, top_k_, guard_.left_out());
-  if (!is_watched_) return Status::ok();
-  watch_->routed(moe_layer(layer), ids, routed_, p_.experts.uses(at_.layer));
-  if (const int32_t guessed = asked_ahead_ > 0 ? lookahead_->asked(moe_layer(layer), asked_ahead_) : 0; guessed > 0)
-    watch_->guessed(moe_layer(layer), guessed, {guesses_of(layer), static_cast<size_t>(rows_ * guessed * experts_)});
-  watch_->foresee(moe_layer(layer));
+  at_ = {step_.moe_layer(layer)};
+  routed_ = p_.experts.route(at_, step_.ids(layer, step_.all_rows()), top_k_, step_.guard().left_out());
+  if (!step_.is_watched()) return Status::ok();
+  step_.tell_watch(layer, routed_);
+  watch_->foresee(at_.layer);
   return Status::ok();
 }
 
 bool CudaPass::lease(size_t layer) {
   missing_.clear();
   for (const lanes::RoutedExpert& r : routed_) {
-    if (p_.experts.acquire(r.expert, at_.layer, r.expert)) marks_.uses(static_cast<int32_t>(layer), r.expert);
+    if (p_.experts.acquire(r.expert, at_.layer, r.expert)) step_.marks().uses(static_cast<int32_t>(layer), r.expert);
     else missing_.push_back(r);
   }
   return missing_.empty();
@@ -293,29 +252,28 @@ void CudaPass::rewind(size_t layer) {
   ++work_.rewinds;
   again_end_ = kept_end_;
   routers_.clear();
-  marks_.begin(lanes::TaskKind::kRouter, static_cast<int32_t>(layer));
-  math_.norm_after_attention(layer, stream(layer));
+  engine::LayerMath& math = step_.math();
+  step_.marks().begin(lanes::TaskKind::kRouter, static_cast<int32_t>(layer));
+  math.norm_after_attention(layer, stream(layer));
   if (const float* kept = kept_inputs_[layers_[layer].stream])
-    memory_.copy(math_.h(), kept, rows_ * hidden_ * kFloatBytes);
-  weight_inputs(layer);
+    memory_.copy(math.h(), kept, step_.rows() * hidden_ * kFloatBytes);
+  step_.weight_inputs(layer, step_.all_rows());
   for (HeldLayer& held : held_)
     if (held.layer > layer) held.is = HeldLayer::kToBeQueued;
   if (spec().layers[layer].moe.shared_ffn > 0) {
-    math_.shared_expert(layer);
+    math.shared_expert(layer);
     reads_dense(layer);
   }
-  marks_.end();
-  const auto first = static_cast<int64_t>(layer) * rows_;
-  memory_.fill(device_notes_ + first, 0xff,
-               (static_cast<int64_t>(notes_count()) - first) * static_cast<int64_t>(sizeof(int32_t)));
+  step_.marks().end();
+  step_.forget_notes(layer);
 }
 
 /// Where each expert of a layer that was not queued ahead is computed.
 Status CudaPass::find_places(size_t layer) {
-  clear_rows(p_.experts.dropped(at_));
+  step_.clear_rows(p_.experts.dropped(at_));
   places_.assign(routed_.size(), lanes::Place::kHere);
   std::span<const lanes::RoutedExpert> on_host;
-  if (host_experts_) on_host = host_experts_->choose(at_, missing_, expert_input(), rows_);
+  if (host_experts_) on_host = host_experts_->choose(at_, missing_, step_.expert_input(), step_.rows());
   for (size_t i = 0; i < routed_.size(); ++i) {
     if (p_.experts.data(at_.layer, routed_[i].expert) != nullptr) continue;
     const bool here = std::ranges::find(on_host, routed_[i].expert, &lanes::RoutedExpert::expert) != on_host.end();
@@ -342,8 +300,8 @@ Status CudaPass::take_choice(lanes::TaskId router) {
 Status CudaPass::take_arrival(std::vector<lanes::TaskId>& ended) {
   MOESTRO_ASSIGN_OR_RETURN(const int32_t expert, p_.experts.wait());
   if (p_.experts.data(at_.layer, expert) == nullptr) {
-    fail_users(expert, p_.experts.failure(at_.layer, expert));
-    clear_rows(p_.experts.rows(at_, expert));
+    step_.fail_users(at_, expert, p_.experts.failure(at_.layer, expert));
+    step_.clear_rows(p_.experts.rows(at_, expert));
   }
   --reads_;
   ended.push_back(read_of_[static_cast<size_t>(expert)]);
@@ -367,44 +325,16 @@ Status CudaPass::wait_any(std::vector<lanes::TaskId>& ended) {
 }
 
 Status CudaPass::compute_on_host(std::span<const lanes::TaskId> tasks) {
-  work_.host_experts += tasks.size(), work_.host_rows += host_experts_->compute(expert_rows_);
-  for (const HostExperts::Spoiled& expert : host_experts_->spoiled()) fail_users(expert.expert, expert.why);
+  work_.host_experts += tasks.size(), work_.host_rows += host_experts_->compute(step_.expert_rows());
+  for (const HostExperts::Spoiled& expert : host_experts_->spoiled()) step_.fail_users(at_, expert.expert, expert.why);
   return ops_.status();
 }
 
 /// Nothing is held while the host waits: what is queued reads its slot before the next copy into it.
 Status CudaPass::let_go() {
   if (!std::exchange(told_, true)) MOESTRO_RETURN_IF_ERROR(slots_.launched());
-  for (const lanes::RoutedExpert& r : routed_) release(r.expert);
+  for (const lanes::RoutedExpert& r : routed_) step_.release(at_, r.expert);
   return Status::ok();
-}
-
-/// What was queued with it stays queued; the sequences that it was for have failed if it was wrong.
-void CudaPass::release(int32_t expert) {
-  if (const Status used = p_.experts.release(at_, expert); !used.is_ok()) fail_users(expert, used);
-}
-
-void CudaPass::fail_users(int32_t expert, const Status& why) {
-  for (const kernels::RoutedRow& r : p_.experts.rows(at_, expert))
-    guard_.fail(batch_->sequence_of[static_cast<size_t>(r.token)], why);
-}
-
-void CudaPass::clear_rows(std::span<const kernels::RoutedRow> rows) {
-  for (const kernels::RoutedRow& r : rows)
-    memory_.fill(expert_rows_ + (r.token * top_k_ + r.rank) * hidden_, 0, hidden_ * kFloatBytes);
-}
-
-/// The first layer after which a row was not finite, for each sequence that has such rows.
-void CudaPass::take_notes() {
-  const int32_t* notes = notes_.data();
-  for (size_t l = 0; l < layers_.size(); ++l)
-    for (int64_t r = 0; r < rows_; ++r) {
-      if (notes[static_cast<int64_t>(l) * rows_ + r] < 0) continue;
-      const engine::TokenRange range = batch_->rows_of[batch_->sequence_of[static_cast<size_t>(r)]];
-      const int32_t* first = notes + static_cast<int64_t>(l) * rows_ + range.first;
-      const auto rows = std::count_if(first, first + range.count, [](int32_t note) { return note >= 0; });
-      guard_.fail_row(l, r, "values are not finite, or too large for a norm in f32,", rows - 1);
-    }
 }
 
 }  // namespace moestro::cuda

@@ -20,14 +20,11 @@
 
 #include "kernels/cuda/cuda_memory.h"
 #include "services/worker/cuda/cuda_graphs.h"
-#include "services/worker/cuda/cuda_head.h"
 #include "services/worker/cuda/cuda_needs.h"
-#include "services/worker/cuda/device_marks.h"
+#include "services/worker/cuda/cuda_step.h"
 #include "services/worker/cuda/host_experts.h"
 #include "services/worker/cuda/kv_streams.h"
 #include "services/worker/device/slot_table.h"
-#include "services/worker/engine/finite_guard.h"
-#include "services/worker/engine/gate_lookahead.h"
 #include "services/worker/engine/pass.h"
 
 namespace moestro::cuda {
@@ -38,6 +35,7 @@ struct CudaParts {
   kernels::cuda::CudaMemory& memory;
   kernels::Ops& host_ops;       ///< for work that stays on the CPU
   device::SlotTable& slots;     ///< slots of the source that the engine leases from
+  engine::KvLink* kv_link = nullptr;  ///< not null: it carries KV whose home is host memory
   bool graphs = true;           ///< whether segments of steps are launched as graphs
   int32_t calm_visits = 2;      ///< visits of a layer without a miss after which no miss is expected
 };
@@ -57,14 +55,10 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
                                      std::vector<engine::SequenceOutcome>& outcomes) override;
   void copy_kv(std::span<const KvCopy> copies) override { kv_.copy(copies); }
   void set_watch(engine::ExpertWatch* watch) override;
-  void set_timeline(lanes::Timeline* timeline) override { marks_.set_timeline(timeline_ = timeline); }
-  std::span<const int32_t> routes() const override {
-    return {ids_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)};
-  }
-  std::span<const float> route_weights() const override {
-    return {weights_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)};
-  }
-  uint32_t not_finite() const override { return guard_.not_finite() + head_not_finite_; }
+  void set_timeline(lanes::Timeline* timeline) override { step_.set_timeline(timeline_ = timeline); }
+  std::span<const int32_t> routes() const override { return step_.routes(); }
+  std::span<const float> route_weights() const override { return step_.route_weights(); }
+  uint32_t not_finite() const override { return step_.not_finite(); }
   engine::DeviceWork device_work() const override { return work_; }
 
  private:
@@ -86,15 +80,9 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
     Is is = kToBeQueued;
   };
   const model::ModelSpec& spec() const { return p_.math.spec; }
-  MoeLayerId moe_layer(size_t layer) const { return MoeLayerId(static_cast<uint32_t>(layers_[layer].moe)); }
   float* stream(size_t layer) const { return streams_[layers_[layer].stream]; }
-  /// What a layer's experts compute on.
-  const float* expert_input() const { return expert_inputs_ != nullptr ? expert_inputs_ : math_.h(); }
   /// Offset of a layer's addresses in tables_ and device_tables_.
   int64_t table_of(size_t layer) const { return layers_[layer].moe * experts_; }
-  int64_t first_choice(size_t layer) const { return layers_[layer].moe * rows_ * top_k_; }
-  uint64_t notes_count() const { return layers_.size() * static_cast<uint64_t>(rows_); }
-  float* guesses_of(size_t layer) const { return guesses_->data() + layers_[layer].moe % 2 * guesses_max_; }
   uint64_t address(int32_t expert) const { return reinterpret_cast<uint64_t>(p_.experts.data(at_.layer, expert)); }
 
   void begin(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed);
@@ -119,10 +107,7 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   bool may_come_again() const { return !resident_ && machine_.assumptions() > 0; }
   void attention(size_t layer);
   void route(size_t layer);
-  void guess(size_t layer);
-  /// Writes the weighted inputs of the layer's experts, where the model has them (RouterSpec::on_input).
-  void weight_inputs(size_t layer);
-  void send_routes(size_t layer);
+  void send_routes(size_t layer) { step_.send_ids(layer, step_.all_rows(), layers_[layer].routed); }
   /// Sends the address table for the layer's experts, and keeps it in table_.
   void send_table(size_t layer);
   Status layer_experts(const lanes::Task& task);
@@ -130,16 +115,8 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   void launch_experts(size_t layer, bool after_router);
   /// Null: none is left out. Else, in device memory, for each input of the experts.
   const uint8_t* send_left_out();
-  void combine(size_t layer);
-  /// y = the stream after a layer, to which `work` adds something; the guard; and the norm for what follows: the next
-  /// layer's attention, or the head.
-  void end_layer(size_t layer, float* y, MoestroCudaResidual work);
   Status compute_arrived(int32_t expert);
-  void compute_one(int32_t expert);
   void head();
-  void release(int32_t expert);
-  void fail_users(int32_t expert, const Status& why);
-  void clear_rows(std::span<const kernels::RoutedRow> rows);
   void rewind(size_t layer);
   Status compute_on_host(std::span<const lanes::TaskId> tasks);
 
@@ -166,58 +143,38 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   bool lease(size_t layer);
   bool lie_as_launched(size_t layer) const;
   Status let_go();
-  void take_notes();
-
   engine::PassParts p_;
   kernels::cuda::CudaOps& ops_;
   kernels::cuda::DeviceQueue& queue_;
   kernels::cuda::CudaMemory& memory_;
   device::SlotTable& slots_;
   engine::ExpertWatch* watch_ = nullptr;
-  bool is_watched_ = false;  ///< the watch wants the routes of this step
   lanes::Timeline* timeline_ = nullptr;
   std::unique_ptr<lanes::Schedule> schedule_;
   lanes::StepMachine machine_;
   lanes::StepDriver driver_;
-  std::optional<engine::GateLookahead> lookahead_;
-  engine::LayerMath math_;
-  CudaHead head_;
+  CudaStep step_;
   KvStreams kv_;
   std::optional<HostExperts> host_experts_;   ///< set if results may depend on where an expert is computed
-  engine::FiniteGuard guard_;
   CudaGraphs graphs_;
-  DeviceMarks marks_;
 
   const int32_t calm_visits_;
-  int64_t hidden_, experts_, top_k_, moe_layers_, step_tokens_max_, rows_ = 0;
-  int64_t inputs_of_row_;  ///< of a layer's experts
+  const int64_t hidden_, experts_, top_k_;
   int64_t chunk_ = 0;      ///< of layers that see chunks
   std::vector<Layer> layers_;
   kernels::Buffers buffers_;
   float* streams_[2];                         ///< the residual stream, before and after a sparse layer's back
-  float *expert_rows_, *device_weights_;
-  // RouterSpec::on_input alone: [rows, top_k, hidden], and weights for the sum.
-  float *expert_inputs_ = nullptr, *ones_ = nullptr;
   /// MoeSpec::before_attention alone: the experts' input of the last layer of each of streams_, which is not made again
   /// from the stream.
   float* kept_inputs_[2] = {};
-  int32_t *device_ids_, *device_notes_;  ///< [MoE layers, rows, top_k]; [layers, rows]: the layer where a row was not
-                                         ///< finite after it, else -1
   uint64_t* device_tables_;                   ///< [MoE layers, experts]: address of an expert, 0 if it is absent
   std::vector<uint64_t> tables_;              ///< their values after everything that was queued
   uint8_t* device_left_out_;
   KeptStatesRoom kept_room_;
   float* kept_states_;                        ///< of the layers with states behind one with experts
   std::vector<uint8_t> left_out_inputs_;  ///< scratch
-  kernels::cuda::Pinned<int32_t> ids_, notes_;
-  kernels::cuda::Pinned<float> weights_;
-  int64_t guesses_max_ = 0;                   ///< of a layer
-  std::optional<kernels::cuda::Pinned<float>> guesses_;  ///< of two layers: one may be written while the other is read
-  MoestroCudaStream out_ = nullptr;           ///< for copies that the host reads during computation
-  MoestroCudaEvent computed_ = nullptr;
 
   // Of the step:
-  const engine::StepPlan* plan_ = nullptr;
   const engine::StepBatch* batch_ = nullptr;
   bool resident_ = false;                     ///< all_resident()
   bool head_queued_ = false;
@@ -234,12 +191,9 @@ class CudaPass final : public engine::Pass, private lanes::TaskRunner {
   std::vector<lanes::Place> places_;             ///< of those
   bool as_graphs_ = false;                    ///< its segments may be graphs
   StepShape shape_;
-  int32_t asked_ahead_ = 0;                   ///< routers that each layer asks
   std::vector<uint64_t> table_;               ///< by expert of the current layer: its address
   std::vector<lanes::RoutedExpert> missing_;  ///< could not be leased
-  std::vector<kernels::RoutedRow> input_rows_;          ///< scratch
   std::vector<kernels::AttentionSequence> chunks_;      ///< scratch
-  uint32_t head_not_finite_ = 0;
   engine::DeviceWork work_;
 };
 

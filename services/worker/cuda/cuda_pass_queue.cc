@@ -36,7 +36,7 @@ Status CudaPass::queue(std::span<const lanes::TaskId> tasks) {
     }
     tasks = tasks.subspan(queued);
   }
-  marks_.end();
+  step_.marks().end();
   MOESTRO_RETURN_IF_ERROR(let_dense_go());
   return ops_.status();
 }
@@ -51,7 +51,7 @@ Result<size_t> CudaPass::segment(std::span<const lanes::TaskId> tasks) {
   const int32_t next = first.assumed ? first.layer + 1 : 0;
   MOESTRO_ASSIGN_OR_RETURN(const std::optional<uint64_t> place, place_of_segment(static_cast<size_t>(next)));
   if (first.assumed) {
-    slots_.addresses(moe_layer(static_cast<size_t>(first.layer)), table_);
+    slots_.addresses(step_.moe_layer(static_cast<size_t>(first.layer)), table_);
     send_table(static_cast<size_t>(first.layer));
   }
   const auto work = [&] {
@@ -77,19 +77,18 @@ Status CudaPass::queue_one(const lanes::Task& task) {
     MOESTRO_RETURN_IF_ERROR(hold(layer));
     kv_.before_layer(layer);
   }
-  if (task.kind != TaskKind::kHead) marks_.begin(task.kind, task.layer, task.expert);
+  if (task.kind != TaskKind::kHead) step_.marks().begin(task.kind, task.layer, task.expert);
   switch (task.kind) {
-    case TaskKind::kEmbed: math_.embed(stream(0)); break;
+    case TaskKind::kEmbed: step_.math().embed(stream(0)); break;
     case TaskKind::kAttention: attention(layer); break;
-    case TaskKind::kDenseMlp:
-      math_.dense_mlp(layer, stream(layer));
-      end_layer(layer, stream(layer), {});
-      break;
+    case TaskKind::kDenseMlp: step_.dense_mlp(layer, step_.all_rows(), stream(layer)); break;
     case TaskKind::kRouter: route(layer); break;
-    case TaskKind::kSharedExpert: math_.shared_expert(layer); break;
+    case TaskKind::kSharedExpert: step_.math().shared_expert(layer); break;
     case TaskKind::kLayerExperts: return layer_experts(task);
     case TaskKind::kExpert: return compute_arrived(task.expert);
-    case TaskKind::kCombine: combine(layer); break;
+    case TaskKind::kCombine:
+      step_.combine(layer, step_.all_rows(), stream(layer), streams_[1 - layers_[layer].stream]);
+      break;
     case TaskKind::kHead:
       // It adds up what it reads, so it cannot be taken back: it waits while an assumption may be wrong.
       if (resident_ || machine_.assumptions() == 0) head();
@@ -113,45 +112,17 @@ void CudaPass::attention(size_t layer) {
   const bool again = layer < again_end_, keeps = may_come_again();
   if (layers_[layer].kept != nullptr && (again || keeps)) ops_.keep_states({layers_[layer].kept, again});
   if (keeps) kept_end_ = layer + 1;
-  math_.attention(layer, batch_->micro_batches.front(), stream(layer), layer > 0);
+  step_.math().attention(layer, batch_->micro_batches.front(), stream(layer), layer > 0);
   ops_.keep_states({});
   reads_dense(layer);  // by the rest of the layer too, which is queued before anybody is told
 }
 
 void CudaPass::route(size_t layer) {
-  math_.router(layer, batch_->micro_batches.front().rows, stream(layer), device_ids_ + first_choice(layer),
-               device_weights_ + first_choice(layer));
-  weight_inputs(layer);
-  if (float* kept = kept_inputs_[layers_[layer].stream]) memory_.copy(kept, math_.h(), rows_ * hidden_ * kFloatBytes);
-  if (asked_ahead_ > 0) guess(layer);
+  step_.route(layer, step_.all_rows(), stream(layer));
+  if (float* kept = kept_inputs_[layers_[layer].stream])
+    memory_.copy(kept, step_.math().h(), step_.rows() * hidden_ * kFloatBytes);
+  step_.guess(layer, stream(layer));
   send_routes(layer);
-}
-
-void CudaPass::weight_inputs(size_t layer) {
-  if (expert_inputs_ != nullptr)
-    ops_.scale_rows(math_.h(), device_weights_ + first_choice(layer), rows_, top_k_, hidden_, expert_inputs_);
-}
-
-/// On the compute stream: the next layer's guesses are written where these are.
-void CudaPass::guess(size_t layer) {
-  const auto answer = lookahead_->ask(moe_layer(layer), asked_ahead_, stream(layer), rows_);
-  if (answer.layers == 0 || queue_.error != 0) return;
-  queue_.note("copy_out",
-              queue_.functions.copy_out(guesses_of(layer), answer.logits,
-                                        static_cast<uint64_t>(answer.count) * sizeof(float), queue_.stream));
-}
-
-/// Beside the computing, which goes on. Behind a graph, not in it: only an event recorded by a call of its own is
-/// certain to say, from that call on, that what was launched before has not ended yet.
-void CudaPass::send_routes(size_t layer) {
-  const MoestroCudaFunctions& f = queue_.functions;
-  const int64_t first = first_choice(layer);
-  const auto count = static_cast<uint64_t>(rows_ * top_k_);
-  if (queue_.error != 0 || queue_.capturing) return;
-  queue_.note("record_event", f.record_event(computed_, queue_.stream)) &&
-      queue_.note("stream_waits", f.stream_waits(out_, computed_)) &&
-      queue_.note("copy_out", f.copy_out(ids_.data() + first, device_ids_ + first, count * sizeof(int32_t), out_)) &&
-      queue_.note("record_event", f.record_event(layers_[layer].routed, out_));
 }
 
 /// Ahead of a graph that reads it, and only where it differs from what the device has: where everything is resident,
@@ -164,11 +135,11 @@ void CudaPass::send_table(size_t layer) {
 }
 
 const uint8_t* CudaPass::send_left_out() {
-  const auto rows = guard_.left_out();
+  const auto rows = step_.guard().left_out();
   if (rows.empty()) return nullptr;
   left_out_inputs_.clear();
   for (const uint8_t row : rows)
-    left_out_inputs_.insert(left_out_inputs_.end(), static_cast<size_t>(inputs_of_row_), row);
+    left_out_inputs_.insert(left_out_inputs_.end(), static_cast<size_t>(step_.inputs_of_row()), row);
   memory_.copy_in(device_left_out_, left_out_inputs_.data(), static_cast<int64_t>(left_out_inputs_.size()));
   return device_left_out_;
 }
@@ -177,17 +148,18 @@ const uint8_t* CudaPass::send_left_out() {
 /// choice a row of one choice.
 void CudaPass::launch_experts(size_t layer, bool after_router) {
   const uint8_t* const left_out = send_left_out();
+  const int64_t inputs_of_row = step_.inputs_of_row(), rows = step_.rows();
   ops_.experts({.layout = p_.layouts.full[static_cast<size_t>(layers_[layer].moe)],
                 .slots = device_tables_ + table_of(layer),
-                .ids = device_ids_ + first_choice(layer),
+                .ids = step_.device_ids(layer),
                 .left_out = left_out,
-                .n = rows_ * inputs_of_row_,
+                .n = rows * inputs_of_row,
                 .experts = experts_,
-                .top_k = top_k_ / inputs_of_row_,
-                .x = expert_input(),
-                .out = expert_rows_,
-                .sorted = after_router && left_out == nullptr && inputs_of_row_ == 1 && math_.router_norms(layer) &&
-                          ops_.sorts_routes(rows_),
+                .top_k = top_k_ / inputs_of_row,
+                .x = step_.expert_input(),
+                .out = step_.expert_rows(),
+                .sorted = after_router && left_out == nullptr && inputs_of_row == 1 &&
+                          step_.math().router_norms(layer) && ops_.sorts_routes(rows),
                 .unit = engine::gated_unit(spec().moe().expert)});
 }
 
@@ -199,7 +171,7 @@ Status CudaPass::layer_experts(const lanes::Task& task) {
     return Status::ok();
   }
   if (p_.options.capacity_factor) {
-    for (const lanes::RoutedExpert& r : routed_) compute_one(r.expert);
+    for (const lanes::RoutedExpert& r : routed_) step_.compute_expert(at_, r.expert);
   } else {
     for (int32_t e = 0; e < experts_; ++e) table_[static_cast<size_t>(e)] = address(e);
     send_table(layer);
@@ -208,63 +180,19 @@ Status CudaPass::layer_experts(const lanes::Task& task) {
   return let_go();
 }
 
-void CudaPass::compute_one(int32_t expert) {
-  const std::byte* blob = p_.experts.data(at_.layer, expert);
-  if (blob == nullptr) return;
-  auto rows = p_.experts.rows(at_, expert);
-  if (expert_inputs_ != nullptr) {
-    engine::rows_of_choices(rows, top_k_, input_rows_);
-    rows = input_rows_;
-  }
-  ops_.expert_ffn(p_.layouts.full[at_.layer.value], blob, expert_input(), rows, top_k_ / inputs_of_row_, expert_rows_,
-                  engine::gated_unit(spec().moe().expert));
-}
-
 Status CudaPass::compute_arrived(int32_t expert) {
   // It could not be had, and its sequences have failed.
   if (p_.experts.data(at_.layer, expert) == nullptr) return Status::ok();
-  compute_one(expert);
+  step_.compute_expert(at_, expert);
   told_ = true;
   MOESTRO_RETURN_IF_ERROR(slots_.launched());
-  release(expert);
+  step_.release(at_, expert);
   return Status::ok();
 }
 
 void CudaPass::head() {
   head_queued_ = true;
-  marks_.begin(TaskKind::kHead, -1);
-  head_.launch(*plan_, *batch_, math_.h());
-  marks_.end();
-  const auto weights = static_cast<uint64_t>(moe_layers_ * rows_ * top_k_) * sizeof(float);
-  if (queue_.error == 0)
-    queue_.note("copy_out", queue_.functions.copy_out(notes_.data(), device_notes_, notes_count() * sizeof(int32_t),
-                                                      queue_.stream)) &&
-        queue_.note("copy_out", queue_.functions.copy_out(weights_.data(), device_weights_, weights, queue_.stream));
-}
-
-void CudaPass::combine(size_t layer) {
-  MoestroCudaResidual work{};
-  work.rows = expert_rows_, work.top_k = top_k_;
-  work.weights = ones_ != nullptr ? ones_ : device_weights_ + first_choice(layer);
-  if (spec().layers[layer].moe.shared_ffn > 0) {
-    const engine::LayerMath::SharedRows shared = math_.shared_rows(layer);
-    work.added = shared.rows, work.added_logit = shared.logit;
-  }
-  end_layer(layer, streams_[1 - layers_[layer].stream], work);
-}
-
-void CudaPass::end_layer(size_t layer, float* y, MoestroCudaResidual work) {
-  const engine::DenseWeights& weights = p_.math.weights;
-  work.n = rows_, work.hidden = hidden_;
-  work.base = stream(layer), work.y = y;
-  work.bad_layer = device_notes_ + static_cast<int64_t>(layer) * rows_, work.layer = static_cast<int32_t>(layer);
-  const bool is_last = layer + 1 == layers_.size();
-  work.norm = is_last ? weights.norm() : weights.layer(layer + 1).input_norm;
-  work.norm_bias = is_last ? weights.norm_bias() : weights.layer(layer + 1).input_norm_bias;
-  work.centred = spec().norm == model::ModelSpec::Norm::kLayer;
-  work.eps = static_cast<float>(spec().norm_eps);
-  work.normed = math_.h();
-  ops_.residual(work);
+  step_.head();
 }
 
 }  // namespace moestro::cuda

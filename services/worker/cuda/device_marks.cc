@@ -36,10 +36,11 @@ void DeviceMarks::close(size_t event) {
   open_ = false;
 }
 
-void DeviceMarks::begin(lanes::TaskKind kind, int32_t layer, int32_t expert) {
+void DeviceMarks::begin(lanes::TaskKind kind, int32_t layer, int32_t expert, int32_t micro_batch) {
   if (!record()) return;
   close(recorded_ - 1);
-  parts_.push_back({.task = {.kind = kind, .layer = layer, .expert = expert}, .begin = recorded_ - 1});
+  parts_.push_back({.task = {.kind = kind, .layer = layer, .expert = expert, .micro_batch = micro_batch},
+                    .begin = recorded_ - 1});
   open_ = true;
 }
 

@@ -25,7 +25,8 @@ class DeviceMarks {
   /// The stream is idle: from here on, the device's clock is the host's.
   void begin_step();
   /// What is queued from here on is this task's, up to the next begin() or end().
-  void begin(lanes::TaskKind kind, int32_t layer, int32_t expert = -1);
+  void begin(lanes::TaskKind kind, int32_t layer, int32_t expert = -1,
+             int32_t micro_batch = lanes::kAllMicroBatches);
   void end();
   /// The layer's part of all present experts uses this one, whenever it is queued.
   void uses(int32_t layer, int32_t expert);

@@ -39,6 +39,13 @@ Status CudaLink::make(const ArenaRegistration& arena) {
   MOESTRO_RETURN_IF_ERROR(experts_.make(bytes, "for the copies of experts"));
   if (const MoestroCudaResult result = launches_.make(); result != 0)
     return exhausted(words_of(device_, "make_event", result) + ", for the copies of experts");
+  if (options_.kv) {
+    kv_ = std::make_unique<CudaKv>(device_, clock_, [this](const Status& failure) {
+      const std::lock_guard lock(mutex_);
+      fail(failure);
+    });
+    MOESTRO_RETURN_IF_ERROR(kv_->make());
+  }
   if (options_.layer_bytes == 0) return Status::ok();
   dense_ = std::make_unique<CudaDense>(device_, arena, launches_, clock_, [this] { note_end(); });
   return dense_->make(options_.layer_bytes);

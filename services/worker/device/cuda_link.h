@@ -1,6 +1,7 @@
 #pragma once
 // The link of a CUDA device: a thread that lets the copy engine carry chunks directly out of the store's arena, on
-// streams of its own: one for experts, one for dense weights that take turns (cuda_dense.h).
+// streams of its own: one for experts, one for dense weights that take turns (cuda_dense.h). The engine's thread queues
+// the KV of running sequences on others (cuda_kv.h).
 //
 // Two chunks are in flight, so that the copy engine continues without the host; a demand overtakes after them. A chunk
 // counts when its event has been reached. An expert's host memory is leased until the event of its last chunk.
@@ -19,6 +20,7 @@
 
 #include "services/worker/device/cuda_copies.h"
 #include "services/worker/device/cuda_dense.h"
+#include "services/worker/device/cuda_kv.h"
 #include "services/worker/device/cuda_launches.h"
 #include "services/worker/device/expert_link.h"
 #include "services/worker/device/slot_memory.h"
@@ -32,6 +34,7 @@ class CudaLink final : public ExpertLink {
   struct Options {
     uint32_t keys = 0, slots = 0;
     bool poison_slots = false;  ///< tests: a slot is filled with NaN when a copy begins
+    bool kv = false;            ///< it carries the KV of running sequences too
     uint64_t layer_bytes = 0;   ///< of the longest layer whose dense weights take turns on the device; 0: none do
   };
   /// All outlive it; the tier gives kUnderWay chunks, as long as the device says. kExhausted: the device has no stream,
@@ -48,6 +51,7 @@ class CudaLink final : public ExpertLink {
   }
   void released(tier::Slot slot) override { launch_of_[slot] = launches_.launches(); }
   DenseLink* dense() override { return dense_.get(); }
+  engine::KvLink* kv() override { return kv_.get(); }
   void wake() override;
   /// Called by the thread that owns the compute stream, while it captures nothing. kUnavailable: the device has failed.
   Status launched() override;
@@ -72,6 +76,7 @@ class CudaLink final : public ExpertLink {
   CudaCopies experts_;
   std::array<tier::Chunk, CudaCopies::kFlights> chunks_{};  ///< copy n has n % kFlights
   std::unique_ptr<CudaDense> dense_;  ///< null: none take turns
+  std::unique_ptr<CudaKv> kv_;        ///< null: none moves
   Nanos last_arrival_{0};
   std::vector<uint64_t> launch_of_;  ///< by slot: the last launch before it was released; 0: none
   std::atomic<bool> woken_{false};

@@ -131,7 +131,7 @@ Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
   arena_ = std::make_unique<ArenaRegistration>(*options.cuda, host_.memory(), host_.memory_is_writable());
   MOESTRO_RETURN_IF_ERROR(host_.forbid_writes());
   CudaLink::Options link{
-      .keys = keys, .slots = static_cast<uint32_t>(slots()), .poison_slots = options.poison_slots};
+      .keys = keys, .slots = static_cast<uint32_t>(slots()), .poison_slots = options.poison_slots, .kv = options.kv};
   if (options.dense)
     for (const uint32_t blob : options.dense->blobs)
       link.layer_bytes = std::max(link.layer_bytes, host_.manifest().blobs[blob].length);
@@ -466,9 +466,9 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
     if (host_fetches_ > 0 || (dense_ && dense_->awaits_host())) MOESTRO_RETURN_IF_ERROR(take_host_arrival());
     // A source that takes no fetch any more: not its kUnavailable either.
     if (const Status asked = find_sources(); !asked.is_ok()) return io_error(asked.message());
+    link_->wake();
     const Nanos now = clock_.now();
     if (now >= until) return unavailable("no expert was copied in time");
-    link_->wake();
     link_->wait_for_end(lock, seen, std::min(until, now + (host_fetches_ > 0 ? kHostLook : kLongWait)));
   }
 }

@@ -45,7 +45,7 @@ struct DeviceExpertsOptions {
   std::string cache = "auto";      ///< policy::make_device_policy
   bool prefetch = true;  ///< false: forecasts only protect resident experts, and nothing is prefetched
   bool poison_slots = false;       ///< tests
-  bool kv = false;  ///< an emulated device: its link carries the KV of running sequences too
+  bool kv = false;  ///< its link carries the KV of running sequences too
   std::optional<DenseTurns> dense = std::nullopt;  ///< these take turns on the device, in addition to the memory above,
                                                    ///< which is for experts
   /// Tests: another link than the device's own.

@@ -6,6 +6,7 @@
 #include "services/worker/engine/forward.h"
 #include "services/worker/engine/output_head.h"
 #include "services/worker/engine/pass.h"
+#include "services/worker/engine/pass_schedule.h"
 
 namespace moestro::engine {
 namespace {
@@ -32,45 +33,6 @@ class StepRunner final : public lanes::TaskRunner {
   const lanes::StepMachine& machine_;
   const Head& head_;
 };
-
-/// A schedule for some steps, and another one for the rest.
-class OneOfTwo final : public lanes::Schedule {
- public:
-  using Takes = bool(const lanes::StepShape& step);
-  OneOfTwo(Takes* takes, std::unique_ptr<lanes::Schedule> one, std::unique_ptr<lanes::Schedule> other)
-      : takes_(takes), one_(std::move(one)), other_(std::move(other)) {}
-  void begin(const lanes::StepShape& step, lanes::TaskGraph& graph) override {
-    now_ = takes_(step) ? one_.get() : other_.get();
-    now_->begin(step, graph);
-  }
-  void expand(int32_t layer, int32_t micro_batch, std::span<const lanes::RoutedExpert> routed,
-              std::span<const lanes::Place> places, lanes::TaskGraph& graph) override {
-    now_->expand(layer, micro_batch, routed, places, graph);
-  }
-
- private:
-  Takes* const takes_;
-  std::unique_ptr<lanes::Schedule> one_, other_;
-  lanes::Schedule* now_ = nullptr;
-};
-
-std::unique_ptr<lanes::Schedule> make_schedule(const PassParts& parts) {
-  auto layerwise = lanes::make_layerwise_schedule(parts.shape);
-  if (parts.options.schedule == ScheduleKind::kLayerwise) return layerwise;
-  const KvCache& cache = parts.math.cache;
-  auto pipeline = lanes::make_expert_pipeline_schedule(
-      parts.shape, {.kv_share = static_cast<double>(cache.resident_blocks()) / static_cast<double>(cache.blocks()),
-                    .by_expert = parts.options.parts.by_expert,
-                    .hot_first = parts.options.parts.hot_first});
-  // Prompts would be too much attention for the host: their steps bring the KV to the device.
-  if (parts.options.schedule == ScheduleKind::kCgo)
-    return std::make_unique<OneOfTwo>([](const lanes::StepShape& step) { return step.decodes; },
-                                      lanes::make_cgo_schedule(parts.shape), std::move(pipeline));
-  if (cache.has_places()) return pipeline;  // which moves KV, also of one
-  // Steps of one micro-batch have nothing to share among several: they are layerwise, and as fast as that.
-  return std::make_unique<OneOfTwo>([](const lanes::StepShape& step) { return step.micro_batches.size() <= 1; },
-                                    std::move(layerwise), std::move(pipeline));
-}
 
 class CpuPass final : public Pass {
  public:
@@ -99,7 +61,7 @@ class CpuPass final : public Pass {
     if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
     auto totals = driver_.run(machine_, runner, timeline_, breaks_);
     if (!totals.is_ok()) forward_.abandon();
-    draw_kv();
+    if (kv_link_ != nullptr) draw_kv(*kv_link_, carried_, timeline_);
     if (HostAttention* const host = forward_.host_attention()) host->draw(timeline_);
     if (timeline_ != nullptr) timeline_->end_step();
     return totals;
@@ -131,22 +93,6 @@ class CpuPass final : public Pass {
   }
 
  private:
-  /// What the link has carried of the KV cache, by its own account.
-  void draw_kv() {
-    if (kv_link_ == nullptr) return;
-    carried_.clear();
-    kv_link_->take_carried(carried_);
-    if (timeline_ == nullptr) return;
-    for (const KvCarried& c : carried_)
-      timeline_->transfer({.lane = c.lane,
-                           .layer = c.layer,
-                           .micro_batch = c.micro_batch,
-                           .bytes = static_cast<uint64_t>(c.bytes),
-                           .kind = c.kind,
-                           .begin = c.begin,
-                           .end = c.end});
-  }
-
   std::unique_ptr<lanes::Schedule> schedule_;
   lanes::StepMachine machine_;
   Forward forward_;

@@ -46,8 +46,8 @@ Status Engine::Impl::check_schedule() {
 
 Status Engine::Impl::check_cgo() const {
   if (backend.host_ops == nullptr || options.kv_home == KvHome::kDevice)
-    return unsupported("--schedule cgo on this device, beside which no host attends; take an emulated device with "
-                       "--kv-home host, or another schedule");
+    return unsupported("--schedule cgo on this device, beside which no host attends; take a GPU or an emulated device "
+                       "with --kv-home host, or another schedule");
   if (options.kv_resident_tokens > 0)
     return invalid_argument("--kv-resident-tokens " + std::to_string(options.kv_resident_tokens) +
                             " with --schedule cgo: the host attends to all of the KV cache; leave it out");

@@ -215,8 +215,17 @@ Status ExpertDispatch::request_missing() {
 }
 
 Result<lanes::TaskId> ExpertDispatch::wait(const std::function<bool()>& interrupted) {
+  return wait(kArrivalWait, interrupted);
+}
+
+Result<lanes::TaskId> ExpertDispatch::poll() {
+  return wait(std::chrono::milliseconds(0), [] { return true; });
+}
+
+Result<lanes::TaskId> ExpertDispatch::wait(std::chrono::milliseconds at_a_time,
+                                           const std::function<bool()>& interrupted) {
   for (int waits = 0;;) {
-    Result<store::Lease> arrival = source_->next_arrival(kArrivalWait);
+    Result<store::Lease> arrival = source_->next_arrival(at_a_time);
     uint32_t blob = 0;
     Status status;
     if (arrival.is_ok()) {

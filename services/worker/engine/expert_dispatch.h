@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <span>
@@ -94,6 +95,8 @@ class ExpertDispatch {
   /// Waits for the next requested expert, and returns its read. It may have failed(). -1: `interrupted`, which is asked
   /// where the source has waited in vain, has said true.
   Result<lanes::TaskId> wait(const std::function<bool()>& interrupted = {});
+  /// The next one that has arrived by now. -1: none has.
+  Result<lanes::TaskId> poll();
 
   /// Null if the expert could not be loaded.
   const std::byte* data(MoeLayerId layer, int32_t expert) const;
@@ -118,6 +121,7 @@ class ExpertDispatch {
 
  private:
   ExpertDispatch(store::BlobSource& source, int64_t experts) : source_(&source), experts_(experts) {}
+  Result<lanes::TaskId> wait(std::chrono::milliseconds at_a_time, const std::function<bool()>& interrupted);
   size_t key_of(MoeLayerId layer, int32_t expert) const {
     return static_cast<size_t>(layer.value) * static_cast<size_t>(experts_) + static_cast<size_t>(expert);
   }

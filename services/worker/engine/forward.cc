@@ -39,7 +39,8 @@ Forward::Forward(const Parts& parts, const EngineOptions& options)
     beyond_.reserve(static_cast<size_t>(n * top_k_));
     taken_.reserve(static_cast<size_t>(spec().moe().experts));
   }
-  if (parts.kv_link != nullptr) kv_.emplace(parts.math.cache, spec(), *parts.kv_link, poison_);
+  if (parts.kv_link != nullptr)
+    kv_.emplace(parts.math.cache, spec(), *parts.kv_link, poison_ ? &parts.math.memory : nullptr);
   if (parts.kv_link != nullptr && parts.host_ops != nullptr)
     host_.emplace(parts.math, math_, *parts.host_ops, *parts.kv_link, parts.clock, n);
 }

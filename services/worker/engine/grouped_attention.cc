@@ -46,7 +46,9 @@ class GroupedAttention final : public SequenceMixer {
   /// Sends the rotation of queries for the sinks' keys in layers with this window, once for all layers with the same
   /// window.
   void send_sink_rotation(const kernels::AttentionShape& shape);
-  void project_qkv(const AttentionSpec& spec, const LayerWeights& w, TokenRange rows, const float* h);
+  /// `placed_together`: place_together() follows.
+  void project_qkv(const AttentionSpec& spec, const LayerWeights& w, TokenRange rows, const float* h,
+                   bool placed_together);
   /// Whether heads are normed, if they are, rotated and cached by one operation.
   bool places_heads(const AttentionSpec& spec, const LayerWeights& w) const;
   void place_together(size_t layer, std::span<const kernels::AttentionSequence> sequences);
@@ -119,7 +121,8 @@ void GroupedAttention::send_sink_rotation(const kernels::AttentionShape& shape) 
   send(p_.memory, sink_sin_, sink_sin_list_);
 }
 
-void GroupedAttention::project_qkv(const AttentionSpec& a, const LayerWeights& w, TokenRange rows, const float* of) {
+void GroupedAttention::project_qkv(const AttentionSpec& a, const LayerWeights& w, TokenRange rows, const float* of,
+                                   bool placed_together) {
   const auto eps = static_cast<float>(p_.spec.norm_eps);
   const int64_t n = rows.count, q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
   const float* const h = of + rows.first * p_.spec.hidden;
@@ -130,7 +133,7 @@ void GroupedAttention::project_qkv(const AttentionSpec& a, const LayerWeights& w
       {&w.q, w.q_bias, q}, {&w.k, w.k_bias, k}, {&w.v, w.v_bias, v}, {&w.gate, w.gate_bias, gate}};
   p_.ops.matmul_group(h, n, std::span(products).first(a.output_gate ? 4 : 3));
   if (a.qk_norm == AttentionSpec::QkNorm::kPerHead) {
-    if (places_heads(a, w)) return;
+    if (placed_together) return;  // which norms them too
     p_.ops.rms_norm(q, n * a.heads, a.head_dim, w.q_norm, eps, q);
     p_.ops.rms_norm(k, n * a.kv_heads, a.head_dim, w.k_norm, eps, k);
   } else if (a.qk_norm == AttentionSpec::QkNorm::kFullWidth) {
@@ -208,9 +211,10 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
   }
   if (batch_->encodes) sequences = encoder_->sequences(of);
   const kernels::KvView& cache = batch_->encodes ? encoder_->view() : p_.cache.layer(layer);
-  project_qkv(a, w, of.rows, h);
+  const bool together = places_heads(a, w);
+  project_qkv(a, w, of.rows, h, together);
   const float* sink_q = nullptr;
-  if (places_heads(a, w)) {
+  if (together) {
     place_together(layer, sequences);
     sink_q = shape.sinks > 0 && shape.has_gap(batch_->furthest) ? sink_q_ : nullptr;
   } else {
@@ -224,9 +228,7 @@ void GroupedAttention::compute(size_t layer, const MicroBatch& of,
 
 void GroupedAttention::project(size_t layer, const MicroBatch& of, const float* h) {
   const AttentionSpec& a = p_.spec.layers[layer].attention;
-  const LayerWeights& w = p_.weights.layer(layer);
-  MOESTRO_CHECK(!places_heads(a, w), "where one operation places and caches heads, attention has no parts");
-  project_qkv(a, w, of.rows, h);
+  project_qkv(a, p_.weights.layer(layer), of.rows, h, false);  // the device has no cache to place them in
   place(a, of.rows);
 }
 

@@ -37,7 +37,7 @@ Status check_host_attention(const model::ModelSpec& spec, const EngineOptions& o
 
 HostAttention::HostAttention(const MathParts& parts, LayerMath& math, kernels::Ops& ops, KvLink& link,
                              const Clock& clock, int64_t n)
-    : p_(parts), math_(math), ops_(ops), link_(link), clock_(clock), buffers_(kernels::host_memory()) {
+    : p_(parts), math_(math), ops_(ops), link_(link), clock_(clock), buffers_(parts.memory.host_side()) {
   int32_t next = 0;
   for (const model::LayerSpec& layer : p_.spec.layers) {
     moe_layer_.push_back(next);
@@ -47,6 +47,8 @@ HostAttention::HostAttention(const MathParts& parts, LayerMath& math, kernels::O
   for (float** wide : {&rows_.q, &rows_.attended}) *wide = buffers_.make<float>(n * w.q);
   for (float** narrow : {&rows_.k, &rows_.v}) *narrow = buffers_.make<float>(n * w.kv);
   chunks_.reserve(static_cast<size_t>(n));
+  for (const model::LayerSpec& layer : p_.spec.layers)
+    sink_logits_.emplace_back(layer.attention.sink_logits ? static_cast<size_t>(layer.attention.heads) : 0);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -62,6 +64,10 @@ HostAttention::~HostAttention() {
 void HostAttention::begin(const StepBatch& batch) {
   batch_ = &batch;
   moves_.resize(std::max(moves_.size(), batch.micro_batches.size()));
+  for (size_t l = 0; l < sink_logits_.size(); ++l)
+    if (std::vector<float>& sinks = sink_logits_[l]; !sinks.empty())
+      p_.memory.copy_out(sinks.data(), p_.weights.layer(l).sink_logits,
+                         static_cast<int64_t>(sinks.size() * sizeof(float)));
 }
 
 std::span<const KvMove> HostAttention::moves_out(const lanes::Task& task) {
@@ -149,7 +155,7 @@ void HostAttention::attend(const lanes::Task& task) {
   const std::span<const kernels::AttentionSequence> sequences =
       std::span(batch_->attention).subspan(of.first, of.count);
   kernels::AttentionShape shape = p_.cache.shape(layer);
-  shape.sink_logits = p_.weights.layer(layer).sink_logits;
+  shape.sink_logits = sink_logits_[layer].empty() ? nullptr : sink_logits_[layer].data();
   const kernels::KvView cache = p_.cache.host_layer(layer);
   ops_.kv_write(shape, sequences, rows_.k, rows_.v, cache);
   attend_within_chunks(ops_, p_.spec.layers[layer].attention.chunk, shape, sequences, rows_.q, nullptr, cache,

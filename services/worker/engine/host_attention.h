@@ -80,6 +80,7 @@ class HostAttention {
   const StepBatch* batch_ = nullptr;
   kernels::Buffers buffers_;
   AttentionRows rows_;              ///< in host memory
+  std::vector<std::vector<float>> sink_logits_;  ///< by layer, in host memory; empty: it has none
   std::vector<Moves> moves_;        ///< by micro-batch
   std::vector<kernels::AttentionSequence> chunks_;  ///< scratch of the thread
   int under_way_ = 0;

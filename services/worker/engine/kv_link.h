@@ -9,6 +9,8 @@
 
 #include "common/clock.h"
 #include "common/lanes/task_graph.h"
+#include "common/lanes/timeline.h"
+#include "common/status.h"
 
 namespace moestro::engine {
 
@@ -46,6 +48,11 @@ class KvLink {
   virtual void abandon() = 0;
   /// What the link has carried since the last call.
   virtual void take_carried(std::vector<KvCarried>& out) = 0;
+  /// An error: the device has failed, and nothing that was begun ends.
+  virtual Status status() const { return Status::ok(); }
 };
+
+/// Draws what the link has carried since the last call. `timeline` may be null.
+void draw_kv(KvLink& link, std::vector<KvCarried>& scratch, lanes::Timeline* timeline);
 
 }  // namespace moestro::engine

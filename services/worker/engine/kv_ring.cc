@@ -37,7 +37,7 @@ int64_t place_blocks_of(const KvCache& cache, std::span<const uint32_t> table, i
   return most;
 }
 
-KvRing::KvRing(const KvCache& cache, const model::ModelSpec& spec, KvLink& link, bool poison)
+KvRing::KvRing(const KvCache& cache, const model::ModelSpec& spec, KvLink& link, kernels::Memory* poison)
     : cache_(cache), link_(link), poison_(poison), places_(lanes::kKvPlaces) {
   int32_t next = 0;
   for (const model::LayerSpec& layer : spec.layers) {
@@ -153,8 +153,9 @@ std::span<const kernels::AttentionSequence> KvRing::sequences(int32_t layer, int
 void KvRing::poison(int32_t index) {
   const auto layer = static_cast<size_t>(places_[static_cast<size_t>(index)].layer);
   for (int64_t b = 0; b < cache_.place_blocks(); ++b)
-    std::fill_n(cache_.on_device(layer, cache_.place_block(layer, index, b)), cache_.block_bytes(layer),
-                std::byte{0xff});
+    poison_->fill(cache_.on_device(layer, cache_.place_block(layer, index, b)), 0xff, cache_.block_bytes(layer));
+  std::byte waited{};  // what comes next into the place is in no order with this memory's fills
+  poison_->copy_out(&waited, cache_.on_device(layer, cache_.place_block(layer, index, 0)), 1);
 }
 
 void KvRing::take_ended(std::vector<lanes::TaskId>& ended) {
@@ -167,7 +168,7 @@ void KvRing::take_ended(std::vector<lanes::TaskId>& ended) {
       Place& place = places_[static_cast<size_t>(p)];
       if (place.saving != ended[i]) continue;
       place.saving = -1;
-      if (poison_) poison(p);
+      if (poison_ != nullptr) poison(p);
     }
 }
 

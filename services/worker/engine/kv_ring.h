@@ -32,8 +32,8 @@ int64_t place_blocks_of(const KvCache& cache, std::span<const uint32_t> table, i
 
 class KvRing {
  public:
-  /// All outlive it. `poison`: tests; a place is filled with NaN when its contents have been saved.
-  KvRing(const KvCache& cache, const model::ModelSpec& spec, KvLink& link, bool poison);
+  /// All outlive it. `poison`: tests; a place of this memory is filled with NaN when its contents have been saved.
+  KvRing(const KvCache& cache, const model::ModelSpec& spec, KvLink& link, kernels::Memory* poison);
 
   /// `batch` outlives the step. Its micro-batches fit the places.
   void begin(const StepBatch& batch);
@@ -71,7 +71,7 @@ class KvRing {
 
   const KvCache& cache_;
   KvLink& link_;
-  const bool poison_;
+  kernels::Memory* const poison_;
   std::vector<int32_t> moe_layer_;  ///< by layer: the first MoE layer that is not before it
   const StepBatch* batch_ = nullptr;
   std::vector<Place> places_;
