@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "services/cli/plan/plan_model.h"
-#include "services/cli/plan/rates_cache.h"
 #include "services/worker/engine/kv_shares.h"
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
@@ -480,26 +479,6 @@ TEST_F(PlanCommand, OfAPackWhoseFormatsAreMixed) {
                         "--generate", "32", "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_GT(json::parse(ran.out)["decode"]["tokens_per_s"].get<double>(), 0);
-}
-
-TEST(RatesCache, KeepsRatesByTheirKey) {
-  TempDir dir;
-  planner::Rates rates;
-  rates.dense = planner::ProductCurve({{1, 1e-12}, {8, 2e-12}});
-  rates.experts = rates.router = rates.dense;
-  rates.kv_bytes_per_s = 1e10, rates.attention_operations_per_s = 1e11, rates.call_s = 1e-6, rates.float_s = 1e-9;
-  const cli::RatesCache cache(dir.path(), "this \xff");  // a path may be any bytes
-  EXPECT_FALSE(cache.read().has_value());
-  ASSERT_TRUE(cache.write(rates).is_ok());
-  const auto read = cache.read();
-  ASSERT_TRUE(read.has_value());
-  EXPECT_DOUBLE_EQ(read->experts.seconds(4, 1), rates.experts.seconds(4, 1));
-  EXPECT_FALSE(read->drive_bytes_per_s.has_value());
-  EXPECT_FALSE(cli::RatesCache(dir.path(), "that").read().has_value());
-  fs::copy_file(cache.file(), cli::RatesCache(dir.path(), "that").file());
-  EXPECT_FALSE(cli::RatesCache(dir.path(), "that").read().has_value()) << "the key in the file decides";
-  write_file(cache.file(), "{}");
-  EXPECT_FALSE(cache.read().has_value());
 }
 
 }  // namespace
