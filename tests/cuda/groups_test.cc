@@ -8,26 +8,27 @@
 
 #include <tuple>
 
-#include "kernels/cuda/emulated/functions.h"
-#include "kernels/cuda/emulator/streams.h"
+#include "tests/cuda/cuda_under_test.h"
 #include "tests/device/device_bench.h"
-#include "tests/device/failing_functions.h"
 #include "tests/device/played_steps.h"
 #include "tests/engine/moved_blocks.h"
+#ifndef MOESTRO_CUDA_PLUGIN
+#include "kernels/cuda/emulator/streams.h"
+#include "tests/device/failing_functions.h"
+#endif
 
 namespace moestro::device::testing {
 namespace {
 
-namespace emulated = kernels::cuda::emulated;
 using engine::KvHome;
 using engine::ScheduleKind;
 using engine::testing::Fixture;
 using ::testing::HasSubstr;
 
-constexpr int32_t kAll = 1 << 20;
+constexpr int32_t kAllSlots = 1 << 20;
 
 DeviceBenchOptions layerwise(DType kv_dtype = DType::kF32) {
-  DeviceBenchOptions options{.slots = kAll, .cuda = &emulated::functions()};
+  DeviceBenchOptions options{.slots = kAllSlots, .cuda = &kernels::test::functions_under_test()};
   options.engine.engine.context_max = kContext;
   options.engine.engine.kv_dtype = kv_dtype;
   return options;
@@ -58,12 +59,22 @@ DeviceBenchOptions attended(int64_t micro_batches, DType kv_dtype = DType::kF32)
   return options;
 }
 
-std::unique_ptr<DeviceBench> late_bench(const Fixture& fixture, const DeviceBenchOptions& options, int32_t late = 3) {
-  emulated::make_streams_late(late);
+/// On a real device copies and kernels come when they come.
+std::unique_ptr<DeviceBench> late_bench(const Fixture& fixture, const DeviceBenchOptions& options,
+                                        [[maybe_unused]] int32_t late = 3) {
+#ifndef MOESTRO_CUDA_PLUGIN
+  kernels::cuda::emulated::make_streams_late(late);
+#endif
   auto device = std::make_unique<DeviceBench>(fixture, options);
-  emulated::make_streams_late(0);
+#ifndef MOESTRO_CUDA_PLUGIN
+  kernels::cuda::emulated::make_streams_late(0);
+#endif
   return device;
 }
+
+class CudaGroups : public ::testing::Test {
+  void SetUp() override { SKIP_WITHOUT(kernels::Isa::kScalar); }
+};
 
 void expect_near(const Said& said, const Said& want, float most) {
   ASSERT_EQ(said.scores.size(), want.scores.size());
@@ -80,13 +91,13 @@ std::vector<Fixture> one_of_each() {
   return all;
 }
 
-TEST(CudaGroups, EveryKindOfLayerSaysBitwiseTheSame) {
+TEST_F(CudaGroups, EveryKindOfLayerSaysBitwiseTheSame) {
   for (const Fixture& fixture : one_of_each()) {
     SCOPED_TRACE(fixture.name);
     DeviceBench device(fixture, layerwise());
     const Said want = play(device.bench(), 5);
     EXPECT_GT(want.scores.size(), 100U);
-    for (const auto& [micro_batches, slots] : {std::pair(3, 4), {4, kAll}}) {
+    for (const auto& [micro_batches, slots] : {std::pair(3, 4), {4, kAllSlots}}) {
       DeviceBenchOptions options = groups(micro_batches, slots);
       options.predictor = "gate";
       EXPECT_TRUE(play(late_bench(fixture, options)->bench(), 5) == want) << micro_batches << ", " << slots << " slots";
@@ -99,12 +110,12 @@ TEST(CudaGroups, EveryKindOfLayerSaysBitwiseTheSame) {
     options.engine.engine.schedule = ScheduleKind::kCgo;
     const Said attended = play(late_bench(fixture, options)->bench(), 5);
     expect_near(attended, want, 1e-3F);
-    options.engine.engine.cut.count = 1, options.slots = kAll;
+    options.engine.engine.cut.count = 1, options.slots = kAllSlots;
     EXPECT_TRUE(play(late_bench(fixture, options, 0)->bench(), 5) == attended) << "attended to by the host";
   }
 }
 
-TEST(CudaGroups, WithKvOfEveryFormatAndShareInHostMemory) {
+TEST_F(CudaGroups, WithKvOfEveryFormatAndShareInHostMemory) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
     DeviceBench device(engine::testing::any_fixture(), layerwise(dtype));
     const Said want = play(device.bench(), 6);
@@ -121,7 +132,7 @@ TEST(CudaGroups, WithKvOfEveryFormatAndShareInHostMemory) {
 }
 
 /// A layer without experts has no router whose choice the host waits for.
-TEST(CudaGroups, WhereKernelsAndCopiesComeVeryLate) {
+TEST_F(CudaGroups, WhereKernelsAndCopiesComeVeryLate) {
   DeviceBench device(deep_fixture(), layerwise());
   const Said want = play(device.bench(), 8);
   for (const int64_t micro_batches : {2, 5}) {
@@ -133,7 +144,7 @@ TEST(CudaGroups, WhereKernelsAndCopiesComeVeryLate) {
   }
 }
 
-TEST(CudaGroups, WithAWindowAndSinks) {
+TEST_F(CudaGroups, WithAWindowAndSinks) {
   DeviceBenchOptions still = layerwise(), options = moved(2, 32);
   still.engine.engine.visible = options.engine.engine.visible = {.sinks = 3, .window = 20};
   options.engine.engine.kv_ring_tokens = 0;
@@ -141,7 +152,7 @@ TEST(CudaGroups, WithAWindowAndSinks) {
   EXPECT_TRUE(play(late_bench(engine::testing::any_fixture(), options)->bench(), 9) == play(device.bench(), 9));
 }
 
-TEST(CudaGroups, DenseWeightsThatTakeTurnsBesideThem) {
+TEST_F(CudaGroups, DenseWeightsThatTakeTurnsBesideThem) {
   DeviceBench all(deep_fixture(), layerwise());
   const Said want = play(all.bench(), 6);
   for (const auto& [places, half] : {std::pair(1U, false), {2U, false}, {2U, true}}) {
@@ -151,7 +162,7 @@ TEST(CudaGroups, DenseWeightsThatTakeTurnsBesideThem) {
   }
 }
 
-TEST(CudaGroups, InEveryFormatOfWeightsAndFastKernelsToo) {
+TEST_F(CudaGroups, InEveryFormatOfWeightsAndFastKernelsToo) {
   for (const DType dtype : {DType::kBF16, DType::kInt8, DType::kInt4}) {
     DeviceBenchOptions still = layerwise(), options = moved(3);
     still.engine.experts = options.engine.experts = dtype;
@@ -163,7 +174,7 @@ TEST(CudaGroups, InEveryFormatOfWeightsAndFastKernelsToo) {
 }
 
 /// Of what each part is worth by itself, nothing is said.
-TEST(CudaGroups, WithoutEachOfItsParts) {
+TEST_F(CudaGroups, WithoutEachOfItsParts) {
   DeviceBench device(engine::testing::any_fixture(), layerwise());
   const Said want = play(device.bench(), 4);
   for (const engine::PipelineParts parts :
@@ -176,7 +187,7 @@ TEST(CudaGroups, WithoutEachOfItsParts) {
 }
 
 /// Copies between blocks before a step, of every kind: within the device's memory, within the host's, in and out.
-TEST(CudaGroups, BlocksThatAreCopiedBetweenSteps) {
+TEST_F(CudaGroups, BlocksThatAreCopiedBetweenSteps) {
   const auto tails = [](DeviceBench& device) {
     engine::testing::Bench& bench = device.bench();
     const auto vocab = static_cast<TokenId>(bench.engine().spec().vocab);
@@ -209,7 +220,7 @@ TEST(CudaGroups, BlocksThatAreCopiedBetweenSteps) {
   }
 }
 
-TEST(CudaGroups, BlocksThatMoveWhereTheCacheIsOnTheDevice) {
+TEST_F(CudaGroups, BlocksThatMoveWhereTheCacheIsOnTheDevice) {
   const Fixture& fixture = engine::testing::any_fixture();
   DeviceBenchOptions options = layerwise();
   options.engine.engine.context_max = 0, options.engine.engine.kv_tokens = 512;
@@ -221,7 +232,7 @@ TEST(CudaGroups, BlocksThatMoveWhereTheCacheIsOnTheDevice) {
   EXPECT_EQ(engine::testing::decode_with_moves(late_bench(fixture, options)->bench(), fixture, 1), want);
 }
 
-TEST(CudaGroups, AnExpertIsCopiedOnceForAllMicroBatches) {
+TEST_F(CudaGroups, AnExpertIsCopiedOnceForAllMicroBatches) {
   const auto device = late_bench(engine::testing::any_fixture(), groups(6, 2));
   const model::ModelSpec& spec = device->bench().engine().spec();
   for (uint64_t id = 1; id <= 24; ++id) device->bench().add(id, {static_cast<TokenId>(3 * id), 5}).sample = true;
@@ -231,7 +242,7 @@ TEST(CudaGroups, AnExpertIsCopiedOnceForAllMicroBatches) {
             static_cast<uint64_t>(spec.moe_layers() * spec.moe().experts) * device->device().slot_bytes());
 }
 
-TEST(CudaGroups, AnExpertThatCannotBeReadFailsTheSequencesThatNeedIt) {
+TEST_F(CudaGroups, AnExpertThatCannotBeReadFailsTheSequencesThatNeedIt) {
   const auto errors = [](DeviceBenchOptions options, uint32_t seed) {
     options.late_host = true;
     const auto source = store::ResidentSource::open(
@@ -259,7 +270,7 @@ TEST(CudaGroups, AnExpertThatCannotBeReadFailsTheSequencesThatNeedIt) {
   }
 }
 
-TEST(CudaGroups, AStoreThatIsLostInAStepLeavesNothingBehind) {
+TEST_F(CudaGroups, AStoreThatIsLostInAStepLeavesNothingBehind) {
   const Said still = play(DeviceBench(engine::testing::any_fixture(), layerwise()).bench(), 3);
   const Said by_host = play(DeviceBench(engine::testing::any_fixture(), attended(2)).bench(), 3);
   int failed = 0;
@@ -280,12 +291,13 @@ TEST(CudaGroups, AStoreThatIsLostInAStepLeavesNothingBehind) {
   EXPECT_GT(failed, 4);
 }
 
+#ifndef MOESTRO_CUDA_PLUGIN
 /// Calls that copies need and that fail, at some time: the step fails with what was called, and nobody waits for ever.
-TEST(CudaGroups, ADeviceThatFails) {
+TEST_F(CudaGroups, ADeviceThatFails) {
   for (const char* name : {"copy_in", "copy_out", "record_event", "query_event", "elapsed", "wait_event"})
     for (const int calls : {0, 9, 80, 400}) {
       static MoestroCudaFunctions table;
-      table = emulated::functions();
+      table = kernels::test::functions_under_test();
       const auto failing = std::ranges::find(kFailingFunctions, std::string(name), [](const FailingFunction& f) {
         return std::string(f.name);
       });
@@ -306,8 +318,9 @@ TEST(CudaGroups, ADeviceThatFails) {
       EXPECT_THAT(status.message(), HasSubstr(name)) << calls;
     }
 }
+#endif
 
-TEST(CudaGroups, TheTimelineHasMicroBatchesAndTheKvThatMoves) {
+TEST_F(CudaGroups, TheTimelineHasMicroBatchesAndTheKvThatMoves) {
   const auto device = late_bench(engine::testing::any_fixture(), moved(3));
   engine::Engine& engine = device->bench().engine();
   for (uint64_t id = 1; id <= 6; ++id) device->bench().add(id, std::vector<TokenId>(20, 3));
