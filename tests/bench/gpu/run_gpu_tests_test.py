@@ -123,7 +123,7 @@ class Order(unittest.TestCase):
         steps = runner.steps_of(args, runner.GROUPS, pathlib.Path("/tree"), {"MOESTRO_CUDA_PLUGIN": "p"},
                                 pathlib.Path("/work"))
         self.assertEqual([s.group for s in steps],
-                         ["bench", "tests", "bench", *["engine"] * 5, "serving", *["engine"] * 3])
+                         ["bench", "tests", "bench", *["engine"] * 5, "serving", *["engine"] * 6])
         self.assertEqual(steps[2].command[-1], "--json")
         self.assertEqual(runner.needed_first(steps).name, "a pack of mixtral-12gb")
         args.check = True
