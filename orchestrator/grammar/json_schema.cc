@@ -197,17 +197,23 @@ Result<std::optional<std::string>> JsonSchemaCompiler::pattern_of(const Json& sc
 
 Result<NodeId> JsonSchemaCompiler::add_integer(NodeId from, const Json& schema, const std::string& path) {
   MOESTRO_ASSIGN_OR_RETURN(const auto bounds, integer_bounds(schema, path));
+  if (!bounds) {
+    const std::string last = std::to_string(kInteger64Max);
+    MOESTRO_RETURN_IF_ERROR(cannot(path, "its bounds leave no integer from -" + last + " to " + last +
+                                             "; larger ones are not supported"));
+    return json_.integer(from);
+  }
   MOESTRO_ASSIGN_OR_RETURN(const double divisor, divisor_of(schema, path));
-  if (divisor == 0 || divisor == 1) return json_.integer(from, bounds.first, bounds.second);
+  if (divisor == 0 || divisor == 1) return json_.integer(from, bounds->first, bounds->second);
   if (divisor != std::floor(divisor) || divisor > static_cast<double>(kDivisorMax)) {
     MOESTRO_RETURN_IF_ERROR(
         cannot(path, "'multipleOf' is supported for whole numbers up to " + std::to_string(kDivisorMax)));
-    return json_.integer(from, bounds.first, bounds.second);
+    return json_.integer(from, bounds->first, bounds->second);
   }
   const auto bound = [](int64_t value) {
     return std::abs(value) == kIntegerMax ? std::nullopt : std::optional(NumberBound{static_cast<double>(value)});
   };
-  const NumberRange range{bound(bounds.first), bound(bounds.second), 0, static_cast<int64_t>(divisor)};
+  const NumberRange range{bound(bounds->first), bound(bounds->second), 0, static_cast<int64_t>(divisor)};
   if (const auto end = grammar::add_number(g_, from, range)) return *end;
   return schema_error(Code::kInvalidArgument, path, "no multiple of 'multipleOf' is within its bounds");
 }

@@ -23,8 +23,9 @@ Result<std::vector<std::string>> types_of(const SchemaJson& schema, const std::s
 /// A whole number, `least` or more.
 Result<std::optional<int64_t>> whole_number(const SchemaJson& schema, const char* key, const std::string& path,
                                             int64_t least = 0);
-/// The bounds of an integer, limited to 18 digits.
-Result<std::pair<int64_t, int64_t>> integer_bounds(const SchemaJson& schema, const std::string& path);
+/// The bounds of an integer, limited to 64 bits; a missing one to kIntegerMax, unless the other one is beyond it.
+/// nullopt: all integers that the bounds allow are beyond 64 bits.
+Result<std::optional<std::pair<int64_t, int64_t>>> integer_bounds(const SchemaJson& schema, const std::string& path);
 /// The bounds of a number.
 Result<NumberRange> number_bounds(const SchemaJson& schema, const std::string& path);
 /// The value of multipleOf; 0: none.

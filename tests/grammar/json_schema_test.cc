@@ -76,6 +76,25 @@ TEST(JsonSchema, StringsAndIntegersWithBounds) {
   expect(R"({"type": "integer", "minimum": -2.5, "maximum": 0.5})", {"-2", "0"}, {"-3", "1"});
 }
 
+TEST(JsonSchema, IntegersWithBoundsOf19Digits) {
+  expect(R"({"type": "integer", "minimum": 1000000000000000000, "maximum": 2000000000000000000})",
+         {"1000000000000000000", "1750000000000000001", "2000000000000000000"},
+         {"990000000000000000", "999999999999999999", "2000000000000000001", "-1000000000000000000"});
+  expect(R"({"type": "integer", "minimum": 1e18})", {"1000000000000000000", "9223372036854775807"},
+         {"999900001700890000", "9223372036854775808", "9999999999999999999"});
+  expect(R"({"type": "integer", "exclusiveMinimum": 999999999999999999})", {"1000000000000000000"},
+         {"999999999999999999"});
+  expect(R"({"type": "integer", "maximum": -1e18})", {"-1000000000000000000", "-9223372036854775807"},
+         {"-999999999999999999", "-9223372036854775808", "1"});
+  expect(R"({"type": "integer", "exclusiveMinimum": -9223372036854775808, "maximum": 18446744073709551615})",
+         {"0", "-9223372036854775807", "9223372036854775807"}, {"9223372036854775808"});
+  expect(R"({"type": "integer", "minimum": -1e300, "maximum": 0})", {"0", "-5", "-9223372036854775807"}, {"1"});
+  // Doubles cannot tell these bounds from their neighbours.
+  expect(R"({"type": "integer", "exclusiveMinimum": 9007199254740992, "exclusiveMaximum": 9007199254740994})",
+         {"9007199254740993"}, {"9007199254740992", "9007199254740994"});
+  expect(R"({"type": "integer", "minimum": 0})", {"999999999999999999"}, {"1000000000000000000"});
+}
+
 TEST(JsonSchema, NumbersWithBounds) {
   expect(R"({"type": "number", "minimum": 0.25, "exclusiveMaximum": 12.5})",
          {"0.25", "0.250", "0.3", "1", "9.75", "10", "12", "12.4", "12.49999"},
@@ -203,6 +222,9 @@ TEST(JsonSchema, RefusesByName) {
       {R"({"type": "array", "uniqueItems": true})", "'uniqueItems'"},
       {R"({"type": "number", "multipleOf": 0.3})", "'multipleOf'"},
       {R"({"type": "integer", "multipleOf": 200})", "'multipleOf'"},
+      {R"({"type": "integer", "minimum": 9223372036854775808})", "no integer from -9223372036854775807 to"},
+      {R"({"type": "integer", "exclusiveMinimum": 9223372036854775807})", "larger ones are not supported"},
+      {R"({"type": "integer", "maximum": -1e19})", "larger ones are not supported"},
       {R"({"type": "string", "format": "iri"})", "iri"},
       {R"x({"type": "string", "pattern": "(?=a)"})x", "pattern"},
       {R"({"type": "string", "pattern": "a", "minLength": 2})", "'pattern' beside"},
@@ -235,6 +257,7 @@ TEST(JsonSchema, RefusesByName) {
                              R"({"type": "array", "minItems": -1})",
                              R"({"type": "array", "minItems": 3, "maxItems": 2})",
                              R"({"type": "integer", "minimum": 5, "maximum": 4})",
+                             R"({"type": "integer", "exclusiveMinimum": 9007199254740992, "maximum": 9007199254740992})",
                              R"({"type": "integer", "minimum": "5"})",
                              R"({"type": "number", "minimum": 2, "exclusiveMaximum": 2})",
                              R"({"type": "integer", "multipleOf": 7, "minimum": 1, "maximum": 6})",
