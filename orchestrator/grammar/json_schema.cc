@@ -210,10 +210,11 @@ Result<NodeId> JsonSchemaCompiler::add_integer(NodeId from, const Json& schema, 
         cannot(path, "'multipleOf' is supported for whole numbers up to " + std::to_string(kDivisorMax)));
     return json_.integer(from, bounds->first, bounds->second);
   }
-  const auto bound = [](int64_t value) {
-    return std::abs(value) == kIntegerMax ? std::nullopt : std::optional(NumberBound{static_cast<double>(value)});
-  };
-  const NumberRange range{bound(bounds->first), bound(bounds->second), 0, static_cast<int64_t>(divisor)};
+  const NumberRange range{.least = NumberBound::of(bounds->first),
+                          .most = NumberBound::of(bounds->second),
+                          .digits = kIntegerDigits,
+                          .fraction_digits = 0,
+                          .divisor = static_cast<int64_t>(divisor)};
   if (const auto end = grammar::add_number(g_, from, range)) return *end;
   return schema_error(Code::kInvalidArgument, path, "no multiple of 'multipleOf' is within its bounds");
 }

@@ -118,19 +118,26 @@ Result<std::optional<std::pair<int64_t, int64_t>>> integer_bounds(const SchemaJs
 }
 
 Result<NumberRange> number_bounds(const SchemaJson& schema, const std::string& path) {
-  NumberRange range;
+  struct Bound {
+    double value = 0;
+    bool exclusive = false;
+  };
+  std::optional<Bound> least, most;
   for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
     const auto it = schema.find(key);
     if (it == schema.end()) continue;
     if (!it->is_number())
       return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a number");
     const bool lower = std::string_view(key).ends_with("inimum");
-    const NumberBound bound{it->get<double>(), std::string_view(key).starts_with("exclusive")};
-    std::optional<NumberBound>& kept = lower ? range.least : range.most;
+    const Bound bound{it->get<double>(), std::string_view(key).starts_with("exclusive")};
+    std::optional<Bound>& kept = lower ? least : most;
     const bool tighter = !kept || (lower ? bound.value > kept->value : bound.value < kept->value) ||
                          (bound.value == kept->value && bound.exclusive);
     if (tighter) kept = bound;
   }
+  NumberRange range;
+  if (least) range.least = NumberBound::of(least->value, least->exclusive);
+  if (most) range.most = NumberBound::of(most->value, most->exclusive);
   return range;
 }
 

@@ -139,6 +139,29 @@ TEST(JsonSchema, Multiples) {
          {"0", "3", "12", "25", "-5"});
   expect(R"({"type": "number", "multipleOf": 2, "exclusiveMinimum": 2})", {"4", "10"}, {"2", "5", "4.5"});
   expect(R"({"type": "integer", "multipleOf": 1})", {"3"}, {"3.5"});
+  expect(R"({"type": "integer", "multipleOf": 3, "minimum": 10000000000000000, "maximum": 10000000000000005})",
+         {"10000000000000002", "10000000000000005"}, {"10000000000000000", "10000000000000008", "9999999999999999"});
+  expect(R"({"type": "integer", "multipleOf": 3, "minimum": 10})", {"12", "999999999999999999"},
+         {"9", "1000000000000000002", "999999999999999998"});
+  expect(R"({"type": "integer", "multipleOf": 2, "minimum": 9007199254740993})", {"9007199254740994"},
+         {"9007199254740992"});
+  expect(R"({"type": "integer", "multipleOf": 100, "maximum": -9223372036854775701})", {"-9223372036854775800"},
+         {"-9223372036854775700", "-9223372036854775900"});
+}
+
+/// What the grammar makes, against remainders: every multiple within bounds of up to 19 digits, and nothing else.
+TEST(JsonSchema, RandomMultiplesAreWithinRandomBounds) {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 40; ++round) {
+    const auto divisor = static_cast<int64_t>(2 + random() % 99);
+    const auto wide = static_cast<int64_t>(random() >> 1) >> random() % 63;
+    const int64_t near = random() % 2 == 0 ? wide : -wide;
+    const int64_t low = near > INT64_MAX - 300 ? INT64_MAX - 300 : near, high = low + 250;
+    const json schema{{"type", "integer"}, {"multipleOf", divisor}, {"minimum", low}, {"maximum", high}};
+    const ByteGrammar g = grammar_of(schema.dump());
+    for (int64_t n = std::max(low, -INT64_MAX + 20) - 20; n <= high + 20; ++n)
+      EXPECT_EQ(reads(g, std::to_string(n)), low <= n && n <= high && n % divisor == 0) << schema << " on " << n;
+  }
 }
 
 TEST(JsonSchema, Formats) {
