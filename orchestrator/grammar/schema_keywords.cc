@@ -113,7 +113,7 @@ Result<std::optional<std::pair<int64_t, int64_t>>> integer_bounds(const SchemaJs
   const Bounds bounds(least.value_or(low ? -kInteger64Max : -kIntegerMax),
                       most.value_or(high ? kInteger64Max : kIntegerMax));
   if (bounds.first > bounds.second)
-    return schema_error(Code::kInvalidArgument, path, "no integer is within its bounds");
+    return schema_error(kNoValue, path, "no integer is within its bounds");
   return std::optional(bounds);
 }
 

@@ -238,6 +238,20 @@ TEST(JsonSchema, ChoicesAndReferences) {
          {R"({"v": 1, "kids": [1]})"});
 }
 
+TEST(JsonSchema, TypesWithoutAValueArePassedOver) {
+  expect(R"({"type": ["integer", "number"], "minimum": 1.5, "maximum": 1.7})", {"1.5", "1.62"}, {"1", "2"});
+  expect(R"({"type": ["integer", "null"], "minimum": 1.5, "maximum": 1.7})", {"null"}, {"1", "2", "1.6"});
+  expect(R"({"type": ["number", "integer"], "minimum": 1e17, "maximum": 100000000000000009})",
+         {"100000000000000000", "100000000000000009"}, {"100000000000000000.5"});
+  expect(R"({"type": ["integer", "string"], "multipleOf": 7, "minimum": 1, "maximum": 6})", {"\"\""}, {"1"});
+  expect(R"({"type": ["array", "null"], "prefixItems": [{}], "items": false, "minItems": 2})", {"null"}, {"[1]"});
+  const Status none = refusal_of(R"({"type": ["integer", "number"], "minimum": 2, "maximum": 1})");
+  EXPECT_EQ(none.code(), Code::kInvalidArgument);
+  EXPECT_NE(none.message().find("no integer is within its bounds"), std::string::npos) << none.message();
+  EXPECT_EQ(refusal_of(R"({"type": ["array", "null"], "minItems": -1})").code(), Code::kInvalidArgument);
+  EXPECT_EQ(refusal_of(R"({"type": ["integer", "null"], "minimum": 1e19})").code(), Code::kUnsupported);
+}
+
 TEST(JsonSchema, RefusesByName) {
   const std::pair<const char*, const char*> kUnsupported[]{
       {R"({"not": {}})", "'not'"},
