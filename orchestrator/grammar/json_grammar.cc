@@ -217,10 +217,12 @@ void JsonGrammar::between(NodeId from, NodeId to, const std::string& low, const 
 }
 
 void JsonGrammar::not_negative(NodeId from, NodeId to, int64_t least, int64_t most) {
-  for (int length = 1; length <= kDigitsMax; ++length) {
-    const std::string first = length == 1 ? "0" : "1" + power_of_ten(length - 1, '0'), last = power_of_ten(length, '9');
-    const auto low = std::max<int64_t>(least, std::stoll(first)), high = std::min<int64_t>(most, std::stoll(last));
-    if (low <= high) between(from, to, std::to_string(low), std::to_string(high));
+  for (int64_t low = least;;) {  // those of one length after another
+    const std::string first = std::to_string(low), nines = power_of_ten(static_cast<int>(first.size()), '9');
+    const int64_t high = nines.size() < std::to_string(most).size() ? std::stoll(nines) : most;
+    between(from, to, first, std::to_string(high));
+    if (high == most) return;
+    low = high + 1;
   }
 }
 

@@ -12,9 +12,10 @@
 
 namespace moestro::grammar {
 
-/// Digits of a whole number, so that all fit in 64 bits.
-inline constexpr int kDigitsMax = 18;
+/// Of integers without bounds: 18 digits, which every integer of 64 bits has room for.
 inline constexpr int64_t kIntegerMax = 999'999'999'999'999'999;
+/// Of all integers: 19 digits. The other sign has the same limit.
+inline constexpr int64_t kInteger64Max = std::numeric_limits<int64_t>::max();
 
 class JsonGrammar {
  public:
@@ -29,6 +30,7 @@ class JsonGrammar {
   void character(NodeId from, NodeId to, std::span<const CodePoints> ranges);
   /// A string without escapes that is none of `names`.
   NodeId other_key(NodeId from, const std::vector<std::string>& names);
+  /// `least` to `most`, within +-kInteger64Max.
   NodeId integer(NodeId from, int64_t least = -kIntegerMax, int64_t most = kIntegerMax);
   NodeId number(NodeId from);
   /// Any value; any object. Depth is bounded by GrammarStates::kDepthMax.

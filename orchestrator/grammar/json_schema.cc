@@ -75,14 +75,29 @@ Result<NodeId> JsonSchemaCompiler::add(NodeId from, const Json& schema, const st
   }
   MOESTRO_ASSIGN_OR_RETURN(const auto types, types_of(schema, path));
   if (types.empty()) return json_.value(from);
+  return add_types(from, types, schema, path);
+}
+
+/// A type without a value adds nothing, as long as another one has some.
+Result<NodeId> JsonSchemaCompiler::add_types(NodeId from, const std::vector<std::string>& types, const Json& schema,
+                                             const std::string& path) {
   const NodeId to = g_.add();
+  Status none;
+  bool any = false;
   for (const std::string& type : types) {
     const NodeId begin = g_.add();
-    g_.empty(from, begin);
-    MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_type(begin, type, schema, path));
-    g_.empty(end, to);
+    const auto end = add_type(begin, type, schema, path);
+    if (end.is_ok()) {
+      g_.empty(from, begin);
+      g_.empty(*end, to);
+      any = true;
+    } else if (end.status().code() != kNoValue) {
+      return end.status();
+    } else if (none.is_ok()) {
+      none = Status(Code::kInvalidArgument, end.status().message());
+    }
   }
-  return to;
+  return any ? Result<NodeId>(to) : Result<NodeId>(none);
 }
 
 Result<NodeId> JsonSchemaCompiler::add_any_of(NodeId from, const Json& list, const std::string& path) {
@@ -197,19 +212,26 @@ Result<std::optional<std::string>> JsonSchemaCompiler::pattern_of(const Json& sc
 
 Result<NodeId> JsonSchemaCompiler::add_integer(NodeId from, const Json& schema, const std::string& path) {
   MOESTRO_ASSIGN_OR_RETURN(const auto bounds, integer_bounds(schema, path));
+  if (!bounds) {
+    const std::string last = std::to_string(kInteger64Max);
+    MOESTRO_RETURN_IF_ERROR(cannot(path, "its bounds leave no integer from -" + last + " to " + last +
+                                             "; larger ones are not supported"));
+    return json_.integer(from);
+  }
   MOESTRO_ASSIGN_OR_RETURN(const double divisor, divisor_of(schema, path));
-  if (divisor == 0 || divisor == 1) return json_.integer(from, bounds.first, bounds.second);
+  if (divisor == 0 || divisor == 1) return json_.integer(from, bounds->first, bounds->second);
   if (divisor != std::floor(divisor) || divisor > static_cast<double>(kDivisorMax)) {
     MOESTRO_RETURN_IF_ERROR(
         cannot(path, "'multipleOf' is supported for whole numbers up to " + std::to_string(kDivisorMax)));
-    return json_.integer(from, bounds.first, bounds.second);
+    return json_.integer(from, bounds->first, bounds->second);
   }
-  const auto bound = [](int64_t value) {
-    return std::abs(value) == kIntegerMax ? std::nullopt : std::optional(NumberBound{static_cast<double>(value)});
-  };
-  const NumberRange range{bound(bounds.first), bound(bounds.second), 0, static_cast<int64_t>(divisor)};
+  const NumberRange range{.least = NumberBound::of(bounds->first),
+                          .most = NumberBound::of(bounds->second),
+                          .digits = kIntegerDigits,
+                          .fraction_digits = 0,
+                          .divisor = static_cast<int64_t>(divisor)};
   if (const auto end = grammar::add_number(g_, from, range)) return *end;
-  return schema_error(Code::kInvalidArgument, path, "no multiple of 'multipleOf' is within its bounds");
+  return schema_error(kNoValue, path, "no multiple of 'multipleOf' is within its bounds");
 }
 
 Result<NodeId> JsonSchemaCompiler::add_number(NodeId from, const Json& schema, const std::string& path) {
@@ -224,8 +246,7 @@ Result<NodeId> JsonSchemaCompiler::add_number(NodeId from, const Json& schema, c
   }
   if (!range.least && !range.most && range.divisor == 1 && range.fraction_digits > 0) return json_.number(from);
   if (const auto end = grammar::add_number(g_, from, range)) return *end;
-  return schema_error(Code::kInvalidArgument, path,
-                      "no number of " + std::to_string(kExactDigits) + " digits is within its bounds");
+  return schema_error(kNoValue, path, "no number of " + std::to_string(kExactDigits) + " digits is within its bounds");
 }
 
 Result<NodeId> JsonSchemaCompiler::add_array(NodeId from, const Json& schema, const std::string& path) {
@@ -237,7 +258,7 @@ Result<NodeId> JsonSchemaCompiler::add_array(NodeId from, const Json& schema, co
   const int64_t bound =
       !more ? std::min<int64_t>(static_cast<int64_t>(first.size()), most.value_or(INT64_MAX)) : most.value_or(-1);
   if (bound >= 0 && bound < least.value_or(0))
-    return schema_error(Code::kInvalidArgument, path, "'minItems' are more than it can have");
+    return schema_error(kNoValue, path, "'minItems' are more than it can have");
   // Items that are all alike are one rule, called from each place.
   NodeId rule = 0;
   if (more) {

@@ -36,6 +36,9 @@ class JsonSchemaCompiler {
   Result<NodeId> add_any_of(NodeId from, const Json& list, const std::string& path);
   Result<NodeId> add_literals(NodeId from, const Json& schema, const std::string& path);
   Result<NodeId> add_reference(NodeId from, const Json& reference, const std::string& path);
+  Result<NodeId> add_types(NodeId from, const std::vector<std::string>& types, const Json& schema,
+                           const std::string& path);
+  /// kNoValue: the keywords leave no value of this type.
   Result<NodeId> add_type(NodeId from, const std::string& type, const Json& schema, const std::string& path);
   Result<NodeId> add_string(NodeId from, const Json& schema, const std::string& path);
   Result<std::optional<std::string>> pattern_of(const Json& schema, const std::string& path, bool has_length);

@@ -11,34 +11,18 @@
 namespace moestro::grammar {
 namespace {
 
-/// A bound of numbers without sign, digit by digit.
-struct Digits {
-  std::string whole, fraction;  ///< without zeros before the first, and behind the last
-  bool exclusive = false;
-};
-
-Digits digits_of(double value, bool exclusive) {
-  std::array<char, 1200> text{};  // the smallest doubles have 1074 digits behind the point
-  const auto written =
-      std::to_chars(text.data(), text.data() + text.size(), std::fabs(value), std::chars_format::fixed);
-  const std::string_view all(text.data(), written.ptr);
-  const size_t point = std::min(all.find('.'), all.size());
-  Digits d{std::string(all.substr(0, point)), std::string(all.substr(std::min(point + 1, all.size()))), exclusive};
-  d.fraction.erase(d.fraction.find_last_not_of('0') + 1);
-  return d;
-}
-
-/// Numbers without sign between two bounds, as an automaton over digits: as long as a number's digits are those of a
-/// bound, the next digit is bound by the bound's.
+/// Numbers without sign between two bounds, whose own signs do not count, as an automaton over digits: as long as a
+/// number's digits are those of a bound, the next digit is bound by the bound's.
 class Magnitudes {
  public:
-  Magnitudes(ByteGrammar& g, const NumberRange& range, std::optional<Digits> low, std::optional<Digits> high, NodeId to)
+  Magnitudes(ByteGrammar& g, const NumberRange& range, std::optional<NumberBound> low, std::optional<NumberBound> high,
+             NodeId to)
       : g_(g), range_(range), low_(std::move(low)), high_(std::move(high)), to_(to) {}
 
   /// False: there are none, and nothing was added to `from`.
   bool add(NodeId from) {
     bool any = false;
-    for (int length = 1; length <= kExactDigits; ++length) {
+    for (int length = 1; length <= range_.digits; ++length) {
       const auto size = static_cast<size_t>(length);
       if ((low_ && size < low_->whole.size()) || (high_ && size > high_->whole.size())) continue;
       const auto begin = node({length, 0, low_ && size == low_->whole.size(), high_ && size == high_->whole.size(), 0});
@@ -58,13 +42,13 @@ class Magnitudes {
     auto operator<=>(const Spot&) const = default;
   };
 
-  static char digit(const Digits& bound, const Spot& s) {
+  static char digit(const NumberBound& bound, const Spot& s) {
     const auto said = static_cast<size_t>(s.said), length = static_cast<size_t>(s.length);
     if (said < length) return bound.whole[said];
     return said - length < bound.fraction.size() ? bound.fraction[said - length] : '0';
   }
   /// The number is the bound if nothing more is said.
-  static bool is_bound(const Digits& bound, const Spot& s) {
+  static bool is_bound(const NumberBound& bound, const Spot& s) {
     return bound.fraction.size() <= static_cast<size_t>(s.said - s.length);
   }
   bool may_end(const Spot& s) const {
@@ -75,9 +59,12 @@ class Magnitudes {
 
   /// The node of a spot from which a number can come to its end.
   std::optional<NodeId> node(const Spot& s) {
+    // What can follow in a whole number away from the bounds depends on how many digits are left, not on its length.
+    if (range_.fraction_digits == 0 && s.said > 1 && !s.at_low && !s.at_high)
+      return node({s.length - s.said + 1, 1, false, false, s.rest});
     if (const auto known = nodes_.find(s); known != nodes_.end()) return known->second;
     std::vector<std::pair<char, NodeId>> ways;
-    const int fraction_max = std::min(range_.fraction_digits, kExactDigits - s.length);
+    const int fraction_max = std::min(range_.fraction_digits, range_.digits - s.length);
     for (char c = s.said == 0 && s.length > 1 ? '1' : '0'; c <= '9' && s.said < s.length + fraction_max; ++c) {
       const char low = s.at_low ? digit(*low_, s) : '0', high = s.at_high ? digit(*high_, s) : '9';
       if (c < low || c > high) continue;
@@ -104,27 +91,40 @@ class Magnitudes {
 
   ByteGrammar& g_;
   const NumberRange& range_;
-  const std::optional<Digits> low_, high_;
+  const std::optional<NumberBound> low_, high_;
   const NodeId to_;
   std::map<Spot, std::optional<NodeId>> nodes_;
 };
 
 }  // namespace
 
+NumberBound NumberBound::of(double value, bool exclusive) {
+  std::array<char, 1200> text{};  // the smallest doubles have 1074 digits behind the point
+  const auto written =
+      std::to_chars(text.data(), text.data() + text.size(), std::fabs(value), std::chars_format::fixed);
+  const std::string_view all(text.data(), written.ptr);
+  const size_t point = std::min(all.find('.'), all.size());
+  NumberBound bound{value < 0, std::string(all.substr(0, point)),
+                    std::string(all.substr(std::min(point + 1, all.size()))), exclusive};
+  bound.fraction.erase(bound.fraction.find_last_not_of('0') + 1);
+  return bound;
+}
+
+NumberBound NumberBound::of(int64_t value) {
+  const std::string text = std::to_string(value);
+  return {value < 0, text.substr(value < 0 ? 1 : 0)};
+}
+
 std::optional<NodeId> add_number(ByteGrammar& grammar, NodeId from, const NumberRange& range) {
   const auto &least = range.least, &most = range.most;
   const NodeId to = grammar.add();
-  const auto farther = [](const std::optional<NumberBound>& bound) {
-    return bound ? std::optional(digits_of(bound->value, bound->exclusive)) : std::nullopt;
-  };
   bool any = false;
-  if (!most || most->value >= 0)
-    any = Magnitudes(grammar, range, least && least->value >= 0 ? farther(least) : std::nullopt, farther(most), to)
-              .add(from);
-  if (!least || least->value < 0) {
-    const auto nearer = most && most->value < 0 ? farther(most) : std::optional(digits_of(0, /*exclusive=*/true));
+  if (!most || !most->negative)
+    any = Magnitudes(grammar, range, least && !least->negative ? least : std::nullopt, most, to).add(from);
+  if (!least || least->negative) {
+    const auto nearer = most && most->negative ? most : NumberBound{.exclusive = true};  // 0 has no sign
     const NodeId minus = grammar.add();
-    if (Magnitudes(grammar, range, nearer, farther(least), to).add(minus)) {
+    if (Magnitudes(grammar, range, nearer, least, to).add(minus)) {
       grammar.byte(from, minus, '-', '-');
       any = true;
     }

@@ -71,41 +71,73 @@ Result<std::optional<int64_t>> whole_number(const SchemaJson& schema, const char
   return std::optional(it->get<int64_t>());
 }
 
-Result<std::pair<int64_t, int64_t>> integer_bounds(const SchemaJson& schema, const std::string& path) {
-  int64_t least = -kIntegerMax, most = kIntegerMax;
-  for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
-    const auto it = schema.find(key);
-    if (it == schema.end()) continue;
-    if (!it->is_number())
-      return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a number");
-    const bool lower = std::string_view(key).ends_with("inimum"),
-               exclusive = std::string_view(key).starts_with("exclusive");
-    const double bound = std::clamp(it->get<double>(), -9.9e17, 9.9e17);
-    int64_t n = it->is_number_integer() && std::fabs(it->get<double>()) < 9.9e17
-                    ? it->get<int64_t>()
-                    : static_cast<int64_t>(lower ? std::ceil(bound) : std::floor(bound));
-    if (exclusive && static_cast<double>(n) == it->get<double>()) n += lower ? 1 : -1;
-    if (lower) least = std::max(least, n);
-    else most = std::min(most, n);
+namespace {
+/// The integer nearest to a bound that satisfies it; the largest of 64 bits if that one is larger, which bounds less.
+/// nullopt: all that satisfy it are beyond 64 bits. Doubles have too few digits to compare integers with.
+std::optional<int64_t> nearest_integer(const SchemaJson& bound, bool lower, bool exclusive) {
+  const int64_t outermost = lower ? -kInteger64Max : kInteger64Max;
+  int64_t n = 0;
+  int beyond = 0;  // the side on which it leaves 64 bits
+  if (bound.is_number_float()) {
+    const double value = bound.get<double>(), whole = lower ? std::ceil(value) : std::floor(value);
+    exclusive = exclusive && whole == value;
+    if (std::fabs(whole) >= 0x1p63) beyond = whole > 0 ? 1 : -1;
+    else n = static_cast<int64_t>(whole);
+  } else if (bound.is_number_unsigned() && bound.get<uint64_t>() > static_cast<uint64_t>(kInteger64Max)) {
+    beyond = 1;
+  } else {
+    n = bound.get<int64_t>();
+    if (n < -kInteger64Max) beyond = -1;
   }
-  if (least > most) return schema_error(Code::kInvalidArgument, path, "no integer is within its bounds");
-  return std::pair(least, most);
+  if (beyond != 0) return (beyond > 0) == lower ? std::nullopt : std::optional(outermost);
+  if (!exclusive) return n;
+  return n == -outermost ? std::nullopt : std::optional(lower ? n + 1 : n - 1);
 }
+}  // namespace
 
-Result<NumberRange> number_bounds(const SchemaJson& schema, const std::string& path) {
-  NumberRange range;
+Result<std::optional<std::pair<int64_t, int64_t>>> integer_bounds(const SchemaJson& schema, const std::string& path) {
+  using Bounds = std::pair<int64_t, int64_t>;
+  std::optional<int64_t> least, most;
   for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
     const auto it = schema.find(key);
     if (it == schema.end()) continue;
     if (!it->is_number())
       return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a number");
     const bool lower = std::string_view(key).ends_with("inimum");
-    const NumberBound bound{it->get<double>(), std::string_view(key).starts_with("exclusive")};
-    std::optional<NumberBound>& kept = lower ? range.least : range.most;
+    const auto n = nearest_integer(*it, lower, std::string_view(key).starts_with("exclusive"));
+    if (!n) return std::optional<Bounds>();
+    if (lower) least = std::max(least.value_or(*n), *n);
+    else most = std::min(most.value_or(*n), *n);
+  }
+  const bool high = least && *least > kIntegerMax, low = most && *most < -kIntegerMax;
+  const Bounds bounds(least.value_or(low ? -kInteger64Max : -kIntegerMax),
+                      most.value_or(high ? kInteger64Max : kIntegerMax));
+  if (bounds.first > bounds.second)
+    return schema_error(kNoValue, path, "no integer is within its bounds");
+  return std::optional(bounds);
+}
+
+Result<NumberRange> number_bounds(const SchemaJson& schema, const std::string& path) {
+  struct Bound {
+    double value = 0;
+    bool exclusive = false;
+  };
+  std::optional<Bound> least, most;
+  for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
+    const auto it = schema.find(key);
+    if (it == schema.end()) continue;
+    if (!it->is_number())
+      return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a number");
+    const bool lower = std::string_view(key).ends_with("inimum");
+    const Bound bound{it->get<double>(), std::string_view(key).starts_with("exclusive")};
+    std::optional<Bound>& kept = lower ? least : most;
     const bool tighter = !kept || (lower ? bound.value > kept->value : bound.value < kept->value) ||
                          (bound.value == kept->value && bound.exclusive);
     if (tighter) kept = bound;
   }
+  NumberRange range;
+  if (least) range.least = NumberBound::of(least->value, least->exclusive);
+  if (most) range.most = NumberBound::of(most->value, most->exclusive);
   return range;
 }
 

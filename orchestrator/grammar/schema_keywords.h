@@ -14,6 +14,9 @@ namespace moestro::grammar {
 
 using SchemaJson = nlohmann::ordered_json;
 
+/// Of a type that a schema allows, but none of its values. In a list of types another one may have values.
+inline constexpr Code kNoValue = Code::kNotFound;
+
 /// Whether the keyword restricts the allowed values, except "type", which may accompany any of them.
 bool shapes_values(const std::string& word);
 /// The keywords of a schema (an object) that are neither supported nor annotations.
@@ -23,8 +26,9 @@ Result<std::vector<std::string>> types_of(const SchemaJson& schema, const std::s
 /// A whole number, `least` or more.
 Result<std::optional<int64_t>> whole_number(const SchemaJson& schema, const char* key, const std::string& path,
                                             int64_t least = 0);
-/// The bounds of an integer, limited to 18 digits.
-Result<std::pair<int64_t, int64_t>> integer_bounds(const SchemaJson& schema, const std::string& path);
+/// The bounds of an integer, limited to 64 bits; a missing one to kIntegerMax, unless the other one is beyond it.
+/// nullopt: all integers that the bounds allow are beyond 64 bits. kNoValue: they allow none.
+Result<std::optional<std::pair<int64_t, int64_t>>> integer_bounds(const SchemaJson& schema, const std::string& path);
 /// The bounds of a number.
 Result<NumberRange> number_bounds(const SchemaJson& schema, const std::string& path);
 /// The value of multipleOf; 0: none.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/grammar/grammar_texts.h"
 
 namespace moestro::grammar {
@@ -49,6 +51,24 @@ TEST(JsonGrammar, IntegersWithinBounds) {
     for (int64_t n = -1200; n <= 1200; ++n)
       EXPECT_EQ(reads(g, std::to_string(n)), low <= n && n <= high) << n << " in " << low << " to " << high;
     for (const char* text : {"-0", "00", "1.0", "+1", "", "-"}) EXPECT_FALSE(reads(g, text)) << text;
+  }
+}
+
+/// Against comparisons, around every power of ten.
+TEST(JsonGrammar, IntegersWithinBoundsOfEveryLength) {
+  std::vector<int64_t> all{0, kInteger64Max, -kInteger64Max};
+  for (int64_t power = 1;; power *= 10) {
+    for (const int64_t near : {power - 1, power, power + 1}) all.insert(all.end(), {near, -near});
+    if (power > kInteger64Max / 10) break;
+  }
+  std::mt19937 random(3);
+  for (int round = 0; round < 60; ++round) {
+    const auto [low, high] = std::minmax({all[random() % all.size()], all[random() % all.size()]});
+    const ByteGrammar g = whole([&](ByteGrammar& n, NodeId from) { return JsonGrammar(n).integer(from, low, high); });
+    for (const int64_t n : all)
+      EXPECT_EQ(reads(g, std::to_string(n)), low <= n && n <= high) << n << " in " << low << " to " << high;
+    for (const char* text : {"9223372036854775808", "-9223372036854775808", "10000000000000000000", "-0"})
+      EXPECT_FALSE(reads(g, text)) << text << " in " << low << " to " << high;
   }
 }
 

@@ -76,6 +76,25 @@ TEST(JsonSchema, StringsAndIntegersWithBounds) {
   expect(R"({"type": "integer", "minimum": -2.5, "maximum": 0.5})", {"-2", "0"}, {"-3", "1"});
 }
 
+TEST(JsonSchema, IntegersWithBoundsOf19Digits) {
+  expect(R"({"type": "integer", "minimum": 1000000000000000000, "maximum": 2000000000000000000})",
+         {"1000000000000000000", "1750000000000000001", "2000000000000000000"},
+         {"990000000000000000", "999999999999999999", "2000000000000000001", "-1000000000000000000"});
+  expect(R"({"type": "integer", "minimum": 1e18})", {"1000000000000000000", "9223372036854775807"},
+         {"999900001700890000", "9223372036854775808", "9999999999999999999"});
+  expect(R"({"type": "integer", "exclusiveMinimum": 999999999999999999})", {"1000000000000000000"},
+         {"999999999999999999"});
+  expect(R"({"type": "integer", "maximum": -1e18})", {"-1000000000000000000", "-9223372036854775807"},
+         {"-999999999999999999", "-9223372036854775808", "1"});
+  expect(R"({"type": "integer", "exclusiveMinimum": -9223372036854775808, "maximum": 18446744073709551615})",
+         {"0", "-9223372036854775807", "9223372036854775807"}, {"9223372036854775808"});
+  expect(R"({"type": "integer", "minimum": -1e300, "maximum": 0})", {"0", "-5", "-9223372036854775807"}, {"1"});
+  // Doubles cannot tell these bounds from their neighbours.
+  expect(R"({"type": "integer", "exclusiveMinimum": 9007199254740992, "exclusiveMaximum": 9007199254740994})",
+         {"9007199254740993"}, {"9007199254740992", "9007199254740994"});
+  expect(R"({"type": "integer", "minimum": 0})", {"999999999999999999"}, {"1000000000000000000"});
+}
+
 TEST(JsonSchema, NumbersWithBounds) {
   expect(R"({"type": "number", "minimum": 0.25, "exclusiveMaximum": 12.5})",
          {"0.25", "0.250", "0.3", "1", "9.75", "10", "12", "12.4", "12.49999"},
@@ -120,6 +139,29 @@ TEST(JsonSchema, Multiples) {
          {"0", "3", "12", "25", "-5"});
   expect(R"({"type": "number", "multipleOf": 2, "exclusiveMinimum": 2})", {"4", "10"}, {"2", "5", "4.5"});
   expect(R"({"type": "integer", "multipleOf": 1})", {"3"}, {"3.5"});
+  expect(R"({"type": "integer", "multipleOf": 3, "minimum": 10000000000000000, "maximum": 10000000000000005})",
+         {"10000000000000002", "10000000000000005"}, {"10000000000000000", "10000000000000008", "9999999999999999"});
+  expect(R"({"type": "integer", "multipleOf": 3, "minimum": 10})", {"12", "999999999999999999"},
+         {"9", "1000000000000000002", "999999999999999998"});
+  expect(R"({"type": "integer", "multipleOf": 2, "minimum": 9007199254740993})", {"9007199254740994"},
+         {"9007199254740992"});
+  expect(R"({"type": "integer", "multipleOf": 100, "maximum": -9223372036854775701})", {"-9223372036854775800"},
+         {"-9223372036854775700", "-9223372036854775900"});
+}
+
+/// What the grammar makes, against remainders: every multiple within bounds of up to 19 digits, and nothing else.
+TEST(JsonSchema, RandomMultiplesAreWithinRandomBounds) {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 40; ++round) {
+    const auto divisor = static_cast<int64_t>(2 + random() % 99);
+    const auto wide = static_cast<int64_t>(random() >> 1) >> random() % 63;
+    const int64_t near = random() % 2 == 0 ? wide : -wide;
+    const int64_t low = near > INT64_MAX - 300 ? INT64_MAX - 300 : near, high = low + 250;
+    const json schema{{"type", "integer"}, {"multipleOf", divisor}, {"minimum", low}, {"maximum", high}};
+    const ByteGrammar g = grammar_of(schema.dump());
+    for (int64_t n = std::max(low, -INT64_MAX + 20) - 20; n <= high + 20; ++n)
+      EXPECT_EQ(reads(g, std::to_string(n)), low <= n && n <= high && n % divisor == 0) << schema << " on " << n;
+  }
 }
 
 TEST(JsonSchema, Formats) {
@@ -196,6 +238,20 @@ TEST(JsonSchema, ChoicesAndReferences) {
          {R"({"v": 1, "kids": [1]})"});
 }
 
+TEST(JsonSchema, TypesWithoutAValueArePassedOver) {
+  expect(R"({"type": ["integer", "number"], "minimum": 1.5, "maximum": 1.7})", {"1.5", "1.62"}, {"1", "2"});
+  expect(R"({"type": ["integer", "null"], "minimum": 1.5, "maximum": 1.7})", {"null"}, {"1", "2", "1.6"});
+  expect(R"({"type": ["number", "integer"], "minimum": 1e17, "maximum": 100000000000000009})",
+         {"100000000000000000", "100000000000000009"}, {"100000000000000000.5"});
+  expect(R"({"type": ["integer", "string"], "multipleOf": 7, "minimum": 1, "maximum": 6})", {"\"\""}, {"1"});
+  expect(R"({"type": ["array", "null"], "prefixItems": [{}], "items": false, "minItems": 2})", {"null"}, {"[1]"});
+  const Status none = refusal_of(R"({"type": ["integer", "number"], "minimum": 2, "maximum": 1})");
+  EXPECT_EQ(none.code(), Code::kInvalidArgument);
+  EXPECT_NE(none.message().find("no integer is within its bounds"), std::string::npos) << none.message();
+  EXPECT_EQ(refusal_of(R"({"type": ["array", "null"], "minItems": -1})").code(), Code::kInvalidArgument);
+  EXPECT_EQ(refusal_of(R"({"type": ["integer", "null"], "minimum": 1e19})").code(), Code::kUnsupported);
+}
+
 TEST(JsonSchema, RefusesByName) {
   const std::pair<const char*, const char*> kUnsupported[]{
       {R"({"not": {}})", "'not'"},
@@ -203,6 +259,9 @@ TEST(JsonSchema, RefusesByName) {
       {R"({"type": "array", "uniqueItems": true})", "'uniqueItems'"},
       {R"({"type": "number", "multipleOf": 0.3})", "'multipleOf'"},
       {R"({"type": "integer", "multipleOf": 200})", "'multipleOf'"},
+      {R"({"type": "integer", "minimum": 9223372036854775808})", "no integer from -9223372036854775807 to"},
+      {R"({"type": "integer", "exclusiveMinimum": 9223372036854775807})", "larger ones are not supported"},
+      {R"({"type": "integer", "maximum": -1e19})", "larger ones are not supported"},
       {R"({"type": "string", "format": "iri"})", "iri"},
       {R"x({"type": "string", "pattern": "(?=a)"})x", "pattern"},
       {R"({"type": "string", "pattern": "a", "minLength": 2})", "'pattern' beside"},
@@ -235,6 +294,7 @@ TEST(JsonSchema, RefusesByName) {
                              R"({"type": "array", "minItems": -1})",
                              R"({"type": "array", "minItems": 3, "maxItems": 2})",
                              R"({"type": "integer", "minimum": 5, "maximum": 4})",
+                             R"({"type": "integer", "exclusiveMinimum": 9007199254740992, "maximum": 9007199254740992})",
                              R"({"type": "integer", "minimum": "5"})",
                              R"({"type": "number", "minimum": 2, "exclusiveMaximum": 2})",
                              R"({"type": "integer", "multipleOf": 7, "minimum": 1, "maximum": 6})",
