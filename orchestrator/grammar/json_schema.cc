@@ -143,12 +143,8 @@ Result<NodeId> JsonSchemaCompiler::add_reference(NodeId from, const Json& refere
     g_.call(from, known->second, to);
     return to;
   }
-  const Json* target = nullptr;
-  try {  // the library's own words for a bad pointer are exceptions
-    target = &root_.at(Json::json_pointer(name.substr(1)));
-  } catch (const nlohmann::json::exception&) {
-    return schema_error(Code::kInvalidArgument, path, "'" + name + "' is not in the schema");
-  }
+  const Json* target = target_of(name, root_);
+  if (target == nullptr) return schema_error(Code::kInvalidArgument, path, "'" + name + "' is not in the schema");
   const NodeId begin = g_.add();
   rules_[name] = begin;
   g_.call(from, begin, to);

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "common/percent_decode.h"
 #include "orchestrator/grammar/json_grammar.h"
 
 namespace moestro::grammar {
@@ -34,6 +35,24 @@ std::vector<std::string> unknown_keywords(const SchemaJson& schema) {
         !(key == "uniqueItems" && value == false))
       unknown.push_back(key);
   return unknown;
+}
+
+namespace {
+const SchemaJson* at_pointer(const std::string& pointer, const SchemaJson& root) {
+  try {  // the library's own words for a bad pointer are exceptions
+    return &root.at(SchemaJson::json_pointer(pointer));
+  } catch (const SchemaJson::exception&) {
+    return nullptr;
+  }
+}
+}  // namespace
+
+const SchemaJson* target_of(const std::string& reference, const SchemaJson& root) {
+  if (!reference.starts_with('#')) return nullptr;
+  const std::string pointer = reference.substr(1);
+  if (const SchemaJson* target = at_pointer(pointer, root)) return target;  // a key may itself have a '%'
+  const auto decoded = percent_decoded(pointer);
+  return decoded ? at_pointer(*decoded, root) : nullptr;
 }
 
 Result<std::vector<std::string>> types_of(const SchemaJson& schema, const std::string& path) {

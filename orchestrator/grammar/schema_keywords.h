@@ -21,6 +21,8 @@ inline constexpr Code kNoValue = Code::kNotFound;
 bool shapes_values(const std::string& word);
 /// The keywords of a schema (an object) that are neither supported nor annotations.
 std::vector<std::string> unknown_keywords(const SchemaJson& schema);
+/// What a reference ("#/...") means in the schema `root`, also as in a URI, percent-encoded; null: nothing.
+const SchemaJson* target_of(const std::string& reference, const SchemaJson& root);
 /// The types that the schema allows, from "type" or from its other keywords; empty: any value.
 Result<std::vector<std::string>> types_of(const SchemaJson& schema, const std::string& path);
 /// A whole number, `least` or more.

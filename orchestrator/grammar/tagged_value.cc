@@ -55,12 +55,8 @@ const SchemaJson* referenced(const SchemaJson& schema, const SchemaJson& root) {
     const SchemaJson& reference = (*at)["$ref"];
     if (hops == kHopsMax || !reference.is_string()) return nullptr;
     const auto& name = reference.get_ref<const std::string&>();
-    if (!name.starts_with('#')) return nullptr;
-    try {  // the library's own words for a bad pointer are exceptions
-      at = &root.at(SchemaJson::json_pointer(name.substr(1)));
-    } catch (const SchemaJson::exception&) {
-      return nullptr;
-    }
+    at = target_of(name, root);
+    if (at == nullptr) return nullptr;
   }
   return at;
 }

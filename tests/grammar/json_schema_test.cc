@@ -252,6 +252,13 @@ TEST(JsonSchema, TypesWithoutAValueArePassedOver) {
   EXPECT_EQ(refusal_of(R"({"type": ["integer", "null"], "minimum": 1e19})").code(), Code::kUnsupported);
 }
 
+TEST(JsonSchema, ReferencesMayBePercentEncoded) {
+  expect(R"({"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "null"}}})", {"null"}, {"1"});
+  expect(R"({"$ref": "#/%24defs/a~1b%C3%A9", "$defs": {"a/b\u00e9": {"type": "null"}}})", {"null"}, {"1"});
+  expect(R"({"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "string"}, "a%20b": {"type": "null"}}})", {"null"},
+         {"\"\""});
+}
+
 TEST(JsonSchema, RefusesByName) {
   const std::pair<const char*, const char*> kUnsupported[]{
       {R"({"not": {}})", "'not'"},
