@@ -16,10 +16,8 @@ constexpr int64_t kItemsPlain = 1000;  // so many items are not what makes a sch
 constexpr const char* kTooManyNodes = "the schema as a whole is too large: it has too many properties or alternatives";
 
 std::string kind(const SchemaJson& value) {
-  if (value.is_number_integer() ||
-      (value.is_number_float() &&
-       value.get<double>() == static_cast<double>(static_cast<int64_t>(value.get<double>()))))
-    return "integer";
+  const double number = value.is_number_float() ? value.get<double>() : 0;
+  if (value.is_number_integer() || (value.is_number_float() && std::floor(number) == number)) return "integer";
   return value.type_name();
 }
 bool is_of(const SchemaJson& value, const std::vector<std::string>& types) {

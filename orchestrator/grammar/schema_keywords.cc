@@ -178,16 +178,16 @@ std::set<std::string> kinds_of(const SchemaJson& schema) {
   return kinds;
 }
 
-std::set<std::string> values_of(const SchemaJson& schema) {
-  std::set<std::string> values;
-  if (schema.contains("const")) values.insert(schema["const"].dump());
-  else if (schema.contains("enum") && schema["enum"].is_array())
-    for (const SchemaJson& v : schema["enum"]) values.insert(v.dump());
-  return values;
+/// Compared by value: 1 is 1.0, and an object's members have no order.
+std::set<nlohmann::json> values_of(const SchemaJson& schema) {
+  if (schema.contains("const")) return {nlohmann::json(schema["const"])};
+  if (!schema.contains("enum") || !schema["enum"].is_array()) return {};
+  return {schema["enum"].begin(), schema["enum"].end()};
 }
 
-bool apart(const std::set<std::string>& a, const std::set<std::string>& b) {
-  return std::none_of(a.begin(), a.end(), [&](const std::string& x) { return b.contains(x); });
+template <class T>
+bool apart(const std::set<T>& a, const std::set<T>& b) {
+  return std::none_of(a.begin(), a.end(), [&](const T& x) { return b.contains(x); });
 }
 
 bool required(const SchemaJson& schema, const std::string& name) {

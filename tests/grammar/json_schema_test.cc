@@ -252,6 +252,16 @@ TEST(JsonSchema, TypesWithoutAValueArePassedOver) {
   EXPECT_EQ(refusal_of(R"({"type": ["integer", "null"], "minimum": 1e19})").code(), Code::kUnsupported);
 }
 
+TEST(JsonSchema, NumbersAreEqualAndWholeByTheirValue) {
+  expect(R"({"type": "integer", "const": 1e20})", {"1e+20"}, {"1"});
+  EXPECT_EQ(refusal_of(R"({"type": "integer", "const": 1.5})").code(), Code::kInvalidArgument);
+  EXPECT_EQ(refusal_of(R"({"oneOf": [{"const": 1}, {"const": 1.0}]})").code(), Code::kUnsupported);
+  EXPECT_EQ(refusal_of(R"({"oneOf": [{"enum": [1, [2]]}, {"enum": [[2.0], 3]}]})").code(), Code::kUnsupported);
+  EXPECT_EQ(refusal_of(R"({"oneOf": [{"const": {"a": 1, "b": 2}}, {"const": {"b": 2, "a": 1}}]})").code(),
+            Code::kUnsupported);
+  expect(R"({"oneOf": [{"const": 1}, {"const": 1.5}]})", {"1", "1.5"}, {"2"});
+}
+
 TEST(JsonSchema, ReferencesMayBePercentEncoded) {
   expect(R"({"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "null"}}})", {"null"}, {"1"});
   expect(R"({"$ref": "#/%24defs/a~1b%C3%A9", "$defs": {"a/b\u00e9": {"type": "null"}}})", {"null"}, {"1"});
