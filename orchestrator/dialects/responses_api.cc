@@ -58,10 +58,18 @@ RequestJson record_of(const std::string& text) {
   return whole ? record : RequestJson::object();
 }
 
-/// All that the model was given and said: what a response that goes on from this one begins with.
-ResponseContext context_of(const std::string& record_text) {
+ApiError is_damaged(const std::string& id) {
+  ApiError e;
+  e.message = "the response '" + id + "' was kept and is damaged: it cannot be shown, nor continued; send its "
+              "conversation as 'input', and delete it";
+  return e;
+}
+
+/// All that the model was given and said: what a response that goes on from this one begins with. nullopt: it is
+/// damaged.
+std::optional<ResponseContext> context_of(const std::string& record_text) {
   const RequestJson record = record_of(record_text);
-  if (record.empty()) return {};
+  if (record.empty()) return std::nullopt;
   ResponseContext context{record["input"], {}};
   add_said(context, record["response"]["output"]);
   return context;
@@ -166,7 +174,9 @@ void ResponsesApi::go_on(HttpRequest head, const RequestPtr& read, std::string b
   auto make = [read, slot = std::move(slot), frame = std::make_shared<ResponsesFrame>(std::move(frame)),
                before = std::make_shared<std::string>(std::move(before))](
                   const HttpRequest&, const std::stop_token&) -> std::variant<OpenAiRequest, ApiError> {
-    ResponseContext context = context_of(*before);
+    std::optional<ResponseContext> known = before->empty() ? ResponseContext{} : context_of(*before);
+    if (!known) return is_damaged(read->previous);
+    ResponseContext& context = *known;
     if (auto error = check_outputs(read->items, context, read->previous)) return std::move(*error);
     read->chat.body["messages"] = responses_messages(*read, context.items);
     frame->shown = std::move(read->shown);
@@ -215,13 +225,17 @@ void ResponsesApi::find(const std::string& id, const Scope& scope, const Exchang
 
 void ResponsesApi::show(const HttpRequest& request, const std::string& id, const ExchangePtr& exchange, Part part) {
   find(id, project_of(request), exchange,
-       [this, owner = request.owner, peer = request.peer, exchange, part = std::move(part)](Known known) {
+       [this, id, owner = request.owner, peer = request.peer, exchange, part = std::move(part)](Known known) {
          if (const auto* error = std::get_if<ApiError>(&known)) return refuse_response(exchange, *error);
          HttpRequest kept{"GET", "", std::move(std::get<ResponseRecord>(known).text)};
          kept.owner = owner, kept.peer = peer;
-         service_.read_body({kept, exchange}, [part](const HttpRequest& http, const std::stop_token&) {
-           const auto text = std::make_shared<std::string>(part(record_of(http.body)));
-           return [text](const ExchangePtr& to) { to->respond(200, kJsonBody, std::move(*text)); };
+         service_.read_body({kept, exchange}, [id, part](const HttpRequest& http, const std::stop_token&) {
+           const RequestJson record = record_of(http.body);
+           const auto text = std::make_shared<std::string>(record.empty() ? "" : part(record));
+           return [id, text](const ExchangePtr& to) {
+             if (text->empty()) return refuse_response(to, is_damaged(id));
+             to->respond(200, kJsonBody, std::move(*text));
+           };
          });
        });
 }

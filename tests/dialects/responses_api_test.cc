@@ -157,6 +157,20 @@ TEST_P(ResponsesApiTest, InputItems) {
   EXPECT_EQ(page["has_more"], true);
 }
 
+TEST_P(ResponsesApiTest, OneThatIsKeptDamagedIsNeitherShownNorContinued) {
+  std::string id = id_of({{"input", "hi"}});
+  id.back() = id.back() == '0' ? '1' : '0';
+  stop();
+  ASSERT_TRUE(box_->open().state->put_response({id, project_, now_, R"({"response": {"output": [)"}, {0, 1000}).is_ok());
+  start({});
+  const std::string path = "/v1/responses/" + id, said = "the response '" + id + "' was kept and is damaged";
+  for (const std::string& part : {path, path + "/input_items"})
+    EXPECT_THAT(ask("GET", part, {}, 500).dump(), HasSubstr(said)) << part;
+  EXPECT_THAT(respond({{"input", "on"}, {"previous_response_id", id}}, 500).dump(), HasSubstr(said));
+  EXPECT_EQ(ask("DELETE", path)["deleted"], true);
+  EXPECT_EQ(respond({{"input", "hi"}})["status"], "completed");
+}
+
 TEST_P(ResponsesApiTest, OneThatWasCutInACallIsContinuedWithoutTheCall) {
   const auto call = [](const std::string& name) {
     return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": {\"a\": 1}}\n</tool_call>";
