@@ -26,9 +26,7 @@ fs::path part_of(const fs::path& path) { return path.string() + ".part"; }
 class FolderPart final : public PartFile {
  public:
   FolderPart(fs::path path, shm::UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
-  ~FolderPart() override {
-    if (fd_) ::unlink(part_of(path_).c_str());
-  }
+  ~FolderPart() override { discard(); }
   Status commit() override;
 
  private:
@@ -37,6 +35,15 @@ class FolderPart final : public PartFile {
     return buffer_.size() >= kBufferBytes ? flush() : Status::ok();
   }
   Status flush();
+  void discard() {
+    if (fd_) ::unlink(part_of(path_).c_str());
+    fd_.reset();
+  }
+  /// Nothing is left of it when the error is answered.
+  Status failed(int error) {
+    discard();
+    return write_error(path_, error);
+  }
   const fs::path path_;  ///< without ".part"
   shm::UniqueFd fd_;
   std::string buffer_;
@@ -46,7 +53,7 @@ Status FolderPart::flush() {
   for (size_t at = 0; at < buffer_.size();) {
     const ssize_t n = ::write(fd_.get(), buffer_.data() + at, buffer_.size() - at);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return write_error(path_, errno);
+    if (n < 0) return failed(errno);
     at += static_cast<size_t>(n);
   }
   buffer_.clear();
@@ -55,8 +62,8 @@ Status FolderPart::flush() {
 
 Status FolderPart::commit() {
   MOESTRO_RETURN_IF_ERROR(flush());
-  if (::fsync(fd_.get()) != 0) return write_error(path_, errno);
-  if (::rename(part_of(path_).c_str(), path_.c_str()) != 0) return write_error(path_, errno);
+  if (::fsync(fd_.get()) != 0) return failed(errno);
+  if (::rename(part_of(path_).c_str(), path_.c_str()) != 0) return failed(errno);
   fd_.reset();
   const shm::UniqueFd folder(::open(path_.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder || ::fsync(folder.get()) != 0) return write_error(path_, errno);
