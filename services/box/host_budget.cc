@@ -84,7 +84,9 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   if (device.emulated.counts_kv && box.workers.kv_home != "host") memory.kv_bytes = 0;  // it is within these
   if (device.kind == config::DeviceSpec::Kind::kCuda) {  // the rest lies in the GPU's memory
     const bool at_home = box.workers.kv_home == "host";
-    memory.kv_bytes = kv_bytes(model.spec, at_home ? kv_tokens : box.workers.kv_host_tokens, dtype);
+    const int64_t here = at_home ? kv_tokens - std::min(kv_tokens, box.workers.kv_resident_tokens)
+                                 : box.workers.kv_host_tokens;
+    memory.kv_bytes = kv_bytes(model.spec, here, dtype);
     memory.state_bytes = 0, memory.scratch_bytes = attended;
     memory.process_bytes += kCudaBytes;
   }

@@ -46,6 +46,9 @@ TEST(HostBudget, OfAGpuKvWhoseHomeIsTheHostAndWhatTheHostAttendsWithCount) {
   EXPECT_EQ(of("device", "auto").kv_bytes, 0U);
   EXPECT_EQ(of("host", "auto").kv_bytes, 2 * memory_of("cpu").kv_bytes) << "of twice the tokens";
   EXPECT_EQ(of("host", "auto").scratch_bytes, 0U);
+  box.workers.kv_resident_tokens = 8192;
+  EXPECT_EQ(of("host", "auto").kv_bytes, memory_of("cpu").kv_bytes) << "the rest stays on the card";
+  box.workers.kv_resident_tokens = 0;
   EXPECT_GT(of("host", "cgo").scratch_bytes, 0U);
 }
 

@@ -214,7 +214,7 @@ TEST_F(PlanCommand, SearchesSchedulesAndSaysWhichWorkersRun) {
       if (!tier["capacity_bytes"].is_null()) EXPECT_LE(tier["bytes"], tier["capacity_bytes"]) << option["schedule"];
   }
   const Ran text = plan_text_of(many);
-  EXPECT_THAT(text.out, HasSubstr("a forecast only: workers have whole layers of dense weights on the device"));
+  EXPECT_THAT(text.out, HasSubstr("a forecast only: of the published system"));
   EXPECT_THAT(text.out, HasSubstr("below: expert-pipeline"));
   EXPECT_THAT(text.out, HasSubstr("to run it: moestro up --schedule expert-pipeline --micro-batches "));
   EXPECT_THAT(text.out, HasSubstr(" --kv-home host --context 544 --kv-ring-tokens "));

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <tuple>
 
 #include "tests/cuda/cuda_under_test.h"
@@ -230,6 +231,27 @@ TEST_F(CudaGroups, BlocksThatMoveWhereTheCacheIsOnTheDevice) {
   options.engine.engine.context_max = 0, options.engine.engine.kv_tokens = 512;
   options.engine.engine.kv_host_tokens = engine::testing::kHostBlocksOfMoves * kernels::kKvBlockTokens;
   EXPECT_EQ(engine::testing::decode_with_moves(late_bench(fixture, options)->bench(), fixture, 1), want);
+}
+
+/// Prompts in pieces need logits of their last token alone. Pinned memory is what it was: zeros, of a new process.
+TEST_F(CudaGroups, StepsWithoutLogitsHaveTheirOwnErrors) {
+  static MoestroCudaFunctions zeroed;
+  zeroed = kernels::test::functions_under_test();
+  zeroed.allocate_pinned = [](uint64_t bytes, void** host) -> MoestroCudaResult {
+    const MoestroCudaResult result = kernels::test::functions_under_test().allocate_pinned(bytes, host);
+    if (result == 0) std::memset(*host, 0, bytes);
+    return result;
+  };
+  for (DeviceBenchOptions options : {groups(2), moved(2), attended(2)}) {
+    options.cuda = &zeroed;
+    DeviceBench device(engine::testing::any_fixture(), options);
+    for (const size_t tokens : {3, 5, 1}) {
+      for (const uint64_t id : {1, 2}) device.bench().add(id, std::vector<TokenId>(tokens, 5));
+      const auto outcome = device.bench().run();
+      ASSERT_TRUE(outcome.is_ok()) << outcome.status().message();
+      for (const auto& s : outcome->sequences) EXPECT_TRUE(s.status.is_ok()) << s.status.message();
+    }
+  }
 }
 
 TEST_F(CudaGroups, AnExpertIsCopiedOnceForAllMicroBatches) {

@@ -85,12 +85,15 @@ Result<lanes::ExecutionTotals> GroupPass::run(const engine::StepPlan& plan, cons
   const Nanos begin = p_.clock.now();
   if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
   step_.begin(plan, batch, failed);
-  routers_queued_ = 0;
+  routers_queued_ = 0, head_queued_ = false;
   if (kv_) kv_->begin(batch);
   if (host_) host_->begin(batch);
   machine_.begin(engine::step_shape(batch));
   auto totals = driver_.run(machine_, *this, timeline_);
-  if (!totals.is_ok()) abandon();
+  if (const Status ended = totals.is_ok() ? end_without_head() : totals.status(); !ended.is_ok()) {
+    totals = ended;
+    abandon();
+  }
   if (totals.is_ok()) {
     kv_blocks_.settled();
     step_.finish(failed, outcomes);
@@ -103,6 +106,13 @@ Result<lanes::ExecutionTotals> GroupPass::run(const engine::StepPlan& plan, cons
   totals->elapsed = p_.clock.now() - begin;
   totals->busy[static_cast<int>(lanes::Lane::kCompute)] = totals->elapsed - totals->stalled;
   return totals;
+}
+
+/// A step whose rows need no logits has no such task; what its head reads of rows that are not finite is read.
+Status GroupPass::end_without_head() {
+  if (head_queued_) return Status::ok();
+  step_.head();
+  return ops_.wait();
 }
 
 /// What has been queued reads and writes memory until it has ended.
@@ -197,7 +207,10 @@ Status GroupPass::queue_one(const lanes::Task& task) {
     case TaskKind::kDenseMlp:
       step_.dense_mlp(layer, rows_of(task), x_);
       return let_dense_go();
-    case TaskKind::kHead: step_.head(); break;
+    case TaskKind::kHead:
+      head_queued_ = true;
+      step_.head();
+      break;
     default: return lanes::cannot_run("the CUDA pass of groups", task);
   }
   return Status::ok();

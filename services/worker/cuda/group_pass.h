@@ -54,6 +54,7 @@ class GroupPass final : public engine::Pass, private lanes::TaskRunner {
   engine::LayerPart part_of(const lanes::Task& task) const {
     return {step_.moe_layer(static_cast<size_t>(task.layer)), task.micro_batch};
   }
+  Status end_without_head();
   void abandon();
 
   // The machine's tasks:
@@ -108,6 +109,7 @@ class GroupPass final : public engine::Pass, private lanes::TaskRunner {
   // Of the step:
   std::deque<Awaited> awaited_;
   size_t routers_queued_ = 0;
+  bool head_queued_ = false;
   std::optional<MoeLayerId> forecast_due_;   ///< of a layer that has been routed
   struct UsedExpert {
     engine::LayerPart part;
