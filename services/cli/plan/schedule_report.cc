@@ -21,7 +21,8 @@ std::string at_once_text(const PlanReport& r, const Arrangement& a) {
 
 /// What `up` would be told to use, and what it would not.
 std::string mark(const PlanReport& r, const ScheduleOption& option) {
-  if (!option.runs) return "a forecast only: of the published system, which brings weights in another way than workers do";
+  if (!option.runs)
+    return "a forecast only: of the published system, which brings weights in another way than workers do";
   return option.arrangement.schedule == r.plan.choice.arrangement.schedule ? "chosen" : "";
 }
 
