@@ -75,9 +75,8 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   const bool can_overtake = !model.spec.has_states() && !model.spec.is_encoder_decoder();
   const int64_t overtaking = can_overtake ? config::overtaking_tokens(box) : 0;
   if (overtaking > 0) memory.scratch_bytes += scratch_bytes(model.spec, overtaking, overtaking);
-  const uint64_t attended =
-      box.workers.schedule == "cgo" ? attended_bytes(model.spec, step_tokens + overtaking) : 0;
-  memory.scratch_bytes += attended;
+  const bool host_attends = box.workers.schedule == "cgo";
+  if (host_attends) memory.scratch_bytes += attended_bytes(model.spec, step_tokens + overtaking);
   memory.process_bytes = kProcessBytes;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
   memory.device_bytes = device.emulated.vram_bytes;  // with the KV that is in use, where its home is host memory
@@ -87,7 +86,8 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
     const int64_t here = at_home ? kv_tokens - std::min(kv_tokens, box.workers.kv_resident_tokens)
                                  : box.workers.kv_host_tokens;
     memory.kv_bytes = kv_bytes(model.spec, here, dtype);
-    memory.state_bytes = 0, memory.scratch_bytes = attended;
+    memory.state_bytes = 0;
+    memory.scratch_bytes = host_attends ? attended_bytes(model.spec, step_tokens) : 0;  // no step overtakes another
     memory.process_bytes += kCudaBytes;
   }
   return memory;

@@ -49,7 +49,11 @@ TEST(HostBudget, OfAGpuKvWhoseHomeIsTheHostAndWhatTheHostAttendsWithCount) {
   box.workers.kv_resident_tokens = 8192;
   EXPECT_EQ(of("host", "auto").kv_bytes, memory_of("cpu").kv_bytes) << "the rest stays on the card";
   box.workers.kv_resident_tokens = 0;
-  EXPECT_GT(of("host", "cgo").scratch_bytes, 0U);
+  box.orchestrator.step_tokens = 1024;
+  // 4 heads of 32 and 2 of keys: queries and sums, keys and values of 1024 rows.
+  EXPECT_EQ(of("host", "cgo").scratch_bytes, 1024U * 4 * (2 * 4 * 32 + 2 * 2 * 32));
+  box.orchestrator.tpot_target = std::chrono::milliseconds(80), box.orchestrator.overtaking = true;
+  EXPECT_EQ(of("host", "cgo").scratch_bytes, 1024U * 4 * (2 * 4 * 32 + 2 * 2 * 32)) << "no step overtakes another";
 }
 
 TEST(HostBudget, KvWhoseHomeIsTheHostCountsThere) {
