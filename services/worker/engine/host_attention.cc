@@ -47,8 +47,13 @@ HostAttention::HostAttention(const MathParts& parts, LayerMath& math, kernels::O
   for (float** wide : {&rows_.q, &rows_.attended}) *wide = buffers_.make<float>(n * w.q);
   for (float** narrow : {&rows_.k, &rows_.v}) *narrow = buffers_.make<float>(n * w.kv);
   chunks_.reserve(static_cast<size_t>(n));
-  for (const model::LayerSpec& layer : p_.spec.layers)
-    sink_logits_.emplace_back(layer.attention.sink_logits ? static_cast<size_t>(layer.attention.heads) : 0);
+  for (size_t l = 0; l < p_.spec.layers.size(); ++l) {
+    const model::AttentionSpec& of = p_.spec.layers[l].attention;
+    std::vector<float>& sinks = sink_logits_.emplace_back(of.sink_logits ? static_cast<size_t>(of.heads) : 0);
+    if (!sinks.empty())
+      p_.memory.copy_out(sinks.data(), p_.weights.layer(l).sink_logits,
+                         static_cast<int64_t>(sinks.size() * sizeof(float)));
+  }
   thread_ = std::thread([this] { run(); });
 }
 
@@ -64,10 +69,6 @@ HostAttention::~HostAttention() {
 void HostAttention::begin(const StepBatch& batch) {
   batch_ = &batch;
   moves_.resize(std::max(moves_.size(), batch.micro_batches.size()));
-  for (size_t l = 0; l < sink_logits_.size(); ++l)
-    if (std::vector<float>& sinks = sink_logits_[l]; !sinks.empty())
-      p_.memory.copy_out(sinks.data(), p_.weights.layer(l).sink_logits,
-                         static_cast<int64_t>(sinks.size() * sizeof(float)));
 }
 
 std::span<const KvMove> HostAttention::moves_out(const lanes::Task& task) {
