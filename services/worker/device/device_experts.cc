@@ -463,12 +463,15 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
     let_ended_go();
     if (auto ready = next_ready()) return std::move(*ready);
     if (link_->kv_has_ended()) return unavailable("KV has moved, and whoever waits for it comes first");
+    const size_t sources = with_source_.size();
     if (host_fetches_ > 0 || (dense_ && dense_->awaits_host())) MOESTRO_RETURN_IF_ERROR(take_host_arrival());
     // A source that takes no fetch any more: not its kUnavailable either.
     if (const Status asked = find_sources(); !asked.is_ok()) return io_error(asked.message());
-    link_->wake();
     const Nanos now = clock_.now();
-    if (now >= until) return unavailable("no expert was copied in time");
+    const bool waits = now < until;
+    // Whoever only looks wakes the link for what it has found, not each time.
+    if (waits || with_source_.size() > sources) link_->wake();
+    if (!waits) return unavailable("no expert was copied in time");
     link_->wait_for_end(lock, seen, std::min(until, now + (host_fetches_ > 0 ? kHostLook : kLongWait)));
   }
 }
