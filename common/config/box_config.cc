@@ -110,9 +110,9 @@ void add_devices(Schema& schema, BoxConfig::Workers& c) {
               .value = "PREDICTOR", .theme = kPrefetch});
   schema.add({.key = "workers.cuda_graphs", .flag = "--cuda-graphs", .field = &c.cuda_graphs,
               .choices = {"on", "off"},
-              .help = "On a GPU. on: each layer of a decode step is launched as one CUDA graph, once a similar step "
-                      "has been seen. off: kernels are launched one by one, for compute-sanitizer and profilers. The "
-                      "results are the same"});
+              .help = "On a GPU, with the layerwise schedule. on: each layer of a decode step is launched as one CUDA "
+                      "graph, once a similar step has been seen. off: kernels are launched one by one, for "
+                      "compute-sanitizer and profilers. The results are the same"});
   schema.add({.key = "workers.cublas", .flag = "--cublas", .field = &c.cublas,
               .choices = {"auto", "off"},
               .help = "On a GPU. auto: NVIDIA's cuBLASLt of CUDA 12 or 13, where it is installed, computes dense "

@@ -288,18 +288,19 @@ class Serving(DemoTest):
             with Cluster(self.pack, *options, "--kv-tokens", "4096", "--context", "128",
                          env=environment(**settings)) as cluster:
                 streams = self.run_streams(cluster, PROMPTS, 24)
-                status = cluster.request("GET", "/v1/moestro/status")[1]
                 metrics = cluster.request("GET", "/metrics")[1]
-            return streams, status, metrics, cluster.log_text
+            return streams, metrics, cluster.log_text
 
-        calm, _, _, _ = said("--deterministic", "--device", "cpu")
+        calm, _, _ = said("--deterministic", "--device", "cpu")
         device = ("--device", "cuda,vram=44M", "--kv-home", "host", "--kv-ring-tokens", "384", "--micro-batches", "3")
-        streams, status, metrics, log = said("--deterministic", *device)
+        streams, metrics, log = said("--deterministic", *device)
         self.assertEqual(streams, calm)
         self.assertRegex(log, r"memory of the device: KV cache +\d+")
         for way in ("in", "out"):
             self.assertRegex(metrics, rf"(?m)^moestro_device_kv_{way}_bytes_total\{{[^}}]*\}} [1-9]")
-        _, _, metrics, log = said(*device, "--schedule", "cgo")
+        self.assertIn("not launched as graphs: the schedule is not layerwise", log)
+        streams, _, log = said(*device, "--schedule", "cgo")
+        self.assertEqual({prompt: len(ids) for prompt, ids in streams.items()}, dict.fromkeys(PROMPTS, 24))
         self.assertIn("the host attends to what decodes", log)
         refused = self.refused_by_its_worker("--deterministic", *device, "--schedule", "cgo")
         self.assertIn("--schedule cgo with --deterministic on a GPU", refused)

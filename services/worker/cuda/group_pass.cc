@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/log.h"
 #include "services/worker/engine/pass_schedule.h"
 
 namespace moestro::cuda {
@@ -29,6 +30,7 @@ GroupPass::GroupPass(const engine::PassParts& parts, const CudaParts& cuda)
       kv_blocks_(cuda.ops, parts.math.cache),
       buffers_(cuda.memory),
       x_(buffers_.make<float>(parts.options.step_tokens_max * spec().hidden)) {
+  if (cuda.graphs) log::info("decode steps are not launched as graphs: the schedule is not layerwise");
   if (parts.kv_link != nullptr)
     kv_.emplace(parts.math.cache, spec(), *parts.kv_link, parts.options.poison_kv ? &memory_ : nullptr);
   if (parts.host_ops != nullptr)

@@ -41,7 +41,8 @@ std::unique_ptr<lanes::Schedule> make_schedule(const PassParts& parts) {
     return std::make_unique<OneOfTwo>([](const lanes::StepShape& step) { return step.decodes; },
                                       lanes::make_cgo_schedule(parts.shape), std::move(pipeline));
   if (cache.has_places()) return pipeline;  // which moves KV, also of one
-  // Steps of one micro-batch have nothing to share among several: they are layerwise, and as fast as that.
+  // Steps of one micro-batch have nothing to share among several: they are layerwise, and as fast as that where a pass
+  // does nothing else for layerwise steps (a GPU's has graphs and runs ahead: docs/decisions/0066).
   return std::make_unique<OneOfTwo>([](const lanes::StepShape& step) { return step.micro_batches.size() <= 1; },
                                     std::move(layerwise), std::move(pipeline));
 }
