@@ -1,7 +1,6 @@
 #include "services/worker/cuda/cuda_pass.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "common/log.h"

@@ -30,12 +30,8 @@ Status CudaPass::hold(size_t layer) {
   if (p_.stream == nullptr || queue_.capturing) return Status::ok();  // of a graph they are held before
   MOESTRO_RETURN_IF_ERROR(let_dense_go());
   if (try_hold(layer)) return Status::ok();
-  const Nanos begin = p_.clock.now();
-  MOESTRO_RETURN_IF_ERROR(p_.stream->wait(layer, [] { return false; }).status());
+  MOESTRO_RETURN_IF_ERROR(step_.wait_for_dense(layer));
   held_.push_back({layer});
-  if (timeline_ != nullptr)
-    timeline_->stall({.layer = static_cast<int32_t>(layer), .begin = begin, .end = p_.clock.now(), .dense = true,
-                      .link = true});
   return Status::ok();
 }
 

@@ -199,6 +199,15 @@ void CudaStep::tell_watch(size_t layer, std::span<const lanes::RoutedExpert> rou
     watch_->guessed(moe, guessed, {guesses_of(layer), static_cast<size_t>(rows_ * guessed * experts_)});
 }
 
+Status CudaStep::wait_for_dense(size_t layer) {
+  const Nanos begin = p_.clock.now();
+  MOESTRO_RETURN_IF_ERROR(p_.stream->wait(layer, [] { return false; }).status());
+  if (timeline_ != nullptr)
+    timeline_->stall({.layer = static_cast<int32_t>(layer), .begin = begin, .end = p_.clock.now(), .dense = true,
+                      .link = true});
+  return Status::ok();
+}
+
 void CudaStep::release(engine::LayerPart part, int32_t expert) {
   if (const Status used = p_.experts.release(part, expert); !used.is_ok()) fail_users(part, expert, used);
 }

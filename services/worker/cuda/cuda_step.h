@@ -29,7 +29,7 @@ class CudaStep {
   Status status() const;
 
   void set_watch(engine::ExpertWatch* watch);
-  void set_timeline(lanes::Timeline* timeline) { marks_.set_timeline(timeline); }
+  void set_timeline(lanes::Timeline* timeline) { marks_.set_timeline(timeline_ = timeline); }
 
   /// The arguments live until the step has ended.
   void begin(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed);
@@ -86,6 +86,8 @@ class CudaStep {
   void clear_rows(std::span<const kernels::RoutedRow> rows);
   /// What was queued with it stays queued; the sequences that it was for have failed if it was wrong.
   void release(engine::LayerPart part, int32_t expert);
+  /// Waits for a layer's dense weights that take turns, which LayerStream::try_hold() has not found there.
+  Status wait_for_dense(size_t layer);
   /// Rows after `layer` and later ones have not been looked at.
   void forget_notes(size_t layer);
 
@@ -117,6 +119,7 @@ class CudaStep {
   engine::FiniteGuard guard_;
   DeviceMarks marks_;
   engine::ExpertWatch* watch_ = nullptr;
+  lanes::Timeline* timeline_ = nullptr;
   std::optional<engine::GateLookahead> lookahead_;
   kernels::Buffers buffers_;
   float *expert_rows_, *device_weights_;

@@ -173,7 +173,7 @@ Status GroupPass::queue(std::span<const lanes::TaskId> tasks) {
     if (routes) step_.send_ids(static_cast<size_t>(task.layer), micro_batch(task).rows, end);
     else if (queue_.error == 0)
       queue_.note("record_event", queue_.functions.record_event(end, queue_.stream));
-    await(id, end);
+    awaited_.push_back({id, end});
   }
   step_.marks().end();
   if (p_.options.parts.release_early) MOESTRO_RETURN_IF_ERROR(let_experts_go());
@@ -251,13 +251,7 @@ Status GroupPass::let_experts_go() {
 Status GroupPass::hold_dense(size_t layer) {
   if (p_.stream == nullptr || !p_.stream->streams(layer) || dense_of_ == layer) return Status::ok();
   dense_of_ = layer;
-  if (p_.stream->try_hold(layer)) return Status::ok();
-  const Nanos begin = p_.clock.now();
-  MOESTRO_RETURN_IF_ERROR(p_.stream->wait(layer, [] { return false; }).status());
-  if (timeline_ != nullptr)
-    timeline_->stall({.layer = static_cast<int32_t>(layer), .begin = begin, .end = p_.clock.now(), .dense = true,
-                      .link = true});
-  return Status::ok();
+  return p_.stream->try_hold(layer) ? Status::ok() : step_.wait_for_dense(layer);
 }
 
 Status GroupPass::let_dense_go() {
@@ -281,8 +275,6 @@ MoestroCudaEvent GroupPass::obtain_event() {
   events_.pop_back();
   return event;
 }
-
-void GroupPass::await(lanes::TaskId task, MoestroCudaEvent end) { awaited_.push_back({task, end}); }
 
 Result<bool> GroupPass::is_reached(MoestroCudaEvent end) {
   MOESTRO_RETURN_IF_ERROR(ops_.status());

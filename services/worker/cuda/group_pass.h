@@ -79,7 +79,6 @@ class GroupPass final : public engine::Pass, private lanes::TaskRunner {
 
   // What the host waits for:
   MoestroCudaEvent obtain_event();
-  void await(lanes::TaskId task, MoestroCudaEvent end);
   Result<bool> is_reached(MoestroCudaEvent end);
   /// What has ended by now, of each kind.
   Status look(std::vector<lanes::TaskId>& ended);
