@@ -67,13 +67,13 @@ TEST(CudaDenseTurns, WithEveryKindOfLayerAndWindow) {
   uint64_t rewinds = 0;
   for (const Fixture& fixture : one_of_each_gpu_layer()) {
     DeviceBench all(fixture, on_cuda(kAll, 0));
-    const Said want = play(all.bench(), 5);
+    const Said want = play_few(all.bench(), 5);
     for (const auto& [places, slots, expects_all, half] :
          {std::tuple(1U, 9, true, false), {2U, kAll, true, false}, {2U, 2, true, false}, {3U, 2, true, true}}) {
       DeviceBenchOptions options = on_cuda(slots, places);
       options.expects_all = expects_all, options.half_of_dense = half, options.predictor = "gate";
       const auto device = late_bench(fixture, options);
-      EXPECT_TRUE(play(device->bench(), 5) == want) << fixture.name << ", " << places << " places, " << slots;
+      EXPECT_TRUE(play_few(device->bench(), 5) == want) << fixture.name << ", " << places << " places, " << slots;
       rewinds += device->bench().device_work().rewinds;
     }
   }

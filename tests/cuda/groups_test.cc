@@ -96,38 +96,39 @@ TEST_F(CudaGroups, EveryKindOfLayerSaysBitwiseTheSame) {
   for (const Fixture& fixture : one_of_each()) {
     SCOPED_TRACE(fixture.name);
     DeviceBench device(fixture, layerwise());
-    const Said want = play(device.bench(), 5);
+    const Said want = play_few(device.bench(), 5);
     EXPECT_GT(want.scores.size(), 100U);
     for (const auto& [micro_batches, slots] : {std::pair(3, 4), {4, kAllSlots}}) {
       DeviceBenchOptions options = groups(micro_batches, slots);
       options.predictor = "gate";
-      EXPECT_TRUE(play(late_bench(fixture, options)->bench(), 5) == want) << micro_batches << ", " << slots << " slots";
+      EXPECT_TRUE(play_few(late_bench(fixture, options)->bench(), 5) == want)
+          << micro_batches << ", " << slots << " slots";
     }
     if (fixture.has_states()) continue;  // which stay on the device
     DeviceBenchOptions options = moved(3);
     options.predictor = "next-layer-all";
-    EXPECT_TRUE(play(late_bench(fixture, options)->bench(), 5) == want) << "KV in host memory";
+    EXPECT_TRUE(play_few(late_bench(fixture, options)->bench(), 5) == want) << "KV in host memory";
     if (fixture.has_latents()) continue;  // to which no host attends
     options.engine.engine.schedule = ScheduleKind::kCgo;
-    const Said attended = play(late_bench(fixture, options)->bench(), 5);
+    const Said attended = play_few(late_bench(fixture, options)->bench(), 5);
     expect_near(attended, want, 1e-3F);
     options.engine.engine.cut.count = 1, options.slots = kAllSlots;
-    EXPECT_TRUE(play(late_bench(fixture, options, 0)->bench(), 5) == attended) << "attended to by the host";
+    EXPECT_TRUE(play_few(late_bench(fixture, options, 0)->bench(), 5) == attended) << "attended to by the host";
   }
 }
 
 TEST_F(CudaGroups, WithKvOfEveryFormatAndShareInHostMemory) {
+  const Fixture& fixture = engine::testing::any_fixture();
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
-    DeviceBench device(engine::testing::any_fixture(), layerwise(dtype));
-    const Said want = play(device.bench(), 6);
+    DeviceBench device(fixture, layerwise(dtype));
+    const Said want = play_few(device.bench(), 6);
     for (const auto& [tokens, micro_batches] : {std::pair(0, 0), {0, 3}, {64, 1}, {800, 4}, {4096, 3}})
-      EXPECT_TRUE(play(late_bench(engine::testing::any_fixture(), moved(micro_batches, tokens, dtype))->bench(), 6) ==
-                  want)
+      EXPECT_TRUE(play_few(late_bench(fixture, moved(micro_batches, tokens, dtype))->bench(), 6) == want)
           << dtype_name(dtype) << ", " << tokens << " tokens stay, " << micro_batches << " micro-batches";
     // A number next to the middle of two roundings of the cache may be rounded either way.
-    const Said by_host = play(late_bench(engine::testing::any_fixture(), attended(0, dtype))->bench(), 6);
+    const Said by_host = play_few(late_bench(fixture, attended(0, dtype))->bench(), 6);
     expect_near(by_host, want, dtype == DType::kF32 ? 1e-3F : 2e-2F);
-    EXPECT_TRUE(play(late_bench(engine::testing::any_fixture(), attended(3, dtype))->bench(), 6) == by_host)
+    EXPECT_TRUE(play_few(late_bench(fixture, attended(3, dtype))->bench(), 6) == by_host)
         << dtype_name(dtype) << ", attended to by the host";
   }
 }

@@ -32,14 +32,14 @@ struct Said {
 
 /// Prompts in chunks and single tokens of some sequences, some of which end while others begin. Half of the steps only
 /// decode.
-inline Said play(engine::testing::Bench& bench, uint32_t seed) {
+inline Said play(engine::testing::Bench& bench, uint32_t seed, int steps = 14) {
   std::mt19937 random(seed);
   const auto vocab = static_cast<uint32_t>(bench.engine().spec().vocab);
   std::vector<uint64_t> ids{1, 2, 3, 4, 5, 6, 7};
   std::map<uint64_t, int64_t> lengths;
   uint64_t next = 8;
   Said said;
-  for (int step = 0; step < 14; ++step) {
+  for (int step = 0; step < steps; ++step) {
     for (uint64_t& id : ids) {
       if (random() % 4 == 0) continue;
       std::vector<TokenId> tokens(step % 2 == 0 && random() % 3 == 0 ? 1 + random() % 20 : 1);
@@ -65,5 +65,7 @@ inline Said play(engine::testing::Bench& bench, uint32_t seed) {
   }
   return said;
 }
+/// For tests that play once for each kind of layer or cache.
+inline Said play_few(engine::testing::Bench& bench, uint32_t seed) { return play(bench, seed, 8); }
 
 }  // namespace moestro::device::testing
