@@ -182,6 +182,7 @@ class GatedKvTest : public GatedLinkTest {
     end();
     EXPECT_EQ(cuda().release(move_.to), 0);
   }
+  const std::byte* piece(uint64_t index) { return home_.data() + index * kChunk; }
   void load_for(int32_t moe_layer) {
     link_->kv()->begin(7, {.lane = lanes::Lane::kHostToDevice, .kind = lanes::TaskKind::kKvLoad, .layer = moe_layer},
                        moe_layer, std::span(&move_, 1));
@@ -211,7 +212,8 @@ TEST_F(GatedKvTest, OfALaterLayerItComesBehindExpertsThatAreWaitedFor) {
   gate_open = true;
   ASSERT_NE(wait_for(1), nullptr);
   wait_for_load();
-  EXPECT_THAT(queued(5), ::testing::ElementsAre(chunk(1, 0), chunk(1, 1), chunk(1, 2), chunk(1, 3), home_.data()));
+  EXPECT_THAT(queued(8), ::testing::ElementsAre(chunk(1, 0), chunk(1, 1), chunk(1, 2), chunk(1, 3), piece(0), piece(1),
+                                                piece(2), piece(3)));
 }
 
 TEST_F(GatedKvTest, OfTheSameLayerItSharesTheLink) {
@@ -219,7 +221,7 @@ TEST_F(GatedKvTest, OfTheSameLayerItSharesTheLink) {
   route(0, {1});
   EXPECT_EQ(queued(2).size(), 2u);
   load_for(0);
-  EXPECT_THAT(queued(3), ::testing::ElementsAre(chunk(1, 0), chunk(1, 1), home_.data()));
+  EXPECT_THAT(queued(4), ::testing::ElementsAre(chunk(1, 0), chunk(1, 1), piece(0), piece(1)));
   gate_open = true;
   ASSERT_NE(wait_for(1), nullptr);
   wait_for_load();
