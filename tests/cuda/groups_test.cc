@@ -254,53 +254,6 @@ TEST_F(CudaGroups, StepsWithoutLogitsHaveTheirOwnErrors) {
   }
 }
 
-/// What the engine's thread has done, in order: R: queued a router, E: an expert; W: waited for the device.
-std::string queued_and_waited;
-
-const MoestroCudaFunctions& ordered_functions() {
-  static const MoestroCudaFunctions& real = kernels::test::functions_under_test();
-  static thread_local bool is_engine = false;  // the link's thread calls the same functions
-  static const MoestroCudaFunctions table = [] {
-    MoestroCudaFunctions f = real;
-    f.ops.route = [](const auto* arguments, MoestroCudaStream stream) {
-      is_engine = true, queued_and_waited += 'R';
-      return real.ops.route(arguments, stream);
-    };
-    f.ops.experts = [](const auto* arguments, MoestroCudaStream stream) {
-      queued_and_waited += 'E';
-      return real.ops.experts(arguments, stream);
-    };
-    f.wait_event = [](MoestroCudaEvent event) {
-      if (is_engine && real.query_event(event) == MOESTRO_CUDA_NOT_READY) queued_and_waited += 'W';
-      return real.wait_event(event);
-    };
-    return f;
-  }();
-  return table;
-}
-
-/// The host waits when there is nothing to queue, not for room in which to tell kernels of their rows.
-TEST_F(CudaGroups, AllMicroBatchesAreQueuedBeforeTheHostWaits) {
-  DeviceBenchOptions options = groups(8, kAllSlots);
-  options.cuda = &ordered_functions();
-  const auto device = late_bench(engine::testing::any_fixture(), options);
-  const auto layers = static_cast<size_t>(device->bench().engine().spec().moe_layers());
-  for (TokenId step = 0; step < 6; ++step) {
-    for (TokenId id = 1; id <= 24; ++id)
-      device->bench().add(static_cast<uint64_t>(id), {(5 * id + step) % 50}).sample = true;
-    queued_and_waited.clear();
-    const auto outcome = device->bench().run();
-    ASSERT_TRUE(outcome.is_ok()) << outcome.status().message();
-    const std::string& order = queued_and_waited;
-    ASSERT_EQ(std::ranges::count(order, 'R'), 8 * std::ssize(device->bench().engine().spec().layers)) << order;
-    if (step == 0) continue;  // experts come, and memory grows
-    SCOPED_TRACE(order);
-    EXPECT_GT(std::ranges::count(order, 'E'), static_cast<ptrdiff_t>(5 * layers)) << "more than a few experts";
-    if (kernels::test::kEmulated) EXPECT_THAT(order, HasSubstr("W")) << "the streams are late";
-    for (const char* halted : {"RWR", "RWWR", "EWE", "EWWE"}) EXPECT_THAT(order, Not(HasSubstr(halted)));
-  }
-}
-
 TEST_F(CudaGroups, AnExpertIsCopiedOnceForAllMicroBatches) {
   const auto device = late_bench(engine::testing::any_fixture(), groups(6, 2));
   const model::ModelSpec& spec = device->bench().engine().spec();
