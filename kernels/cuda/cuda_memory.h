@@ -27,7 +27,7 @@ class PinnedMemory final : public Memory {
 class CudaMemory final : public Memory {
  public:
   /// `ops` outlives it.
-  explicit CudaMemory(CudaOps& ops) : queue_(ops.queue()), staging_(queue_), pinned_(queue_) {}
+  explicit CudaMemory(CudaOps& ops) : queue_(ops.queue()), staging_(ops.staging()), pinned_(queue_) {}
 
   bool is_host() const override { return false; }
   void* allocate(int64_t bytes) override;
@@ -40,7 +40,7 @@ class CudaMemory final : public Memory {
 
  private:
   DeviceQueue& queue_;
-  StagingRing staging_;
+  StagingRing& staging_;
   PinnedMemory pinned_;
 };
 

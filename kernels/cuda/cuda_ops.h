@@ -44,6 +44,7 @@ class CudaOps final : public Ops {
   MoestroCudaStream stream() const { return queue_.stream; }
   /// The stream with its functions and its error, for work other than operations.
   DeviceQueue& queue() { return queue_; }
+  StagingRing& staging() { return staging_; }
 
   /// Bytes of the workspaces for steps up to a size.
   struct Room {
@@ -243,14 +244,17 @@ class CudaOps final : public Ops {
   std::vector<LatentPass> latent_passes_;
   // Last: they use the queue.
   static_assert(AttentionShape::kViews == 2);
-  Mirror queries_[2]{Mirror(queue_), Mirror(queue_)}, blocks_[2]{Mirror(queue_), Mirror(queue_)},
-      units_[2]{Mirror(queue_), Mirror(queue_)}, prefill_units_[2]{Mirror(queue_), Mirror(queue_)};  ///< by view
-  Mirror ids_{queue_}, sampling_{queue_}, expert_calls_{queue_};
+  StagingRing staging_{queue_};
+  Mirror queries_[2]{{queue_, staging_}, {queue_, staging_}}, blocks_[2]{{queue_, staging_}, {queue_, staging_}},
+      units_[2]{{queue_, staging_}, {queue_, staging_}},
+      prefill_units_[2]{{queue_, staging_}, {queue_, staging_}};  ///< by view
+  Mirror ids_{queue_, staging_}, sampling_{queue_, staging_}, expert_calls_{queue_, staging_};
   Workspace partial_{queue_}, activated_{queue_}, routes_{queue_}, counters_{queue_}, rounded_{queue_}, sums_{queue_},
       drawn_{queue_};
-  Mirror sent_sequences_{queue_}, sent_writes_{queue_}, sent_rows_{queue_}, sent_chunks_{queue_};  ///< of gated_delta()
+  Mirror sent_sequences_{queue_, staging_}, sent_writes_{queue_, staging_}, sent_rows_{queue_, staging_},
+      sent_chunks_{queue_, staging_};  ///< of gated_delta()
   Workspace prepared_{queue_};
-  Mirror latent_units_{queue_};
+  Mirror latent_units_{queue_, staging_};
   Workspace latents_{queue_};
 };
 

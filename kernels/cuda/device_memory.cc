@@ -76,46 +76,17 @@ void* Workspace::at_least(uint64_t bytes) {
   return memory_;
 }
 
-Mirror::~Mirror() {
-  (void)queue_.functions.wait_stream(queue_.stream);
-  for (Copy& copy : copies_) free(copy);
-}
-
-void Mirror::free(Copy& copy) {
-  if (copy.host != nullptr) (void)queue_.functions.release_pinned(copy.host);
-  if (copy.sent != nullptr) (void)queue_.functions.end_event(copy.sent);
-  copy = {};
-}
-
-bool Mirror::make_room(Copy& copy, size_t bytes) {
-  const MoestroCudaFunctions& f = queue_.functions;
-  if (copy.room > 0 && !queue_.note("wait_event", f.wait_event(copy.sent))) return false;
-  if (bytes <= copy.room) return true;
-  const uint64_t room = room_for(bytes, copy.room);
-  free(copy);
-  if (!queue_.note("allocate_pinned", f.allocate_pinned(room, &copy.host)) ||
-      !queue_.note("make_event", f.make_event(0, &copy.sent)))
-    return false;
-  copy.room = room;
-  return true;
-}
-
 const void* Mirror::bytes_of(std::span<const std::byte> bytes) {
   if (bytes.empty() || queue_.error != 0) return nullptr;
-  if (bytes_ == bytes.size() && std::memcmp(copies_[last_].host, bytes.data(), bytes.size()) == 0)
-    return device_.at_least(bytes_);
+  if (last_.size() == bytes.size() && std::memcmp(last_.data(), bytes.data(), bytes.size()) == 0)
+    return device_.at_least(bytes.size());
   MOESTRO_CHECK(!queue_.capturing, "what a graph reads is sent before it is captured");
-  bytes_ = 0;
+  last_.clear();
   void* device = device_.at_least(bytes.size());
-  last_ = (last_ + 1) % kCopies;
-  Copy& copy = copies_[last_];
-  if (device == nullptr || !make_room(copy, bytes.size())) return nullptr;
-  std::memcpy(copy.host, bytes.data(), bytes.size());
-  const MoestroCudaFunctions& f = queue_.functions;
-  if (!queue_.note("copy_in", f.copy_in(device, copy.host, bytes.size(), queue_.stream)) ||
-      !queue_.note("record_event", f.record_event(copy.sent, queue_.stream)))
-    return nullptr;
-  bytes_ = bytes.size();
+  if (device == nullptr) return nullptr;
+  staging_.copy_in(device, bytes.data(), bytes.size());
+  if (queue_.error != 0) return nullptr;
+  last_.assign(bytes.begin(), bytes.end());
   return device;
 }
 

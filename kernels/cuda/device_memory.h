@@ -40,7 +40,8 @@ struct DeviceQueue {
 };
 
 /// Copies from host memory to the device without waiting for the device: bytes pass through pinned buffers, used in
-/// turn.
+/// turn. One ring serves all that is sent on a stream, so how much may be unread is a matter of bytes, not of calls:
+/// the small arrays of a step of many micro-batches and experts are far below it.
 class StagingRing {
  public:
   explicit StagingRing(DeviceQueue& queue) : queue_(queue) {}
@@ -49,6 +50,9 @@ class StagingRing {
   StagingRing& operator=(const StagingRing&) = delete;
   /// `host` may be reused on return. Waits only if all buffers are still being read.
   void copy_in(void* device, const void* host, uint64_t bytes);
+
+  /// Bytes that may be unread before it waits, at least.
+  static constexpr uint64_t unread_bytes() { return (kBuffers - 1) * kBufferBytes; }
 
  private:
   static constexpr size_t kBuffers = 4;
@@ -83,13 +87,12 @@ class Workspace {
 };
 
 /// A host array on the device, always at the same place until it has to grow. In stream order, work that was queued
-/// before reads it before the next array is written. The host writes one of a few pinned copies while others may still
-/// be in flight, and waits only if all of them are. An array that equals the last one is not sent again: the array of a
-/// step serves all of its layers, and graphs find it at the same place.
+/// before reads it before the next array is written. An array that equals the last one is not sent again: the array of
+/// a step serves all of its layers, and graphs find it at the same place.
 class Mirror {
  public:
-  explicit Mirror(DeviceQueue& queue) : queue_(queue) {}
-  ~Mirror();
+  /// Both outlive it.
+  Mirror(DeviceQueue& queue, StagingRing& staging) : queue_(queue), staging_(staging) {}
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
 
@@ -101,21 +104,12 @@ class Mirror {
   }
 
  private:
-  static constexpr size_t kCopies = 4;
-  struct Copy {
-    void* host = nullptr;
-    MoestroCudaEvent sent = nullptr;
-    uint64_t room = 0;
-  };
   const void* bytes_of(std::span<const std::byte> bytes);
-  bool make_room(Copy& copy, size_t bytes);
-  void free(Copy& copy);
 
   DeviceQueue& queue_;
+  StagingRing& staging_;
   Workspace device_{queue_};
-  std::array<Copy, kCopies> copies_{};
-  size_t last_ = 0;    ///< of copies_: what the device has
-  size_t bytes_ = 0;   ///< of it; 0: nothing
+  std::vector<std::byte> last_;  ///< what the device has; empty: nothing
 };
 
 }  // namespace moestro::kernels::cuda

@@ -4,8 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "kernels/cuda/cuda_ops.h"
 #include "tests/cuda/cuda_under_test.h"
+#ifndef MOESTRO_CUDA_PLUGIN
+#include "kernels/cuda/emulator/streams.h"
+#endif
 
 namespace moestro::kernels::cuda {
 namespace {
@@ -54,7 +59,8 @@ std::span<const int32_t> numbers(const std::vector<int32_t>& v) { return v; }
 TEST_F(Mirrors, SendsWhatIsNewAndNothingTwice) {
   const MoestroCudaFunctions f = counting_functions();
   DeviceQueue queue(f);
-  Mirror mirror(queue);
+  StagingRing staging(queue);
+  Mirror mirror(queue, staging);
   const std::vector<int32_t> a{1, 2, 3}, b{1, 2, 4};
   const int32_t* first = mirror.of(numbers(a));
   ASSERT_NE(first, nullptr);
@@ -67,22 +73,46 @@ TEST_F(Mirrors, SendsWhatIsNewAndNothingTwice) {
   EXPECT_EQ(counted.copies, 2);
 }
 
-TEST_F(Mirrors, WaitsBeforeItWritesACopyThatMayStillBeOnItsWay) {
+/// As many arrays as a step of many micro-batches and experts sends before the device has read the first; then more.
+TEST_F(Mirrors, WaitOnlyWhereThereIsNoRoomForAllThatIsUnread) {
   const MoestroCudaFunctions f = counting_functions();
   DeviceQueue queue(f);
-  Mirror mirror(queue);
-  for (int32_t i = 0; i < 4; ++i) ASSERT_NE(mirror.of(numbers({i})), nullptr);
-  EXPECT_EQ(counted.waits, 0);
-  const int allocations = counted.allocations;
-  for (int32_t i = 4; i < 12; ++i) EXPECT_EQ(number_at(queue, mirror.of(numbers({i}))), i);
-  EXPECT_EQ(counted.waits, 8);
-  EXPECT_EQ(counted.allocations, allocations) << "nothing is allocated once all copies are";
+#ifndef MOESTRO_CUDA_PLUGIN
+  emulated::make_streams_late(1 << 20);
+#endif
+  ASSERT_EQ(f.make_stream(0, &queue.stream), 0);
+#ifndef MOESTRO_CUDA_PLUGIN
+  emulated::make_streams_late(0);
+#endif
+  StagingRing staging(queue);
+  Mirror mirrors[]{{queue, staging}, {queue, staging}};
+  constexpr int32_t kCount = 16 << 10;
+  const auto fit = static_cast<int32_t>(StagingRing::unread_bytes() / (kCount * sizeof(int32_t))), sends = 3 * fit;
+  void* pinned = nullptr;
+  ASSERT_EQ(f.allocate_pinned(static_cast<uint64_t>(sends) * sizeof(int32_t), &pinned), 0);
+  auto* const last = static_cast<int32_t*>(pinned);
+  std::vector<int32_t> values(kCount);
+  for (Mirror& mirror : mirrors) mirror.of(numbers(values));  // it has its memory on the device
+  const auto before = counted;
+  for (int32_t i = 0; i < sends; ++i) {
+    std::iota(values.begin(), values.end(), i + 1);
+    const int32_t* there = mirrors[i % 2].of(numbers(values));
+    ASSERT_NE(there, nullptr);
+    EXPECT_EQ(f.copy_out(last + i, there + kCount - 1, sizeof(int32_t), queue.stream), 0);
+    if (i + 3 == fit) EXPECT_EQ(counted.waits, 0);
+  }
+  EXPECT_GT(counted.waits, 0);
+  EXPECT_EQ(counted.allocations, before.allocations);
+  EXPECT_EQ(f.wait_stream(queue.stream), 0);
+  for (int32_t i = 0; i < sends; ++i) EXPECT_EQ(last[i], i + kCount) << "nothing is written before it has been read";
+  EXPECT_EQ(f.release_pinned(pinned), 0);
 }
 
 TEST_F(Mirrors, OfNothingIsNothing) {
   const MoestroCudaFunctions f = counting_functions();
   DeviceQueue queue(f);
-  Mirror mirror(queue);
+  StagingRing staging(queue);
+  Mirror mirror(queue, staging);
   EXPECT_EQ(mirror.of(std::span<const int32_t>()), nullptr);
   EXPECT_EQ(counted.copies, 0);
 }

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <map>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -23,6 +25,7 @@ using lanes::TaskId;
 using lanes::TaskKind;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 constexpr int64_t kMoveBytes = 50'000;
 constexpr size_t kMoves = 4;
@@ -49,19 +52,22 @@ class CudaKvTest : public ::testing::Test {
   }
   void make_late(int queries) {
     emulated::make_streams_late(queries);
-    kv_ = std::make_unique<CudaKv>(device_, clock_, [this](const Status& failure) { told_.push_back(failure); });
+    kv_ = std::make_unique<CudaKv>(
+        device_, clock_,
+        CudaKv::Calls{.failed = [this](const Status& failure) { told_.push_back(failure); },
+                      .gives_way = [this](int32_t moe_layer) { return moe_layer >= waiting_before_; }});
     EXPECT_TRUE(kv_->make().is_ok());
     emulated::make_streams_late(0);
   }
   /// Of the moves [first, end).
-  void begin(TaskId id, Lane lane, size_t first, size_t end) {
+  void begin(TaskId id, Lane lane, size_t first, size_t end, int32_t moe_layer = 0) {
     for (size_t i = first; i < end; ++i)
       moves_[i] = lane == Lane::kHostToDevice ? engine::KvMove{there_[i], host_[i], kMoveBytes}
                                               : engine::KvMove{host_[i], there_[i], kMoveBytes};
     kv_->begin(id,
                {.lane = lane, .kind = lane == Lane::kHostToDevice ? TaskKind::kKvLoad : TaskKind::kKvSave, .layer = 2,
                 .micro_batch = 1},
-               0, std::span(moves_).subspan(first, end - first));
+               moe_layer, std::span(moves_).subspan(first, end - first));
   }
   std::vector<TaskId> wait_for(size_t tasks) {
     std::vector<TaskId> ended;
@@ -81,6 +87,7 @@ class CudaKvTest : public ::testing::Test {
   std::array<std::byte*, kMoves> host_{}, there_{};
   std::array<engine::KvMove, kMoves> moves_{};
   std::vector<Status> told_;
+  int32_t waiting_before_ = 1;  ///< what tasks of this MoE layer and of later ones bring in gives way
   std::unique_ptr<CudaKv> kv_;
 };
 
@@ -107,6 +114,19 @@ TEST_F(CudaKvTest, WhatCameInGoesOutAgainInTheOrderOfEachLane) {
   carried.clear();
   kv_->take_carried(carried);
   EXPECT_TRUE(carried.empty());
+}
+
+TEST_F(CudaKvTest, WhatGivesWayIsQueuedWhenItNeedNotAnyMore) {
+  waiting_before_ = 2;
+  begin(1, Lane::kHostToDevice, 0, 1, 1);
+  begin(2, Lane::kHostToDevice, 1, 2, 2);
+  begin(3, Lane::kDeviceToHost, 2, 3, 2);
+  EXPECT_THAT(wait_for(2), UnorderedElementsAre(1, 3)) << "what goes out meets no experts";
+  std::vector<TaskId> ended;
+  for (int look = 0; look < 10; ++look) kv_->take_ended(ended);
+  EXPECT_TRUE(ended.empty());
+  waiting_before_ = 3;
+  EXPECT_THAT(wait_for(1), ElementsAre(2));
 }
 
 TEST_F(CudaKvTest, WhatEndsElsewhereWakesWhoWaits) {
@@ -146,6 +166,125 @@ TEST_F(CudaKvTest, ADeviceThatFailsIsToldOnceAndNobodyWaits) {
   std::vector<TaskId> ended;
   kv_->take_ended(ended);
   EXPECT_TRUE(ended.empty());
+}
+
+/// Tasks of many bytes: copies that are longer than a piece, and others that are not a divisor of it.
+class CudaKvPieces : public ::testing::Test {
+ protected:
+  static constexpr int64_t kWords = (3 * CudaKv::kAheadBytes + 4096) / 4;
+
+  CudaKvPieces() {
+    functions_.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
+      queued += static_cast<int64_t>(bytes);
+      return emulated::functions().copy_in(to, from, bytes, stream);
+    };
+    functions_.copy_out = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
+      queued += static_cast<int64_t>(bytes);
+      return emulated::functions().copy_out(to, from, bytes, stream);
+    };
+    device_.functions = &functions_;
+    host_ = static_cast<uint32_t*>(pinned());
+    back_ = static_cast<uint32_t*>(pinned());
+    EXPECT_EQ(functions_.allocate(4 * kWords, &there_), 0);
+    for (int64_t i = 0; i < kWords; ++i) host_[i] = static_cast<uint32_t>(i);
+    emulated::make_streams_late(3);
+    kv_ = std::make_unique<CudaKv>(
+        device_, clock_, CudaKv::Calls{.failed = [](const Status&) {}, .gives_way = [](int32_t) { return false; }});
+    EXPECT_TRUE(kv_->make().is_ok());
+    emulated::make_streams_late(0);
+    queued = 0;
+  }
+  ~CudaKvPieces() override {
+    kv_.reset();
+    (void)functions_.release_pinned(host_);
+    (void)functions_.release_pinned(back_);
+    (void)functions_.release(there_);
+  }
+  void* pinned() {
+    void* memory = nullptr;
+    EXPECT_EQ(functions_.allocate_pinned(4 * kWords, &memory), 0);
+    std::memset(memory, 0xff, 4 * kWords);
+    return memory;
+  }
+  /// All of it, or back again, in moves of so many bytes.
+  std::vector<engine::KvMove> moves(Lane lane, int64_t each) {
+    std::vector<engine::KvMove> all;
+    auto* const there = static_cast<std::byte*>(there_);
+    const auto* const home = reinterpret_cast<const std::byte*>(host_);
+    auto* const back = reinterpret_cast<std::byte*>(back_);
+    for (int64_t at = 0; at < 4 * kWords; at += each) {
+      const int64_t bytes = std::min(each, 4 * kWords - at);
+      all.push_back(lane == Lane::kHostToDevice ? engine::KvMove{there + at, home + at, bytes}
+                                                : engine::KvMove{back + at, there + at, bytes});
+    }
+    return all;
+  }
+  void begin(TaskId id, Lane lane, std::span<const engine::KvMove> moves) {
+    kv_->begin(id, {.lane = lane, .kind = lane == Lane::kHostToDevice ? TaskKind::kKvLoad : TaskKind::kKvSave}, 0,
+               moves);
+  }
+  /// Words that have come back, from the first on.
+  int64_t came() const { return std::find(back_, back_ + kWords, UINT32_MAX) - back_; }
+
+  inline static int64_t queued = 0;
+  SteadyClock clock_;
+  MoestroCudaFunctions functions_ = emulated::functions();
+  CudaSlots device_;
+  uint32_t *host_ = nullptr, *back_ = nullptr;
+  void* there_ = nullptr;
+  std::unique_ptr<CudaKv> kv_;
+};
+
+/// Nothing else decides for how long an expert, or a router's choice, waits behind KV.
+TEST_F(CudaKvPieces, FewBytesAreQueuedAhead) {
+  for (const int64_t each : {int64_t{77'776}, CudaKv::kPieceBytes, 4 * kWords}) {
+    std::fill_n(back_, kWords, UINT32_MAX);
+    queued = 0;
+    std::vector<TaskId> ended;
+    const auto in = moves(Lane::kHostToDevice, each), out = moves(Lane::kDeviceToHost, each);
+    begin(1, Lane::kHostToDevice, in);
+    EXPECT_EQ(queued, CudaKv::kAheadBytes);
+    for (int looks = 0; ended.empty() && looks < 100; ++looks) kv_->take_ended(ended);
+    EXPECT_THAT(ended, ElementsAre(1));
+    EXPECT_EQ(queued, 4 * kWords);
+
+    queued = 0;
+    begin(2, Lane::kDeviceToHost, out);
+    begin(3, Lane::kDeviceToHost, std::span(out).first(1));
+    EXPECT_EQ(queued, CudaKv::kAheadBytes);
+    ended.clear();
+    for (int looks = 0; ended.size() < 2 && looks < 100; ++looks) {
+      kv_->take_ended(ended);
+      if (ended.empty()) EXPECT_LE(queued - 4 * came(), CudaKv::kAheadBytes);
+    }
+    EXPECT_THAT(ended, ElementsAre(2, 3));
+    EXPECT_TRUE(std::equal(host_, host_ + kWords, back_)) << each;
+    std::vector<engine::KvCarried> carried;
+    kv_->take_carried(carried);
+    std::map<TaskKind, int64_t> bytes;
+    for (const engine::KvCarried& c : carried) bytes[c.kind] += c.bytes;
+    EXPECT_EQ(bytes[TaskKind::kKvLoad], 4 * kWords);
+    EXPECT_EQ(bytes[TaskKind::kKvSave], 4 * kWords + out.front().bytes);
+  }
+}
+
+TEST_F(CudaKvPieces, SmallTasksAreQueuedTogether) {
+  const auto all = moves(Lane::kHostToDevice, 4096);
+  for (TaskId id = 0; id < 50; ++id) begin(id, Lane::kHostToDevice, std::span(all).subspan(static_cast<size_t>(id), 1));
+  EXPECT_EQ(queued, 50 * 4096);
+}
+
+TEST_F(CudaKvPieces, WhatIsAbandonedIsQueuedNoFurther) {
+  const auto out = moves(Lane::kDeviceToHost, 4 * kWords);
+  begin(1, Lane::kDeviceToHost, out);
+  kv_->abandon();
+  std::fill_n(back_, kWords, UINT32_MAX);
+  const std::vector<uint32_t> untouched(back_, back_ + kWords);
+  std::vector<TaskId> ended;
+  for (int look = 0; look < 20; ++look) kv_->take_ended(ended);
+  EXPECT_TRUE(ended.empty());
+  EXPECT_EQ(queued, CudaKv::kAheadBytes);
+  EXPECT_TRUE(std::equal(untouched.begin(), untouched.end(), back_));
 }
 
 }  // namespace

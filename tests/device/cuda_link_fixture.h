@@ -32,9 +32,9 @@ class CudaLinkFixture : public ::testing::Test {
 
   std::byte* host(tier::Key key) { return arena_.data() + key * kBytes; }
   /// `piece`: of the registration; `registered`: bytes of the arena that are offered to it. `layer_bytes`: of dense
-  /// weights that take turns.
+  /// weights that take turns. `kv`: it carries KV too.
   void make(uint64_t piece = ArenaRegistration::kPiece, uint64_t registered = kKeys * kBytes,
-            uint64_t layer_bytes = 0) {
+            uint64_t layer_bytes = 0, bool kv = false) {
     ASSERT_EQ(cuda().make_stream(0, &device_.compute), 0);
     tier_ = std::make_unique<tier::DeviceTier>(tier::TierOptions{.layers = 2,
                                                                  .experts = 4,
@@ -47,7 +47,8 @@ class CudaLinkFixture : public ::testing::Test {
     registration_ =
         std::make_unique<ArenaRegistration>(device_, std::span<const std::byte>(arena_).first(registered), true, piece);
     auto link = CudaLink::create(*tier_, *slots_, *registration_, device_,
-                                 {.keys = kKeys, .slots = kSlots, .poison_slots = true, .layer_bytes = layer_bytes},
+                                 {.keys = kKeys, .slots = kSlots, .poison_slots = true, .kv = kv,
+                                  .layer_bytes = layer_bytes},
                                  clock_);
     ASSERT_TRUE(link.is_ok()) << link.status().message();
     link_ = std::move(*link);

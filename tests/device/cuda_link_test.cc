@@ -170,5 +170,62 @@ TEST_F(GatedLinkTest, LaunchesLongAgoAreBehindTheOldestThatIsRemembered) {
   EXPECT_EQ(cuda().release_pinned(read), 0);
 }
 
+/// KV that is loaded beside an expert of layer 0.
+class GatedKvTest : public GatedLinkTest {
+ protected:
+  GatedKvTest() {
+    void* there = nullptr;
+    EXPECT_EQ(cuda().allocate(kBytes, &there), 0);
+    move_ = {static_cast<std::byte*>(there), home_.data(), kBytes};
+  }
+  ~GatedKvTest() override {
+    end();
+    EXPECT_EQ(cuda().release(move_.to), 0);
+  }
+  const std::byte* piece(uint64_t index) { return home_.data() + index * kChunk; }
+  void load_for(int32_t moe_layer) {
+    link_->kv()->begin(7, {.lane = lanes::Lane::kHostToDevice, .kind = lanes::TaskKind::kKvLoad, .layer = moe_layer},
+                       moe_layer, std::span(&move_, 1));
+  }
+  void wait_for_load() {
+    std::vector<lanes::TaskId> ended;
+    for (int i = 0; i < 20 && ended.empty(); ++i) {
+      link_->kv()->wait(std::chrono::seconds(1));
+      link_->kv()->take_ended(ended);
+    }
+    EXPECT_THAT(ended, ::testing::ElementsAre(7));
+    EXPECT_EQ(read_back(move_.to), home_);
+  }
+
+  std::vector<std::byte> home_ = std::vector<std::byte>(kBytes, std::byte{99});
+  engine::KvMove move_;
+};
+
+TEST_F(GatedKvTest, OfALaterLayerItComesBehindExpertsThatAreWaitedFor) {
+  make(ArenaRegistration::kPiece, kKeys * kBytes, 0, true);
+  route(0, {1});
+  EXPECT_EQ(queued(2).size(), 2u);
+  load_for(1);
+  std::vector<lanes::TaskId> ended;
+  link_->kv()->take_ended(ended);
+  EXPECT_EQ(queued(2).size(), 2u);
+  gate_open = true;
+  ASSERT_NE(wait_for(1), nullptr);
+  wait_for_load();
+  EXPECT_THAT(queued(8), ::testing::ElementsAre(chunk(1, 0), chunk(1, 1), chunk(1, 2), chunk(1, 3), piece(0), piece(1),
+                                                piece(2), piece(3)));
+}
+
+TEST_F(GatedKvTest, OfTheSameLayerItSharesTheLink) {
+  make(ArenaRegistration::kPiece, kKeys * kBytes, 0, true);
+  route(0, {1});
+  EXPECT_EQ(queued(2).size(), 2u);
+  load_for(0);
+  EXPECT_THAT(queued(4), ::testing::ElementsAre(chunk(1, 0), chunk(1, 1), piece(0), piece(1)));
+  gate_open = true;
+  ASSERT_NE(wait_for(1), nullptr);
+  wait_for_load();
+}
+
 }  // namespace
 }  // namespace moestro::device::testing

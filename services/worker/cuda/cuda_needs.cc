@@ -16,7 +16,7 @@ namespace {
 
 using kernels::cuda::CudaOps;
 
-/// Of a step's small arrays, each in a few copies, and of what rounding up takes.
+/// Of a step's small arrays, and of what rounding up takes.
 constexpr int64_t kSmallBytes = int64_t{8} << 20;
 
 int64_t elements(const store::PackedTensor& t) {

@@ -133,7 +133,7 @@ void GroupPass::abandon() {
 }
 
 Status GroupPass::start(lanes::Lane lane, std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) {
-  if (lane == lanes::Lane::kCompute) return queue(tasks);
+  if (lane == lanes::Lane::kCompute) return queue(tasks, ended);
   for (const lanes::TaskId id : tasks) {
     const lanes::Task& task = machine_[id];
     if (kv_ && lanes::is_kv_move(task)) {
@@ -162,9 +162,11 @@ void GroupPass::forecast() {
 
 // --- queued ---
 
-Status GroupPass::queue(std::span<const lanes::TaskId> tasks) {
+/// Meanwhile KV goes on, of which few bytes are queued at a time.
+Status GroupPass::queue(std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended) {
   forecast();
   for (const lanes::TaskId id : tasks) {
+    poll(ended);
     const lanes::Task task = machine_[id];
     MOESTRO_RETURN_IF_ERROR(queue_one(task));
     const bool routes = task.kind == TaskKind::kRouter;

@@ -66,7 +66,7 @@ class GroupPass final : public engine::Pass, private lanes::TaskRunner {
   bool host_computes_apart() const override { return host_.has_value(); }
 
   // Queued, in order:
-  Status queue(std::span<const lanes::TaskId> tasks);
+  Status queue(std::span<const lanes::TaskId> tasks, std::vector<lanes::TaskId>& ended);
   bool goes_on_elsewhere(const lanes::Task& task) const;
   Status queue_one(const lanes::Task& task);
   void attention(const lanes::Task& task);

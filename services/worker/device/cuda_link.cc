@@ -40,10 +40,10 @@ Status CudaLink::make(const ArenaRegistration& arena) {
   if (const MoestroCudaResult result = launches_.make(); result != 0)
     return exhausted(words_of(device_, "make_event", result) + ", for the copies of experts");
   if (options_.kv) {
-    kv_ = std::make_unique<CudaKv>(device_, clock_, [this](const Status& failure) {
-      const std::lock_guard lock(mutex_);
-      fail(failure);
-    });
+    kv_ = std::make_unique<CudaKv>(
+        device_, clock_,
+        CudaKv::Calls{.failed = [this](const Status& failure) { fail_by_kv(failure); },
+                      .gives_way = [this](int32_t moe_layer) { return kv_gives_way(moe_layer); }});
     MOESTRO_RETURN_IF_ERROR(kv_->make());
   }
   if (options_.layer_bytes == 0) return Status::ok();
@@ -69,6 +69,17 @@ bool CudaLink::is_copying(tier::Key key) const {
 void CudaLink::wake() {
   woken_ = true;
   work_.notify_one();
+}
+
+void CudaLink::fail_by_kv(const Status& failure) {
+  const std::lock_guard lock(mutex_);
+  fail(failure);
+}
+
+bool CudaLink::kv_gives_way(int32_t moe_layer) {
+  const std::lock_guard lock(mutex_);
+  const auto waiting = tier_.waiting_layer();
+  return waiting && *waiting < moe_layer && experts_.under_way() > 0;
 }
 
 Status CudaLink::launched() {

@@ -60,6 +60,12 @@ class CudaLink final : public ExpertLink {
   CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device,
            const Options& options, const Clock& clock);
   Status make(const ArenaRegistration& arena);
+  // For the engine's thread, which carries KV:
+  void fail_by_kv(const Status& failure);
+  /// Whether experts are on their way that a layer before this one waits for. Not if none can come now: the link is
+  /// never idle while there is KV to bring.
+  bool kv_gives_way(int32_t moe_layer);
+  // Its own thread:
   void run();
   bool send_next(std::unique_lock<std::mutex>& lock);
   Status send(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk);
