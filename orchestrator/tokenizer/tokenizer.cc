@@ -6,6 +6,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "common/may_read.h"
 #include "common/model/strict_json.h"
 #include "orchestrator/tokenizer/added_tokens.h"
 #include "orchestrator/tokenizer/decoder.h"
@@ -123,6 +124,7 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view json) {
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
   std::error_code error;
   const auto file = std::filesystem::is_directory(path, error) ? path / "tokenizer.json" : path;
+  MOESTRO_RETURN_IF_ERROR(check_may_read(file, file.parent_path()));
   std::ifstream in(file, std::ios::binary);
   if (!in) return io_error("cannot open " + file.string(), errno);
   std::ostringstream text;

@@ -287,7 +287,7 @@ class Serving(DemoTest):
         def said(*options, **settings):
             with Cluster(self.pack, *options, "--kv-tokens", "4096", "--context", "128",
                          env=environment(**settings)) as cluster:
-                streams = self.run_streams(cluster, PROMPTS, 24)
+                streams = self.run_streams(cluster, PROMPTS, 12)
                 metrics = cluster.request("GET", "/metrics")[1]
             return streams, metrics, cluster.log_text
 
@@ -300,7 +300,7 @@ class Serving(DemoTest):
             self.assertRegex(metrics, rf"(?m)^moestro_device_kv_{way}_bytes_total\{{[^}}]*\}} [1-9]")
         self.assertIn("not launched as graphs: the schedule is not layerwise", log)
         streams, _, log = said(*device, "--schedule", "cgo")
-        self.assertEqual({prompt: len(ids) for prompt, ids in streams.items()}, dict.fromkeys(PROMPTS, 24))
+        self.assertEqual({prompt: len(ids) for prompt, ids in streams.items()}, dict.fromkeys(PROMPTS, 12))
         self.assertIn("the host attends to what decodes", log)
         refused = self.refused_by_its_worker("--deterministic", *device, "--schedule", "cgo")
         self.assertIn("--schedule cgo with --deterministic on a GPU", refused)
@@ -335,14 +335,14 @@ class Serving(DemoTest):
         """Copies are under way from the arena of a store that dies, and of a worker that does: of experts, and of dense
         weights; and of KV between the device and host memory."""
         with Cluster(self.pack, "--deterministic") as cluster:
-            calm = self.run_streams(cluster, PROMPTS, 16)
+            calm = self.run_streams(cluster, PROMPTS, 10)
         for device in (["cuda,vram=48M"], ["cuda,vram=48M,dense=0%"], ["cuda,vram=48M", "--kv-home", "host"]):
             with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", *device,
                          env=environment()) as cluster:
                 for program in ("moestro-store", "moestro-worker"):
                     victim = cluster.children(program)[0]
                     self.assertEqual(
-                        self.run_streams(cluster, PROMPTS, 16, lambda: os.kill(victim, signal.SIGKILL), after=20),
+                        self.run_streams(cluster, PROMPTS, 10, lambda: os.kill(victim, signal.SIGKILL), after=12),
                         calm, (device, program))
 
     def test_a_device_that_falls_off_loses_and_repeats_nothing(self):

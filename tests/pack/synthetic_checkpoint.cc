@@ -95,7 +95,11 @@ TemporaryDirectory::~TemporaryDirectory() {
 }
 
 float synthetic_value(const std::string& tensor, int64_t index) {
-  uint64_t x = std::hash<std::string>{}(tensor) + static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15ull;
+  // Most calls are for the tensor of the last one.
+  thread_local std::string last;
+  thread_local uint64_t hash = std::hash<std::string>{}(last);
+  if (tensor != last) hash = std::hash<std::string>{}(last = tensor);
+  uint64_t x = hash + static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9ull;
   x ^= x >> 29;
   return static_cast<float>(static_cast<int64_t>(x % 20001) - 10000) / 8192.0f;

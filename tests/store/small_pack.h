@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "store/client/store_client.h"
@@ -34,7 +34,7 @@ struct SmallPack {
   uint64_t dram(uint32_t slots) const { return dense_bytes + slots * expert_bytes; }
   bool holds(const Lease& lease) const {
     const auto& wanted = contents[lease.blob()];
-    return lease.length() == wanted.size() && std::equal(wanted.begin(), wanted.end(), lease.data());
+    return lease.length() == wanted.size() && std::memcmp(lease.data(), wanted.data(), wanted.size()) == 0;
   }
 
   testing::TemporaryDirectory dir;
