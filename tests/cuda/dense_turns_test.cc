@@ -230,7 +230,7 @@ TEST(CudaDenseTurns, ADeviceThatFails) {
     }
 }
 
-TEST(CudaDenseTurns, TheTimelineHasTheirCopies) {
+TEST(CudaDenseTurns, TheTimelineHasTheirCopiesAndStalls) {
   const auto device = late_bench(deep_fixture(), on_cuda(kAll, 2), 50);
   lanes::RecordedTimeline timeline;
   engine::Engine& engine = device->bench().engine();
@@ -247,31 +247,8 @@ TEST(CudaDenseTurns, TheTimelineHasTheirCopies) {
     if (t.expert < 0) bytes += t.bytes;
   }
   EXPECT_GE(bytes, 5 * dense_bytes(*device));
-}
-
-/// Late streams compute until they are waited for; others have done so before anything else is waited for.
-TEST(CudaDenseTurns, WhatIsWaitedForWhileTheDeviceComputesIsNoStall) {
-  for (const auto schedule : {engine::ScheduleKind::kLayerwise, engine::ScheduleKind::kExpertPipeline})
-    for (const int32_t late : {0, 3}) {
-      DeviceBenchOptions options = on_cuda(kAll, 2);
-      options.late_host = true, options.late.late_dense = true;
-      options.engine.engine.schedule = schedule;
-      const auto device = late_bench(deep_fixture(), options, late);
-      lanes::RecordedTimeline timeline;
-      device->bench().engine().set_timeline(&timeline);
-      uint64_t dense_us = 0;
-      for (uint64_t id = 1; id <= 5; ++id) {
-        const auto outcome = step(*device, id);
-        ASSERT_TRUE(outcome.is_ok()) << outcome.status().message();
-        EXPECT_LE(outcome->dense_stall_us, outcome->stall_us);
-        EXPECT_LE(outcome->stall_us, outcome->step_us);
-        dense_us += outcome->dense_stall_us;
-      }
-      const auto stalls = std::ranges::count_if(timeline.stalls(), [](const auto& s) { return s.dense && s.link; });
-      EXPECT_EQ(dense_us > 0, late == 0) << dense_us;
-      EXPECT_EQ(stalls > 0, late == 0) << stalls;
-      device->bench().engine().set_timeline(nullptr);
-    }
+  const auto stalls = std::ranges::count_if(timeline.stalls(), [](const lanes::Stall& s) { return s.dense && s.link; });
+  EXPECT_GT(stalls, 0);
 }
 
 }  // namespace

@@ -244,7 +244,7 @@ TEST_F(CudaKvPieces, FewBytesAreQueuedAhead) {
     const auto in = moves(Lane::kHostToDevice, each), out = moves(Lane::kDeviceToHost, each);
     begin(1, Lane::kHostToDevice, in);
     EXPECT_EQ(queued, CudaKv::kAheadBytes);
-    for (int looks = 0; ended.empty() && looks < 100; ++looks) kv_->take_ended(ended);
+    for (int looks = 0; ended.empty() && looks < 1000; ++looks) kv_->take_ended(ended);
     EXPECT_THAT(ended, ElementsAre(1));
     EXPECT_EQ(queued, 4 * kWords);
 
@@ -253,7 +253,7 @@ TEST_F(CudaKvPieces, FewBytesAreQueuedAhead) {
     begin(3, Lane::kDeviceToHost, std::span(out).first(1));
     EXPECT_EQ(queued, CudaKv::kAheadBytes);
     ended.clear();
-    for (int looks = 0; ended.size() < 2 && looks < 100; ++looks) {
+    for (int looks = 0; ended.size() < 2 && looks < 1000; ++looks) {
       kv_->take_ended(ended);
       if (ended.empty()) EXPECT_LE(queued - 4 * came(), CudaKv::kAheadBytes);
     }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "common/prediction/forecast.h"
 #include "tests/device/gated_link_fixture.h"
 
 namespace moestro::device::testing {
@@ -214,6 +215,27 @@ TEST_F(GatedKvTest, OfALaterLayerItComesBehindExpertsThatAreWaitedFor) {
   wait_for_load();
   EXPECT_THAT(queued(8), ::testing::ElementsAre(chunk(1, 0), chunk(1, 1), chunk(1, 2), chunk(1, 3), piece(0), piece(1),
                                                 piece(2), piece(3)));
+}
+
+/// What layer 0 waits for is still read from the drive.
+TEST_F(GatedKvTest, ItDoesNotWaitForExpertsThatNobodyWaitsFor) {
+  make(ArenaRegistration::kPiece, kKeys * kBytes, 0, true);
+  {
+    const std::lock_guard lock(link_->mutex());
+    std::vector<tier::DeviceTier::Wanted> wanted{{1}};
+    std::vector<tier::Found> found(1);
+    tier_->routed(clock_.now(), 0, wanted, found);
+    prediction::Forecast forecast(2, 4);
+    forecast.row(1)[0] = 0.9F;
+    link_->set_source(4, host(4), kBytes);
+    tier_->foresee(clock_.now(), 0, forecast);
+  }
+  link_->wake();
+  EXPECT_EQ(queued(2).size(), 2u);
+  load_for(1);
+  EXPECT_THAT(queued(4), ::testing::ElementsAre(chunk(4, 0), chunk(4, 1), piece(0), piece(1)));
+  gate_open = true;
+  wait_for_load();
 }
 
 TEST_F(GatedKvTest, OfTheSameLayerItSharesTheLink) {

@@ -43,17 +43,13 @@ CudaStep::CudaStep(const engine::PassParts& parts, kernels::cuda::CudaOps& ops, 
   const MoestroCudaFunctions& f = queue_.functions;
   queue_.note("make_stream", f.make_stream(1, &out_));
   queue_.note("make_event", f.make_event(0, &computed_));
-  if (p_.stream == nullptr) return;
-  for (MoestroCudaEvent* timed : {&last_queued_, &idle_})
-    queue_.note("make_event", f.make_event(MOESTRO_CUDA_EVENT_TIMED, timed));
 }
 
 CudaStep::~CudaStep() {
   const MoestroCudaFunctions& f = queue_.functions;
   (void)f.wait_stream(queue_.stream);
   if (out_ != nullptr) (void)f.wait_stream(out_), (void)f.end_stream(out_);
-  for (MoestroCudaEvent event : {computed_, last_queued_, idle_})
-    if (event != nullptr) (void)f.end_event(event);
+  if (computed_ != nullptr) (void)f.end_event(computed_);
 }
 
 Status CudaStep::status() const {
@@ -204,28 +200,12 @@ void CudaStep::tell_watch(size_t layer, std::span<const lanes::RoutedExpert> rou
 }
 
 Status CudaStep::wait_for_dense(size_t layer) {
-  queue_.note("record_event", queue_.functions.record_event(last_queued_, queue_.stream));
-  MOESTRO_RETURN_IF_ERROR(ops_.status());
-  const Nanos before = p_.stream->stalled();
+  const Nanos begin = p_.clock.now();
   MOESTRO_RETURN_IF_ERROR(p_.stream->wait(layer, [] { return false; }).status());
-  const Nanos end = p_.clock.now(), waited = p_.stream->stalled() - before;
-  const Nanos stalled = std::min(waited, idle_since(last_queued_));
-  p_.stream->computed_meanwhile(waited - stalled);
-  if (timeline_ != nullptr && stalled.count() > 0)
-    timeline_->stall({.layer = static_cast<int32_t>(layer), .begin = end - stalled, .end = end, .dense = true,
+  if (timeline_ != nullptr)
+    timeline_->stall({.layer = static_cast<int32_t>(layer), .begin = begin, .end = p_.clock.now(), .dense = true,
                       .link = true});
-  return ops_.status();
-}
-
-/// By the device's clock. It waits for nothing that takes time.
-Nanos CudaStep::idle_since(MoestroCudaEvent end) {
-  const MoestroCudaFunctions& f = queue_.functions;
-  const MoestroCudaResult reached = f.query_event(end);
-  if (reached == MOESTRO_CUDA_NOT_READY) return Nanos(0);
-  float ms = 0;
-  (void)(queue_.note("query_event", reached) && queue_.note("record_event", f.record_event(idle_, queue_.stream)) &&
-         queue_.note("wait_event", f.wait_event(idle_)) && queue_.note("elapsed", f.elapsed(&ms, end, idle_)));
-  return Nanos(static_cast<int64_t>(static_cast<double>(ms) * 1e6));
+  return Status::ok();
 }
 
 void CudaStep::release(engine::LayerPart part, int32_t expert) {

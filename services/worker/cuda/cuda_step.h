@@ -86,8 +86,7 @@ class CudaStep {
   void clear_rows(std::span<const kernels::RoutedRow> rows);
   /// What was queued with it stays queued; the sequences that it was for have failed if it was wrong.
   void release(engine::LayerPart part, int32_t expert);
-  /// Waits for a layer's dense weights that take turns, which LayerStream::try_hold() has not found there. The wait is
-  /// a stall from when the device has nothing left to compute.
+  /// Waits for a layer's dense weights that take turns, which LayerStream::try_hold() has not found there.
   Status wait_for_dense(size_t layer);
   /// Rows after `layer` and later ones have not been looked at.
   void forget_notes(size_t layer);
@@ -108,8 +107,6 @@ class CudaStep {
   float* guesses_of(size_t layer) const { return guesses_->data() + moe_layer(layer).value % 2 * guesses_max_; }
   void end_layer(size_t layer, engine::TokenRange rows, const float* x, float* y, MoestroCudaResidual work);
   void take_notes();
-  /// How long the device has had nothing to compute behind an event. Nothing was queued since. 0: it still computes.
-  Nanos idle_since(MoestroCudaEvent end);
 
   engine::PassParts p_;
   kernels::cuda::CudaOps& ops_;
@@ -136,7 +133,6 @@ class CudaStep {
   std::optional<kernels::cuda::Pinned<float>> guesses_;  ///< of two layers: one may be written while the other is read
   MoestroCudaStream out_ = nullptr;           ///< for copies that the host reads during computation
   MoestroCudaEvent computed_ = nullptr;
-  MoestroCudaEvent last_queued_ = nullptr, idle_ = nullptr;  ///< timed
 
   // Of the step:
   const engine::StepPlan* plan_ = nullptr;

@@ -1,5 +1,7 @@
 #include "services/worker/cuda/group_pass.h"
 
+#include <sys/prctl.h>
+
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -85,6 +87,7 @@ Result<lanes::ExecutionTotals> GroupPass::run(const engine::StepPlan& plan, cons
                                               std::vector<Status>& failed,
                                               std::vector<engine::SequenceOutcome>& outcomes) {
   const Nanos begin = p_.clock.now();
+  prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: the kernel's slack is as long as kLook
   if (timeline_ != nullptr) timeline_->begin_step(plan.id.value);
   step_.begin(plan, batch, failed);
   routers_queued_ = 0, head_queued_ = false;

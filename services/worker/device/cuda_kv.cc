@@ -15,7 +15,8 @@ CudaKv::CudaKv(const CudaSlots& device, const Clock& clock, Calls calls)
     : device_(device),
       clock_(clock),
       calls_(std::move(calls)),
-      piece_bytes_(device.chunk_bytes > 0 ? static_cast<int64_t>(device.chunk_bytes) : kPieceBytes) {
+      piece_bytes_(device.chunk_bytes > 0 ? static_cast<int64_t>(device.chunk_bytes) : kPieceBytes),
+      ahead_bytes_(device.chunk_bytes > 0 ? 2 * piece_bytes_ : kAheadBytes) {
   way_of(lanes::Lane::kHostToDevice).in = true;
 }
 
@@ -78,7 +79,7 @@ void CudaKv::fill(Way& way) {
   while (failure_.is_ok() && way.queued < way.jobs.size()) {
     Job& job = way.jobs[way.queued];
     const int64_t bytes = std::min(job.left, piece_bytes_);
-    if (way.ahead + bytes > 2 * piece_bytes_ || (way.in && calls_.gives_way(job.moe_layer))) return;
+    if (way.ahead + bytes > ahead_bytes_ || (way.in && calls_.gives_way(job.moe_layer))) return;
     queue_piece(way, job, bytes);
     way.queued += job.left == 0 ? 1 : 0;
   }

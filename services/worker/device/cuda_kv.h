@@ -20,10 +20,10 @@ namespace moestro::device {
 
 class CudaKv final : public engine::KvLink {
  public:
-  /// Bytes of a direction that are queued and have not arrived, at most: two pieces, or several tasks of few bytes. A
-  /// PCIe 5 link carries them in 150 us, so it is still busy when the host looks next, every 50 to 100 us.
+  /// Bytes of a direction that are queued and have not arrived, at most. A PCIe 5 link carries them in 150 us, and the
+  /// host looks every 50 to 125 us. Pieces are small, so that nearly all of these bytes are left when it has looked.
   static constexpr int64_t kAheadBytes = int64_t{8} << 20;
-  static constexpr int64_t kPieceBytes = kAheadBytes / 2;  ///< unless CudaSlots::chunk_bytes is given
+  static constexpr int64_t kPieceBytes = kAheadBytes / 8;  ///< unless CudaSlots::chunk_bytes is given
 
   struct Calls {
     std::function<void(const Status&)> failed;  ///< told of the first call that fails
@@ -89,7 +89,7 @@ class CudaKv final : public engine::KvLink {
   const CudaSlots device_;
   const Clock& clock_;
   const Calls calls_;
-  const int64_t piece_bytes_;
+  const int64_t piece_bytes_, ahead_bytes_;
   std::array<Way, 2> ways_;  ///< in, out
   std::vector<MoestroCudaEvent> events_;  ///< timed; used by no piece
   std::vector<lanes::TaskId> ended_;

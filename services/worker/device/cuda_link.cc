@@ -79,7 +79,10 @@ void CudaLink::fail_by_kv(const Status& failure) {
 bool CudaLink::kv_gives_way(int32_t moe_layer) {
   const std::lock_guard lock(mutex_);
   const auto waiting = tier_.waiting_layer();
-  return waiting && *waiting < moe_layer && experts_.under_way() > 0;
+  if (!waiting || *waiting >= moe_layer) return false;
+  for (uint64_t copy = experts_.ended(); copy < experts_.sent(); ++copy)
+    if (chunks_[copy % CudaCopies::kFlights].demand) return true;
+  return false;
 }
 
 Status CudaLink::launched() {

@@ -62,8 +62,8 @@ class CudaLink final : public ExpertLink {
   Status make(const ArenaRegistration& arena);
   // For the engine's thread, which carries KV:
   void fail_by_kv(const Status& failure);
-  /// Whether experts are on their way that a layer before this one waits for. Not if none can come now: the link is
-  /// never idle while there is KV to bring.
+  /// Whether experts are on their way that a layer before this one waits for; not if only others are, or none, while
+  /// what is waited for is read from the drive.
   bool kv_gives_way(int32_t moe_layer);
   // Its own thread:
   void run();

@@ -40,8 +40,6 @@ class LayerStream {
   Status check() const;
   /// Of the step, waiting for dense weights.
   Nanos stalled() const { return stalled_; }
-  /// So much of that was no stall: a device has computed meanwhile.
-  void computed_meanwhile(Nanos of) { stalled_ -= of; }
 
  private:
   struct Streamed {
