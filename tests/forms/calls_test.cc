@@ -44,8 +44,12 @@ SaidCalls said(const ToolForm& form, const std::string& text, size_t piece) {
   const auto parser = form.parser(kTools);
   SaidCalls out;
   const auto take = [&] {
-    out.content += parser->take_content();
-    for (const ToolCallDelta& d : parser->take_calls()) {
+    for (const AnswerPiece& taken : parser->take()) {
+      if (const auto* words = std::get_if<std::string>(&taken)) {
+        out.content += *words;
+        continue;
+      }
+      const auto& d = std::get<ToolCallDelta>(taken);
       if (d.begins) out.calls.push_back({{"name", d.name}, {"arguments", ""}});
       EXPECT_EQ(d.index + 1, out.calls.size());
       out.calls.back()["arguments"] = out.calls.back()["arguments"].get<std::string>() + d.arguments;
@@ -192,8 +196,8 @@ TEST(ToolCalls, IdsAreThoseOfNoPastCall) {
   parser->push(text + "<|tool_calls_section_end|>");
   parser->finish();
   std::vector<std::string> ids;
-  for (const ToolCallDelta& d : parser->take_calls())
-    if (d.begins) ids.push_back(d.id);
+  for (const AnswerPiece& piece : parser->take())
+    if (const auto* d = std::get_if<ToolCallDelta>(&piece); d != nullptr && d->begins) ids.push_back(d->id);
   EXPECT_EQ(ids, (std::vector<std::string>{"functions.f:1", "functions.f:3", "functions.g:0"}));
 }
 
