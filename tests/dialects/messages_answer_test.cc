@@ -124,6 +124,27 @@ TEST(MessagesAnswer, AWholeOneHasTheBlocksOfItsStream) {
   }
 }
 
+TEST(MessagesAnswer, ACallThatWasCut) {
+  const std::vector<json> deltas{call_delta(0, "", "a", "f"), call_delta(0, R"({"x": [1)")};
+  for (const char* finish : {"length", "tool_calls"}) {
+    const bool stopped = finish == std::string_view("tool_calls");
+    json answer = whole_answer(deltas, finish);
+    if (stopped) answer["choices"][0]["stop_reason"] = "END";
+    const json message = entire(answer);
+    EXPECT_EQ(message["content"], json::parse(R"([{"type": "tool_use", "id": "a", "name": "f", "input": {}}])"));
+    EXPECT_EQ(message["stop_reason"], stopped ? "stop_sequence" : "max_tokens");
+    MessagesAnswer a;
+    json last = chat_chunk(json::object(), finish);
+    if (stopped) last["choices"][0]["stop_reason"] = "END";
+    std::string text = say(a, {chat_chunk(deltas[0]), chat_chunk(deltas[1]), last});
+    text += a.end();
+    const auto events = events_in(text);
+    ASSERT_EQ(events.size(), 7u);
+    EXPECT_EQ(events[3].data["delta"], json::parse(R"({"type": "input_json_delta", "partial_json": "{\"x\": [1"})"));
+    EXPECT_EQ(events[5].data["delta"]["stop_reason"], message["stop_reason"]);
+  }
+}
+
 TEST(MessagesAnswer, AStreamThatThinksAndFails) {
   MessagesAnswer a;
   std::string text = say(a, {chat_chunk({{"reasoning_content", "so"}}), chat_chunk({{"content", "x"}})});
