@@ -107,14 +107,11 @@ void Completion::stream_open() {
     if (const auto self = weak.lock()) self->show();
   });
   if (!frame_.chat) return;
-  for (const auto& line : lines_) {
-    json chunk = answer_frame(frame_, true);
-    chunk["choices"].push_back({{"index", line->index},
-                                {"delta", {{"role", "assistant"}, {"content", ""}}},
-                                {"logprobs", nullptr},
-                                {"finish_reason", nullptr}});
-    exchange_->write(server_sent_event(chunk));
-  }
+  for (const auto& line : lines_)
+    write_chunk({{"index", line->index},
+                 {"delta", {{"role", "assistant"}, {"content", ""}}},
+                 {"logprobs", nullptr},
+                 {"finish_reason", nullptr}});
 }
 
 void Completion::on_event(size_t index, SequenceEvent event) {
@@ -202,27 +199,31 @@ void Completion::stream_line(Line& line) {
       line.echoed = true;
     }
   }
-  ChatText parts;
-  if (frame_.chat)
-    parts = line.take_apart(std::move(text), frame_.id);
-  else
-    parts.content = std::move(text);
-  if (!request_.include_reasoning) parts.reasoning.clear();
-  const bool silent = parts.reasoning.empty() && parts.content.empty() && parts.calls.empty();
+  std::vector<json> deltas;
+  if (frame_.chat) deltas = line.take_apart(text, frame_.id, request_.include_reasoning);
+  const bool silent = frame_.chat ? deltas.empty() : text.empty();
   if (silent && tokens.empty() && !line.ended()) return;
-  json chunk = answer_frame(frame_, true);
   json choice = choice_head(line, line.index);
   if (request_.logprobs >= 0 && !tokens.empty())
     choice["logprobs"] = logprobs_json(context_.model.tokenizer, tokens, frame_.chat, request_.logprobs);
   if (request_.return_token_ids) choice["token_ids"] = std::exchange(line.new_token_ids, {});
-  if (frame_.chat) {
-    json& delta = choice["delta"] = json::object();
-    if (!parts.reasoning.empty()) delta["reasoning_content"] = std::move(parts.reasoning);
-    if (!parts.content.empty()) delta["content"] = std::move(parts.content);
-    if (!parts.calls.empty()) delta["tool_calls"] = std::move(parts.calls);
-  } else {
-    choice["text"] = std::move(parts.content);
+  if (!frame_.chat) {
+    choice["text"] = std::move(text);
+    return write_chunk(std::move(choice));
   }
+  if (deltas.empty()) deltas.push_back(json::object());
+  // Text that came in one go can need several deltas: the last chunk has what is said of all of it.
+  for (size_t i = 0; i + 1 < deltas.size(); ++i)
+    write_chunk({{"index", line.index},
+                 {"delta", std::move(deltas[i])},
+                 {"logprobs", nullptr},
+                 {"finish_reason", nullptr}});
+  choice["delta"] = std::move(deltas.back());
+  write_chunk(std::move(choice));
+}
+
+void Completion::write_chunk(json choice) {
+  json chunk = answer_frame(frame_, true);
   chunk["choices"].push_back(std::move(choice));
   exchange_->write(server_sent_event(chunk));
 }
@@ -267,7 +268,7 @@ std::vector<Completion::Line*> Completion::returned_of(size_t first) const {
 
 json Completion::whole_choice(Line& line, size_t index) const {
   std::string text = line.choice.echo() + line.choice.take_text();
-  json message = frame_.chat ? line.message(text, frame_.id, request_.include_reasoning) : json();  // may end in calls
+  json message = frame_.chat ? line.message(text, frame_.id, request_) : json();  // may end in calls
   json choice = choice_head(line, index);
   if (request_.logprobs >= 0) {
     std::vector<ScoredToken> tokens;

@@ -52,6 +52,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void measure(Line& line, size_t tokens);
   void end_line(Line& line, bool stopped);
   void stream_line(Line& line);
+  void write_chunk(nlohmann::json choice);
   void show();
   void stream_open();
   nlohmann::json choice_head(const Line& line, size_t index) const;

@@ -75,50 +75,50 @@ double CompletionLine::mean_logprob() const {
   return choice.tokens() == 0 ? 0 : logprob_sum / static_cast<double>(choice.tokens());
 }
 
-ChatText CompletionLine::take_apart(std::string text, const std::string& answer_id) {
-  ChatText parts;
-  if (reasoning) {
+std::vector<json> CompletionLine::take_apart(const std::string& text, const std::string& answer_id,
+                                             bool include_reasoning) {
+  ChatDeltas deltas;
+  if (!reasoning) {
+    take_answer(text, answer_id, deltas);
+  } else {
     reasoning->push(text);
     if (ended()) reasoning->finish();
-    parts.reasoning = reasoning->take_reasoning();
-    text = reasoning->take_content();
+    for (const ReasonedText& said : reasoning->take()) {
+      if (!said.reasoning) take_answer(said.text, answer_id, deltas);
+      else if (include_reasoning) deltas.add_reasoning(said.text);
+    }
   }
-  if (!tools) {
-    parts.content = std::move(text);
-    return parts;
-  }
-  tools->push(text);
+  if (!tools) return deltas.take();
   if (ended()) tools->finish();
-  parts.content = tools->take_content();
-  for (ToolCallDelta& delta : tools->take_calls()) {
+  take_answer("", answer_id, deltas);
+  if (reason == kStop && tools->calls() > 0) reason = "tool_calls";
+  return deltas.take();
+}
+
+/// What is behind the reasoning.
+void CompletionLine::take_answer(const std::string& text, const std::string& answer_id, ChatDeltas& deltas) {
+  if (!tools) return deltas.add_content(text);
+  tools->push(text);
+  for (AnswerPiece& piece : tools->take()) {
+    if (const auto* content = std::get_if<std::string>(&piece)) {
+      deltas.add_content(*content);
+      continue;
+    }
+    auto& delta = std::get<ToolCallDelta>(piece);
     json call{{"index", delta.index}, {"function", {{"arguments", std::move(delta.arguments)}}}};
     if (delta.begins) {
       call["id"] = delta.id.empty() ? call_id(answer_id, delta.index) : std::move(delta.id);
       call["type"] = "function";
       call["function"]["name"] = std::move(delta.name);
     }
-    parts.calls.push_back(std::move(call));
+    deltas.add_call(std::move(call));
   }
-  if (reason == kStop && tools->calls() > 0) reason = "tool_calls";
-  return parts;
 }
 
-json CompletionLine::message(std::string text, const std::string& answer_id, bool include_reasoning) {
-  ChatText parts = take_apart(std::move(text), answer_id);
-  const bool only_calls = parts.content.empty() && !parts.calls.empty();
-  json message{{"role", "assistant"}, {"content", only_calls ? json() : json(std::move(parts.content))}};
-  if (reasoning && include_reasoning)
-    message["reasoning_content"] = parts.reasoning.empty() ? json() : json(std::move(parts.reasoning));
-  if (parts.calls.empty()) return message;
-  json& calls = message["tool_calls"] = json::array();
-  for (const json& delta : parts.calls) {
-    if (delta.contains("id"))
-      calls.push_back({{"id", delta["id"]}, {"type", "function"}, {"function", delta["function"]}});
-    else
-      calls.back()["function"]["arguments"] =
-          calls.back()["function"]["arguments"].get<std::string>() + delta["function"]["arguments"].get<std::string>();
-  }
-  return message;
+json CompletionLine::message(const std::string& text, const std::string& answer_id, const CompletionRequest& r) {
+  std::vector<json> deltas = take_apart(text, answer_id, r.include_reasoning);
+  if (r.in_order) return {{"role", "assistant"}, {"deltas", std::move(deltas)}};
+  return joined_message(deltas, reasoning && r.include_reasoning);
 }
 
 /// Nine letters and digits: some templates take no others.

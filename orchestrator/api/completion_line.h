@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "orchestrator/api/chat_deltas.h"
 #include "orchestrator/api/choice.h"
 #include "orchestrator/api/completion_request.h"
 #include "orchestrator/forms/reasoning.h"
@@ -30,12 +31,6 @@ struct TokenizedPrompt {
   size_t tokens() const { return ids.size() + (source ? source->size() : 0); }
 };
 
-/// Text of a chat's answer, taken apart. `calls` are deltas as a stream shows them.
-struct ChatText {
-  std::string reasoning, content;
-  nlohmann::json calls = nlohmann::json::array();
-};
-
 struct CompletionLine {
   /// All of them outlive it. `reasons`: reasoning is looked for, if the model marks it.
   CompletionLine(size_t index, const TokenizedPrompt& prompt, uint32_t choice_number, const ServedModel& model,
@@ -51,10 +46,12 @@ struct CompletionLine {
   /// By which the best of several are found; 0 if nothing was sampled.
   double mean_logprob() const;
 
-  /// Takes apart the text that has come since the last time. `answer_id` goes into the calls' ids.
-  ChatText take_apart(std::string text, const std::string& answer_id);
-  /// The message of a whole answer.
-  nlohmann::json message(std::string text, const std::string& answer_id, bool include_reasoning);
+  /// Takes apart the text that has come since the last time, into deltas as a stream shows them. `answer_id` goes into
+  /// the calls' ids.
+  std::vector<nlohmann::json> take_apart(const std::string& text, const std::string& answer_id,
+                                         bool include_reasoning);
+  /// The message of a whole answer; see CompletionRequest::in_order.
+  nlohmann::json message(const std::string& text, const std::string& answer_id, const CompletionRequest& request);
 
   const size_t index;  ///< among those of its request
   const TokenizedPrompt& prompt;
@@ -78,6 +75,7 @@ struct CompletionLine {
   std::chrono::steady_clock::time_point last_token;
 
  private:
+  void take_answer(const std::string& text, const std::string& answer_id, ChatDeltas& deltas);
   std::string call_id(const std::string& answer_id, size_t call) const;
 };
 

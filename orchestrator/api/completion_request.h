@@ -64,6 +64,8 @@ struct CompletionRequest {
   std::string reasoning_effort;  ///< "": not given
   std::vector<std::string> ignored;  ///< fields that are not known here
   // Not of the body:
+  /// Instead of content and calls, which have no order, the message of a whole answer has "deltas": those of a stream.
+  bool in_order = false;
   std::string owner;          ///< HttpRequest::owner
   std::string prefix_domain;  ///< requests of different ones share no KV blocks
 };
@@ -73,6 +75,7 @@ struct OpenAiRequest {
   RequestJson body;
   bool chat = true;
   bool until_end = false;  ///< of a completion: no limit but the context, which its body cannot say
+  bool in_order = false;   ///< as CompletionRequest::in_order
   std::vector<std::string> ignored = {};  ///< as CompletionRequest::ignored, by the other API's names
 };
 

@@ -161,6 +161,7 @@ std::variant<Service::TokenizedRequest, ApiError> Service::tokenize_request(cons
       made->chat ? read_chat(made->body, options_.lenient) : read_completion(made->body, options_.lenient), refuse_it);
   if (!request) return *refusal;
   if (made->until_end) request->max_tokens.reset();
+  request->in_order = made->in_order;
   request->ignored.insert(request->ignored.end(), made->ignored.begin(), made->ignored.end());
   if (request->model && !model_.is_called(*request->model)) return unknown_model(*request->model);
   if (const auto error = check_token_ids(*request, model_.vocab)) return *error;

@@ -72,7 +72,7 @@ class LlamaReader {
   FieldReader f_;
   const bool lenient_;
   const LlamaTexts& texts_;
-  OpenAiRequest out_{json::object(), false, false, {}};
+  OpenAiRequest out_{.body = json::object(), .chat = false};
   LlamaSettings settings_;
 };
 

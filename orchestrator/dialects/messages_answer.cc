@@ -35,35 +35,24 @@ json message_frame(const json& answer) {
           {"stop_sequence", nullptr}};
 }
 
-/// A call that max_tokens has cut is no JSON: its input stays empty.
+/// A call that was cut is no JSON: its input stays empty.
 json input_of(const std::string& arguments) {
   json input = json::parse(arguments, nullptr, /*allow_exceptions=*/false);
   return input.is_object() ? input : json::object();
 }
 
-json content_of(const json& message) {
-  json content = json::array();
-  if (const std::string thinking = string_at(message, "reasoning_content"); !thinking.empty())
-    content.push_back({{"type", "thinking"}, {"thinking", thinking}, {"signature", ""}});
-  if (const std::string text = string_at(message, "content"); !text.empty())
-    content.push_back({{"type", "text"}, {"text", text}});
-  for (const json& call : message.value("tool_calls", json::array()))
-    content.push_back({{"type", "tool_use"},
-                       {"id", string_at(call, "id")},
-                       {"name", string_at(call.at("function"), "name")},
-                       {"input", input_of(string_at(call.at("function"), "arguments"))}});
-  return content;
-}
-
 }  // namespace
 
+/// A whole answer is what its stream would have made: the events are dropped, the blocks stay.
 void MessagesAnswer::read_whole(const json& answer) {
   const json& choice = answer.at("choices").at(0);
+  for (const json& delta : choice.at("message").at("deltas")) take_delta(delta);
+  close();
   json message = message_frame(answer);
-  message["content"] = content_of(choice.at("message"));
-  const ChoiceEnd end = end_of(choice);
-  message["stop_reason"] = stop_reason_of(end);
-  message["stop_sequence"] = stop_sequence_of(end);
+  message["content"] = std::move(content_);
+  end_ = end_of(choice);
+  message["stop_reason"] = stop_reason_of(end_);
+  message["stop_sequence"] = stop_sequence_of(end_);
   read_usage(answer, usage_);
   message["usage"] = messages_usage(usage_);
   text_ = text_of(message);
@@ -82,19 +71,28 @@ std::string MessagesAnswer::open(const std::string& kind, json block) {
   if (kind_ == kind) return "";
   std::string text = close();
   kind_ = kind;
-  return text +
-         event_text("content_block_start",
-                    {{"type", "content_block_start"}, {"index", blocks_++}, {"content_block", std::move(block)}});
+  content_.push_back(block);
+  return text + event_text("content_block_start", {{"type", "content_block_start"},
+                                                   {"index", content_.size() - 1},
+                                                   {"content_block", std::move(block)}});
 }
 
 std::string MessagesAnswer::close() {
-  if (std::exchange(kind_, "").empty()) return "";
-  return event_text("content_block_stop", {{"type", "content_block_stop"}, {"index", blocks_ - 1}});
+  if (kind_.empty()) return "";
+  json& block = content_.back();
+  if (kind_ == "thinking" || kind_ == "text") block[kind_] = said_;
+  else block["input"] = input_of(said_);
+  kind_.clear();
+  said_.clear();
+  return event_text("content_block_stop", {{"type", "content_block_stop"}, {"index", content_.size() - 1}});
 }
 
-std::string MessagesAnswer::say(json delta) const {
-  return event_text("content_block_delta",
-                    {{"type", "content_block_delta"}, {"index", blocks_ - 1}, {"delta", std::move(delta)}});
+/// `member`: of a delta of `type`, which goes on with the open block.
+std::string MessagesAnswer::say(const char* type, const char* member, const std::string& words) {
+  said_ += words;
+  return event_text("content_block_delta", {{"type", "content_block_delta"},
+                                            {"index", content_.size() - 1},
+                                            {"delta", {{"type", type}, {member, words}}}});
 }
 
 std::string MessagesAnswer::say_call(const json& call) {
@@ -104,7 +102,21 @@ std::string MessagesAnswer::say_call(const json& call) {
                                                                 {"name", string_at(function, "name")},
                                                                 {"input", json::object()}});
   const std::string arguments = string_at(function, "arguments");
-  return arguments.empty() ? text : text + say({{"type", "input_json_delta"}, {"partial_json", arguments}});
+  return arguments.empty() ? text : text + say("input_json_delta", "partial_json", arguments);
+}
+
+std::string MessagesAnswer::take_delta(const json& delta) {
+  std::string text;
+  if (const std::string thinking = string_at(delta, "reasoning_content"); !thinking.empty()) {
+    text += open("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+    text += say("thinking_delta", "thinking", thinking);
+  }
+  if (const std::string words = string_at(delta, "content"); !words.empty()) {
+    text += open("text", {{"type", "text"}, {"text", ""}});
+    text += say("text_delta", "text", words);
+  }
+  for (const json& call : delta.value("tool_calls", json::array())) text += say_call(call);
+  return text;
 }
 
 std::string MessagesAnswer::chunk(const json& chunk) {
@@ -113,16 +125,7 @@ std::string MessagesAnswer::chunk(const json& chunk) {
   const json choices = chunk.value("choices", json::array());
   if (choices.empty()) return text;
   const json& choice = choices[0];
-  const json delta = choice.value("delta", json::object());
-  if (const std::string thinking = string_at(delta, "reasoning_content"); !thinking.empty()) {
-    text += open("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
-    text += say({{"type", "thinking_delta"}, {"thinking", thinking}});
-  }
-  if (const std::string words = string_at(delta, "content"); !words.empty()) {
-    text += open("text", {{"type", "text"}, {"text", ""}});
-    text += say({{"type", "text_delta"}, {"text", words}});
-  }
-  for (const json& call : delta.value("tool_calls", json::array())) text += say_call(call);
+  text += take_delta(choice.value("delta", json::object()));
   if (ChoiceEnd end = end_of(choice); !end.reason.empty()) end_ = std::move(end);
   return text;
 }

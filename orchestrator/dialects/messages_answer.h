@@ -16,16 +16,17 @@ class MessagesAnswer final : public AnswerTranslator {
 
  private:
   std::string begin(const RequestJson& chunk);
+  std::string take_delta(const RequestJson& delta);
   std::string open(const std::string& kind, RequestJson block);
   std::string close();
-  std::string say(RequestJson delta) const;
+  std::string say(const char* type, const char* member, const std::string& words);
   std::string say_call(const RequestJson& call);
 
   std::string text_;  ///< of a whole answer
-  // Of a stream:
   bool begun_ = false;
-  int64_t blocks_ = 0;  ///< that were opened
-  std::string kind_;    ///< of the open block, or its call's index; empty: none is open
+  RequestJson content_ = RequestJson::array();  ///< the blocks that were opened
+  std::string kind_;  ///< of the open block, or its call's index; empty: none is open
+  std::string said_;  ///< its text or input so far
   ChoiceEnd end_;
   Usage usage_;
 };

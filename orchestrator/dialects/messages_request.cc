@@ -38,7 +38,7 @@ class MessagesReader {
 
   FieldReader f_;
   const bool lenient_;
-  OpenAiRequest out_{json::object(), true, false, {}};
+  OpenAiRequest out_{.body = json::object(), .in_order = true};
   json turns_ = json::array();
 };
 

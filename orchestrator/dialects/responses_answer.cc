@@ -9,37 +9,38 @@ using json = RequestJson;
 
 namespace {
 
-constexpr const char* kCompleted = "completed";
-
 json text_part(const char* type, const std::string& text) {
   json part{{"type", type}, {"text", text}};
   if (type == std::string_view("output_text")) part["annotations"] = part["logprobs"] = json::array();
   return part;
 }
 
-json message_item(const char* status, json content) {
+// Items as they begin.
+constexpr const char* kBegun = "in_progress";
+
+json message_item() {
   return {{"type", "message"},
           {"id", new_item_id("msg_")},
-          {"status", status},
+          {"status", kBegun},
           {"role", "assistant"},
-          {"content", std::move(content)}};
+          {"content", json::array()}};
 }
 
-json reasoning_item(const char* status, json content) {
+json reasoning_item() {
   return {{"type", "reasoning"},
           {"id", new_item_id("rs_")},
-          {"status", status},
+          {"status", kBegun},
           {"summary", json::array()},
-          {"content", std::move(content)}};
+          {"content", json::array()}};
 }
 
-json call_item(const char* status, const json& call, const std::string& arguments) {
+json call_item(const json& call) {
   return {{"type", "function_call"},
           {"id", new_item_id("fc_")},
-          {"status", status},
+          {"status", kBegun},
           {"call_id", string_at(call, "id")},
           {"name", string_at(call.at("function"), "name")},
-          {"arguments", arguments}};
+          {"arguments", ""}};
 }
 
 }  // namespace
@@ -74,33 +75,24 @@ json ResponsesAnswer::response(const char* status) const {
   return made;
 }
 
+/// A whole answer is what its stream would have made: the events are dropped, the items stay.
 void ResponsesAnswer::read_whole(const json& answer) {
   const json& choice = answer.at("choices").at(0);
-  const json& message = choice.at("message");
   model_ = string_at(answer, "model");
+  for (const json& delta : choice.at("message").at("deltas")) take_delta(delta);
   end_ = end_of(choice);
+  close();
   read_usage(answer, usage_);
-  const json calls = message.value("tool_calls", json::array());
-  if (const std::string thinking = string_at(message, "reasoning_content"); !thinking.empty())
-    output_.push_back(reasoning_item(kCompleted, json::array({text_part("reasoning_text", thinking)})));
-  const std::string text = string_at(message, "content");
-  if (!text.empty() || (calls.empty() && output_.empty()))
-    output_.push_back(message_item(kCompleted, json::array({text_part("output_text", text)})));
-  for (const json& call : calls)
-    output_.push_back(call_item(kCompleted, call, string_at(call.at("function"), "arguments")));
-  // The message has the text from before the calls and from after them: it was cut if no call was.
-  json& cut = output_[output_.size() - 1 - (!text.empty() && is_whole_call(output_.back()) ? calls.size() : 0)];
-  cut["status"] = last_status(cut);
 }
 
 /// The status of what was said last: it was cut where the answer was, unless it is a whole call.
 const char* ResponsesAnswer::last_status(const json& item) const {
-  return is_whole_call(item) ? kCompleted : final_status();
+  return is_whole_call(item) ? "completed" : final_status();
 }
 
 /// What is kept is what is answered, so it has to be whole before.
 void ResponsesAnswer::settle(std::function<void()> then) {
-  if (output_.empty()) last_events_ = open("message", message_item("in_progress", json::array()));
+  if (output_.empty()) last_events_ = open("message", message_item());
   last_events_ += close();
   if (!frame_.keep) return then();
   json record{{"response", response(final_status())}};
@@ -155,7 +147,7 @@ std::string ResponsesAnswer::say(const char* type, const std::string& delta) {
 
 std::string ResponsesAnswer::say_call(const json& call) {
   const std::string kind = "call " + text_of(call.at("index"));
-  std::string text = kind == kind_ ? "" : open(kind, call_item("in_progress", call, ""));
+  std::string text = kind == kind_ ? "" : open(kind, call_item(call));
   const std::string arguments = string_at(call.at("function"), "arguments");
   return arguments.empty() ? text : text + say("response.function_call_arguments.delta", arguments);
 }
@@ -190,6 +182,20 @@ std::string ResponsesAnswer::close() {
   return text + event("response.output_item.done", {{"output_index", output_.size() - 1}, {"item", item}});
 }
 
+std::string ResponsesAnswer::take_delta(const json& delta) {
+  std::string text;
+  if (const std::string thinking = string_at(delta, "reasoning_content"); !thinking.empty()) {
+    if (kind_ != "reasoning") text += open("reasoning", reasoning_item());
+    text += say("response.reasoning_text.delta", thinking);
+  }
+  if (const std::string words = string_at(delta, "content"); !words.empty()) {
+    if (kind_ != "message") text += open("message", message_item());
+    text += say("response.output_text.delta", words);
+  }
+  for (const json& call : delta.value("tool_calls", json::array())) text += say_call(call);
+  return text;
+}
+
 std::string ResponsesAnswer::chunk(const json& chunk) {
   model_ = string_at(chunk, "model");
   std::string text = begin();
@@ -197,16 +203,7 @@ std::string ResponsesAnswer::chunk(const json& chunk) {
   const json choices = chunk.value("choices", json::array());
   if (choices.empty()) return text;
   const json& choice = choices[0];
-  const json delta = choice.value("delta", json::object());
-  if (const std::string thinking = string_at(delta, "reasoning_content"); !thinking.empty()) {
-    if (kind_ != "reasoning") text += open("reasoning", reasoning_item("in_progress", json::array()));
-    text += say("response.reasoning_text.delta", thinking);
-  }
-  if (const std::string words = string_at(delta, "content"); !words.empty()) {
-    if (kind_ != "message") text += open("message", message_item("in_progress", json::array()));
-    text += say("response.output_text.delta", words);
-  }
-  for (const json& call : delta.value("tool_calls", json::array())) text += say_call(call);
+  text += take_delta(choice.value("delta", json::object()));
   if (ChoiceEnd end = end_of(choice); !end.reason.empty()) end_ = std::move(end);
   return text;
 }

@@ -37,8 +37,8 @@ class ResponsesAnswer final : public AnswerTranslator {
   RequestJson usage() const;
   std::string event(const char* type, RequestJson members);
   std::string begin();
+  std::string take_delta(const RequestJson& delta);
   std::string open(const std::string& kind, RequestJson item);
-  std::string open_part(const char* part_type);
   std::string say(const char* type, const std::string& delta);
   std::string say_call(const RequestJson& call);
   std::string close();
@@ -52,7 +52,6 @@ class ResponsesAnswer final : public AnswerTranslator {
   ChoiceEnd end_;
   Usage usage_;
   RequestJson output_ = RequestJson::array();
-  // Of a stream:
   bool begun_ = false;
   int64_t next_number_ = 0;
   std::string kind_;  ///< of the last item of output_ while it is open: "message", "reasoning" or "call N"; else empty

@@ -14,7 +14,7 @@ constexpr FieldName kResponsesNames[]{
 
 class ResponsesReader {
  public:
-  ResponsesReader(const json& body, bool lenient) : f_(body), lenient_(lenient) {}
+  ResponsesReader(const json& body, bool lenient) : f_(body), lenient_(lenient) { r_.chat.in_order = true; }
   std::variant<ResponsesRequest, ApiError> read();
 
  private:

@@ -137,7 +137,18 @@ bool MarkedCallParser::read_after_call() {
   return true;
 }
 
+/// A text that ends between a name's mark and the arguments.
+void MarkedCallParser::begin_cut_call() {
+  const size_t at = rest_.find(trimmed(marks_.arguments_begin));
+  if (at == std::string::npos) return;
+  Head head = head_of(std::string_view(rest_).substr(0, at));
+  if (head.name.empty()) return;
+  begin_call(std::move(head.name), std::move(head.id));
+  place_ = Place::kArguments;
+}
+
 void MarkedCallParser::finish() {
+  if (place_ == Place::kHead) begin_cut_call();
   if (place_ == Place::kBeforeCall || place_ == Place::kHead) no_call();
   if (place_ != Place::kArguments && place_ != Place::kAfterCall) finish_content();
   const auto begun = [&](std::string_view mark) { return trimmed(mark).starts_with(rest_); };

@@ -8,8 +8,9 @@
 
 namespace moestro::orchestrator {
 
-/// A call is certain once its arguments begin. Between calls of a section, and behind the last one, white space and the
-/// markers of ends are dropped, also where they are not all there.
+/// A call is certain once its arguments begin, or the text ends behind the mark of its name. Between calls of a
+/// section, and behind the last one, white space and the markers of ends are dropped, also where they are not all
+/// there.
 class MarkedCallParser final : public ToolCallParser {
  public:
   explicit MarkedCallParser(const CallMarks& marks)
@@ -26,6 +27,7 @@ class MarkedCallParser final : public ToolCallParser {
   bool read_before_call();
   bool read_head();
   bool read_arguments();
+  void begin_cut_call();
   bool read_after_call();
   Head head_of(std::string_view text);
   std::string new_id(const std::string& name, std::string_view number);

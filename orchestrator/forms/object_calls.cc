@@ -189,6 +189,7 @@ bool ObjectCallParser::end_step() {
 }
 
 void ObjectCallParser::finish() {
+  if (place_ == Place::kCall && !named_ && in_value_ && !in_string_) value_done(value_);  // a name that is whole
   if (place_ == Place::kEnd && !marks_.end.starts_with(rest_)) add_content(rest_);
   if (place_ == Place::kContent || place_ == Place::kStart) finish_content();
   if (place_ == Place::kBeforeCall || (place_ == Place::kCall && !named_)) add_content(raw_ + rest_);

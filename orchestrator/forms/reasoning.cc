@@ -16,7 +16,7 @@ void ReasoningParser::push(std::string_view text) {
   else if (place_ == Place::kReasoning) read_reasoning();
   if (place_ == Place::kAfter) read_after();
   if (place_ == Place::kAnswer) read_answer();
-  if (place_ == Place::kContent) content_ += std::exchange(rest_, {});
+  if (place_ == Place::kContent) add(false, std::exchange(rest_, {}));
 }
 
 void ReasoningParser::read_begin() {
@@ -73,7 +73,7 @@ void ReasoningParser::begin_message(std::string_view head) {
   const size_t channel = head.find(mark), function = head.find(to);
   if (calls_ && function != std::string_view::npos) {
     const std::string_view name = head.substr(function + to.size());
-    content_ += kCallHead + std::string(name.substr(0, name.find_first_of(" <"))) + kMessage;
+    add(false, kCallHead + std::string(name.substr(0, name.find_first_of(" <"))) + kMessage);
     place_ = Place::kCall;
     return;
   }
@@ -100,10 +100,10 @@ bool ReasoningParser::read_body() {
   }
   const bool ends = end != std::string::npos;
   if (ends) certain = end;
-  content_ += std::string_view(rest_).substr(0, certain);
+  add(false, std::string_view(rest_).substr(0, certain));
   rest_.erase(0, certain + mark_bytes);
   if (!ends) return false;
-  if (place_ == Place::kCall) content_ += harmony::kCall;
+  if (place_ == Place::kCall) add(false, harmony::kCall);
   place_ = Place::kHead;
   return !rest_.empty();
 }
@@ -112,9 +112,15 @@ bool ReasoningParser::read_body() {
 void ReasoningParser::say(std::string_view text) {
   text = text.substr(0, text.find_last_not_of(kWhite) + 1);
   if (!said_) text.remove_prefix(std::min(text.find_first_not_of(kWhite), text.size()));
-  if (apart_ && !text.empty()) reasoning_ += "\n\n", apart_ = false;
+  if (apart_ && !text.empty()) add(true, "\n\n"), apart_ = false;
   said_ = said_ || !text.empty();
-  reasoning_ += text;
+  add(true, text);
+}
+
+void ReasoningParser::add(bool reasoning, std::string_view text) {
+  if (text.empty()) return;
+  if (said_texts_.empty() || said_texts_.back().reasoning != reasoning) said_texts_.push_back({reasoning, ""});
+  said_texts_.back().text += text;
 }
 
 void ReasoningParser::read_after() {
@@ -137,7 +143,7 @@ void ReasoningParser::read_answer() {
   const size_t bytes = certain.size();
   if (!answer_said_) certain.remove_prefix(std::min(certain.find_first_not_of(kWhite), certain.size()));
   answer_said_ = answer_said_ || !certain.empty();
-  content_ += certain;
+  add(false, certain);
   rest_.erase(0, ends ? end + style_.answer_end.size() : bytes);
   if (!ends) return;
   answered_ = true;
@@ -153,7 +159,7 @@ bool ReasoningParser::head_is_text() const {
 
 void ReasoningParser::finish() {
   if (place_ == Place::kReasoning) say(rest_);
-  else if (place_ != Place::kHead || head_is_text()) content_ += rest_;
+  else if (place_ != Place::kHead || head_is_text()) add(false, rest_);
   rest_.clear();
 }
 

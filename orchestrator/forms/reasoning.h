@@ -4,10 +4,16 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "orchestrator/forms/reasoning_style.h"
 
 namespace moestro::orchestrator {
+
+struct ReasonedText {
+  bool reasoning = false;  ///< else it is of the answer
+  std::string text;
+};
 
 /// An answer begins with reasoning, or has none: a marker further on is text. White space around markers is dropped.
 /// Or it is messages in channels, each with a head: `analysis` is reasoning, all others are the answer. A text without
@@ -23,13 +29,13 @@ class ReasoningParser {
                : style_.channel_tokens.empty() ? Place::kBegin
                                                : Place::kHead) {}
 
-  /// Takes text; what it makes certain is in take_reasoning() and take_content().
+  /// Takes text; what it makes certain is in take().
   void push(std::string_view text);
   /// No more text comes.
   void finish();
 
-  std::string take_reasoning() { return std::exchange(reasoning_, {}); }
-  std::string take_content() { return std::exchange(content_, {}); }
+  /// In the model's order: only in channels does reasoning follow text of the answer.
+  std::vector<ReasonedText> take() { return std::exchange(said_texts_, {}); }
 
  private:
   /// kHead, kMessage, kCall: of an answer in channels; kMessage is one of the answer's, kCall one to a function.
@@ -45,6 +51,7 @@ class ReasoningParser {
   void read_after();
   void read_answer();
   void say(std::string_view text);
+  void add(bool reasoning, std::string_view text);
 
   const ReasoningStyle style_;
   const bool calls_;
@@ -54,7 +61,7 @@ class ReasoningParser {
   bool answer_said_ = false;  ///< some of the answer between its markers has been given out
   bool answered_ = false;     ///< all of it
   bool apart_ = false;  ///< more reasoning would be another message
-  std::string reasoning_, content_;
+  std::vector<ReasonedText> said_texts_;
 };
 
 }  // namespace moestro::orchestrator

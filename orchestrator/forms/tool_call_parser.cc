@@ -20,8 +20,8 @@ bool ToolCallParser::find_begin() {
   const auto end = rest_.begin() + static_cast<std::ptrdiff_t>(certain);
   const auto last = std::find_if_not(std::reverse_iterator(end), rest_.rend(), is_json_white).base();
   if (last != rest_.begin()) {
-    content_ += std::exchange(white_, {});
-    content_.append(rest_.begin(), last);
+    add_content(std::exchange(white_, {}));
+    add_content(std::string_view(rest_.begin(), last));
   }
   white_.append(last, end);  // looks at the new bytes only
   rest_.erase(0, certain);
@@ -32,21 +32,27 @@ bool ToolCallParser::find_begin() {
   return true;
 }
 
-void ToolCallParser::no_call() { content_ += std::exchange(raw_, {}); }
+void ToolCallParser::no_call() { add_content(std::exchange(raw_, {})); }
+
+void ToolCallParser::add_content(std::string_view text) {
+  if (text.empty()) return;
+  if (said_.empty() || !std::holds_alternative<std::string>(said_.back())) said_.emplace_back(std::string());
+  std::get<std::string>(said_.back()) += text;
+}
 
 void ToolCallParser::finish_content() {
-  if (calls_ == 0 || !rest_.empty()) content_ += white_ + rest_;
+  if (calls_ == 0 || !rest_.empty()) add_content(white_ + rest_);
   white_.clear();
   rest_.clear();
 }
 
 void ToolCallParser::begin_call(std::string name, std::string id) {
   raw_.clear();
-  deltas_.push_back({calls_++, true, std::move(name), "", std::move(id)});
+  said_.emplace_back(ToolCallDelta{calls_++, true, std::move(name), "", std::move(id)});
 }
 
 void ToolCallParser::say_arguments(std::string text) {
-  if (!text.empty()) deltas_.push_back({calls_ - 1, false, "", std::move(text), ""});
+  if (!text.empty()) said_.emplace_back(ToolCallDelta{calls_ - 1, false, "", std::move(text), ""});
 }
 
 bool ToolCallParser::skip_white() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace moestro::orchestrator {
@@ -19,6 +20,9 @@ struct ToolCallDelta {
   std::string id;  ///< as the model wrote it; empty: its form has none
 };
 
+/// What an answer says next: text, or a piece of a call.
+using AnswerPiece = std::variant<std::string, ToolCallDelta>;
+
 /// What looks like the beginning of a call and turns out to be none is content. White space around calls is not.
 class ToolCallParser {
  public:
@@ -30,13 +34,13 @@ class ToolCallParser {
 
   /// Ids of past calls, which new calls do not get. Forms whose ids need not differ ignore them.
   virtual void avoid_ids(std::set<std::string>) {}
-  /// Takes text; what it makes certain is in take_content() and take_calls().
+  /// Takes text; what it makes certain is in take().
   void push(std::string_view text);
   /// No more text comes.
   virtual void finish() = 0;
 
-  std::string take_content() { return std::exchange(content_, {}); }
-  std::vector<ToolCallDelta> take_calls() { return std::exchange(deltas_, {}); }
+  /// Text and calls in the model's order.
+  std::vector<AnswerPiece> take() { return std::exchange(said_, {}); }
   size_t calls() const { return calls_; }
 
  protected:
@@ -59,15 +63,15 @@ class ToolCallParser {
   }
   /// Moves the first bytes of rest_ to raw_.
   void keep_raw(size_t bytes);
-  void add_content(std::string_view text) { content_ += text; }
+  void add_content(std::string_view text);
 
   std::string rest_;  ///< not looked at yet, or not certain
   std::string raw_;   ///< of the call under way, its marker included: content if it is none
 
  private:
   const std::string begin_;
-  std::string content_, white_;  ///< white_: follows content_ if more content does
-  std::vector<ToolCallDelta> deltas_;
+  std::string white_;  ///< follows the content so far if more content does
+  std::vector<AnswerPiece> said_;
   size_t calls_ = 0;
 };
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <set>
 
+#include "orchestrator/grammar/object_members.h"
 #include "orchestrator/grammar/pattern.h"
 #include "orchestrator/grammar/schema_keywords.h"
 
@@ -300,29 +300,17 @@ Result<std::pair<NodeId, NodeId>> JsonSchemaCompiler::add_property(const std::st
 }
 
 Result<NodeId> JsonSchemaCompiler::add_object(NodeId from, const Json& schema, const std::string& path) {
-  const Json properties = schema.value("properties", Json::object()),
-             required = schema.value("required", Json::array());
-  if (!properties.is_object())
-    return schema_error(Code::kInvalidArgument, path, "'properties' must be an object of schemas");
-  if (!required.is_array()) return schema_error(Code::kInvalidArgument, path, "'required' must be a list of names");
-  std::set<std::string> wanted;
-  for (const Json& name : required) {
-    if (!name.is_string()) return schema_error(Code::kInvalidArgument, path, "'required' must be a list of names");
-    if (!properties.contains(name.get<std::string>()))
-      MOESTRO_RETURN_IF_ERROR(
-          cannot(path, "'required' names '" + name.get<std::string>() + "', which is not in 'properties'"));
-    wanted.insert(name.get<std::string>());
-  }
+  MOESTRO_ASSIGN_OR_RETURN(const ObjectMembers members, object_members(schema, *this, path));
   const NodeId to = g_.add();
   NodeId nothing_yet = json_.white(g_.literal(from, "{")),
          something = g_.add();  // by whether a comma comes before the next
-  for (const auto& [name, property] : properties.items()) {
-    MOESTRO_ASSIGN_OR_RETURN(const auto part, add_property(name, property, path + "/properties/" + name));
+  for (const auto& [name, property, at] : members.properties) {
+    MOESTRO_ASSIGN_OR_RETURN(const auto part, add_property(name, *property, at));
     const NodeId next_nothing = g_.add(), next_something = g_.add();
     g_.empty(nothing_yet, part.first);
     g_.empty(json_.white(g_.literal(something, ",")), part.first);
     g_.empty(part.second, next_something);
-    if (!wanted.contains(name)) {
+    if (!members.required.contains(name)) {
       g_.empty(nothing_yet, next_nothing);
       g_.empty(something, next_something);
     }
@@ -331,10 +319,8 @@ Result<NodeId> JsonSchemaCompiler::add_object(NodeId from, const Json& schema, c
   }
   const Json others = schema.value("additionalProperties", Json(false));
   if (others != false) {
-    std::vector<std::string> names;
-    for (const auto& [name, property] : properties.items()) names.push_back(name);
     const NodeId begin = g_.add();
-    const NodeId value = json_.white(g_.literal(json_.other_key(begin, names), ":"));
+    const NodeId value = json_.white(g_.literal(json_.other_key(begin, members.names), ":"));
     MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add(value, others, path + "/additionalProperties"));
     g_.empty(nothing_yet, begin);
     g_.empty(json_.white(g_.literal(something, ",")), begin);

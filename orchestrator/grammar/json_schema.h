@@ -2,8 +2,8 @@
 // JSON schemas as byte grammars. Generated text satisfies the schema. A keyword that cannot be guaranteed is refused by
 // name, or ignored if the schema is not strict.
 //
-// Objects have their properties in the order of the schema, and others only if additionalProperties is true or a
-// schema.
+// Objects have their properties in the order of the schema, then those that are only required, and others only if
+// additionalProperties is true or a schema.
 
 #include <map>
 #include <nlohmann/json.hpp>

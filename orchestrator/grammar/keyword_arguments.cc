@@ -19,17 +19,16 @@ bool is_keyword(const std::string& name) {
 Result<NodeId> add_keyword_arguments(ByteGrammar& g, NodeId from, const SchemaJson& schema,
                                      std::vector<std::string>* passed_over) {
   JsonSchemaCompiler compiler(g, schema, passed_over);
-  MOESTRO_ASSIGN_OR_RETURN(const PlainParameters parameters,
+  MOESTRO_ASSIGN_OR_RETURN(const ObjectMembers parameters,
                            plain_parameters(schema, compiler, "for arguments in Python's syntax"));
   NodeId none = from, some = g.add();  // by what has been said: no argument yet, or some
   bool may_be_none = true, may_be_some = false;
-  for (const auto& [name, value] : parameters.properties.items()) {
-    const std::string path = "/properties/" + name;
+  for (const auto& [name, value, path] : parameters.properties) {
     if (!is_keyword(name)) return schema_error(Code::kUnsupported, path, "it is no name of an argument in Python");
     const NodeId begin = g.add(), said = g.add();
     if (may_be_none) g.empty(g.literal(none, name + "="), begin);
     if (may_be_some) g.empty(g.literal(some, ", " + name + "="), begin);
-    MOESTRO_ASSIGN_OR_RETURN(const NodeId end, compiler.compile_at(begin, value, path));
+    MOESTRO_ASSIGN_OR_RETURN(const NodeId end, compiler.compile_at(begin, *value, path));
     g.empty(end, said);
     const bool required = parameters.required.contains(name);
     if (may_be_some && !required) g.empty(some, said);

@@ -24,22 +24,9 @@ Status check_root(const SchemaJson& root, JsonSchemaCompiler& compiler, const st
 
 }  // namespace
 
-Result<PlainParameters> plain_parameters(const SchemaJson& root, JsonSchemaCompiler& compiler,
-                                         const std::string& where) {
+Result<ObjectMembers> plain_parameters(const SchemaJson& root, JsonSchemaCompiler& compiler, const std::string& where) {
   MOESTRO_RETURN_IF_ERROR(check_root(root, compiler, where));
-  PlainParameters all;
-  all.properties = root.value("properties", SchemaJson::object());
-  if (!all.properties.is_object())
-    return schema_error(Code::kInvalidArgument, "", "'properties' must be an object of schemas");
-  const SchemaJson list = root.value("required", SchemaJson::array());
-  for (const SchemaJson& name : list.is_array() ? list : SchemaJson::array({list})) {
-    if (!name.is_string()) return schema_error(Code::kInvalidArgument, "", "'required' must be a list of names");
-    if (!all.properties.contains(name.get<std::string>()))
-      MOESTRO_RETURN_IF_ERROR(compiler.cannot(
-          "", "'required' names '" + name.get<std::string>() + "', which is not in 'properties'"));
-    all.required.insert(name.get<std::string>());
-  }
-  return all;
+  return object_members(root, compiler, "");
 }
 
 }  // namespace moestro::grammar

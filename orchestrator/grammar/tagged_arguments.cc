@@ -15,11 +15,10 @@ class TaggedArguments {
       : g_(g), root_(root), tags_(tags), compiler_(g, root, passed) {}
 
   Result<NodeId> add(NodeId from) {
-    MOESTRO_ASSIGN_OR_RETURN(const PlainParameters parameters,
+    MOESTRO_ASSIGN_OR_RETURN(const ObjectMembers parameters,
                              plain_parameters(root_, compiler_, "for arguments between tags"));
     NodeId at = from;
-    for (const auto& [name, schema] : parameters.properties.items()) {
-      const std::string path = "/properties/" + name;
+    for (const auto& [name, schema, path] : parameters.properties) {
       if (const size_t bad = name.find_first_of(std::string("<") + tags_.key_end.front()); bad != std::string::npos)
         return schema_error(Code::kUnsupported, path,
                             std::string("a name with '") + name[bad] + "' cannot be written between tags");
@@ -27,7 +26,7 @@ class TaggedArguments {
       g_.empty(at, begin);
       const NodeId behind_key = g_.literal(begin, tags_.key_begin + name + tags_.key_end);
       const NodeId value = g_.literal(add_new_line(g_, behind_key), tags_.value_begin);
-      MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_value(value, schema, path));
+      MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_value(value, *schema, path));
       g_.empty(add_new_line(g_, end), next);
       if (!parameters.required.contains(name)) g_.empty(at, next);
       at = next;

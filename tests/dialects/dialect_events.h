@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
 #include "orchestrator/dialects/dialect.h"
+#include "orchestrator/dialects/dialect_text.h"
 
 namespace moestro::orchestrator::testing {
 
@@ -77,10 +79,25 @@ inline RequestJson usage_chunk(int prompt, int cached, int completion) {
             {"prompt_tokens_details", {{"cached_tokens", cached}}}}}};
 }
 
-inline RequestJson chat_answer(const RequestJson& message, const std::string& finish) {
+/// A whole answer to a chat, as translators get it.
+inline RequestJson whole_answer(const std::vector<RequestJson>& deltas, const std::string& finish) {
   RequestJson answer = usage_chunk(10, 4, 3);
+  const RequestJson message{{"role", "assistant"}, {"deltas", deltas}};
   answer["choices"] = RequestJson::array({{{"index", 0}, {"message", message}, {"finish_reason", finish}}});
   return answer;
 }
+
+/// Likewise, of a message that has its text before its calls.
+inline RequestJson chat_answer(RequestJson message, const std::string& finish) {
+  int index = 0;
+  if (message.contains("tool_calls"))
+    for (RequestJson& call : message["tool_calls"]) call["index"] = index++;
+  return whole_answer({message}, finish);
+}
+
+/// Random deltas: reasoning, then texts and calls, which may break off. Pieces of one item follow each other.
+std::vector<RequestJson> random_deltas(std::mt19937& random);
+/// The same, joined as those of a whole answer are.
+std::vector<RequestJson> joined(const std::vector<RequestJson>& deltas);
 
 }  // namespace moestro::orchestrator::testing

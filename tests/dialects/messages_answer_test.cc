@@ -15,6 +15,7 @@ using testing::events_in;
 using testing::names_of;
 using testing::say;
 using testing::usage_chunk;
+using testing::whole_answer;
 using json = RequestJson;
 
 json entire(const json& answer) {
@@ -85,6 +86,63 @@ TEST(MessagesAnswer, AStreamOfTextAndCalls) {
   EXPECT_EQ(events[13].data["delta"], json::parse(R"({"stop_reason": "tool_use", "stop_sequence": null})"));
   EXPECT_EQ(events[13].data["usage"]["input_tokens"], 6);
   EXPECT_EQ(events[13].data["usage"]["output_tokens"], 9);
+}
+
+/// The content that a client puts together from a stream. Input that was cut is no JSON: it counts as none.
+json streamed(const std::vector<json>& deltas) {
+  MessagesAnswer a;
+  std::vector<json> chunks;
+  for (const json& delta : deltas) chunks.push_back(chat_chunk(delta));
+  json content = json::array();
+  std::vector<std::string> inputs;
+  std::string text = say(a, chunks);
+  text += a.end();
+  for (const auto& e : events_in(text)) {
+    if (e.name == "content_block_start") {
+      content.push_back(e.data["content_block"]);
+      inputs.emplace_back();
+    } else if (e.name == "content_block_delta") {
+      EXPECT_EQ(e.data["index"], content.size() - 1);
+      const json& delta = e.data["delta"];
+      for (const char* member : {"text", "thinking"})
+        if (delta.contains(member)) content.back()[member].get_ref<std::string&>() += delta[member].get<std::string>();
+      inputs.back() += delta.value("partial_json", "");
+    }
+  }
+  for (size_t i = 0; i < content.size(); ++i)
+    if (content[i]["type"] == "tool_use" && json::accept(inputs[i])) content[i]["input"] = json::parse(inputs[i]);
+  return content;
+}
+
+TEST(MessagesAnswer, AWholeOneHasTheBlocksOfItsStream) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 100; ++round) {
+    const std::vector<json> deltas = testing::random_deltas(random);
+    const json expected = streamed(deltas);
+    ASSERT_EQ(entire(whole_answer(testing::joined(deltas), "length"))["content"], expected) << json(deltas);
+    ASSERT_EQ(streamed(testing::joined(deltas)), expected) << json(deltas);
+  }
+}
+
+TEST(MessagesAnswer, ACallThatWasCut) {
+  const std::vector<json> deltas{call_delta(0, "", "a", "f"), call_delta(0, R"({"x": [1)")};
+  for (const char* finish : {"length", "tool_calls"}) {
+    const bool stopped = finish == std::string_view("tool_calls");
+    json answer = whole_answer(deltas, finish);
+    if (stopped) answer["choices"][0]["stop_reason"] = "END";
+    const json message = entire(answer);
+    EXPECT_EQ(message["content"], json::parse(R"([{"type": "tool_use", "id": "a", "name": "f", "input": {}}])"));
+    EXPECT_EQ(message["stop_reason"], stopped ? "stop_sequence" : "max_tokens");
+    MessagesAnswer a;
+    json last = chat_chunk(json::object(), finish);
+    if (stopped) last["choices"][0]["stop_reason"] = "END";
+    std::string text = say(a, {chat_chunk(deltas[0]), chat_chunk(deltas[1]), last});
+    text += a.end();
+    const auto events = events_in(text);
+    ASSERT_EQ(events.size(), 7u);
+    EXPECT_EQ(events[3].data["delta"], json::parse(R"({"type": "input_json_delta", "partial_json": "{\"x\": [1"})"));
+    EXPECT_EQ(events[5].data["delta"]["stop_reason"], message["stop_reason"]);
+  }
 }
 
 TEST(MessagesAnswer, AStreamThatThinksAndFails) {

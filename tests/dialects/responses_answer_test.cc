@@ -15,6 +15,7 @@ using testing::events_in;
 using testing::names_of;
 using testing::say;
 using testing::usage_chunk;
+using testing::whole_answer;
 using json = RequestJson;
 
 ResponsesFrame frame() {
@@ -139,11 +140,26 @@ TEST(ResponsesAnswer, OnlyTheItemThatWasCutIsIncomplete) {
     EXPECT_EQ(statuses(whole(chat_answer(c.message, c.finish))), c.expected) << c.message;
     EXPECT_EQ(statuses(streamed(c.deltas, c.finish)), c.expected) << c.message;
   }
-  // Only a stream says that text followed the call.
-  const json behind{{"content", "so"}, {"tool_calls", {f_said}}};
-  EXPECT_THAT(statuses(whole(chat_answer(behind, "length"))),
-              ElementsAre("message incomplete", "function_call completed"));
-  EXPECT_THAT(statuses(streamed({f, speaks}, "length")), ElementsAre("function_call completed", "message incomplete"));
+  const auto behind = ElementsAre("function_call completed", "message incomplete");
+  EXPECT_THAT(statuses(whole(whole_answer({f, speaks}, "length"))), behind);
+  EXPECT_THAT(statuses(streamed({f, speaks}, "length")), behind);
+}
+
+/// The output without its ids, which are random.
+json output_of(json response) {
+  for (json& item : response["output"]) item.erase("id");
+  return response["output"];
+}
+
+TEST(ResponsesAnswer, AWholeOneHasTheItemsOfItsStream) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 100; ++round) {
+    const std::vector<json> deltas = testing::random_deltas(random);
+    const char* finish = random() % 2 == 0 ? "length" : "tool_calls";
+    const json expected = output_of(streamed(deltas, finish));
+    ASSERT_EQ(output_of(whole(whole_answer(testing::joined(deltas), finish))), expected) << json(deltas);
+    ASSERT_EQ(output_of(streamed(testing::joined(deltas), finish)), expected) << json(deltas);
+  }
 }
 
 TEST(ResponsesAnswer, AStreamIsWhatTheWholeResponseSays) {

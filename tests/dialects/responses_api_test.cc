@@ -213,6 +213,24 @@ TEST_P(ResponsesApiTest, OneThatWasCutInACallIsContinuedWithoutTheCall) {
   }
 }
 
+TEST_P(ResponsesApiTest, TextBehindACallComesBehindItAlsoWhenItIsContinued) {
+  const json tools = {{{"type", "function"}, {"name", "f"}, {"parameters", {{"properties", {{"a", json::object()}}}}}}};
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+  says_ = {"so " + call + "then" + call + "end"};
+  for (const bool stream : {false, true}) {
+    const auto exchange =
+        exchange_of("POST", "/v1/responses", {{"input", "hi"}, {"tools", tools}, {"stream", stream}});
+    const json first = stream ? json::parse(events_in(exchange->body).back().data["response"].dump())
+                              : exchange->json();
+    std::vector<std::string> said;
+    for (const json& item : first["output"])
+      said.push_back(item["type"] == "message" ? item["content"][0]["text"].get<std::string>() : "(call)");
+    EXPECT_THAT(said, ::testing::ElementsAre("so", "(call)", "then", "(call)", "end")) << "stream: " << stream;
+    const json next{{"input", "on"}, {"previous_response_id", first["id"]}, {"max_output_tokens", 2}};
+    EXPECT_EQ(respond(next)["usage"]["input_tokens"], std::string("u:hi a:sof(1) a:thenf(1) a:end u:on a:").size());
+  }
+}
+
 TEST_P(ResponsesApiTest, DeletedOnesAreGone) {
   const std::string id = id_of({{"input", "hi"}}), path = "/v1/responses/" + id;
   EXPECT_EQ(ask("DELETE", path), (json{{"id", id}, {"object", "response"}, {"deleted", true}}));

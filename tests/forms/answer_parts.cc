@@ -14,14 +14,26 @@ using nlohmann::json;
 
 std::ostream& operator<<(std::ostream& out, const AnswerParts& parts) {
   return out << "reasoning '" << parts.reasoning << "', content '" << parts.content << "', calls "
-             << parts.calls.dump(-1, ' ', false, json::error_handler_t::replace);
+             << parts.calls.dump(-1, ' ', false, json::error_handler_t::replace) << ", order "
+             << json(parts.order);
 }
 
 namespace {
 
-void add_calls(ToolCallParser& parser, AnswerParts& parts) {
-  parts.content += parser.take_content();
-  for (const ToolCallDelta& d : parser.take_calls()) {
+/// An item that goes on is not another one.
+void add_to_order(AnswerParts& parts, const std::string& item) {
+  if (parts.order.empty() || parts.order.back() != item) parts.order.push_back(item);
+}
+
+void add_pieces(ToolCallParser& parser, AnswerParts& parts) {
+  for (const AnswerPiece& piece : parser.take()) {
+    if (const auto* text = std::get_if<std::string>(&piece)) {
+      parts.content += *text;
+      add_to_order(parts, "content");
+      continue;
+    }
+    const auto& d = std::get<ToolCallDelta>(piece);
+    add_to_order(parts, "call " + std::to_string(d.index));
     if (d.begins) {
       parts.calls.push_back({{"name", d.name}, {"arguments", ""}});
       if (!d.id.empty()) parts.calls.back()["id"] = d.id;
@@ -40,11 +52,16 @@ AnswerParts AnswerReader::read(const std::vector<std::string>& pieces) const {
   std::optional<ReasoningParser> reasoning;
   if (style) reasoning.emplace(*style, open, /*calls=*/true);
   const auto take = [&] {
-    if (reasoning) {
-      parts.reasoning += reasoning->take_reasoning();
-      parser->push(reasoning->take_content());
+    for (const ReasonedText& said : reasoning ? reasoning->take() : std::vector<ReasonedText>{}) {
+      if (said.reasoning) {
+        parts.reasoning += said.text;
+        add_to_order(parts, "reasoning");
+      } else {
+        parser->push(said.text);
+        add_pieces(*parser, parts);
+      }
     }
-    add_calls(*parser, parts);
+    add_pieces(*parser, parts);
   };
   for (const std::string& piece : pieces) {
     if (reasoning) reasoning->push(piece);
@@ -54,7 +71,7 @@ AnswerParts AnswerReader::read(const std::vector<std::string>& pieces) const {
   if (reasoning) reasoning->finish();
   take();
   parser->finish();
-  add_calls(*parser, parts);
+  add_pieces(*parser, parts);
   EXPECT_EQ(parser->calls(), parts.calls.size());
   return parts;
 }

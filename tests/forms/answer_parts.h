@@ -14,6 +14,7 @@ namespace moestro::orchestrator::testing {
 struct AnswerParts {
   std::string reasoning, content;
   nlohmann::json calls = nlohmann::json::array();  ///< {"name", "arguments"} with the text, and "id" if there is one
+  std::vector<std::string> order = {};  ///< of its items: "reasoning", "content", "call 0" and so on
   bool operator==(const AnswerParts&) const = default;
 };
 std::ostream& operator<<(std::ostream& out, const AnswerParts& parts);

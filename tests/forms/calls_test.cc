@@ -44,8 +44,12 @@ SaidCalls said(const ToolForm& form, const std::string& text, size_t piece) {
   const auto parser = form.parser(kTools);
   SaidCalls out;
   const auto take = [&] {
-    out.content += parser->take_content();
-    for (const ToolCallDelta& d : parser->take_calls()) {
+    for (const AnswerPiece& taken : parser->take()) {
+      if (const auto* words = std::get_if<std::string>(&taken)) {
+        out.content += *words;
+        continue;
+      }
+      const auto& d = std::get<ToolCallDelta>(taken);
       if (d.begins) out.calls.push_back({{"name", d.name}, {"arguments", ""}});
       EXPECT_EQ(d.index + 1, out.calls.size());
       out.calls.back()["arguments"] = out.calls.back()["arguments"].get<std::string>() + d.arguments;
@@ -106,6 +110,41 @@ TEST(ToolCalls, WhatIsNoCallIsContent) {
 TEST(ToolCalls, ACallThatIsCutOffKeepsWhatThereIs) {
   expect_calls(kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1,", "",
          json::array({call("f", "{\"a\": [1,")}));
+}
+
+/// The name is complete with the last byte of each text: a call that is cut there has no arguments yet.
+TEST(ToolCalls, ACallThatIsCutBehindItsNameIsACall) {
+  struct Cut {
+    const char *words, *text;
+  };
+  for (const auto& [words, text] :
+       {Cut{"<|channel|>commentary functions", "<|start|>assistant to=functions.f<|message|>"},
+        Cut{"<｜tool▁calls▁begin｜>```json",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json"},
+        Cut{"<｜tool▁calls▁begin｜><｜tool▁sep｜>", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>"},
+        Cut{"<|tool_calls_section_begin|>",
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"},
+        Cut{"<minimax:tool_call><invoke name=", "<minimax:tool_call>\n<invoke name=\"f\">"},
+        Cut{"<seed:tool_call><function=<parameter=", "<seed:tool_call><function=f>"},
+        Cut{"<tool_call><function=<parameter=", "<tool_call>\n<function=f>"},
+        Cut{"<tool_call><arg_key><arg_value>", "<tool_call>f\n<arg_key>"},
+        Cut{"<tool_call></tool_call>\"name", "<tool_call>\n{\"name\": \"f\""},
+        Cut{"[TOOL_CALLS][ARGS]", "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]"},
+        Cut{"[TOOL_CALLS]", "[TOOL_CALLS][{\"name\": \"f\""},
+        Cut{"<|tool_call|><|/tool_call|>", "<|tool_call|>[{\"name\": \"f\""},
+        Cut{"<|tool_call|>", "<|tool_call|>[{\"name\": \"f\""},
+        Cut{"[func_name1(", "[f("},
+        Cut{"\"parameters\": dictionary of argument name", "{\"name\": \"f\""}}) {
+    const ToolForm& form = form_of(words);
+    const std::string whole = text, cut = whole.substr(0, whole.size() - 1);
+    expect_calls(form, whole, "", json::array({call("f", "")}));
+    expect_calls(form, whole + " \n", "", json::array({call("f", "")}));
+    expect_calls(form, cut, cut, json::array());
+  }
+  expect_calls(kHermes, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"", "",
+               json::array({call("f", "{\"a\": 1}")}));
+  const std::string none = "{\"name\": \"none\"";
+  expect_calls(form_of("\"parameters\": dictionary of argument name"), none, none, json::array());
 }
 
 std::string tagged(const std::string& key, const std::string& value) {
@@ -192,8 +231,8 @@ TEST(ToolCalls, IdsAreThoseOfNoPastCall) {
   parser->push(text + "<|tool_calls_section_end|>");
   parser->finish();
   std::vector<std::string> ids;
-  for (const ToolCallDelta& d : parser->take_calls())
-    if (d.begins) ids.push_back(d.id);
+  for (const AnswerPiece& piece : parser->take())
+    if (const auto* d = std::get_if<ToolCallDelta>(&piece); d != nullptr && d->begins) ids.push_back(d->id);
   EXPECT_EQ(ids, (std::vector<std::string>{"functions.f:1", "functions.f:3", "functions.g:0"}));
 }
 

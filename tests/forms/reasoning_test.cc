@@ -15,17 +15,25 @@ std::ostream& operator<<(std::ostream& out, const Said& said) {
   return out << "reasoning '" << said.reasoning << "', content '" << said.content << "'";
 }
 
+void take(ReasoningParser& parser, Said& said) {
+  for (const ReasonedText& t : parser.take()) (t.reasoning ? said.reasoning : said.content) += t.text;
+}
+Said taken(ReasoningParser& parser) {
+  Said said;
+  take(parser, said);
+  return said;
+}
+
 /// In pieces of `size` bytes; nothing that was given out may be taken back, so the joined pieces are all there is.
 Said parted(const std::string& text, size_t size, bool open = false) {
   ReasoningParser parser(kStyle, open);
   Said said;
-  const auto take = [&] { said.reasoning += parser.take_reasoning(), said.content += parser.take_content(); };
   for (size_t at = 0; at < text.size(); at += size) {
     parser.push(std::string_view(text).substr(at, size));
-    take();
+    take(parser, said);
   }
   parser.finish();
-  take();
+  take(parser, said);
   return said;
 }
 
@@ -57,14 +65,13 @@ TEST(Reasoning, WhatLooksLikeTheEndAndIsNoneIsReasoning) {
 TEST(Reasoning, ComesAsItIsSaid) {
   ReasoningParser parser(kStyle, true);
   parser.push("One two ");
-  EXPECT_EQ(parser.take_reasoning(), "One two");
+  EXPECT_EQ(taken(parser), (Said{"One two", ""}));
   parser.push("</");
-  EXPECT_EQ(parser.take_reasoning(), "");
+  EXPECT_EQ(taken(parser), Said());
   parser.push("b>");
-  EXPECT_EQ(parser.take_reasoning(), " </b>");
+  EXPECT_EQ(taken(parser), (Said{" </b>", ""}));
   parser.push("</think>Yes");
-  EXPECT_EQ(parser.take_reasoning(), "");
-  EXPECT_EQ(parser.take_content(), "Yes");
+  EXPECT_EQ(taken(parser), (Said{"", "Yes"}));
 }
 
 /// gpt-oss' harmony, as its template shows it.
@@ -76,10 +83,10 @@ void expect_harmony(const std::string& text, bool open, const Said& wanted) {
     Said said;
     for (size_t at = 0; at < text.size(); at += size) {
       parser.push(std::string_view(text).substr(at, size));
-      said.reasoning += parser.take_reasoning(), said.content += parser.take_content();
+      take(parser, said);
     }
     parser.finish();
-    said.reasoning += parser.take_reasoning(), said.content += parser.take_content();
+    take(parser, said);
     EXPECT_EQ(said, wanted) << text << " by " << size;
   }
 }

@@ -18,13 +18,24 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 struct Parts {
-  std::string reasoning, content, calls;
+  std::string reasoning, content, calls, order;
   bool operator==(const Parts&) const = default;
 };
 
-void take_calls(api::ToolCallParser& parser, Parts& parts, size_t& calls) {
-  parts.content += parser.take_content();
-  for (const api::ToolCallDelta& delta : parser.take_calls()) {
+/// One letter for each item: an item that goes on is not another one.
+void add_to_order(Parts& parts, char item) {
+  if (parts.order.empty() || parts.order.back() != item) parts.order += item;
+}
+
+void take_pieces(api::ToolCallParser& parser, Parts& parts, size_t& calls) {
+  for (const api::AnswerPiece& piece : parser.take()) {
+    if (const auto* text = std::get_if<std::string>(&piece)) {
+      parts.content += *text;
+      add_to_order(parts, 't');
+      continue;
+    }
+    const auto& delta = std::get<api::ToolCallDelta>(piece);
+    add_to_order(parts, delta.index % 2 == 0 ? 'c' : 'C');
     calls += delta.begins;
     MOESTRO_CHECK(delta.index + 1 == calls, "a delta is of the last call");
     MOESTRO_CHECK(delta.begins != delta.name.empty(), "the first delta has the name");
@@ -41,11 +52,16 @@ Parts read(const api::ToolForm& form, const std::optional<api::ReasoningStyle>& 
   std::optional<api::ReasoningParser> reasoning;
   if (style) reasoning.emplace(*style, open, true);
   const auto take = [&] {
-    if (reasoning) {
-      parts.reasoning += reasoning->take_reasoning();
-      parser->push(reasoning->take_content());
+    for (const api::ReasonedText& said : reasoning ? reasoning->take() : std::vector<api::ReasonedText>{}) {
+      if (said.reasoning) {
+        parts.reasoning += said.text;
+        add_to_order(parts, 'r');
+      } else {
+        parser->push(said.text);
+        take_pieces(*parser, parts, calls);
+      }
     }
-    take_calls(*parser, parts, calls);
+    take_pieces(*parser, parts, calls);
   };
   for (size_t at = 0; at < text.size(); at += piece) {
     if (reasoning) reasoning->push(text.substr(at, piece));
@@ -55,7 +71,7 @@ Parts read(const api::ToolForm& form, const std::optional<api::ReasoningStyle>& 
   if (reasoning) reasoning->finish();
   take();
   parser->finish();
-  take_calls(*parser, parts, calls);
+  take_pieces(*parser, parts, calls);
   MOESTRO_CHECK(parser->calls() == calls, "all calls have begun");
   return parts;
 }

@@ -82,6 +82,17 @@ std::string random_text(const ByteGrammar& grammar, std::mt19937& random, size_t
   return text + shortest_end(states, at);
 }
 
+void expect(const std::string& schema, const std::vector<const char*>& good, const std::vector<const char*>& bad) {
+  const ByteGrammar g = grammar_of(schema);
+  for (const char* text : good) EXPECT_TRUE(reads(g, text)) << schema << " on " << text;
+  for (const char* text : bad) EXPECT_FALSE(reads(g, text)) << schema << " on " << text;
+  std::mt19937 random(1);
+  for (int i = 0; i < 20; ++i) {
+    const std::string text = random_text(g, random);
+    EXPECT_TRUE(nlohmann::json::accept(text)) << schema << " makes " << text;
+  }
+}
+
 std::shared_ptr<const GrammarVocabulary> small_vocabulary() {
   std::vector<std::string> bytes;
   for (int b = 0; b < 256; ++b) bytes.emplace_back(1, static_cast<char>(b));

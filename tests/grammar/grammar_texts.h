@@ -27,6 +27,8 @@ bool reads(const ByteGrammar& grammar, std::string_view text);
 /// A random text of the language, found by random bytes that do not lead nowhere; it is driven to its end after
 /// `long_enough` bytes.
 std::string random_text(const ByteGrammar& grammar, std::mt19937& random, size_t long_enough = 40);
+/// That the grammar of a schema reads all of `good` and none of `bad`, and makes only JSON.
+void expect(const std::string& schema, const std::vector<const char*>& good, const std::vector<const char*>& bad);
 /// Every byte a token, and some words; the last is the end token.
 std::shared_ptr<const GrammarVocabulary> small_vocabulary();
 

@@ -10,21 +10,11 @@ namespace moestro::grammar {
 namespace {
 
 using nlohmann::json;
+using testing::expect;
 using testing::grammar_of;
 using testing::random_text;
 using testing::reads;
 using testing::refusal_of;
-
-void expect(const std::string& schema, const std::vector<const char*>& good, const std::vector<const char*>& bad) {
-  const ByteGrammar g = grammar_of(schema);
-  for (const char* text : good) EXPECT_TRUE(reads(g, text)) << schema << " on " << text;
-  for (const char* text : bad) EXPECT_FALSE(reads(g, text)) << schema << " on " << text;
-  std::mt19937 random(1);
-  for (int i = 0; i < 20; ++i) {
-    const std::string text = random_text(g, random);
-    EXPECT_TRUE(json::accept(text)) << schema << " makes " << text;
-  }
-}
 
 TEST(JsonSchema, Types) {
   expect(R"({"type": "string"})", {"\"a\"", "\"\""}, {"1", "null"});
@@ -182,6 +172,7 @@ TEST(JsonSchema, Formats) {
 
 TEST(JsonSchema, AWishIsFollowedAsFarAsItCanBePromised) {
   const json schema = json::parse(R"x({"type": "object", "not": {}, "required": ["a", "z"], "properties": {
+    "z": false,
     "a": {"type": "string", "format": "iri", "minLength": 2},
     "b": {"allOf": [{"type": "integer"}, {"minimum": 3}], "type": "integer"},
     "c": {"oneOf": [{"type": "integer"}, {"type": "number"}]},
@@ -287,7 +278,9 @@ TEST(JsonSchema, RefusesByName) {
       {R"({"$ref": "http://x/y"})", "references"},
       {R"({"anyOf": [{}], "properties": {}})", "beside"},
       {R"({"properties": {"a": {"properties": {"b": {"if": {}}}}}})", "/properties/a/properties/b"},
-      {R"({"required": ["x"]})", "'x'"},
+      {R"({"required": ["x"], "additionalProperties": false})", "'x', which is not in 'properties'"},
+      {R"({"required": ["x"], "additionalProperties": {"not": {}}})", "at /additionalProperties: 'not'"},
+      {R"({"required": ["x"], "properties": {"x": false}})", "'x', whose schema is false"},
       {R"({"type": "string", "maxLength": 1000000})", "maxLength"}};
   for (const auto& [schema, word] : kUnsupported) {
     const Status why = refusal_of(schema);

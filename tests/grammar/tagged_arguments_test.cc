@@ -50,6 +50,17 @@ TEST(TaggedArguments, ReadWhatTheSchemaSays) {
   EXPECT_TRUE(reads(tagged("{}"), ""));
 }
 
+TEST(TaggedArguments, ThoseThatMayNotBeThereOrAreOnlyRequired) {
+  const ByteGrammar g = tagged(R"({"properties": {"a": false, "b": {"type": "integer"}}, "required": ["z"]})");
+  EXPECT_TRUE(reads(g, argument("b", "1") + argument("z", "x")));
+  EXPECT_TRUE(reads(g, argument("z", "")));
+  EXPECT_FALSE(reads(g, argument("b", "1")));
+  EXPECT_FALSE(reads(g, argument("a", "1") + argument("z", "x")));
+  EXPECT_THAT(tagged_refusal(R"({"properties": {"a": false}, "required": ["a"]})"), HasSubstr("whose schema is false"));
+  EXPECT_THAT(tagged_refusal(R"({"required": ["a"], "additionalProperties": false})"),
+              HasSubstr("'additionalProperties' is false"));
+}
+
 /// Random texts of the grammar, read back as the tags and the schema say.
 TEST(TaggedArguments, EveryTextCanBeReadBack) {
   const std::string schema =
@@ -80,7 +91,7 @@ TEST(TaggedArguments, WhatCannotBePromisedIsRefusedByName) {
   EXPECT_THAT(tagged_refusal(R"({"additionalProperties": true})"), HasSubstr("'additionalProperties'"));
   EXPECT_THAT(tagged_refusal(R"({"anyOf": [{}]})"), HasSubstr("'anyOf'"));
   EXPECT_THAT(tagged_refusal(R"({"minProperties": 1})"), HasSubstr("'minProperties'"));
-  EXPECT_THAT(tagged_refusal(R"({"required": ["a"]})"), HasSubstr("'a'"));
+  EXPECT_THAT(tagged_refusal(R"({"required": "a"})"), HasSubstr("a list of names"));
   EXPECT_THAT(tagged_refusal(R"({"type": "array"})"), HasSubstr("an object"));
   EXPECT_THAT(tagged_refusal(R"({"properties": 5})"), HasSubstr("'properties'"));
   EXPECT_THAT(tagged_refusal("5"), HasSubstr("an object"));

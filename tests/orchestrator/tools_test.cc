@@ -5,7 +5,7 @@
 #include "orchestrator/api/constraints.h"
 #include "orchestrator/forms/find_tool_form.h"
 #include "tests/grammar/grammar_texts.h"
-#include "tests/orchestrator/api_fixture.h"
+#include "tests/orchestrator/tools_fixture.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
 namespace moestro::orchestrator {
@@ -14,52 +14,6 @@ namespace {
 using namespace testing;
 using nlohmann::json;
 using ::testing::HasSubstr;
-
-constexpr int64_t kToolsContext = 512;
-
-ServedModel model_with_tools(const std::string& call = "<tool_call>{\"name\"</tool_call>",
-                            const std::string& answer_begin = "") {
-  const std::string source =
-      "{% if tools %}{{ tools | length }}{% for t in tools %} {{ t.function.name }}{% endfor %} " + call +
-      "|{% endif %}"
-      "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments.a }}{% else %}{{ m.content "
-      "}}{% endif %}|{% endfor %}" +
-      (answer_begin.empty() ? "" : "{% if add_generation_prompt %}" + answer_begin + "{% endif %}{# </think> #}");
-  ServedModel m = byte_model();
-  auto chat = ChatTemplate::parse(source);
-  MOESTRO_CHECK(chat.is_ok(), chat.status().message());
-  m.chat_template = std::move(*chat);
-  m.set_styles(source);
-  m.context_max = kToolsContext;
-  return m;
-}
-
-class ToolsTest : public ApiTest {
- public:
-  explicit ToolsTest(ServedModel model = model_with_tools()) : ApiTest(std::move(model)) {
-    worker_.join({.model = name_,
-                  .limits = {.kv_blocks = 256,
-                             .kv_block_tokens = 4,
-                             .context_max = kToolsContext,
-                             .step_tokens_max = 512,
-                             .step_sequences_max = 4}});
-  }
-  static json request(const json& choice = nullptr) {
-    const json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "boolean"}}}}}, {"required", {"a"}}};
-    json r = {{"messages", {{{"role", "user"}, {"content", "x"}}}},
-              {"max_tokens", 300},
-              {"tools",
-               {{{"type", "function"}, {"function", {{"name", "f"}, {"description", "d"}, {"parameters", schema}}}},
-                {{"type", "function"}, {"function", {{"name", "g"}, {"parameters", schema}}}}}}};
-    if (!choice.is_null()) r["tool_choice"] = choice;
-    return r;
-  }
-  json choice(const json& body) {
-    const auto exchange = complete(body, "/v1/chat/completions");
-    EXPECT_EQ(exchange->status, 200) << exchange->body;
-    return exchange->json()["choices"][0];
-  }
-};
 
 TEST_F(ToolsTest, TheModelMayCall) {
   says_ = {"Hm. <tool_call>\n{\"name\": \"g\", \"arguments\": {\"a\": true}}\n</tool_call>"};
@@ -131,34 +85,6 @@ TEST_F(ToolsTest, ItMustCall) {
   EXPECT_EQ(c["finish_reason"], "tool_calls");
   const json named = choice(request({{"type", "function"}, {"function", {{"name", "g"}}}}));
   EXPECT_EQ(named["message"]["tool_calls"].at(0)["function"]["name"], "g");
-}
-
-TEST_F(ToolsTest, CallsAreStreamed) {
-  says_ = {"Hm. <tool_call>\n{\"name\": \"g\", \"arguments\": {\"a\": true}}\n</tool_call>"};
-  json body = request();
-  body["stream"] = true;
-  const auto exchange = complete(body, "/v1/chat/completions");
-  std::string content, arguments, name, reason;
-  size_t pieces = 0;
-  for (const json& e : exchange->events()) {
-    if (!e.is_object()) continue;
-    const json& c = e["choices"][0];
-    if (c["delta"].contains("content") && c["delta"]["content"].is_string())
-      content += c["delta"]["content"].get<std::string>();
-    for (const json& call : c["delta"].value("tool_calls", json::array())) {
-      EXPECT_EQ(call["index"], 0);
-      EXPECT_EQ(call.contains("id"), name.empty()) << "the first piece has id and name, and no other";
-      name += call["function"].value("name", "");
-      arguments += call["function"]["arguments"].get<std::string>();
-      ++pieces;
-    }
-    if (c["finish_reason"].is_string()) reason = c["finish_reason"];
-  }
-  EXPECT_EQ(content, "Hm.");
-  EXPECT_EQ(name, "g");
-  EXPECT_EQ(arguments, "{\"a\": true}");
-  EXPECT_GT(pieces, 3u) << "arguments come as they are said";
-  EXPECT_EQ(reason, "tool_calls");
 }
 
 TEST_F(ToolsTest, TheTemplateSeesToolsAndCallsOfBefore) {
