@@ -81,6 +81,7 @@ void BatchRunner::loop() {
     keep_results();
     expire();
     more = work();
+    more = tidy() || more;
     fill();
     more = more || (!results_.empty() && figures_.stalled.empty());
     if (Clock::now() >= sweep_at_) sweep_files();
@@ -200,6 +201,14 @@ bool BatchRunner::work() {
     more = true;
   }
   return more;
+}
+
+/// A piece of what batches that are over have left in the state; true if there is more.
+bool BatchRunner::tidy() {
+  if (!figures_.stalled.empty() && Clock::now() < stalled_until_) return false;
+  const auto more = state_->tidy();
+  if (!more.is_ok()) stall(more.status());
+  return more.is_ok() && *more;
 }
 
 bool BatchRunner::fits(const BatchLine& line) const {

@@ -108,6 +108,7 @@ class BatchRunner {
   void forget(BatchJob& job);
   void give_back(std::map<uint64_t, Flight>::iterator flight);
   bool work();
+  bool tidy();
   void expire();
   void fill();
   bool fits(const BatchLine& line) const;

@@ -62,8 +62,6 @@ Result<Query> page_of(const Database& database, const std::string& table, const 
   return rows;
 }
 
-constexpr int kLineBits = 32;
-
 }  // namespace
 
 Status SqliteStore::insert_file(const FileRecord& file) {
@@ -82,7 +80,10 @@ Status SqliteStore::insert_file(const FileRecord& file) {
       .run();
 }
 
-Status SqliteStore::put_file(const FileRecord& file) { return insert_file(file); }
+Status SqliteStore::put_file(const FileRecord& file) {
+  MOESTRO_RETURN_IF_ERROR(has_room());
+  return insert_file(file);
+}
 
 Result<std::optional<FileRecord>> SqliteStore::file(const std::string& id) {
   MOESTRO_ASSIGN_OR_RETURN(
@@ -110,8 +111,10 @@ Status SqliteStore::remove_file(const std::string& id) {
       Query user, database_->prepare("SELECT id FROM batches WHERE input_file = ? AND status IN (0, 2, 3, 6) LIMIT 1"));
   MOESTRO_ASSIGN_OR_RETURN(const bool used, user.bind(1, id).step());
   if (used) return conflict("the file is the input of " + user.text(0) + ", which is not over; cancel that first");
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("DELETE FROM files WHERE id = ?"));
-  return query.bind(1, id).run();
+  return freeing([&]() -> Status {
+    MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("DELETE FROM files WHERE id = ?"));
+    return query.bind(1, id).run();
+  });
 }
 
 namespace {
@@ -132,6 +135,7 @@ int bind_state(Query& query, const BatchRecord& b) {
 }  // namespace
 
 Status SqliteStore::add_batch(const BatchRecord& b) {
+  MOESTRO_RETURN_IF_ERROR(has_room());
   MOESTRO_ASSIGN_OR_RETURN(
       Query query, database_->prepare("INSERT OR IGNORE INTO batches(status, outcome, output_file, error_file, "
                                       "error_code, error_message, in_progress_at, "
@@ -168,7 +172,10 @@ void SqliteStore::moved(BatchStatus from, BatchStatus to) {
 }
 
 Status SqliteStore::change_batch(const BatchRecord& batch, BatchStatus from) {
-  MOESTRO_RETURN_IF_ERROR(update_batch(batch, from));
+  const bool ends = batch.status == BatchStatus::kCancelling || batch.status == BatchStatus::kFinalizing;
+  if (!ends) MOESTRO_RETURN_IF_ERROR(has_room());
+  const auto update = [&] { return update_batch(batch, from); };
+  MOESTRO_RETURN_IF_ERROR(ends ? freeing(update) : update());
   moved(from, batch.status);
   return Status::ok();
 }
@@ -220,6 +227,7 @@ Status SqliteStore::put_results(const std::string& batch, std::span<const LineRe
   MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch));
   MOESTRO_ASSIGN_OR_RETURN(const bool open, takes_results(number));
   if (!open) return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(has_room());
   MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
   {
     MOESTRO_ASSIGN_OR_RETURN(Query insert,
@@ -269,6 +277,7 @@ Result<std::vector<LineResult>> SqliteStore::results(const std::string& batch, u
 }
 
 Status SqliteStore::put_blob(const std::string& name, std::span<const std::byte> bytes) {
+  MOESTRO_RETURN_IF_ERROR(has_room());
   MOESTRO_ASSIGN_OR_RETURN(
       Query query,
       database_->prepare(
@@ -284,14 +293,14 @@ Result<std::optional<std::vector<std::byte>>> SqliteStore::blob(const std::strin
 
 Status SqliteStore::finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) {
   MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch.id));
-  MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
-  for (const FileRecord& file : files) MOESTRO_RETURN_IF_ERROR(insert_file(file));
-  MOESTRO_RETURN_IF_ERROR(update_batch(batch, from));
-  {
-    MOESTRO_ASSIGN_OR_RETURN(Query forget, database_->prepare("DELETE FROM results WHERE row BETWEEN ? AND ?"));
-    MOESTRO_RETURN_IF_ERROR(forget.bind(1, number << kLineBits).bind(2, ((number + 1) << kLineBits) - 1).run());
-  }
-  MOESTRO_RETURN_IF_ERROR(transaction.commit());
+  const Status done = freeing([&]() -> Status {
+    MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
+    for (const FileRecord& file : files) MOESTRO_RETURN_IF_ERROR(insert_file(file));
+    MOESTRO_RETURN_IF_ERROR(update_batch(batch, from));
+    return transaction.commit();
+  });
+  MOESTRO_RETURN_IF_ERROR(done);
+  ended_.push_back(number);
   moved(from, batch.status);
   return Status::ok();
 }

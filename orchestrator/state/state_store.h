@@ -71,9 +71,13 @@ class StateStore {
   /// last one stays.
   virtual Status put_blob(const std::string& name, std::span<const std::byte> bytes) = 0;
   virtual Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) = 0;
-  /// In one step: the batch is over, its files are there, its results are in them and kept no longer. kConflict as of
-  /// change_batch.
+  /// In one step: the batch is over, and its files are there. Its results are in them, and tidy() may remove them from
+  /// the state. kConflict as of change_batch.
   virtual Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) = 0;
+  /// Removes a piece of the results that are kept no longer. True if there are more: call it again.
+  virtual Result<bool> tidy() { return false; }
+  /// kExhausted: no file may be written next to the state, because its disk is nearly full.
+  virtual Status has_room() { return Status::ok(); }
 };
 
 }  // namespace moestro::orchestrator
