@@ -360,7 +360,8 @@ json BatchApi::status(const HttpRequest& request) const {
                          {"status", batch_status_name(b.status)},
                          {"total", b.total},
                          {"completed", b.completed},
-                         {"failed", b.failed}});
+                         {"failed", b.failed},
+                         {"waits_for_model", b.waits_for.empty() ? json() : json(b.waits_for)}});
   }
   return {
       {"batches",

@@ -43,10 +43,10 @@ class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::
     limits.lines_in_flight = [] { return size_t{4}; };
     limits.retry_first = limits.stalled = limits.look = std::chrono::milliseconds(5);
     runner_ = std::make_unique<BatchRunner>(
-        std::move(opened.state), std::move(opened.files), "m", limits,
+        std::move(opened.state), std::move(opened.files), model_, limits,
         [this](HttpRequest r, std::shared_ptr<Exchange> e) { service_->handle(std::move(r), std::move(e)); }, post,
-        [this] { return now_.load(); });
-    api_ = std::make_unique<BatchApi>(*runner_, "m", post);
+        [this] { return now_.load(); }, aliases_);
+    api_ = std::make_unique<BatchApi>(*runner_, model_, post);
     service_->extend(*api_);
   }
   /// As a process that is killed: what it has posted is lost.
@@ -144,6 +144,8 @@ class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::
     return blobs.is_ok() && parts.is_ok() ? (*blobs)->size() + (*parts)->size() : SIZE_MAX;
   }
 
+  std::string model_ = "m";
+  std::vector<std::string> aliases_;
   std::string key_;  ///< whose requests ask() and the others send
   std::atomic<int64_t> now_{1000};
   std::optional<test::StateBox> box_;
@@ -312,6 +314,38 @@ TEST_P(BatchApiTest, WhatWasDoneBeforeABatchExpiredStays) {
   all.insert(rest.begin(), rest.end());
   EXPECT_EQ(all.size(), 200u) << "a line is in both files";
   EXPECT_EQ(batch["request_counts"]["completed"], done.size());
+}
+
+TEST_P(BatchApiTest, ABatchOfAModelThatIsNotServedWaits) {
+  stop();
+  model_ = "old";
+  start();
+  const std::string named = R"({"custom_id":"named","url":"/v1/completions","body":{"prompt":"a","model":"old"}})";
+  const std::string kept = create(upload(lines(3))), cancelled = create(upload(lines(3) + named)),
+                    expired = create(upload(lines(3)), "60s");
+  for (const std::string& id : {kept, cancelled, expired})
+    run_until([&] { return ask("GET", "/v1/batches/" + id)["status"] == "in_progress"; });
+  stop();
+  model_ = "m";
+  start();
+  join();
+  wait_for(create(upload(lines(20))), "completed");
+  for (const std::string& id : {kept, cancelled, expired})
+    EXPECT_EQ(ask("GET", "/v1/batches/" + id)["request_counts"]["completed"], 0);
+  const json under_way = ask("GET", "/v1/moestro/status")["batches"]["under_way"];
+  EXPECT_EQ(under_way[0]["waits_for_model"], "old") << under_way;
+
+  ask("POST", "/v1/batches/" + cancelled + "/cancel");
+  const std::string errors = content(wait_for(cancelled, "cancelled")["error_file_id"]);
+  EXPECT_EQ(custom_ids(errors).size(), 4u);
+  EXPECT_THAT(errors, Not(HasSubstr("model_not_found"))) << "this server does not know that model's names";
+  now_ = 1060;
+  EXPECT_THAT(content(wait_for(expired, "expired")["error_file_id"]), HasSubstr("batch_expired"));
+  EXPECT_EQ(ask("GET", "/v1/batches/" + kept)["status"], "in_progress");
+  stop();
+  aliases_ = {"old"};
+  start();
+  EXPECT_EQ(wait_for(kept, "completed")["request_counts"]["completed"], 3);
 }
 
 TEST_P(BatchApiTest, AnEmptyInputFails) {
