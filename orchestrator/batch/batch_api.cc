@@ -39,6 +39,10 @@ ApiError not_here(const std::string& what, const std::string& id) {
   return e;
 }
 
+ApiError list_error(const Status& status) {
+  return status.code() == Code::kNotFound ? bad_request(status.message(), "after") : error_of(status);
+}
+
 std::optional<std::string> scope_of(const HttpRequest& request) {
   return request.sees_all ? std::nullopt : std::optional(request.project);
 }
@@ -243,7 +247,7 @@ void BatchApi::list_files(const HttpRequest& request, const ExchangePtr& exchang
     list.owner = scope;
     ++list.limit;  // one more tells whether there are more
     auto files = runner_.state().files(list);
-    if (!files.is_ok()) return error_of(files.status());
+    if (!files.is_ok()) return list_error(files.status());
     const bool more = static_cast<int64_t>(files->size()) == list.limit;
     if (more) files->pop_back();
     std::vector<json> items;
@@ -315,7 +319,7 @@ void BatchApi::list_batches(const HttpRequest& request, const ExchangePtr& excha
     list.owner = scope;
     ++list.limit;
     auto batches = runner_.state().batches(list);
-    if (!batches.is_ok()) return error_of(batches.status());
+    if (!batches.is_ok()) return list_error(batches.status());
     const bool more = static_cast<int64_t>(batches->size()) == list.limit;
     if (more) batches->pop_back();
     std::vector<json> items;

@@ -39,8 +39,9 @@ put_file(id, purpose, bytes, expires, host, (fields_at(6)))
 return 1
 )lua"};
 
+// When memory is full, Redis refuses what needs more unless something was deleted before.
 const Script kRemoveFile{"", "", R"lua(
-local id = ARGV[1]
+local id, removed_max = ARGV[1], tonumber(ARGV[2])
 for _, batch in ipairs(redis.call('ZRANGE', 'moestro:open', 0, -1)) do
   if redis.call('HGET', 'moestro:batch:' .. batch, 'input_file') == id then
     return redis.error_reply('CONFLICT the file is the input of ' .. batch .. ', which is not over; cancel that first')
@@ -48,6 +49,7 @@ for _, batch in ipairs(redis.call('ZRANGE', 'moestro:open', 0, -1)) do
 end
 local purpose, owner = unpack(redis.call('HMGET', 'moestro:file:' .. id, 'purpose', 'owner'))
 local of_owner = ':of:' .. (owner or '')
+local number = redis.call('ZSCORE', 'moestro:files', id)
 redis.call('DEL', 'moestro:file:' .. id)
 redis.call('UNLINK', 'moestro:blob:' .. id)
 redis.call('ZREM', 'moestro:files', id)
@@ -56,6 +58,11 @@ redis.call('ZREM', 'moestro:files' .. of_owner, id)
 if purpose then
   redis.call('ZREM', 'moestro:files:' .. purpose, id)
   redis.call('ZREM', 'moestro:files:' .. purpose .. of_owner, id)
+end
+if not number then return 0 end
+redis.call('HSET', 'moestro:removed', id, number)
+if redis.call('RPUSH', 'moestro:removed:order', id) > removed_max then
+  redis.call('HDEL', 'moestro:removed', redis.call('LPOP', 'moestro:removed:order'))
 end
 return 1
 )lua"};

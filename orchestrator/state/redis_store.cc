@@ -68,8 +68,12 @@ Result<std::vector<std::string>> RedisStore::page(const std::string& all, const 
   if (!query.after.empty()) {
     // A page may begin behind one of another purpose.
     MOESTRO_ASSIGN_OR_RETURN(const RedisReply at, link_.call({"ZSCORE", all, query.after}));
-    if (at->is_nil()) return std::vector<std::string>();
     from = "(" + std::string(at->text());
+    if (at->is_nil()) {
+      MOESTRO_ASSIGN_OR_RETURN(const RedisReply was, link_.call({"HGET", "moestro:removed", query.after}));
+      if (was->is_nil()) return not_found("there is no '" + query.after.substr(0, 80) + "' to begin after");
+      from = "(" + std::string(was->text());
+    }
   }
   const std::string limit = std::to_string(query.limit);
   MOESTRO_ASSIGN_OR_RETURN(const RedisReply ids,
@@ -90,7 +94,9 @@ Result<std::vector<FileRecord>> RedisStore::expired_files(int64_t now) {
   return files_of(ids_of(ids.value()));
 }
 
-Status RedisStore::remove_file(const std::string& id) { return run(redis::kRemoveFile, std::span(&id, 1)).status(); }
+Status RedisStore::remove_file(const std::string& id) {
+  return run(redis::kRemoveFile, std::vector{id, std::to_string(kRemovedMax)}).status();
+}
 
 Status RedisStore::add_batch(const BatchRecord& batch) {
   std::vector<std::string> words{batch.id};

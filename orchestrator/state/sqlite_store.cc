@@ -46,17 +46,30 @@ Result<std::vector<Record>> all_rows(Query& query, Read read) {
   }
 }
 
+/// The number of an id of `table`, or of a removed file.
+Result<int64_t> place_of(const Database& database, const std::string& table, const std::string& id) {
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database.prepare(("SELECT number FROM " + table +
+                                                          " WHERE id = ?1 UNION ALL "
+                                                          "SELECT number FROM removed WHERE id = ?1")
+                                                             .c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, id).step());
+  if (!row) return not_found("there is no '" + id.substr(0, 80) + "' to begin after");
+  return query.integer(0);
+}
+
 /// Of `table` the page that was asked for.
 Result<Query> page_of(const Database& database, const std::string& table, const char* columns, const ListQuery& query) {
-  const char* beyond = query.ascending ? ">" : "<";
-  std::string sql = std::string("SELECT ") + columns + " FROM " + table + " WHERE ";
-  sql += query.after.empty() ? "?1 = ''"
-                             : std::string("number ") + beyond + " (SELECT number FROM " + table + " WHERE id = ?1)";
+  int64_t after = query.ascending ? 0 : INT64_MAX;
+  if (!query.after.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(after, place_of(database, table, query.after));
+  }
+  std::string sql = std::string("SELECT ") + columns + " FROM " + table + " WHERE number " +
+                    (query.ascending ? ">" : "<") + " ?1";
   if (!query.purpose.empty()) sql += " AND purpose = ?2";
   if (query.owner) sql += " AND owner = ?3";
   sql += std::string(" ORDER BY number ") + (query.ascending ? "ASC" : "DESC") + " LIMIT ?4";
   MOESTRO_ASSIGN_OR_RETURN(Query rows, database.prepare(sql.c_str()));
-  rows.bind(1, query.after).bind(4, query.limit);
+  rows.bind(1, after).bind(4, query.limit);
   if (!query.purpose.empty()) rows.bind(2, query.purpose);
   if (query.owner) rows.bind(3, *query.owner);
   return rows;
@@ -112,8 +125,16 @@ Status SqliteStore::remove_file(const std::string& id) {
   MOESTRO_ASSIGN_OR_RETURN(const bool used, user.bind(1, id).step());
   if (used) return conflict("the file is the input of " + user.text(0) + ", which is not over; cancel that first");
   return freeing([&]() -> Status {
-    MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("DELETE FROM files WHERE id = ?"));
-    return query.bind(1, id).run();
+    MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
+    for (const char* sql : {"INSERT OR IGNORE INTO removed(id, number) SELECT id, number FROM files WHERE id = ?1",
+                            "DELETE FROM files WHERE id = ?1"}) {
+      MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare(sql));
+      MOESTRO_RETURN_IF_ERROR(query.bind(1, id).run());
+    }
+    MOESTRO_ASSIGN_OR_RETURN(
+        Query forget, database_->prepare("DELETE FROM removed WHERE place <= (SELECT max(place) FROM removed) - ?"));
+    MOESTRO_RETURN_IF_ERROR(forget.bind(1, int64_t{kRemovedMax}).run());
+    return transaction.commit();
   });
 }
 

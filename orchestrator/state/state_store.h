@@ -19,12 +19,15 @@ namespace moestro::orchestrator {
 
 /// Part of a list, newest first unless `ascending`.
 struct ListQuery {
-  std::string after = {};    ///< an id: begin after it; empty: from the beginning
+  std::string after = {};    ///< an id, or that of a file that was removed: begin after it; empty: from the beginning
   std::string purpose = {};  ///< of files; empty: all
   std::optional<std::string> owner = {};  ///< nullopt: all
   int64_t limit = 20;
   bool ascending = false;
 };
+
+/// Of removed files, the last that a page may begin after.
+inline constexpr int kRemovedMax = 20'000;
 
 class StateStore {
  public:
@@ -36,6 +39,7 @@ class StateStore {
   /// Its bytes are in the FileStore that belongs to this state.
   virtual Status put_file(const FileRecord& file) = 0;
   virtual Result<std::optional<FileRecord>> file(const std::string& id) = 0;
+  /// kNotFound: there is no `after`.
   virtual Result<std::vector<FileRecord>> files(const ListQuery& query) = 0;
   /// Files that have expired.
   virtual Result<std::vector<FileRecord>> expired_files(int64_t now) = 0;
@@ -48,6 +52,7 @@ class StateStore {
   /// no longer `from`, or if another orchestrator leads it. Once it has an output file, no more results are accepted.
   virtual Status change_batch(const BatchRecord& batch, BatchStatus from) = 0;
   virtual Result<std::optional<BatchRecord>> batch(const std::string& id) = 0;
+  /// kNotFound: there is no `after`.
   virtual Result<std::vector<BatchRecord>> batches(const ListQuery& query) = 0;
   /// Unfinished batches, oldest first.
   virtual Result<std::vector<BatchRecord>> unfinished() = 0;

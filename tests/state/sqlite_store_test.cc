@@ -107,6 +107,25 @@ TEST_F(SqliteStoreTest, AFullDiskChangesNothingAndPasses) {
   EXPECT_THAT(*store->lines_done("batch_1"), ElementsAre(1, 2, 3));
 }
 
+TEST_F(SqliteStoreTest, OnlyTheLastRemovedFilesAreRemembered) {
+  open().reset();
+  {
+    auto database = Database::open(path());
+    ASSERT_TRUE(database.is_ok());
+    const std::string last = std::to_string(kRemovedMax + 1);
+    ASSERT_TRUE((*database)
+                    ->execute(("INSERT INTO removed VALUES(1, 'file-1', 1), (2, 'file-2', 2), (" + last +
+                               ", 'file-last', 3)").c_str())
+                    .is_ok());
+  }
+  auto store = open();
+  ASSERT_TRUE(store->put_file({"file-3", "n", "batch", 1, 5, 0}).is_ok());
+  ASSERT_TRUE(store->remove_file("file-3").is_ok());
+  EXPECT_EQ(store->files({.after = "file-2"}).status().code(), Code::kNotFound);
+  EXPECT_TRUE(store->files({.after = "file-last"}).is_ok());
+  EXPECT_TRUE(store->files({.after = "file-3"}).is_ok());
+}
+
 TEST_F(SqliteStoreTest, TheEndOfALargeBatchWritesLittle) {
   auto store = open();
   for (const char* id : {"batch_1", "batch_2", "batch_3"}) ASSERT_TRUE(store->add_batch(order(id)).is_ok());

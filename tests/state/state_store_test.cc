@@ -132,9 +132,15 @@ TEST_P(StateTest, ListsComeInPages) {
   EXPECT_EQ(names({.after = "file-b", .limit = 3}), "a");
   EXPECT_EQ(names({.after = "file-b", .limit = 3, .ascending = true}), "cd");
   EXPECT_EQ(names({.purpose = "batch", .limit = 9}), "dba");
-  EXPECT_EQ(names({.after = "file-nobody", .limit = 9}), "");
+  EXPECT_EQ(state_->files({.after = "file-nobody"}).status().code(), Code::kNotFound);
+  EXPECT_EQ(state_->batches({.after = "batch_nobody"}).status().code(), Code::kNotFound);
   ASSERT_TRUE(state_->remove_file("file-d").is_ok());
   EXPECT_EQ(names({.limit = 9}), "cba");
+  ASSERT_TRUE(state_->remove_file("file-b").is_ok());
+  ASSERT_TRUE(state_->remove_file("file-b").is_ok()) << "again";
+  EXPECT_EQ(names({.after = "file-b", .limit = 9}), "a") << "where it was";
+  EXPECT_EQ(names({.after = "file-b", .limit = 9, .ascending = true}), "c");
+  EXPECT_EQ(names({.after = "file-d", .purpose = "batch", .limit = 9}), "a");
 }
 
 TEST_P(StateTest, OwnersHaveTheirOwnLists) {
