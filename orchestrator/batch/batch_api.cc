@@ -294,7 +294,6 @@ void BatchApi::create_batch(const HttpRequest& request, const ExchangePtr& excha
                                         " bytes; its lines go into a file"));
   auto order = read_batch_order(request.body);
   if (const auto* error = std::get_if<ApiError>(&order)) return refuse(exchange, *error);
-  std::get<BatchOrder>(order).record.owner = request.project;
   answer(exchange, [this, o = std::move(std::get<BatchOrder>(order)), scope = scope_of(request)]() mutable -> Answer {
     BatchRecord& record = o.record;
     const auto input = file(record.input_file, scope);
@@ -302,6 +301,7 @@ void BatchApi::create_batch(const HttpRequest& request, const ExchangePtr& excha
     if (!*input) return bad_request("there is no file '" + record.input_file.substr(0, 80) + "'", "input_file_id");
     if ((*input)->purpose != "batch")
       return bad_request("the file's purpose is '" + (*input)->purpose + "', not 'batch'", "input_file_id");
+    record.owner = (*input)->owner;  // a batch keeps its input from being deleted: so the file's owner has to see it
     record.id = new_id("batch_");
     record.model = model_;
     record.created_at = runner_.now();

@@ -39,6 +39,22 @@ put_file(id, purpose, bytes, expires, host, (fields_at(6)))
 return 1
 )lua"};
 
+const Script kExpiredFiles{"", "", R"lua(
+local now, most, used, expired, from = ARGV[1], tonumber(ARGV[2]), {}, {}, 0
+for _, batch in ipairs(redis.call('ZRANGE', 'moestro:open', 0, -1)) do
+  used[redis.call('HGET', 'moestro:batch:' .. batch, 'input_file') or ''] = true
+end
+while true do
+  local ids = redis.call('ZRANGEBYSCORE', 'moestro:expiring', '-inf', now, 'LIMIT', from, most)
+  for _, id in ipairs(ids) do
+    if not used[id] then expired[#expired + 1] = id end
+    if #expired == most then return expired end
+  end
+  if #ids < most then return expired end
+  from = from + most
+end
+)lua"};
+
 // When memory is full, Redis refuses what needs more unless something was deleted before.
 const Script kRemoveFile{"", "", R"lua(
 local id, removed_max = ARGV[1], tonumber(ARGV[2])

@@ -9,6 +9,8 @@ namespace {
 
 using Words = RedisLink::Words;
 
+const std::string kSwept = "100";  ///< files at once
+
 std::string number(BatchStatus status) { return std::to_string(static_cast<int>(status)); }
 
 void add_file(std::vector<std::string>& words, const FileRecord& file) {
@@ -88,9 +90,7 @@ Result<std::vector<FileRecord>> RedisStore::files(const ListQuery& query) {
 }
 
 Result<std::vector<FileRecord>> RedisStore::expired_files(int64_t now) {
-  const std::string until = std::to_string(now);
-  MOESTRO_ASSIGN_OR_RETURN(const RedisReply ids,
-                           link_.call({"ZRANGEBYSCORE", "moestro:expiring", "-inf", until, "LIMIT", "0", "100"}));
+  MOESTRO_ASSIGN_OR_RETURN(const RedisReply ids, run(redis::kExpiredFiles, std::vector{std::to_string(now), kSwept}));
   return files_of(ids_of(ids.value()));
 }
 

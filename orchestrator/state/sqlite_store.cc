@@ -113,7 +113,9 @@ Result<std::vector<FileRecord>> SqliteStore::files(const ListQuery& query) {
 Result<std::vector<FileRecord>> SqliteStore::expired_files(int64_t now) {
   MOESTRO_ASSIGN_OR_RETURN(Query rows,
                            database_->prepare((std::string("SELECT ") + kFileColumns +
-                                               " FROM files WHERE expires_at > 0 AND expires_at <= ? LIMIT 100")
+                                               " FROM files WHERE expires_at > 0 AND expires_at <= ? AND id NOT IN "
+                                               "(SELECT input_file FROM batches WHERE status IN (0, 2, 3, 6)) "
+                                               "LIMIT 100")
                                                   .c_str()));
   rows.bind(1, now);
   return all_rows<FileRecord>(rows, file_of);

@@ -41,7 +41,7 @@ class StateStore {
   virtual Result<std::optional<FileRecord>> file(const std::string& id) = 0;
   /// kNotFound: there is no `after`.
   virtual Result<std::vector<FileRecord>> files(const ListQuery& query) = 0;
-  /// Files that have expired.
+  /// Files that have expired and are no input of an unfinished batch, at most 100.
   virtual Result<std::vector<FileRecord>> expired_files(int64_t now) = 0;
   /// kConflict, with the batch's name, if it is the input of an unfinished batch.
   virtual Status remove_file(const std::string& id) = 0;

@@ -58,6 +58,18 @@ TEST_P(BatchApiTest, AKeySeesItsOwnProjectAlone) {
   EXPECT_EQ(ask("DELETE", "/v1/files/" + input)["deleted"], true);
 }
 
+TEST_P(BatchApiTest, ABatchBelongsToTheOwnerOfItsFile) {
+  key_ = "ann";
+  const std::string input = upload(lines(2));
+  key_ = "admin";
+  const std::string id = create(input);
+  key_ = "ann";
+  EXPECT_THAT(ask("DELETE", "/v1/files/" + input, {}, 409)["error"]["message"].get<std::string>(), HasSubstr(id));
+  ask("POST", "/v1/batches/" + id + "/cancel");
+  EXPECT_FALSE(content(wait_for(id, "cancelled")["error_file_id"]).empty());
+  EXPECT_EQ(ask("DELETE", "/v1/files/" + input)["deleted"], true);
+}
+
 TEST_P(BatchApiTest, WhatIsNoFileOfOursIsNotLookedFor) {
   test::write_file(dir_ / "secret", "s");
   for (const char* path : {"/v1/files/../state.db", "/v1/files/..%2fsecret/content", "/v1/files//etc/passwd",

@@ -241,6 +241,22 @@ TEST_P(StateTest, TheInputOfABatchThatIsNotOverStays) {
   EXPECT_FALSE((*state_->file("file-1")).has_value());
 }
 
+TEST_P(StateTest, ExpiredFilesInUseDoNotHideOthers) {
+  for (int i = 0; i < 120; ++i) {
+    const std::string id = "file-" + std::to_string(1000 + i);
+    ASSERT_TRUE(state_->put_file({id, "in.jsonl", "batch", 0, 5, 10 + i}).is_ok());
+    if (i == 115 || i == 117) continue;
+    BatchRecord b = batch("batch_" + std::to_string(i));
+    b.input_file = id;
+    ASSERT_TRUE(state_->add_batch(b).is_ok());
+  }
+  const auto expired = state_->expired_files(10 + 116);
+  ASSERT_TRUE(expired.is_ok()) << expired.status().message();
+  ASSERT_EQ(expired->size(), 1u);
+  EXPECT_EQ(expired->front().id, "file-1115");
+  EXPECT_EQ(state_->expired_files(1000)->size(), 2u);
+}
+
 TEST_P(StateTest, ResultsOfManyLinesComeInPagesAndInOrder) {
   ASSERT_TRUE(state_->add_batch(batch("batch_1")).is_ok());
   std::vector<LineResult> all;
