@@ -72,7 +72,9 @@ Result<std::vector<std::string>> RedisStore::page(const std::string& all, const 
     MOESTRO_ASSIGN_OR_RETURN(const RedisReply at, link_.call({"ZSCORE", all, query.after}));
     from = "(" + std::string(at->text());
     if (at->is_nil()) {
-      MOESTRO_ASSIGN_OR_RETURN(const RedisReply was, link_.call({"HGET", "moestro:removed", query.after}));
+      // Batches are not removed: they have no such key.
+      const std::string removed = all == "moestro:files" ? "moestro:removed" : all + ":removed";
+      MOESTRO_ASSIGN_OR_RETURN(const RedisReply was, link_.call({"HGET", removed, query.after}));
       if (was->is_nil()) return not_found("there is no '" + query.after.substr(0, 80) + "' to begin after");
       from = "(" + std::string(was->text());
     }

@@ -48,10 +48,9 @@ Result<std::vector<Record>> all_rows(Query& query, Read read) {
 
 /// The number of an id of `table`, or of a removed file.
 Result<int64_t> place_of(const Database& database, const std::string& table, const std::string& id) {
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database.prepare(("SELECT number FROM " + table +
-                                                          " WHERE id = ?1 UNION ALL "
-                                                          "SELECT number FROM removed WHERE id = ?1")
-                                                             .c_str()));
+  std::string sql = "SELECT number FROM " + table + " WHERE id = ?1";
+  if (table == "files") sql += " UNION ALL SELECT number FROM removed WHERE id = ?1";
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database.prepare(sql.c_str()));
   MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, id).step());
   if (!row) return not_found("there is no '" + id.substr(0, 80) + "' to begin after");
   return query.integer(0);

@@ -139,6 +139,7 @@ TEST_P(StateTest, ListsComeInPages) {
   ASSERT_TRUE(state_->remove_file("file-b").is_ok());
   ASSERT_TRUE(state_->remove_file("file-b").is_ok()) << "again";
   EXPECT_EQ(names({.after = "file-b", .limit = 9}), "a") << "where it was";
+  EXPECT_EQ(state_->batches({.after = "file-b"}).status().code(), Code::kNotFound) << "it was no batch";
   EXPECT_EQ(names({.after = "file-b", .limit = 9, .ascending = true}), "c");
   EXPECT_EQ(names({.after = "file-d", .purpose = "batch", .limit = 9}), "a");
 }
