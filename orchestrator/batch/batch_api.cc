@@ -39,6 +39,10 @@ ApiError not_here(const std::string& what, const std::string& id) {
   return e;
 }
 
+ApiError list_error(const Status& status) {
+  return status.code() == Code::kNotFound ? bad_request(status.message(), "after") : error_of(status);
+}
+
 std::optional<std::string> scope_of(const HttpRequest& request) {
   return request.sees_all ? std::nullopt : std::optional(request.project);
 }
@@ -243,7 +247,7 @@ void BatchApi::list_files(const HttpRequest& request, const ExchangePtr& exchang
     list.owner = scope;
     ++list.limit;  // one more tells whether there are more
     auto files = runner_.state().files(list);
-    if (!files.is_ok()) return error_of(files.status());
+    if (!files.is_ok()) return list_error(files.status());
     const bool more = static_cast<int64_t>(files->size()) == list.limit;
     if (more) files->pop_back();
     std::vector<json> items;
@@ -290,7 +294,6 @@ void BatchApi::create_batch(const HttpRequest& request, const ExchangePtr& excha
                                         " bytes; its lines go into a file"));
   auto order = read_batch_order(request.body);
   if (const auto* error = std::get_if<ApiError>(&order)) return refuse(exchange, *error);
-  std::get<BatchOrder>(order).record.owner = request.project;
   answer(exchange, [this, o = std::move(std::get<BatchOrder>(order)), scope = scope_of(request)]() mutable -> Answer {
     BatchRecord& record = o.record;
     const auto input = file(record.input_file, scope);
@@ -298,6 +301,7 @@ void BatchApi::create_batch(const HttpRequest& request, const ExchangePtr& excha
     if (!*input) return bad_request("there is no file '" + record.input_file.substr(0, 80) + "'", "input_file_id");
     if ((*input)->purpose != "batch")
       return bad_request("the file's purpose is '" + (*input)->purpose + "', not 'batch'", "input_file_id");
+    record.owner = (*input)->owner;  // a batch keeps its input from being deleted: so the file's owner has to see it
     record.id = new_id("batch_");
     record.model = model_;
     record.created_at = runner_.now();
@@ -315,7 +319,7 @@ void BatchApi::list_batches(const HttpRequest& request, const ExchangePtr& excha
     list.owner = scope;
     ++list.limit;
     auto batches = runner_.state().batches(list);
-    if (!batches.is_ok()) return error_of(batches.status());
+    if (!batches.is_ok()) return list_error(batches.status());
     const bool more = static_cast<int64_t>(batches->size()) == list.limit;
     if (more) batches->pop_back();
     std::vector<json> items;
@@ -360,7 +364,8 @@ json BatchApi::status(const HttpRequest& request) const {
                          {"status", batch_status_name(b.status)},
                          {"total", b.total},
                          {"completed", b.completed},
-                         {"failed", b.failed}});
+                         {"failed", b.failed},
+                         {"waits_for_model", b.waits_for.empty() ? json() : json(b.waits_for)}});
   }
   return {
       {"batches",

@@ -2,6 +2,8 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -22,7 +24,12 @@ CustomIdDigest digest(const std::string& custom_id) {
 }
 }  // namespace
 
-BatchJob::BatchJob(BatchSurroundings& around, BatchRecord record) : around_(around), record_(std::move(record)) {
+bool BatchSurroundings::serves(const std::string& name) const {
+  return name == model || std::ranges::find(aliases, name) != aliases.end();
+}
+
+BatchJob::BatchJob(BatchSurroundings& around, BatchRecord record)
+    : around_(around), record_(std::move(record)), served_(around_.serves(record_.model)) {
   if (record_.status == BatchStatus::kInProgress || record_.status == BatchStatus::kValidating) return;
   exhausted_ = true;
 }
@@ -86,6 +93,8 @@ void BatchJob::mark_done(uint64_t line) {
 
 Result<bool> BatchJob::work() {
   if (over()) return false;
+  if (!served_ && (record_.status == BatchStatus::kValidating || record_.status == BatchStatus::kInProgress))
+    return false;
   if (around_.shared != nullptr) {
     // Its lines may be anybody's, so their number tells whether all are done.
     if (record_.status == BatchStatus::kInProgress && record_.completed + record_.failed < record_.total) return false;
@@ -107,7 +116,8 @@ std::optional<LineProblem> BatchJob::problem_of(const LineReader::Line& line, Ba
   if (line.too_long)
     return LineProblem{"", "line_too_long",
                        "the line has more than " + std::to_string(around_.line_bytes_max) + " bytes"};
-  auto read = read_batch_line(line.text, record_.endpoint, around_.model, around_.aliases);
+  // Who does not serve its model does not know the model's other names either.
+  auto read = read_batch_line(line.text, record_.endpoint, served_ ? around_.model : "", around_.aliases);
   if (auto* problem = std::get_if<LineProblem>(&read)) return std::move(*problem);
   *good = std::move(std::get<BatchLine>(read));
   return std::nullopt;

@@ -28,6 +28,7 @@ struct BatchSurroundings {
   size_t line_bytes_max = 16 << 20;
   uint64_t lines_max = 1'000'000;
   uint64_t line_numbers_max = 16'000'000;  ///< including blank lines, because lines are stored by their numbers
+  bool serves(const std::string& name) const;
 };
 
 /// A digest of a custom_id in 16 bytes.
@@ -52,7 +53,9 @@ class BatchJob {
   void ask_lead() { leads_ = false; }
 
   /// Whether lines may be given out.
-  bool runs() const { return record_.status == BatchStatus::kInProgress && !exhausted_; }
+  bool runs() const { return served_ && record_.status == BatchStatus::kInProgress && !exhausted_; }
+  /// Whether its model is served here. If not, it waits: it can be cancelled, and it expires.
+  bool served() const { return served_; }
 
   /// Does a part of the checking or writing; true if there is more to do at once. After an error that is not the
   /// input's (a full disk) it can be called again.
@@ -103,6 +106,7 @@ class BatchJob {
 
   BatchSurroundings& around_;
   BatchRecord record_;
+  const bool served_;
   std::optional<LineReader> input_;
   FileRecord input_file_;
   std::optional<InputCheck> input_check_;

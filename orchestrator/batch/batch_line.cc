@@ -71,8 +71,8 @@ std::variant<BatchLine, LineProblem> read_batch_line(const std::string& text, co
   if (const auto it = body->find("stream"); it != body->end() && *it == true)
     return problem("invalid_body", "'body' asks for a stream; a batch has none");
   const auto is_it = [&body](const std::string& name) { return (*body)["model"] == name; };
-  if (const auto it = body->find("model");
-      it != body->end() && !it->is_null() && !is_it(model) && !std::any_of(aliases.begin(), aliases.end(), is_it))
+  const auto it = model.empty() ? body->end() : body->find("model");
+  if (it != body->end() && !it->is_null() && !is_it(model) && !std::any_of(aliases.begin(), aliases.end(), is_it))
     return problem("model_not_found", "the model " + shown(*it) + " is not served here; '" + model + "' is");
   return BatchLine{custom_id, body->dump(-1, ' ', false, json::error_handler_t::replace), sequences_of(*body)};
 }

@@ -23,7 +23,7 @@ struct LineProblem {
 
 inline constexpr size_t kCustomIdBytesMax = 512;
 
-/// Checks what can be checked without running it. The endpoint checks the rest.
+/// Checks what can be checked without running it. The endpoint checks the rest. `model`: empty: any.
 std::variant<BatchLine, LineProblem> read_batch_line(const std::string& text, const std::string& endpoint,
                                                      const std::string& model,
                                                      const std::vector<std::string>& aliases = {});

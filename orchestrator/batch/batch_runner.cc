@@ -81,6 +81,7 @@ void BatchRunner::loop() {
     keep_results();
     expire();
     more = work();
+    more = tidy() || more;
     fill();
     more = more || (!results_.empty() && figures_.stalled.empty());
     if (Clock::now() >= sweep_at_) sweep_files();
@@ -96,8 +97,19 @@ void BatchRunner::load() {
   if (!unfinished.is_ok()) return stall(unfinished.status());
   loaded_ = true;
   for (const BatchRecord& record : *unfinished)
-    if (find(record.id) == nullptr) jobs_.push_back(std::make_unique<BatchJob>(around_, record));
-  if (!jobs_.empty()) log::info("{} batches go on", jobs_.size());
+    if (find(record.id) == nullptr) take_up(record);
+  if (const size_t served = served_jobs(); served > 0) log::info("{} batches go on", served);
+}
+
+/// A batch that another process has begun, or another model's.
+void BatchRunner::take_up(const BatchRecord& record) {
+  jobs_.push_back(std::make_unique<BatchJob>(around_, record));
+  if (jobs_.back()->served()) return;
+  log::info("{} waits: it is for the model {}, and {} is served here", record.id, record.model, around_.model);
+}
+
+size_t BatchRunner::served_jobs() const {
+  return static_cast<size_t>(std::ranges::count_if(jobs_, [](const auto& job) { return job->served(); }));
 }
 
 void BatchRunner::sweep_strays() {
@@ -116,8 +128,8 @@ BatchJob* BatchRunner::find(const std::string& id) const {
 }
 
 Status BatchRunner::add(const BatchRecord& record) {
-  if (jobs_.size() >= limits_.batches_max)
-    return exhausted("there are " + std::to_string(jobs_.size()) +
+  if (const size_t open = served_jobs(); open >= limits_.batches_max)
+    return exhausted("there are " + std::to_string(open) +
                      " batches that are not over; try again when some are");
   MOESTRO_RETURN_IF_ERROR(state_->add_batch(record));
   jobs_.push_back(std::make_unique<BatchJob>(around_, record));
@@ -128,8 +140,7 @@ Result<BatchRecord> BatchRunner::cancel(const std::string& id) {
   MOESTRO_ASSIGN_OR_RETURN(const auto kept, state_->batch(id));
   if (!kept) return not_found("there is no batch '" + id + "'");
   BatchJob* job = find(id);
-  std::unique_ptr<BatchJob>
-      unknown;  // one of another model, or so new that it was not looked at yet: who has it finds out
+  std::unique_ptr<BatchJob> unknown;  // so new that it was not looked at yet: who has it finds out
   if (shared_ != nullptr && job != nullptr && job->refresh(*kept)) let_go(*job);
   if (shared_ != nullptr && job == nullptr && !is_over(kept->status))
     job = (unknown = std::make_unique<BatchJob>(around_, *kept)).get();
@@ -200,6 +211,14 @@ bool BatchRunner::work() {
     more = true;
   }
   return more;
+}
+
+/// A piece of what batches that are over have left in the state; true if there is more.
+bool BatchRunner::tidy() {
+  if (!figures_.stalled.empty() && Clock::now() < stalled_until_) return false;
+  const auto more = state_->tidy();
+  if (!more.is_ok()) stall(more.status());
+  return more.is_ok() && *more;
 }
 
 bool BatchRunner::fits(const BatchLine& line) const {
@@ -356,7 +375,8 @@ void BatchRunner::list_under_way() {
   for (auto it = jobs.begin(); it != end; ++it) {
     const BatchRecord& r = (*it)->record();
     figures_.under_way.push_back(
-        {r.id, r.status, r.total, r.completed + (*it)->good_lines, r.failed + (*it)->bad_lines, r.owner});
+        {r.id, r.status, r.total, r.completed + (*it)->good_lines, r.failed + (*it)->bad_lines, r.owner,
+         (*it)->served() ? "" : r.model});
   }
 }
 

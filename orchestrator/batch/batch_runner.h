@@ -41,6 +41,7 @@ struct BatchFigures {
     BatchStatus status;
     uint64_t total = 0, completed = 0, failed = 0;  ///< lines
     std::string owner;
+    std::string waits_for;  ///< the model, if it is not served here
   };
   std::vector<UnderWay> under_way;  ///< the oldest that have not ended, at most 16
   std::string stalled;  ///< why batches do not continue; empty: they do
@@ -104,12 +105,15 @@ class BatchRunner {
   void sweep_strays();
   void share();
   void look_at(const std::vector<BatchRecord>& records);
+  void take_up(const BatchRecord& record);
   Status claim_own();
   void forget(BatchJob& job);
   void give_back(std::map<uint64_t, Flight>::iterator flight);
   bool work();
+  bool tidy();
   void expire();
   void fill();
+  size_t served_jobs() const;
   bool fits(const BatchLine& line) const;
   size_t room() const;
   bool give_out();

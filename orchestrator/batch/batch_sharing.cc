@@ -29,11 +29,10 @@ void BatchRunner::share() {
 void BatchRunner::look_at(const std::vector<BatchRecord>& records) {
   std::set<std::string> open;
   for (const BatchRecord& record : records) {
-    if (record.model != around_.model) continue;  // others serve that
     open.insert(record.id);
     BatchJob* job = find(record.id);
     if (job == nullptr) {
-      jobs_.push_back(std::make_unique<BatchJob>(around_, record));
+      take_up(record);
     } else if (job->refresh(record)) {
       if (!job->runs()) let_go(*job);
     }

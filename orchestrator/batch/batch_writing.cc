@@ -24,8 +24,13 @@ Status BatchJob::begin_writing() {
   if (next.finalizing_at == 0) next.finalizing_at = around_.now();
   if (next.output_file.empty()) next.output_file = new_id("file-");
   if (next.error_file.empty()) next.error_file = new_id("file-");
-  MOESTRO_RETURN_IF_ERROR(around_.state.change_batch(next, record_.status));
-  record_ = std::move(next);
+  // A full disk makes it begin again and again: what is kept already is not written anew.
+  const bool kept = next.status == record_.status && next.finalizing_at == record_.finalizing_at &&
+                    next.output_file == record_.output_file && next.error_file == record_.error_file;
+  if (!kept || around_.shared != nullptr) {
+    MOESTRO_RETURN_IF_ERROR(around_.state.change_batch(next, record_.status));
+    record_ = std::move(next);
+  }
   exhausted_ = true;
   taken_.clear();
   if (around_.shared != nullptr) {  // from here on no results are kept, so these are all
@@ -43,6 +48,7 @@ Status BatchJob::begin_writing() {
 
 Result<bool> BatchJob::write() {
   const auto piece = [this]() -> Result<bool> {
+    MOESTRO_RETURN_IF_ERROR(around_.state.has_room());
     if (!writing_) MOESTRO_RETURN_IF_ERROR(begin_writing());
     return writing_->results_written ? write_rest() : write_results();
   };

@@ -96,6 +96,12 @@ Result<int64_t> Database::integer(const char* sql) const {
   return row ? query.integer(0) : 0;
 }
 
+Status Database::set_checkpoints(bool on) {
+  if (std::exchange(checkpoints_, on) == on) return Status::ok();
+  sqlite3_db_config(handle_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, on ? 0 : 1, nullptr);
+  return execute(on ? "PRAGMA wal_autocheckpoint = 1000" : "PRAGMA wal_autocheckpoint = 0");
+}
+
 int64_t Database::changes() const { return sqlite3_changes64(handle_); }
 
 Status Database::error(int code) const {

@@ -65,6 +65,8 @@ class Database {
   Result<Query> prepare(const char* sql) const;
   /// The first column of the first row.
   Result<int64_t> integer(const char* sql) const;
+  /// Whether commits and the end copy the journal to the file, which may make it larger.
+  Status set_checkpoints(bool on);
   /// The number of rows that the last statement changed.
   int64_t changes() const;
   /// `code` is SQLite's.
@@ -75,6 +77,7 @@ class Database {
   Database(std::string path, sqlite3* handle) : path_(std::move(path)), handle_(handle) {}
   std::string path_;
   sqlite3* handle_;
+  bool checkpoints_ = true;
 };
 
 /// Rolled back unless it was committed.

@@ -39,6 +39,8 @@ class LateState final : public StateStore {
   Status put_blob(const std::string& name, std::span<const std::byte> bytes) override;
   Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) override;
   Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) override;
+  Result<bool> tidy() override { return state_ ? state_->tidy() : false; }
+  Status has_room() override { return state_ ? state_->has_room() : why_; }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -39,8 +39,25 @@ put_file(id, purpose, bytes, expires, host, (fields_at(6)))
 return 1
 )lua"};
 
+const Script kExpiredFiles{"", "", R"lua(
+local now, most, used, expired, from = ARGV[1], tonumber(ARGV[2]), {}, {}, 0
+for _, batch in ipairs(redis.call('ZRANGE', 'moestro:open', 0, -1)) do
+  used[redis.call('HGET', 'moestro:batch:' .. batch, 'input_file') or ''] = true
+end
+while true do
+  local ids = redis.call('ZRANGEBYSCORE', 'moestro:expiring', '-inf', now, 'LIMIT', from, most)
+  for _, id in ipairs(ids) do
+    if not used[id] then expired[#expired + 1] = id end
+    if #expired == most then return expired end
+  end
+  if #ids < most then return expired end
+  from = from + most
+end
+)lua"};
+
+// When memory is full, Redis refuses what needs more unless something was deleted before.
 const Script kRemoveFile{"", "", R"lua(
-local id = ARGV[1]
+local id, removed_max = ARGV[1], tonumber(ARGV[2])
 for _, batch in ipairs(redis.call('ZRANGE', 'moestro:open', 0, -1)) do
   if redis.call('HGET', 'moestro:batch:' .. batch, 'input_file') == id then
     return redis.error_reply('CONFLICT the file is the input of ' .. batch .. ', which is not over; cancel that first')
@@ -48,6 +65,7 @@ for _, batch in ipairs(redis.call('ZRANGE', 'moestro:open', 0, -1)) do
 end
 local purpose, owner = unpack(redis.call('HMGET', 'moestro:file:' .. id, 'purpose', 'owner'))
 local of_owner = ':of:' .. (owner or '')
+local number = redis.call('ZSCORE', 'moestro:files', id)
 redis.call('DEL', 'moestro:file:' .. id)
 redis.call('UNLINK', 'moestro:blob:' .. id)
 redis.call('ZREM', 'moestro:files', id)
@@ -56,6 +74,11 @@ redis.call('ZREM', 'moestro:files' .. of_owner, id)
 if purpose then
   redis.call('ZREM', 'moestro:files:' .. purpose, id)
   redis.call('ZREM', 'moestro:files:' .. purpose .. of_owner, id)
+end
+if not number then return 0 end
+redis.call('HSET', 'moestro:removed', id, number)
+if redis.call('RPUSH', 'moestro:removed:order', id) > removed_max then
+  redis.call('HDEL', 'moestro:removed', redis.call('LPOP', 'moestro:removed:order'))
 end
 return 1
 )lua"};

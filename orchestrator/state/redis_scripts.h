@@ -7,6 +7,7 @@
 //   moestro:file:ID                 hash: a FileRecord
 //   moestro:files[:PURPOSE][:of:OWNER]   sorted sets: ids by number
 //   moestro:expiring                sorted set: files by expires_at
+//   moestro:removed, moestro:removed:order   hash: id of a removed file -> its number; list: the ids, oldest first
 //   moestro:blob:ID                 hash: piece -> bytes of a file
 //   moestro:part:ID:HOST            one that is being written; gone by itself
 //   moestro:batch:ID                hash: a BatchRecord, `lead`
@@ -32,7 +33,8 @@ namespace moestro::orchestrator::redis {
 using Script = std::array<std::string_view, 3>;
 
 extern const Script kPutFile;     ///< id purpose bytes expires host n field value ...
-extern const Script kRemoveFile;  ///< id
+extern const Script kExpiredFiles;  ///< now most -> id ...
+extern const Script kRemoveFile;  ///< id removed_max
 extern const Script kAddBatch;    ///< id n field value ...
 extern const Script kChangeBatch; ///< id from to host n field value ...
 extern const Script kFinish;      ///< id from to host n field value ... files (each as kPutFile's, without the host)

@@ -9,6 +9,8 @@ namespace {
 
 using Words = RedisLink::Words;
 
+const std::string kSwept = "100";  ///< files at once
+
 std::string number(BatchStatus status) { return std::to_string(static_cast<int>(status)); }
 
 void add_file(std::vector<std::string>& words, const FileRecord& file) {
@@ -68,8 +70,14 @@ Result<std::vector<std::string>> RedisStore::page(const std::string& all, const 
   if (!query.after.empty()) {
     // A page may begin behind one of another purpose.
     MOESTRO_ASSIGN_OR_RETURN(const RedisReply at, link_.call({"ZSCORE", all, query.after}));
-    if (at->is_nil()) return std::vector<std::string>();
     from = "(" + std::string(at->text());
+    if (at->is_nil()) {
+      // Batches are not removed: they have no such key.
+      const std::string removed = all == "moestro:files" ? "moestro:removed" : all + ":removed";
+      MOESTRO_ASSIGN_OR_RETURN(const RedisReply was, link_.call({"HGET", removed, query.after}));
+      if (was->is_nil()) return not_found("there is no '" + query.after.substr(0, 80) + "' to begin after");
+      from = "(" + std::string(was->text());
+    }
   }
   const std::string limit = std::to_string(query.limit);
   MOESTRO_ASSIGN_OR_RETURN(const RedisReply ids,
@@ -84,13 +92,13 @@ Result<std::vector<FileRecord>> RedisStore::files(const ListQuery& query) {
 }
 
 Result<std::vector<FileRecord>> RedisStore::expired_files(int64_t now) {
-  const std::string until = std::to_string(now);
-  MOESTRO_ASSIGN_OR_RETURN(const RedisReply ids,
-                           link_.call({"ZRANGEBYSCORE", "moestro:expiring", "-inf", until, "LIMIT", "0", "100"}));
+  MOESTRO_ASSIGN_OR_RETURN(const RedisReply ids, run(redis::kExpiredFiles, std::vector{std::to_string(now), kSwept}));
   return files_of(ids_of(ids.value()));
 }
 
-Status RedisStore::remove_file(const std::string& id) { return run(redis::kRemoveFile, std::span(&id, 1)).status(); }
+Status RedisStore::remove_file(const std::string& id) {
+  return run(redis::kRemoveFile, std::vector{id, std::to_string(kRemovedMax)}).status();
+}
 
 Status RedisStore::add_batch(const BatchRecord& batch) {
   std::vector<std::string> words{batch.id};

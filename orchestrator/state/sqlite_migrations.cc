@@ -41,6 +41,8 @@ CREATE INDEX batches_by_owner ON batches(owner, number);
     // 5: responses.
     "CREATE TABLE responses(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, "
     "created_at INTEGER NOT NULL, bytes INTEGER NOT NULL, text TEXT NOT NULL);",
+    // 6: where deleted files were in the list, so that a page may begin after one.
+    "CREATE TABLE removed(place INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, number INTEGER NOT NULL);",
 };
 
 }  // namespace

@@ -101,9 +101,9 @@ Status check_ours(Database& database) {
                        ": run the later one, or give another --state");
   MOESTRO_RETURN_IF_ERROR(check_whole(database));
   MOESTRO_RETURN_IF_ERROR(
-      database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -4096;"));
-  // So that every start has a journal without leftovers of the one before; a full disk may keep it from that.
-  (void)database.execute("PRAGMA wal_checkpoint(TRUNCATE)").is_ok();
+      database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -4096; "
+                       // What is deleted must not be written once more, and a large journal must not stay large.
+                       "PRAGMA secure_delete = FAST; PRAGMA journal_size_limit = 8388608;"));
   return migrate(database, version);
 }
 
@@ -118,8 +118,10 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const fs::path& path) {
   MOESTRO_RETURN_IF_ERROR(check_ours(*database));
   MOESTRO_RETURN_IF_ERROR(sync_directory_of(path));
   std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(lock), std::move(database)));
+  store->begin_journal();
   MOESTRO_RETURN_IF_ERROR(store->read_counts());
   MOESTRO_RETURN_IF_ERROR(store->read_response_bytes());
+  MOESTRO_RETURN_IF_ERROR(store->read_ended());
   return store;
 }
 

@@ -34,6 +34,7 @@ Result<uint64_t> SqliteStore::forget_responses(const ResponseLimits& limits, uin
 
 Status SqliteStore::put_response(const ResponseRecord& r, const ResponseLimits& limits) {
   MOESTRO_RETURN_IF_ERROR(check_size(r, limits));
+  MOESTRO_RETURN_IF_ERROR(has_room());
   MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
   uint64_t bytes = response_bytes_;
   {
@@ -64,8 +65,11 @@ Status SqliteStore::remove_response(const std::string& id) {
   if (!row) return Status::ok();
   const uint64_t bytes = size.count(0);
   size.reset();
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("DELETE FROM responses WHERE id = ?"));
-  MOESTRO_RETURN_IF_ERROR(query.bind(1, std::string_view(id)).run());
+  const Status done = freeing([&]() -> Status {
+    MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("DELETE FROM responses WHERE id = ?"));
+    return query.bind(1, std::string_view(id)).run();
+  });
+  MOESTRO_RETURN_IF_ERROR(done);
   response_bytes_ -= bytes;
   return Status::ok();
 }

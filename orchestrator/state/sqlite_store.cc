@@ -46,23 +46,33 @@ Result<std::vector<Record>> all_rows(Query& query, Read read) {
   }
 }
 
+/// The number of an id of `table`, or of a removed file.
+Result<int64_t> place_of(const Database& database, const std::string& table, const std::string& id) {
+  std::string sql = "SELECT number FROM " + table + " WHERE id = ?1";
+  if (table == "files") sql += " UNION ALL SELECT number FROM removed WHERE id = ?1";
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database.prepare(sql.c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, id).step());
+  if (!row) return not_found("there is no '" + id.substr(0, 80) + "' to begin after");
+  return query.integer(0);
+}
+
 /// Of `table` the page that was asked for.
 Result<Query> page_of(const Database& database, const std::string& table, const char* columns, const ListQuery& query) {
-  const char* beyond = query.ascending ? ">" : "<";
-  std::string sql = std::string("SELECT ") + columns + " FROM " + table + " WHERE ";
-  sql += query.after.empty() ? "?1 = ''"
-                             : std::string("number ") + beyond + " (SELECT number FROM " + table + " WHERE id = ?1)";
+  int64_t after = query.ascending ? 0 : INT64_MAX;
+  if (!query.after.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(after, place_of(database, table, query.after));
+  }
+  std::string sql = std::string("SELECT ") + columns + " FROM " + table + " WHERE number " +
+                    (query.ascending ? ">" : "<") + " ?1";
   if (!query.purpose.empty()) sql += " AND purpose = ?2";
   if (query.owner) sql += " AND owner = ?3";
   sql += std::string(" ORDER BY number ") + (query.ascending ? "ASC" : "DESC") + " LIMIT ?4";
   MOESTRO_ASSIGN_OR_RETURN(Query rows, database.prepare(sql.c_str()));
-  rows.bind(1, query.after).bind(4, query.limit);
+  rows.bind(1, after).bind(4, query.limit);
   if (!query.purpose.empty()) rows.bind(2, query.purpose);
   if (query.owner) rows.bind(3, *query.owner);
   return rows;
 }
-
-constexpr int kLineBits = 32;
 
 }  // namespace
 
@@ -82,7 +92,10 @@ Status SqliteStore::insert_file(const FileRecord& file) {
       .run();
 }
 
-Status SqliteStore::put_file(const FileRecord& file) { return insert_file(file); }
+Status SqliteStore::put_file(const FileRecord& file) {
+  MOESTRO_RETURN_IF_ERROR(has_room());
+  return insert_file(file);
+}
 
 Result<std::optional<FileRecord>> SqliteStore::file(const std::string& id) {
   MOESTRO_ASSIGN_OR_RETURN(
@@ -99,7 +112,9 @@ Result<std::vector<FileRecord>> SqliteStore::files(const ListQuery& query) {
 Result<std::vector<FileRecord>> SqliteStore::expired_files(int64_t now) {
   MOESTRO_ASSIGN_OR_RETURN(Query rows,
                            database_->prepare((std::string("SELECT ") + kFileColumns +
-                                               " FROM files WHERE expires_at > 0 AND expires_at <= ? LIMIT 100")
+                                               " FROM files WHERE expires_at > 0 AND expires_at <= ? AND id NOT IN "
+                                               "(SELECT input_file FROM batches WHERE status IN (0, 2, 3, 6)) "
+                                               "LIMIT 100")
                                                   .c_str()));
   rows.bind(1, now);
   return all_rows<FileRecord>(rows, file_of);
@@ -110,8 +125,18 @@ Status SqliteStore::remove_file(const std::string& id) {
       Query user, database_->prepare("SELECT id FROM batches WHERE input_file = ? AND status IN (0, 2, 3, 6) LIMIT 1"));
   MOESTRO_ASSIGN_OR_RETURN(const bool used, user.bind(1, id).step());
   if (used) return conflict("the file is the input of " + user.text(0) + ", which is not over; cancel that first");
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("DELETE FROM files WHERE id = ?"));
-  return query.bind(1, id).run();
+  return freeing([&]() -> Status {
+    MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
+    for (const char* sql : {"INSERT OR IGNORE INTO removed(id, number) SELECT id, number FROM files WHERE id = ?1",
+                            "DELETE FROM files WHERE id = ?1"}) {
+      MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare(sql));
+      MOESTRO_RETURN_IF_ERROR(query.bind(1, id).run());
+    }
+    MOESTRO_ASSIGN_OR_RETURN(
+        Query forget, database_->prepare("DELETE FROM removed WHERE place <= (SELECT max(place) FROM removed) - ?"));
+    MOESTRO_RETURN_IF_ERROR(forget.bind(1, int64_t{kRemovedMax}).run());
+    return transaction.commit();
+  });
 }
 
 namespace {
@@ -132,6 +157,7 @@ int bind_state(Query& query, const BatchRecord& b) {
 }  // namespace
 
 Status SqliteStore::add_batch(const BatchRecord& b) {
+  MOESTRO_RETURN_IF_ERROR(has_room());
   MOESTRO_ASSIGN_OR_RETURN(
       Query query, database_->prepare("INSERT OR IGNORE INTO batches(status, outcome, output_file, error_file, "
                                       "error_code, error_message, in_progress_at, "
@@ -168,7 +194,10 @@ void SqliteStore::moved(BatchStatus from, BatchStatus to) {
 }
 
 Status SqliteStore::change_batch(const BatchRecord& batch, BatchStatus from) {
-  MOESTRO_RETURN_IF_ERROR(update_batch(batch, from));
+  const bool ends = batch.status == BatchStatus::kCancelling || batch.status == BatchStatus::kFinalizing;
+  if (!ends) MOESTRO_RETURN_IF_ERROR(has_room());
+  const auto update = [&] { return update_batch(batch, from); };
+  MOESTRO_RETURN_IF_ERROR(ends ? freeing(update) : update());
   moved(from, batch.status);
   return Status::ok();
 }
@@ -220,6 +249,7 @@ Status SqliteStore::put_results(const std::string& batch, std::span<const LineRe
   MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch));
   MOESTRO_ASSIGN_OR_RETURN(const bool open, takes_results(number));
   if (!open) return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(has_room());
   MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
   {
     MOESTRO_ASSIGN_OR_RETURN(Query insert,
@@ -269,6 +299,7 @@ Result<std::vector<LineResult>> SqliteStore::results(const std::string& batch, u
 }
 
 Status SqliteStore::put_blob(const std::string& name, std::span<const std::byte> bytes) {
+  MOESTRO_RETURN_IF_ERROR(has_room());
   MOESTRO_ASSIGN_OR_RETURN(
       Query query,
       database_->prepare(
@@ -284,14 +315,14 @@ Result<std::optional<std::vector<std::byte>>> SqliteStore::blob(const std::strin
 
 Status SqliteStore::finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) {
   MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch.id));
-  MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
-  for (const FileRecord& file : files) MOESTRO_RETURN_IF_ERROR(insert_file(file));
-  MOESTRO_RETURN_IF_ERROR(update_batch(batch, from));
-  {
-    MOESTRO_ASSIGN_OR_RETURN(Query forget, database_->prepare("DELETE FROM results WHERE row BETWEEN ? AND ?"));
-    MOESTRO_RETURN_IF_ERROR(forget.bind(1, number << kLineBits).bind(2, ((number + 1) << kLineBits) - 1).run());
-  }
-  MOESTRO_RETURN_IF_ERROR(transaction.commit());
+  const Status done = freeing([&]() -> Status {
+    MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
+    for (const FileRecord& file : files) MOESTRO_RETURN_IF_ERROR(insert_file(file));
+    MOESTRO_RETURN_IF_ERROR(update_batch(batch, from));
+    return transaction.commit();
+  });
+  MOESTRO_RETURN_IF_ERROR(done);
+  ended_.push_back(number);
   moved(from, batch.status);
   return Status::ok();
 }

@@ -1,11 +1,14 @@
 #pragma once
 // The state in one SQLite file: WAL, synchronous=FULL. A second opener is refused.
 
+#include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "common/shm/file_lock.h"
 #include "orchestrator/state/database.h"
+#include "orchestrator/state/room_reserve.h"
 #include "orchestrator/state/state_store.h"
 
 namespace moestro::orchestrator {
@@ -40,17 +43,27 @@ class SqliteStore final : public StateStore {
   Status put_blob(const std::string& name, std::span<const std::byte> bytes) override;
   Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) override;
   Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) override;
+  Result<bool> tidy() override;
+  Status has_room() override;
 
   /// For tests: limits the file to this many pages, like a full disk.
   Status limit_pages(int64_t pages);
 
  private:
   SqliteStore(shm::FileLock lock, std::unique_ptr<Database> database)
-      : lock_(std::move(lock)), database_(std::move(database)) {}
+      : lock_(std::move(lock)), database_(std::move(database)), reserve_(database_->path() + ".reserve") {}
+  static constexpr int kLineBits = 32;  ///< of results' rows: (number of the batch << 32) + line
   Status insert_file(const FileRecord& file);
   Status update_batch(const BatchRecord& batch, BatchStatus from);
   void moved(BatchStatus from, BatchStatus to);
   Status read_counts();
+  // sqlite_room.cc
+  Status shrink_journal();
+  bool hold_reserve();
+  bool give_up_reserve();
+  void begin_journal();
+  Status freeing(const std::function<Status()>& change);
+  Status read_ended();
   // sqlite_responses.cc
   Result<uint64_t> forget_responses(const ResponseLimits& limits, uint64_t bytes);
   Status read_response_bytes();
@@ -60,6 +73,8 @@ class SqliteStore final : public StateStore {
 
   shm::FileLock lock_;
   std::unique_ptr<Database> database_;
+  RoomReserve reserve_;
+  std::deque<int64_t> ended_;  ///< numbers of batches that are over and still have results
   std::vector<uint64_t> counts_ = std::vector<uint64_t>(8);  ///< batches by status, so that nobody has to count rows
   uint64_t response_bytes_ = 0;  ///< likewise
 };

@@ -19,12 +19,15 @@ namespace moestro::orchestrator {
 
 /// Part of a list, newest first unless `ascending`.
 struct ListQuery {
-  std::string after = {};    ///< an id: begin after it; empty: from the beginning
+  std::string after = {};    ///< an id, or that of a file that was removed: begin after it; empty: from the beginning
   std::string purpose = {};  ///< of files; empty: all
   std::optional<std::string> owner = {};  ///< nullopt: all
   int64_t limit = 20;
   bool ascending = false;
 };
+
+/// Of removed files, the last that a page may begin after.
+inline constexpr int kRemovedMax = 20'000;
 
 class StateStore {
  public:
@@ -36,8 +39,9 @@ class StateStore {
   /// Its bytes are in the FileStore that belongs to this state.
   virtual Status put_file(const FileRecord& file) = 0;
   virtual Result<std::optional<FileRecord>> file(const std::string& id) = 0;
+  /// kNotFound: there is no `after`.
   virtual Result<std::vector<FileRecord>> files(const ListQuery& query) = 0;
-  /// Files that have expired.
+  /// Files that have expired and are no input of an unfinished batch, at most 100.
   virtual Result<std::vector<FileRecord>> expired_files(int64_t now) = 0;
   /// kConflict, with the batch's name, if it is the input of an unfinished batch.
   virtual Status remove_file(const std::string& id) = 0;
@@ -48,6 +52,7 @@ class StateStore {
   /// no longer `from`, or if another orchestrator leads it. Once it has an output file, no more results are accepted.
   virtual Status change_batch(const BatchRecord& batch, BatchStatus from) = 0;
   virtual Result<std::optional<BatchRecord>> batch(const std::string& id) = 0;
+  /// kNotFound: there is no `after`.
   virtual Result<std::vector<BatchRecord>> batches(const ListQuery& query) = 0;
   /// Unfinished batches, oldest first.
   virtual Result<std::vector<BatchRecord>> unfinished() = 0;
@@ -71,9 +76,13 @@ class StateStore {
   /// last one stays.
   virtual Status put_blob(const std::string& name, std::span<const std::byte> bytes) = 0;
   virtual Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) = 0;
-  /// In one step: the batch is over, its files are there, its results are in them and kept no longer. kConflict as of
-  /// change_batch.
+  /// In one step: the batch is over, and its files are there. Its results are in them, and tidy() may remove them from
+  /// the state. kConflict as of change_batch.
   virtual Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) = 0;
+  /// Removes a piece of the results that are kept no longer. True if there are more: call it again.
+  virtual Result<bool> tidy() { return false; }
+  /// kExhausted: no file may be written next to the state, because its disk is nearly full.
+  virtual Status has_room() { return Status::ok(); }
 };
 
 }  // namespace moestro::orchestrator

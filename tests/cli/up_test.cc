@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "common/shm/file_lock.h"
 #include "common/shm/mapped_file.h"
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
@@ -209,6 +210,21 @@ TEST_F(UpTest, WhatStandsAgainstAStartIsSaidBeforeAnythingIsMade) {
   }
   EXPECT_EQ(events(), "");
   EXPECT_FALSE(fs::exists(dir_ / "run") || fs::exists(dir_ / "arena"));
+}
+
+TEST_F(UpTest, AStateThatIsInUseIsRefusedAsTheOrchestratorRefusesIt) {
+  const fs::path state = dir_ / "state.db";
+  auto lock = shm::FileLock::open(state.string() + ".lock", /*create=*/true);
+  ASSERT_TRUE(lock.is_ok() && *lock->try_lock());
+  const auto in_use = up({"--state", "sqlite:" + state.string()});
+  EXPECT_EQ(in_use->wait_exit(), 2);
+  EXPECT_THAT(in_use->err(), HasSubstr("the state " + state.string() + " belongs to another orchestrator"));
+  lock->unlock();
+  write_file(state, "no state");
+  const auto foreign = up({"--state", "sqlite:" + state.string()});
+  EXPECT_EQ(foreign->wait_exit(), 2);
+  EXPECT_THAT(foreign->err(), HasSubstr("not a state file"));
+  EXPECT_EQ(events(), "");
 }
 
 TEST_F(UpTest, OneUpARunDirectory) {

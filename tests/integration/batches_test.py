@@ -122,22 +122,44 @@ class Batches(BatchTest):
         self.assertIn(state, damaged.stderr)
         self.assertEqual(len(damaged.stderr.strip().splitlines()[-1:]), 1)
 
-    def test_a_full_disk_is_said_and_leaves_nothing_half_written(self):
-        mount = pathlib.Path(self.dir.name) / "small"
+    def small_disk(self, size):
+        mount = pathlib.Path(self.dir.name) / ("small-" + size)
         mount.mkdir()
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", mount],
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=" + size, "none", mount],
                                                capture_output=True).returncode != 0:
             self.skipTest("no right to mount a small file system")
-        try:
-            with Cluster(self.pack, "--state", f"sqlite:{mount}/s/state.db") as cluster:
-                status, answer = self.upload(cluster, "x" * 2_000_000)
-                self.assertEqual(status, 507, answer)
-                self.assertEqual(list((mount / "s" / "state.db.files").iterdir()), [])
-                self.assertEqual(cluster.request("GET", "/v1/files")[1]["data"], [])
-                over = self.wait_over(cluster, self.submit(cluster, [line(i) for i in range(20)]))
-                self.assertEqual(over["request_counts"]["completed"], 20)
-        finally:
-            subprocess.run(["umount", mount], check=True)
+        self.addCleanup(subprocess.run, ["umount", mount], check=True)
+        return mount
+
+    def test_a_full_disk_is_said_and_leaves_nothing_half_written(self):
+        mount = self.small_disk("1m")
+        with Cluster(self.pack, "--state", f"sqlite:{mount}/s/state.db") as cluster:
+            status, answer = self.upload(cluster, "x" * 2_000_000)
+            self.assertEqual(status, 507, answer)
+            self.assertEqual(list((mount / "s" / "state.db.files").iterdir()), [])
+            self.assertEqual(cluster.request("GET", "/v1/files")[1]["data"], [])
+            over = self.wait_over(cluster, self.submit(cluster, [line(i) for i in range(20)]))
+            self.assertEqual(over["request_counts"]["completed"], 20)
+
+    def test_a_full_disk_is_freed_over_http(self):
+        mount = self.small_disk("6m")
+        state = f"sqlite:{mount}/s/state.db"
+        with Cluster(self.pack, "--state", state) as cluster:
+            spare = [self.upload(cluster, "x" * 1_000_000)[1]["id"] for _ in range(4)]
+            batch = self.submit(cluster, [line(i, tokens=150, logprobs=1) for i in range(1500)])
+            cluster.wait_until(
+                lambda: cluster.request("GET", "/v1/moestro/status")[1]["batches"]["stalled"], 60, "a full disk")
+            self.assertEqual(self.upload(cluster, "x" * 200_000)[0], 507)
+            self.assertEqual(cluster.request("POST", f"/v1/batches/{batch}/cancel")[0], 200)
+            self.assertEqual(cluster.request("DELETE", "/v1/files/" + spare[0])[0], 200)
+        with Cluster(self.pack, "--state", state) as cluster:
+            for one in spare[1:]:
+                self.assertEqual(cluster.request("DELETE", "/v1/files/" + one)[0], 200)
+            over = self.wait_over(cluster, batch)
+            self.assertEqual(over["status"], "cancelled")
+            lines = [one["custom_id"] for which in ("output_file_id", "error_file_id")
+                     for one in self.results(cluster, over, which)]
+            self.assertEqual(sorted(lines), sorted(f"line-{i}" for i in range(1500)))
 
     def test_the_command_line_carries_a_batch_through(self):
         with Cluster(self.pack) as cluster:

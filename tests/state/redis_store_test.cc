@@ -261,17 +261,41 @@ TEST_F(RedisStoreTest, AFileWhoseBytesAreGoneGetsNoRecord) {
   EXPECT_TRUE(a->put_file({"file-2", "empty", "batch", 0, 1, 0}).is_ok());
 }
 
+TEST_F(RedisStoreTest, OnlyTheLastRemovedFilesAreRemembered) {
+  RedisServer server;
+  const auto a = store_at(server.url(), "a");
+  ASSERT_TRUE(a->put_file({"file-1", "n", "batch", 0, 1, 0}).is_ok());
+  RedisLink link(*parse_redis_url(server.url()), {});
+  const std::string most = std::to_string(kRemovedMax);
+  ASSERT_TRUE(link.call({"EVAL",
+                         "for i = 1, ARGV[1] do redis.call('HSET', 'moestro:removed', 'old-' .. i, i) "
+                         "redis.call('RPUSH', 'moestro:removed:order', 'old-' .. i) end",
+                         "0", most})
+                  .is_ok());
+  ASSERT_TRUE(a->files({.after = "old-1"}).is_ok());
+  ASSERT_TRUE(a->remove_file("file-1").is_ok());
+  EXPECT_EQ(a->files({.after = "old-1"}).status().code(), Code::kNotFound);
+  EXPECT_TRUE(a->files({.after = "old-2"}).is_ok());
+  EXPECT_TRUE(a->files({.after = "file-1"}).is_ok());
+}
+
 TEST_F(RedisStoreTest, FullMemoryIsSaidAndChangesNothing) {
   RedisServer server({"--maxmemory", "6mb"});
   const auto place = *parse_redis_url(server.url());
   const RedisFiles files(place, "a");
   const auto a = store_at(server.url(), "a");
+  for (const char* id : {"file-8", "file-9"}) ASSERT_TRUE(a->put_file({id, "n", "batch", 0, 1, 0}).is_ok());
   auto part = files.create("file-1");
   ASSERT_TRUE(part.is_ok()) << part.status().message();
   Status written;
   for (int i = 0; i < 64 && written.is_ok(); ++i) written = (*part)->write(std::string(1 << 20, 'x'));
   EXPECT_EQ(written.code(), Code::kExhausted) << written.message();
   EXPECT_THAT(written.message(), HasSubstr("maxmemory"));
+  const Status removed = a->remove_file("file-9");
+  EXPECT_TRUE(removed.is_ok()) << removed.message();
+  const auto after = a->files({.after = "file-9"});
+  EXPECT_TRUE(after.is_ok() && after->size() == 1) << "its place is kept all the same";
+  EXPECT_TRUE(a->remove_file("file-8").is_ok());
   part->reset();  // and its pieces with it
   ASSERT_TRUE(in_time([&] { return a->put_file({"file-2", "empty", "batch", 0, 1, 0}).is_ok(); }));
   EXPECT_EQ(a->files({})->size(), 1u);

@@ -107,6 +107,58 @@ TEST_F(SqliteStoreTest, AFullDiskChangesNothingAndPasses) {
   EXPECT_THAT(*store->lines_done("batch_1"), ElementsAre(1, 2, 3));
 }
 
+TEST_F(SqliteStoreTest, OnlyTheLastRemovedFilesAreRemembered) {
+  open().reset();
+  {
+    auto database = Database::open(path());
+    ASSERT_TRUE(database.is_ok());
+    const std::string last = std::to_string(kRemovedMax + 1);
+    ASSERT_TRUE((*database)
+                    ->execute(("INSERT INTO removed VALUES(1, 'file-1', 1), (2, 'file-2', 2), (" + last +
+                               ", 'file-last', 3)").c_str())
+                    .is_ok());
+  }
+  auto store = open();
+  ASSERT_TRUE(store->put_file({"file-3", "n", "batch", 1, 5, 0}).is_ok());
+  ASSERT_TRUE(store->remove_file("file-3").is_ok());
+  EXPECT_EQ(store->files({.after = "file-2"}).status().code(), Code::kNotFound);
+  EXPECT_TRUE(store->files({.after = "file-last"}).is_ok());
+  EXPECT_TRUE(store->files({.after = "file-3"}).is_ok());
+}
+
+TEST_F(SqliteStoreTest, TheEndOfALargeBatchWritesLittle) {
+  auto store = open();
+  for (const char* id : {"batch_1", "batch_2", "batch_3"}) ASSERT_TRUE(store->add_batch(order(id)).is_ok());
+  const std::string text(15'000, 'x');
+  std::vector<LineResult> results;
+  for (uint64_t line = 1; line <= 1500; ++line) results.push_back(answer(line, true, text));
+  for (const char* id : {"batch_1", "batch_2"}) ASSERT_TRUE(store->put_results(id, results).is_ok());
+  ASSERT_TRUE(store->put_results("batch_3", std::vector{answer(1, true, "x")}).is_ok());
+  const auto end = [&](const char* id) {
+    BatchRecord b = order(id);
+    b.status = BatchStatus::kCompleted;
+    ASSERT_TRUE(store->finish(b, BatchStatus::kValidating, {}).is_ok());
+  };
+  const auto journal_mib = [&] { return fs::file_size(path().string() + "-wal") >> 20; };
+  end("batch_2");
+  EXPECT_EQ(store->lines_done("batch_2")->size(), 1500u) << "the record alone is changed";
+  store.reset();  // as a crash: the results are left over
+  store = open();
+  int pieces = 1;
+  for (; *store->tidy(); ++pieces) {
+  }
+  EXPECT_EQ(pieces, 2);
+  EXPECT_TRUE(store->lines_done("batch_2")->empty());
+  EXPECT_LT(journal_mib(), 5u) << "22 MiB of results were written once more";
+  end("batch_1");
+  ASSERT_TRUE(*store->tidy());
+  EXPECT_EQ(store->lines_done("batch_1")->size(), 500u);
+  ASSERT_FALSE(*store->tidy());
+  EXPECT_FALSE(*store->tidy()) << "nothing is left to do";
+  EXPECT_LT(journal_mib(), 9u) << "as much as 1500 results at once took before";
+  EXPECT_THAT(*store->lines_done("batch_3"), ElementsAre(1)) << "it is not over";
+}
+
 /// The counts are kept, not counted: whatever changes a batch has to change them, too.
 TEST_F(SqliteStoreTest, CountsOfThousandsOfBatchesFollowEveryChange) {
   open();

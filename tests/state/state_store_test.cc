@@ -109,6 +109,8 @@ TEST_P(StateTest, ABatchThatIsOverKeepsItsCountsAndItsFiles) {
   const Status ended = state_->finish(b, BatchStatus::kValidating, std::vector{output});
   ASSERT_TRUE(ended.is_ok()) << ended.message();
   EXPECT_EQ((*state_->batch("batch_1"))->completed, 1u) << "the caller's counts are not the state's";
+  while (*state_->tidy()) {
+  }
   EXPECT_THAT(*state_->lines_done("batch_1"), IsEmpty());
   EXPECT_THAT(*state_->unfinished(), IsEmpty());
   EXPECT_EQ(count(BatchStatus::kCompleted), 1u);
@@ -130,9 +132,16 @@ TEST_P(StateTest, ListsComeInPages) {
   EXPECT_EQ(names({.after = "file-b", .limit = 3}), "a");
   EXPECT_EQ(names({.after = "file-b", .limit = 3, .ascending = true}), "cd");
   EXPECT_EQ(names({.purpose = "batch", .limit = 9}), "dba");
-  EXPECT_EQ(names({.after = "file-nobody", .limit = 9}), "");
+  EXPECT_EQ(state_->files({.after = "file-nobody"}).status().code(), Code::kNotFound);
+  EXPECT_EQ(state_->batches({.after = "batch_nobody"}).status().code(), Code::kNotFound);
   ASSERT_TRUE(state_->remove_file("file-d").is_ok());
   EXPECT_EQ(names({.limit = 9}), "cba");
+  ASSERT_TRUE(state_->remove_file("file-b").is_ok());
+  ASSERT_TRUE(state_->remove_file("file-b").is_ok()) << "again";
+  EXPECT_EQ(names({.after = "file-b", .limit = 9}), "a") << "where it was";
+  EXPECT_EQ(state_->batches({.after = "file-b"}).status().code(), Code::kNotFound) << "it was no batch";
+  EXPECT_EQ(names({.after = "file-b", .limit = 9, .ascending = true}), "c");
+  EXPECT_EQ(names({.after = "file-d", .purpose = "batch", .limit = 9}), "a");
 }
 
 TEST_P(StateTest, OwnersHaveTheirOwnLists) {
@@ -231,6 +240,22 @@ TEST_P(StateTest, TheInputOfABatchThatIsNotOverStays) {
   ASSERT_TRUE(state_->finish(b, BatchStatus::kValidating, {}).is_ok());
   EXPECT_TRUE(state_->remove_file("file-1").is_ok());
   EXPECT_FALSE((*state_->file("file-1")).has_value());
+}
+
+TEST_P(StateTest, ExpiredFilesInUseDoNotHideOthers) {
+  for (int i = 0; i < 120; ++i) {
+    const std::string id = "file-" + std::to_string(1000 + i);
+    ASSERT_TRUE(state_->put_file({id, "in.jsonl", "batch", 0, 5, 10 + i}).is_ok());
+    if (i == 115 || i == 117) continue;
+    BatchRecord b = batch("batch_" + std::to_string(i));
+    b.input_file = id;
+    ASSERT_TRUE(state_->add_batch(b).is_ok());
+  }
+  const auto expired = state_->expired_files(10 + 116);
+  ASSERT_TRUE(expired.is_ok()) << expired.status().message();
+  ASSERT_EQ(expired->size(), 1u);
+  EXPECT_EQ(expired->front().id, "file-1115");
+  EXPECT_EQ(state_->expired_files(1000)->size(), 2u);
 }
 
 TEST_P(StateTest, ResultsOfManyLinesComeInPagesAndInOrder) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "services/cli/batch/batch_targets.h"
 #include "services/cli/common/json_text.h"
 
 namespace moestro::cli {
@@ -98,7 +99,7 @@ Result<json> BatchClient::list(int64_t limit) {
 
 Status BatchClient::download(const std::string& id, const fs::path& target) {
   MOESTRO_RETURN_IF_ERROR(check_id(id));
-  const fs::path part = target.string() + ".part";
+  const fs::path part = part_of_target(target);
   std::ofstream out(part, std::ios::binary | std::ios::trunc);
   if (!out) return io_error("cannot write " + part.string(), errno);
   const auto reply = http_.get_stream("/v1/files/" + id + "/content", [&](std::string_view piece) -> Status {
@@ -109,10 +110,9 @@ Status BatchClient::download(const std::string& id, const fs::path& target) {
   if (status.is_ok() && reply->status != 200) status = answered_with(reply->status, reply->body);
   out.close();
   if (status.is_ok() && !out) status = io_error("writing " + part.string(), errno);
-  std::error_code error;
-  if (status.is_ok()) fs::rename(part, target, error);
-  if (error) status = io_error("renaming " + part.string(), error.value());
-  if (!status.is_ok()) fs::remove(part, error);
+  if (status.is_ok()) return finish_target(target);
+  std::error_code ignored;
+  fs::remove(part, ignored);
   return status;
 }
 

@@ -7,6 +7,7 @@
 
 #include "services/cli/batch/batch_client.h"
 #include "services/cli/batch/batch_input.h"
+#include "services/cli/batch/batch_targets.h"
 #include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/common/server_options.h"
@@ -139,7 +140,19 @@ Status cancel(const ServerCommandOptions& options, BatchClient& client) {
   return report(client.cancel(options.id), options);
 }
 
+/// The second would replace the first.
+Status check_results(const ServerCommandOptions& options) {
+  if (options.errors.empty()) return Status::ok();
+  if (same_target(options.output, options.errors))
+    return invalid_argument("--output and --errors are the same file, " + options.output + "; give two");
+  if (same_target(options.output, part_of_target(options.errors)))
+    return invalid_argument("--output " + options.output + " is needed to write --errors; give another file");
+  return Status::ok();
+}
+
 Status results(const ServerCommandOptions& options, BatchClient& client) {
+  for (const std::string& target : {options.output, options.errors})  // not after waiting for hours
+    if (!target.empty()) MOESTRO_RETURN_IF_ERROR(check_target(target));
   MOESTRO_ASSIGN_OR_RETURN(const json batch, options.wait ? wait_over(client, options.id) : client.batch(options.id));
   if (!is_over(batch))
     return unavailable("the batch is " + text_or(batch, "status") + "; its results are there when it is over (--wait)");
@@ -147,14 +160,14 @@ Status results(const ServerCommandOptions& options, BatchClient& client) {
     const std::string id = text_or(batch, file);
     if (target.empty()) return Status::ok();
     if (!id.empty()) return client.download(id, target);
-    note(std::string("there is no ") + (file[0] == 'o' ? "output: no line succeeded" : "error file: no line failed"));
-    return Status::ok();
+    note(target + " is empty: no line " + (file[0] == 'o' ? "succeeded" : "failed"));
+    return write_empty_target(target);
   };
   MOESTRO_RETURN_IF_ERROR(fetch("output_file_id", options.output));
   MOESTRO_RETURN_IF_ERROR(fetch("error_file_id", options.errors));
   if (options.json) print_json(batch);
   else print_batch(batch);
-  return Status::ok();
+  return text_or(batch, "status") == "failed" ? unavailable("the batch has failed") : Status::ok();
 }
 
 Status list(const ServerCommandOptions& options, BatchClient& client) {
@@ -166,15 +179,19 @@ Status list(const ServerCommandOptions& options, BatchClient& client) {
 }
 
 using Action = Status (*)(const ServerCommandOptions&, BatchClient&);
+/// What is wrong with the options.
+using Check = Status (*)(const ServerCommandOptions&);
 
 void add(command_line::App& batch, CommandResult& result, const char* name, const char* help, Action action,
-         const std::function<void(command_line::App*, ServerCommandOptions&)>& more) {
+         const std::function<void(command_line::App*, ServerCommandOptions&)>& more, Check check = nullptr) {
   command_line::App* command = batch.add_subcommand(name, help);
   auto options = std::make_shared<ServerCommandOptions>();
   more(command, *options);
   add_server_options(*command, options->server);
   command->add_flag("--json", options->json, "Print the server's answer as JSON");
-  command->callback([options, action, &result] {
+  command->callback([options, action, check, &result] {
+    if (const Status fine = check ? check(*options) : Status::ok(); !fine.is_ok())
+      return fail(result, fine, kExitUsage);
     const Result<Server> server = find_server(options->server);
     if (!server.is_ok()) return fail(result, server.status(), kExitUsage);
     BatchClient client(server->url, server->access);
@@ -216,7 +233,7 @@ void add_server_commands(command_line::App& batch, CommandResult& result) {
         c->add_option("-o,--output", o.output, "File for the answers")->required()->type_name("FILE");
         c->add_option("--errors", o.errors, "File for the lines that failed")->type_name("FILE");
         c->add_flag("--wait", o.wait, "Wait until the batch is over, with a progress bar");
-      });
+      }, check_results);
   add(batch, result, "cancel", "Run no more lines of a batch. Finished lines keep their results", cancel, id);
   add(batch, result, "list", "List batches, newest first", list, [](command_line::App* c, ServerCommandOptions& o) {
     c->add_option("--limit", o.limit, "Batches to list")

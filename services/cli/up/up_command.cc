@@ -33,21 +33,24 @@ Status place_state(config::BoxConfig& box) {
   return Status::ok();
 }
 
-/// What only one program can have.
-Status check_claims(config::BoxConfig& box, const config::HostPort& http, const fs::path& run_dir) {
+/// What only one program can have. `exit_code` is changed for a state that another start cannot use either.
+Status check_claims(config::BoxConfig& box, const config::HostPort& http, const fs::path& run_dir, int& exit_code) {
   MOESTRO_RETURN_IF_ERROR(check_port(http));
   MOESTRO_RETURN_IF_ERROR(place_state(box));
-  return check_state(box, run_dir);
+  const Status state = check_state(box, run_dir);
+  if (state.code() == Code::kInvalidArgument) exit_code = kExitUsage;  // the orchestrator's
+  return state;
 }
 
 /// The box's run directory, made once nothing stands against a start. In one that is there, programs of an earlier run
 /// may still end: what they hold is looked at after they have.
-Result<RunDir> claim_run_dir(config::BoxConfig& box, const config::HostPort& http, const shm::FileAccess& access) {
+Result<RunDir> claim_run_dir(config::BoxConfig& box, const config::HostPort& http, const shm::FileAccess& access,
+                             int& exit_code) {
   const fs::path path = box.run.dir.empty() ? default_run_dir(box.model.name) : fs::path(box.run.dir);
   std::error_code error;
-  if (!fs::exists(path, error)) MOESTRO_RETURN_IF_ERROR(check_claims(box, http, path));
+  if (!fs::exists(path, error)) MOESTRO_RETURN_IF_ERROR(check_claims(box, http, path, exit_code));
   MOESTRO_ASSIGN_OR_RETURN(RunDir run_dir, open_run_dir(path, access));
-  MOESTRO_RETURN_IF_ERROR(check_claims(box, http, run_dir.path));
+  MOESTRO_RETURN_IF_ERROR(check_claims(box, http, run_dir.path, exit_code));
   return run_dir;
 }
 
@@ -67,11 +70,11 @@ std::string forecast_text(const orchestrator::Forecast& f) {
 }
 
 Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers,
-               const std::optional<orchestrator::Forecast>& forecast) {
+               const std::optional<orchestrator::Forecast>& forecast, int& exit_code) {
   MOESTRO_RETURN_IF_ERROR(check_files(box));
   MOESTRO_ASSIGN_OR_RETURN(const config::HostPort http, config::parse_listen_address(box.orchestrator.http));
   MOESTRO_ASSIGN_OR_RETURN(const shm::FileAccess access, shm::access_for_group(box.run.group));
-  MOESTRO_ASSIGN_OR_RETURN(const RunDir run_dir, claim_run_dir(box, http, access));
+  MOESTRO_ASSIGN_OR_RETURN(const RunDir run_dir, claim_run_dir(box, http, access, exit_code));
   std::optional<uint64_t> dram;
   if (box.store.dram) dram = box.store.dram->value;
   MOESTRO_ASSIGN_OR_RETURN(const ArenaDir arena, choose_arena_dir(box.store.arena_dir, run_dir.path, dram, access));
@@ -109,8 +112,9 @@ void run_up(const box::BoxFlags& flags, CommandResult& result) {
   status = workers.status();
   const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kUnsupported;
   if (!status.is_ok()) return fail(result, status, usage ? kExitUsage : kExitFailed);
-  status = run_box(box, *workers, forecast);
-  if (!status.is_ok()) fail(result, status);
+  int exit_code = kExitFailed;
+  status = run_box(box, *workers, forecast, exit_code);
+  if (!status.is_ok()) fail(result, status, exit_code);
 }
 
 }  // namespace

@@ -1,0 +1,132 @@
+// Batches whose disk is full, whose input is harmed, or whose state goes away.
+
+#include <fstream>
+
+#include "tests/batch/batch_api_fixture.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+class SqliteBatchApiTest : public BatchApiTest {};
+class RedisBatchApiTest : public BatchApiTest {};
+
+TEST_P(SqliteBatchApiTest, AFullDiskStopsABatchAndLosesNothing) {
+  join();
+  const std::string file = upload(lines(20));
+  ASSERT_FALSE(file.empty());
+  std::atomic<bool> limited{false};
+  const std::string id = create(file);
+  runner_->ask([&] { limited = sqlite().limit_pages(1).is_ok(); });
+  run_until([&] { return limited.load(); });
+  json order{{"input_file_id", file},
+             {"endpoint", "/v1/completions"},
+             {"completion_window", "24h"},
+             {"metadata", json::object()}};
+  for (int i = 0; i < 16; ++i) order["metadata"][std::to_string(i)] = std::string(512, 'x');  // more than a page
+  EXPECT_EQ(ask("POST", "/v1/batches", order, 507)["error"]["type"], "insufficient_storage_error");
+  EXPECT_EQ(ask("GET", "/v1/batches")["data"].size(), 1u);
+  run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+  runner_->ask([&] { limited = !sqlite().limit_pages(1'000'000).is_ok(); });
+  const json batch = wait_for(id, "completed");
+  EXPECT_EQ(batch["request_counts"]["completed"], 20);
+  EXPECT_EQ(custom_ids(content(batch["output_file_id"])).size(), 20u);
+  EXPECT_TRUE(ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_null());
+}
+
+/// A batch under way whose input is harmed while nothing runs, beside one whose input is as it was.
+class HarmedInput : public BatchApiTest {
+ protected:
+  void harm(const std::function<void(const std::filesystem::path&)>& do_it) {
+    const std::string file = upload(lines(60));
+    harmed_ = create(file), whole_ = create(upload(lines(30)));  // no worker: their lines wait
+    for (const std::string& id : {harmed_, whole_})
+      run_until([&] { return ask("GET", "/v1/batches/" + id)["status"] == "in_progress"; });
+    stop();
+    do_it(box_->database().string() + ".files/" + file);
+    start();
+    join();
+  }
+  void expect_failed(const std::string& code) {
+    const json harmed = wait_for(harmed_, "failed");
+    EXPECT_EQ(harmed["errors"]["data"][0]["code"], code) << harmed;
+    EXPECT_TRUE(harmed["output_file_id"].is_null());
+    const json whole = wait_for(whole_, "completed");
+    EXPECT_EQ(whole["request_counts"]["completed"], 30) << "others go on";
+    EXPECT_TRUE(ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_null());
+  }
+  std::string harmed_, whole_;
+};
+
+TEST_P(HarmedInput, ThatIsGoneFailsItsBatch) {
+  harm([](const auto& file) { std::filesystem::remove(file); });
+  expect_failed("input_file_missing");
+}
+
+TEST_P(HarmedInput, ThatIsCutShortFailsItsBatch) {
+  harm([](const auto& file) { std::filesystem::resize_file(file, std::filesystem::file_size(file) / 3); });
+  expect_failed("input_file_damaged");
+}
+
+TEST_P(HarmedInput, WithOneOtherByteFailsItsBatch) {
+  harm([](const auto& file) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(static_cast<std::streamoff>(std::filesystem::file_size(file) / 2));
+    stream << '!';
+  });
+  expect_failed("input_file_damaged");
+}
+
+TEST_P(HarmedInput, WhileItsLinesRunFailsItsBatchAtItsEnd) {
+  join();
+  const std::string file = upload(lines(3000));
+  const std::string id = create(file);
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["request_counts"]["completed"].get<int>() >= 5; });
+  const std::filesystem::path path = box_->database().string() + ".files/" + file;
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  EXPECT_EQ(wait_for(id, "failed")["errors"]["data"][0]["code"], "input_file_damaged");
+}
+
+TEST_P(HarmedInput, AFolderThatIsAwayIsWaitedFor) {
+  const std::string folder = box_->database().string() + ".files";
+  harm([&](const auto&) { std::filesystem::rename(folder, folder + ".away"); });
+  run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+  std::filesystem::rename(folder + ".away", folder);
+  EXPECT_EQ(wait_for(harmed_, "completed")["request_counts"]["completed"], 60);
+}
+
+TEST_P(RedisBatchApiTest, AStateThatGoesAwayIsWaitedFor) {
+  join();
+  const std::string file = upload(lines(60));
+  const std::string id = create(file);
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["request_counts"]["completed"].get<int>() >= 5; });
+  for (int kill = 0; kill < 3; ++kill) {
+    box_->redis().kill();
+    const auto refused = send("GET", "/v1/batches/" + id);
+    finish(*refused);
+    EXPECT_EQ(refused->status, 503) << refused->body;
+    EXPECT_THAT(refused->json()["error"]["message"].get<std::string>(), HasSubstr("is away"));
+    EXPECT_EQ(refused->header("Retry-After"), "1");
+    EXPECT_EQ(upload_form(form_of("abc"))->status, 503);
+    const auto interactive = send("POST", "/v1/completions", R"({"prompt": "a", "max_tokens": 2})");
+    finish(*interactive);
+    EXPECT_EQ(interactive->status, 200) << "serving does not need the state";
+    run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+    box_->redis().start();
+    run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_null(); });
+  }
+  const json batch = wait_for(id, "completed");
+  EXPECT_EQ(batch["request_counts"], (json{{"total", 60}, {"completed", 60}, {"failed", 0}}));
+  const auto done = custom_ids(content(batch["output_file_id"]));
+  EXPECT_EQ(done.size(), 60u);
+  EXPECT_EQ(std::set<std::string>(done.begin(), done.end()).size(), 60u);
+}
+
+INSTANTIATE_TEST_SUITE_P(One, SqliteBatchApiTest, ::testing::Values(test::Backend::kSqlite),
+                         [](const auto& each) { return test::backend_name(each.param); });
+INSTANTIATE_TEST_SUITE_P(One, HarmedInput, ::testing::Values(test::Backend::kSqlite),
+                         [](const auto& each) { return test::backend_name(each.param); });
+INSTANTIATE_TEST_SUITE_P(One, RedisBatchApiTest, ::testing::Values(test::Backend::kRedis),
+                         [](const auto& each) { return test::backend_name(each.param); });
+
+}  // namespace
+}  // namespace moestro::orchestrator
