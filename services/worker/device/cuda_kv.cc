@@ -95,15 +95,11 @@ void CudaKv::queue_piece(Way& way, Job& job, int64_t bytes) {
     queued = queued && call("record_event", cuda.record_event(piece.begin, way.stream));
   }
   for (int64_t left = bytes; left > 0;) {
-    const engine::KvMove& m = job.moves[job.next];
-    const int64_t part = std::min(left, m.bytes - job.offset);
-    std::byte* const to = m.to + job.offset;
-    const std::byte* const from = m.from + job.offset;
-    const auto count = static_cast<uint64_t>(part);
-    queued = queued && (way.in ? call("copy_in", cuda.copy_in(to, from, count, way.stream))
-                               : call("copy_out", cuda.copy_out(to, from, count, way.stream)));
-    left -= part, job.offset += part;
-    if (job.offset == m.bytes) ++job.next, job.offset = 0;
+    const engine::KvMove part = job.moves.take(left);
+    const auto count = static_cast<uint64_t>(part.bytes);
+    queued = queued && (way.in ? call("copy_in", cuda.copy_in(part.to, part.from, count, way.stream))
+                               : call("copy_out", cuda.copy_out(part.to, part.from, count, way.stream)));
+    left -= part.bytes;
   }
   if (queued) (void)call("record_event", cuda.record_event(piece.end, way.stream));
   job.left -= bytes, way.ahead += bytes;

@@ -53,10 +53,8 @@ class CudaKv final : public engine::KvLink {
     lanes::TaskId id = -1;
     engine::KvCarried carried;  ///< a stretch, begun by its first piece
     int32_t moe_layer = 0;
-    std::span<const engine::KvMove> moves;
-    size_t next = 0;     ///< of the moves
-    int64_t offset = 0;  ///< in that one
-    int64_t left = 0;    ///< not queued
+    engine::KvMoves moves;
+    int64_t left = 0;  ///< not queued
   };
   /// Of the first job that has not ended.
   struct Piece {

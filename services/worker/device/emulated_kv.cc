@@ -75,7 +75,7 @@ void EmulatedKv::abandon() {
   for (Way* way : {&in_, &out_}) {
     // Only the chunk that is being carried is waited for.
     if (way->jobs.size() > 1) way->jobs.erase(way->jobs.begin() + 1, way->jobs.end());
-    if (way->carrying) way->jobs.front().next = way->jobs.front().moves.size();
+    if (way->carrying) way->jobs.front().moves.end();
     else way->jobs.clear();
     changed_.wait(lock, [&] { return !way->carrying; });
     way->jobs.clear();
@@ -100,12 +100,9 @@ bool EmulatedKv::comes_first(std::optional<int32_t> waiting_layer) const {
 int64_t EmulatedKv::take_chunk(Job& job, std::vector<engine::KvMove>& chunk) {
   chunk.clear();
   int64_t taken = 0;
-  while (job.next < job.moves.size() && taken < kChunkBytes) {
-    const engine::KvMove& move = job.moves[job.next];
-    const int64_t bytes = std::min(kChunkBytes - taken, move.bytes - job.offset);
-    chunk.push_back({move.to + job.offset, move.from + job.offset, bytes});
-    taken += bytes, job.offset += bytes;
-    if (job.offset == move.bytes) ++job.next, job.offset = 0;
+  while (!job.moves.is_done() && taken < kChunkBytes) {
+    chunk.push_back(job.moves.take(kChunkBytes - taken));
+    taken += chunk.back().bytes;
   }
   return taken;
 }
@@ -124,7 +121,7 @@ void EmulatedKv::carry(std::unique_lock<std::mutex>& lock, Way& way, Nanos from,
   lock.lock();
   way.carrying = false;
   note(way, way.jobs.front(), bytes, begin, free_at);
-  if (way.jobs.front().next == way.jobs.front().moves.size()) {
+  if (way.jobs.front().moves.is_done()) {
     ended_.push_back(way.jobs.front().id);
     way.jobs.erase(way.jobs.begin());
     on_end_();

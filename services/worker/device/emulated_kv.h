@@ -53,9 +53,7 @@ class EmulatedKv final : public engine::KvLink {
     lanes::TaskKind kind = lanes::TaskKind::kKvLoad;
     lanes::Lane lane = lanes::Lane::kHostToDevice;
     int32_t layer = -1, micro_batch = -1, moe_layer = 0;
-    std::span<const engine::KvMove> moves;
-    size_t next = 0;     ///< of the moves
-    int64_t offset = 0;  ///< in that one
+    engine::KvMoves moves;
     bool begun = false;
   };
   /// One direction.

@@ -1,6 +1,7 @@
 #pragma once
 // Carries KV, and hidden states, between host memory and a device's own, on the link that also carries experts.
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,26 @@ struct KvMove {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   int64_t bytes = 0;
+};
+
+/// Moves that a link takes piece by piece.
+class KvMoves {
+ public:
+  KvMoves(std::span<const KvMove> moves) : moves_(moves) {}  // NOLINT: moves are such a list
+  bool is_done() const { return moves_.empty(); }
+  void end() { moves_ = {}, offset_ = 0; }
+  /// What comes next, at most so many bytes of one move. Not after the last.
+  KvMove take(int64_t bytes_max) {
+    const KvMove& move = moves_.front();
+    const KvMove part{move.to + offset_, move.from + offset_, std::min(bytes_max, move.bytes - offset_)};
+    offset_ += part.bytes;
+    if (offset_ == move.bytes) moves_ = moves_.subspan(1), offset_ = 0;
+    return part;
+  }
+
+ private:
+  std::span<const KvMove> moves_;  ///< not taken whole
+  int64_t offset_ = 0;             ///< in the first
 };
 
 /// A stretch of time in which the link carried KV, or hidden states.
