@@ -37,6 +37,8 @@ class Peer:
         # Into memory of its own, which glibc backs with huge pages when told to (see bench_peers); a mapped file has
         # small ones.
         params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if os.environ.get("PEER_MMAP") else lib.LLAMA_LOAD_MODE_NONE
+        # Nor a second form of them, which would be memory of its own: more than there is under a limit.
+        params.use_extra_bufts = params.load_mode != lib.LLAMA_LOAD_MODE_MMAP
         self.model = lib.llama_model_load_from_file(path.encode(), params)
         if not self.model:
             raise SystemExit(f"error: llama.cpp cannot load {path}")
