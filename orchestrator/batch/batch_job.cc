@@ -196,7 +196,7 @@ Result<bool> BatchJob::next_taken(size_t room) {
   if (taken_.empty()) {
     if (resting_ || room == 0) return false;
     MOESTRO_ASSIGN_OR_RETURN(const auto lines, around_.shared->take(record_.id, room));
-    resting_ = lines.size() < room;  // there are no more: until something changes
+    resting_ = lines.empty();  // there are no more, until something changes; a call may give fewer than there are
     taken_.assign(lines.begin(), lines.end());
     if (taken_.empty()) return false;
   }

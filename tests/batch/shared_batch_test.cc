@@ -1,0 +1,32 @@
+// Batches in a Redis: whose lines are whose, and what arrives there late.
+
+#include "orchestrator/state/redis_store.h"
+#include "tests/batch/batch_api_fixture.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+class SharedBatchTest : public BatchApiTest {
+ protected:
+  /// As the orchestrator under test, over another connection.
+  std::unique_ptr<RedisStore> same_host() {
+    return std::make_unique<RedisStore>(RedisOptions{*parse_redis_url(box_->redis().url()), box_->host()});
+  }
+  size_t in_flight() { return ask("GET", "/v1/moestro/status")["batches"]["lines"]["in_flight"].get<size_t>(); }
+};
+
+TEST_P(SharedBatchTest, AsManyLinesAreTakenAsThereIsRoomForAndNoLookIsWaitedFor) {
+  stop();
+  box_->set_lease(std::chrono::hours(4));
+  limits_.look = std::chrono::hours(1);
+  limits_.lines_in_flight = [] { return size_t{700}; };  // more than one call takes
+  start();
+  create(upload(lines(800)));  // no worker: its lines wait
+  run_until([&] { return in_flight() == 700; });
+}
+
+INSTANTIATE_TEST_SUITE_P(One, SharedBatchTest, ::testing::Values(test::Backend::kRedis),
+                         [](const auto& each) { return test::backend_name(each.param); });
+
+}  // namespace
+}  // namespace moestro::orchestrator
