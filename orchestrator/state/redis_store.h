@@ -47,7 +47,6 @@ class RedisStore final : public StateStore, public SharedLines {
   Status beat() override;
   int64_t lease_ms() const override { return options_.lease.count(); }
   Status leave() override;
-  uint64_t generation() const override { return link_.generation(); }
   Result<bool> lead(const std::string& batch) override;
   Status offer(const std::string& batch, std::span<const QueuedLine> lines, bool anew) override;
   Result<std::vector<QueuedLine>> take(const std::string& batch, size_t most) override;

@@ -25,6 +25,15 @@ TEST_P(SharedBatchTest, AsManyLinesAreTakenAsThereIsRoomForAndNoLookIsWaitedFor)
   run_until([&] { return in_flight() == 700; });
 }
 
+TEST_P(SharedBatchTest, ATakeThatArrivesLateKeepsNoLines) {
+  const std::string id = create(upload(lines(20)));
+  run_until([&] { return in_flight() == 4; });  // no worker: they wait
+  // The connection was given up, and Redis gets what was sent over it now.
+  ASSERT_EQ(same_host()->take(id, 5)->size(), 5u);
+  join();
+  EXPECT_EQ(wait_for(id, "completed")["request_counts"]["completed"], 20);
+}
+
 INSTANTIATE_TEST_SUITE_P(One, SharedBatchTest, ::testing::Values(test::Backend::kRedis),
                          [](const auto& each) { return test::backend_name(each.param); });
 
