@@ -164,7 +164,10 @@ Result<bool> BatchJob::check() {
   }
   if (!ended) return true;
   if (auto why = difference(input_file_, input_->sum())) return without_input(corrupt(std::move(*why)));
-  MOESTRO_RETURN_IF_ERROR(checked());
+  if (const Status kept = checked(); !kept.is_ok()) {
+    input_.reset();
+    return kept;
+  }
   return true;
 }
 

@@ -34,6 +34,25 @@ TEST_P(SharedBatchTest, ATakeThatArrivesLateKeepsNoLines) {
   EXPECT_EQ(wait_for(id, "completed")["request_counts"]["completed"], 20);
 }
 
+TEST_P(SharedBatchTest, AnOfferThatArrivesLateLeavesNoLinesOut) {
+  const auto late = same_host();
+  std::atomic<bool> arrived{false};
+  const std::function<void()> arrive = [&] {  // as soon as the check is under way
+    const auto open = late->unfinished();
+    const bool waits = open.is_ok() && (open->empty() || open->front().status == BatchStatus::kValidating);
+    if (waits && !open->empty())
+      arrived = late->offer(open->front().id, std::vector<QueuedLine>{{2000, 0}}, false).is_ok();
+    if (waits && !arrived) runner_->ask(arrive);
+  };
+  runner_->ask(arrive);
+  const std::string id = create(upload(lines(2001)));
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["status"] == "in_progress"; });
+  EXPECT_TRUE(arrived);
+  RedisLink link(*parse_redis_url(box_->redis().url()), {});
+  const std::string queue = "moestro:queue:" + id;
+  EXPECT_EQ((*link.call({"XLEN", queue}))->integer(), 2001);
+}
+
 INSTANTIATE_TEST_SUITE_P(One, SharedBatchTest, ::testing::Values(test::Backend::kRedis),
                          [](const auto& each) { return test::backend_name(each.param); });
 

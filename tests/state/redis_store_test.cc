@@ -252,6 +252,23 @@ TEST_F(RedisStoreTest, LinesAreOfferedAgainWithoutBeingDoubled) {
   EXPECT_THAT(*a->take("batch_2", 9), ElementsAre(QueuedLine{1, 1}, QueuedLine{2, 2}, QueuedLine{3, 3}));
 }
 
+TEST_F(RedisStoreTest, ABatchRunsOnlyWhenEachLineWasOfferedOrHasAResult) {
+  RedisServer server;
+  const auto a = store_at(server.url(), "a", std::chrono::hours(1));
+  BatchRecord record;
+  record.id = "batch_1";
+  ASSERT_TRUE(a->add_batch(record).is_ok());
+  ASSERT_TRUE(*a->lead("batch_1"));
+  ASSERT_TRUE(a->offer("batch_1", {}, true).is_ok());
+  ASSERT_TRUE(a->offer("batch_1", Lines{{3, 3}}, false).is_ok()) << "of an earlier check, and late";
+  ASSERT_TRUE(a->offer("batch_1", Lines{{1, 1}, {3, 3}}, false).is_ok());
+  ASSERT_TRUE(a->put_results("batch_1", std::vector{result(2)}).is_ok());
+  record.status = BatchStatus::kInProgress, record.total = 3;
+  EXPECT_EQ(a->change_batch(record, BatchStatus::kValidating).code(), kConflict);
+  ASSERT_TRUE(a->offer("batch_1", Lines{{1, 1}, {3, 3}}, true).is_ok());
+  EXPECT_TRUE(a->change_batch(record, BatchStatus::kValidating).is_ok());
+}
+
 TEST_F(RedisStoreTest, AFileWhoseBytesAreGoneGetsNoRecord) {
   RedisServer server;
   const auto a = store_at(server.url(), "a");
