@@ -1,7 +1,10 @@
 #include "orchestrator/state/redis_link.h"
 
 #include <hiredis/hiredis.h>
+#include <sys/socket.h>
 #include <sys/time.h>
+
+#include <cerrno>
 
 #include "orchestrator/state/conflict.h"
 #include "orchestrator/state/redis_safety.h"
@@ -61,8 +64,16 @@ Status RedisLink::lost(const std::string& what) {
   return away_;
 }
 
+/// Closed by Redis while nobody used it, by a restart or its `timeout`: a command would fail, though Redis is there.
+bool RedisLink::closed() const {
+  char byte = 0;
+  const ssize_t n = ::recv(context_->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);  // nothing is awaited, so no byte is ours
+}
+
 Status RedisLink::connect() {
-  if (prepared_) return Status::ok();
+  if (prepared_ && !closed()) return Status::ok();
+  drop();
   if (Clock::now() < away_until_) return away_;
   context_ = redisConnectWithTimeout(place_.host.c_str(), place_.port, of(limits_.connect));
   if (context_ == nullptr) return lost("no memory for a connection");

@@ -149,6 +149,18 @@ TEST_F(RedisStoreTest, WhatWasAcknowledgedSurvivesAKillOfRedis) {
   EXPECT_THAT(*store->take("batch_1", 9), ElementsAre(QueuedLine{1, 10}));
 }
 
+TEST_F(RedisStoreTest, ARestartOfRedisWhileNobodyAskedIsNotSeen) {
+  RedisServer server;
+  const RedisFiles files(*parse_redis_url(server.url()), "a");
+  const auto store = store_at(server.url(), "a");
+  ASSERT_TRUE(store->unfinished().is_ok() && files.create("file-1").is_ok());
+  server.kill();
+  server.start();
+  const Status asked = store->unfinished().status(), created = files.create("file-1").status();
+  EXPECT_TRUE(asked.is_ok()) << asked.message();
+  EXPECT_TRUE(created.is_ok()) << created.message();
+}
+
 TEST_F(RedisStoreTest, EachLineIsTakenByOne) {
   RedisServer server;
   const auto a = store_at(server.url(), "a", std::chrono::hours(1)),
