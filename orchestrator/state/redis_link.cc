@@ -125,8 +125,11 @@ Result<RedisReply> RedisLink::receive() {
   if (redisGetReply(context_, &reply) != REDIS_OK)
     return lost(context_->err == REDIS_ERR_IO && errno == EAGAIN ? "it does not answer" : context_->errstr);
   RedisReply owned(static_cast<redisReply*>(reply));
-  if (static_cast<redisReply*>(reply)->type == REDIS_REPLY_ERROR) return meaning(owned->text(), place_.shown());
-  return owned;
+  if (static_cast<redisReply*>(reply)->type != REDIS_REPLY_ERROR) return owned;
+  const Status problem = meaning(owned->text(), place_.shown());
+  // It has become a replica. Behind this address there may be another master by now; and the next one that asks is told.
+  if (owned->text().starts_with("READONLY")) drop();
+  return problem;
 }
 
 Result<RedisReply> RedisLink::call(const Words& words) {

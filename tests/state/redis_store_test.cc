@@ -161,6 +161,18 @@ TEST_F(RedisStoreTest, ARestartOfRedisWhileNobodyAskedIsNotSeen) {
   EXPECT_TRUE(created.is_ok()) << created.message();
 }
 
+TEST_F(RedisStoreTest, OneThatBecomesAReplicaIsConnectedToAnew) {
+  RedisServer server;
+  RedisLink link(*parse_redis_url(server.url()), {});
+  const auto store = store_at(server.url(), "a");
+  ASSERT_TRUE(store->beat().is_ok());
+  ASSERT_TRUE(link.call({"REPLICAOF", "127.0.0.1", "1"}).is_ok());
+  EXPECT_EQ(store->beat().code(), Code::kUnavailable);
+  EXPECT_THAT(store->beat().message(), HasSubstr("give its master"));
+  ASSERT_TRUE(link.call({"REPLICAOF", "NO", "ONE"}).is_ok());
+  EXPECT_TRUE(in_time([&] { return store->beat().is_ok(); }));
+}
+
 TEST_F(RedisStoreTest, EachLineIsTakenByOne) {
   RedisServer server;
   const auto a = store_at(server.url(), "a", std::chrono::hours(1)),
