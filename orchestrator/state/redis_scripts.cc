@@ -144,6 +144,20 @@ redis.call('UNLINK', 'moestro:queue:' .. id, 'moestro:done:' .. id, 'moestro:res
 return 1
 )lua"};
 
+// What is written until memory is full, and then removed, would be written again and again, and take all room from others.
+const Script kRoomForFiles{"", "", R"lua(
+local id = ARGV[1]
+local info = redis.call('INFO', 'memory')
+local used, most = tonumber(string.match(info, 'used_memory:(%d+)')), tonumber(string.match(info, 'maxmemory:(%d+)'))
+if most == 0 then return 1 end
+local total, good, bad = unpack(redis.call('HMGET', 'moestro:batch:' .. id, 'total', 'completed', 'failed'))
+local lines_not_run = math.max(0, (tonumber(total) or 0) - (tonumber(good) or 0) - (tonumber(bad) or 0))
+local results = redis.pcall('MEMORY', 'USAGE', 'moestro:results:' .. id, 'SAMPLES', 100)
+if type(results) ~= 'number' then results = 0 end  -- none are there, or this user may not ask
+if used + results + 256 * lines_not_run > most then return redis.error_reply('OOM its files have no room') end
+return 1
+)lua"};
+
 // Result, count and acknowledgement in one step: a line is counted once, however many orchestrators have run it.
 const Script kPutResults{"", "", R"lua(
 local id = ARGV[1]

@@ -42,6 +42,7 @@ class RedisStore final : public StateStore, public SharedLines {
   Status remove_response(const std::string& id) override;
   Status put_blob(const std::string& name, std::span<const std::byte> bytes) override;
   Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) override;
+  Status has_room_for_files(const std::string& batch) override;
   Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) override;
 
   Status beat() override;

@@ -83,6 +83,8 @@ class StateStore {
   virtual Result<bool> tidy() { return false; }
   /// kExhausted: no file may be written next to the state, because its disk is nearly full.
   virtual Status has_room() { return Status::ok(); }
+  /// kExhausted: there is no room for this batch's files, of which nothing is written yet.
+  virtual Status has_room_for_files(const std::string&) { return Status::ok(); }
 };
 
 }  // namespace moestro::orchestrator

@@ -53,6 +53,32 @@ TEST_P(SharedBatchTest, AnOfferThatArrivesLateLeavesNoLinesOut) {
   EXPECT_EQ((*link.call({"XLEN", queue}))->integer(), 2001);
 }
 
+TEST_P(SharedBatchTest, NothingIsWrittenOfFilesThatHaveNoRoom) {
+  RedisLink link(*parse_redis_url(box_->redis().url()), {});
+  // Of a file, and of nothing else, each piece is followed by an EXPIRE.
+  const auto pieces_written = [&] {
+    const auto info = link.call({"INFO", "commandstats"});
+    const std::string text(info.is_ok() ? (*info)->text() : "");
+    const size_t at = text.find("cmdstat_expire:");
+    return at == std::string::npos ? "" : text.substr(at, text.find(',', at) - at);
+  };
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "12mb"}).is_ok());
+  std::string input;  // 3 MiB, and 5 MiB of results: once more they do not fit
+  for (int i = 0; i < 6000; ++i)
+    input += json{{"custom_id", std::to_string(i) + std::string(490, 'x')}, {"method", "PUT"}}.dump() + "\n";
+  const std::string file = upload(input);
+  ASSERT_FALSE(file.empty());
+  const std::string pieces = pieces_written();
+  ASSERT_FALSE(pieces.empty());
+  const std::string id = create(file);
+  run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+  EXPECT_THAT(ask("GET", "/v1/moestro/status")["batches"]["stalled"].get<std::string>(), HasSubstr("maxmemory"));
+  EXPECT_EQ(ask("GET", "/v1/batches/" + id)["request_counts"]["failed"], 6000);
+  EXPECT_EQ(pieces_written(), pieces);
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "0"}).is_ok());
+  EXPECT_EQ(custom_ids(content(wait_for(id, "completed")["error_file_id"])).size(), 6000u);
+}
+
 INSTANTIATE_TEST_SUITE_P(One, SharedBatchTest, ::testing::Values(test::Backend::kRedis),
                          [](const auto& each) { return test::backend_name(each.param); });
 
