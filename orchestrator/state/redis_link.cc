@@ -16,6 +16,9 @@ timeval of(std::chrono::milliseconds t) { return {t.count() / 1000, (t.count() %
 
 /// What an error of Redis means here.
 Status meaning(std::string_view error, const std::string& where) {
+  // Redis 6 puts a command's error behind words of its own: "ERR Error running script ...: -OOM command not allowed".
+  if (const size_t at = error.rfind(": -"); error.starts_with("ERR Error running script") && at != error.npos)
+    error.remove_prefix(at + 3);
   const std::string_view word = error.substr(0, error.find(' '));
   const std::string rest(error.size() > word.size() ? error.substr(word.size() + 1) : error);
   // The first words that our own scripts give their errors.
@@ -66,9 +69,9 @@ Status RedisLink::lost(const std::string& what) {
 
 /// Closed by Redis while nobody used it, by a restart or its `timeout`: a command would fail, though Redis is there.
 bool RedisLink::closed() const {
-  char byte = 0;
+  char byte = 0;  // no answer is awaited: if there is one, it is not ours
   const ssize_t n = ::recv(context_->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);  // nothing is awaited, so no byte is ours
+  return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
 Status RedisLink::connect() {
@@ -127,8 +130,8 @@ Result<RedisReply> RedisLink::receive() {
   RedisReply owned(static_cast<redisReply*>(reply));
   if (static_cast<redisReply*>(reply)->type != REDIS_REPLY_ERROR) return owned;
   const Status problem = meaning(owned->text(), place_.shown());
-  // It has become a replica. Behind this address there may be another master by now; and the next one that asks is told.
-  if (owned->text().starts_with("READONLY")) drop();
+  // It has become a replica. There may be another master at this address by now; if not, the next call is told so.
+  if (owned->text().find("READONLY ") != std::string_view::npos) drop();
   return problem;
 }
 

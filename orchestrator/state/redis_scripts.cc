@@ -144,7 +144,7 @@ redis.call('UNLINK', 'moestro:queue:' .. id, 'moestro:done:' .. id, 'moestro:res
 return 1
 )lua"};
 
-// What is written until memory is full, and then removed, would be written again and again, and take all room from others.
+// What is written until memory is full, and then removed, would be written again and again, and leave others no room.
 const Script kRoomForFiles{"", "", R"lua(
 local id = ARGV[1]
 local info = redis.call('INFO', 'memory')

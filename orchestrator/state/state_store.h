@@ -49,7 +49,8 @@ class StateStore {
   /// Does nothing if it exists.
   virtual Status add_batch(const BatchRecord& batch) = 0;
   /// Stores a batch's new record; its line counts and tokens are unchanged, except `total`. kConflict if its status is
-  /// no longer `from`, if another orchestrator leads it, or if it is to run and lines are missing in the queue. Once it has an output file, no more results are accepted.
+  /// no longer `from`, if another orchestrator leads it, or if it is to run and not all lines were offered. Once it has
+  /// an output file, no more results are accepted.
   virtual Status change_batch(const BatchRecord& batch, BatchStatus from) = 0;
   virtual Result<std::optional<BatchRecord>> batch(const std::string& id) = 0;
   /// kNotFound: there is no `after`.

@@ -320,6 +320,15 @@ TEST_F(RedisStoreTest, OnlyTheLastRemovedFilesAreRemembered) {
   EXPECT_TRUE(a->files({.after = "file-1"}).is_ok());
 }
 
+TEST_F(RedisStoreTest, FullMemoryIsKnownInTheWordsOfRedis6) {
+  RedisServer server;
+  RedisLink link(*parse_redis_url(server.url()), {});
+  const std::string_view says =
+      "return redis.error_reply('ERR Error running script (call to f_1): @user_script:8: @user_script: 8: -OOM command "
+      "not allowed when used memory > maxmemory.')";
+  EXPECT_EQ(link.call({"EVAL", says, "0"}).status().code(), Code::kExhausted);
+}
+
 TEST_F(RedisStoreTest, FullMemoryIsSaidAndChangesNothing) {
   RedisServer server({"--maxmemory", "6mb"});
   const auto place = *parse_redis_url(server.url());
