@@ -8,6 +8,7 @@
 
 #include "orchestrator/batch/redis_files.h"
 #include "orchestrator/state/redis_migrations.h"
+#include "orchestrator/state/redis_safety.h"
 #include "tests/state/state_backends.h"
 
 namespace moestro::orchestrator {
@@ -77,6 +78,24 @@ TEST_F(RedisStoreTest, OneThatMayLoseWhatItAcknowledgedIsRefusedWithTheReason) {
   EXPECT_THAT(refusal({"--cluster-enabled", "yes"}), HasSubstr("cluster"));
   EXPECT_THAT(refusal({"--requirepass", "secret"}), HasSubstr("NOAUTH"));
   EXPECT_EQ(refusal({}), "");
+}
+
+TEST_F(RedisStoreTest, OneWhoseClockIsAnotherIsRefused) {
+  RedisServer server;
+  const RedisPlace place = *parse_redis_url(server.url());
+  RedisLink link(place, {});
+  const auto refusal_at = [&](std::chrono::seconds apart) {
+    const Status safe = check_redis_safe(place, [&](const RedisLink::Words& words) {
+      if (words != RedisLink::Words{"TIME"}) return link.call(words);
+      const auto now = std::chrono::system_clock::now() + apart;
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
+      return link.call({"EVAL", "return {ARGV[1], '0'}", "0", std::to_string(seconds)});
+    });
+    return safe.message();
+  };
+  EXPECT_EQ(refusal_at(std::chrono::minutes(4)), "");
+  EXPECT_THAT(refusal_at(std::chrono::hours(-1)), HasSubstr("ahead of that of Redis"));
+  EXPECT_THAT(refusal_at(std::chrono::hours(1)), HasSubstr("behind that of Redis"));
 }
 
 TEST_F(RedisStoreTest, PasswordsAndUsers) {
