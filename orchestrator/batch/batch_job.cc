@@ -164,7 +164,10 @@ Result<bool> BatchJob::check() {
   }
   if (!ended) return true;
   if (auto why = difference(input_file_, input_->sum())) return without_input(corrupt(std::move(*why)));
-  MOESTRO_RETURN_IF_ERROR(checked());
+  if (const Status kept = checked(); !kept.is_ok()) {
+    input_.reset();
+    return kept;
+  }
   return true;
 }
 
@@ -196,7 +199,7 @@ Result<bool> BatchJob::next_taken(size_t room) {
   if (taken_.empty()) {
     if (resting_ || room == 0) return false;
     MOESTRO_ASSIGN_OR_RETURN(const auto lines, around_.shared->take(record_.id, room));
-    resting_ = lines.size() < room;  // there are no more: until something changes
+    resting_ = lines.empty();  // there are no more, until something changes; a call may give fewer than there are
     taken_.assign(lines.begin(), lines.end());
     if (taken_.empty()) return false;
   }

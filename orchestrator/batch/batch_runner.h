@@ -146,7 +146,6 @@ class BatchRunner {
   Clock::time_point stalled_until_{}, sweep_at_{};
   Clock::time_point look_at_{}, take_at_{};  ///< for shared batches: the next check, and the earliest time to take
                                              ///< lines
-  uint64_t generation_ = 0;                  ///< of shared_, when claim_own was done
   BatchFigures figures_;
   bool loaded_ = false;
 

@@ -43,10 +43,11 @@ void BatchRunner::look_at(const std::vector<BatchRecord>& records) {
   }
 }
 
-/// After a break of the connection lines may be this one's that it was never told of.
+/// Lines may be this one's that it was never told of: the answer was lost with the connection, or the question came
+/// after all when the connection was long given up. So this does not wait for a new connection.
 Status BatchRunner::claim_own() {
-  if (generation_ == shared_->generation()) return Status::ok();
   for (const auto& job : jobs_) {
+    if (!job->runs()) continue;
     std::vector<uint64_t> lines;
     for (const QueuedLine& line : job->taken()) lines.push_back(line.number);
     if (held_ && held_->job == job.get()) lines.push_back(held_->ready.number);
@@ -56,7 +57,6 @@ Status BatchRunner::claim_own() {
       for (const LineResult& r : it->second) lines.push_back(r.line);
     MOESTRO_RETURN_IF_ERROR(shared_->hold_only(job->record().id, lines));
   }
-  generation_ = shared_->generation();
   return Status::ok();
 }
 
@@ -77,10 +77,8 @@ void BatchRunner::give_back(std::map<uint64_t, Flight>::iterator flight) {
   sequences_ -= flight->second.ready.line.sequences;
   flights_.erase(flight);
   --job.open_lines;
-  if (const Status given = shared_->give_back(job.record().id, std::span(&line, 1)); !given.is_ok()) {
-    generation_ = 0;  // claim_own gives it back when Redis answers again
-    if (!put_off(job, given)) stall(given);
-  }
+  if (const Status given = shared_->give_back(job.record().id, std::span(&line, 1)); !given.is_ok())
+    if (!put_off(job, given)) stall(given);  // claim_own gives it back when Redis answers again
 }
 
 /// True if somebody else was first: what the state has is looked at again, and nothing stands still.

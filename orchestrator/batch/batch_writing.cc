@@ -19,6 +19,7 @@ struct BatchJob::Writing {
 
 /// The ids of both files are kept before anything is written, and stay the same if the writing begins again.
 Status BatchJob::begin_writing() {
+  MOESTRO_RETURN_IF_ERROR(around_.state.has_room_for_files(record_.id));
   BatchRecord next = record_;
   if (next.status != BatchStatus::kCancelling) next.status = BatchStatus::kFinalizing;
   if (next.finalizing_at == 0) next.finalizing_at = around_.now();

@@ -55,6 +55,7 @@ void ControlPlane::Loop::drain(milliseconds limit) {
 }
 
 void ControlPlane::Loop::run() {
+  looked_ = now();
   while (!stop_.load()) {
     const auto woken = socket_.wait(milliseconds(scheduler_.masks_wait() ? 0 : 100), wake_fd_);
     if (!woken.is_ok()) log::error("control: {}", woken.status().message());
@@ -243,7 +244,16 @@ void ControlPlane::Loop::forget(WorkerId id) {
   lender_.left(id);
 }
 
+/// This process may have been stopped, or its virtual machine: it heard nobody meanwhile, and what was sent to it may
+/// still be on its way. The time does not count, or requests would be suspected of deaths that never were.
+void ControlPlane::Loop::forgive_own_pause() {
+  const Nanos at = now(), apart = at - std::exchange(looked_, at);
+  if (apart <= options_.silence_max / 4) return;
+  for (auto& [id, peer] : peers_) peer.heard = std::min(at, peer.heard + apart);
+}
+
 void ControlPlane::Loop::lose_silent() {
+  forgive_own_pause();
   std::vector<std::pair<WorkerId, std::string>> gone;
   for (const auto& [id, peer] : peers_) {
     if (peer.unreachable)

@@ -118,6 +118,7 @@ class ControlPlane::Loop {
   void renew(WorkerId id);
   void look_at_served_version();
   void serve_version(uint64_t version);
+  void forgive_own_pause();
   void lose_silent();
   void fail_all();
   Nanos now() const { return options_.clock->now(); }
@@ -141,6 +142,7 @@ class ControlPlane::Loop {
   HistoryLender lender_;
   HistoryKeeper history_;
   std::map<WorkerId, Peer> peers_;
+  Nanos looked_{0};  ///< when it was last looked who is silent
   std::unordered_map<SequenceId, Owner> sinks_;
   uint32_t next_worker_ = 1;
   uint64_t version_ = 0;        ///< version of the pack that workers should have; 0: unknown

@@ -1,7 +1,10 @@
 #include "orchestrator/state/redis_link.h"
 
 #include <hiredis/hiredis.h>
+#include <sys/socket.h>
 #include <sys/time.h>
+
+#include <cerrno>
 
 #include "orchestrator/state/conflict.h"
 #include "orchestrator/state/redis_safety.h"
@@ -13,6 +16,9 @@ timeval of(std::chrono::milliseconds t) { return {t.count() / 1000, (t.count() %
 
 /// What an error of Redis means here.
 Status meaning(std::string_view error, const std::string& where) {
+  // Redis 6 puts a command's error behind words of its own: "ERR Error running script ...: -OOM command not allowed".
+  if (const size_t at = error.rfind(": -"); error.starts_with("ERR Error running script") && at != error.npos)
+    error.remove_prefix(at + 3);
   const std::string_view word = error.substr(0, error.find(' '));
   const std::string rest(error.size() > word.size() ? error.substr(word.size() + 1) : error);
   // The first words that our own scripts give their errors.
@@ -61,8 +67,16 @@ Status RedisLink::lost(const std::string& what) {
   return away_;
 }
 
+/// Closed by Redis while nobody used it, by a restart or its `timeout`: a command would fail, though Redis is there.
+bool RedisLink::closed() const {
+  char byte = 0;  // no answer is awaited: if there is one, it is not ours
+  const ssize_t n = ::recv(context_->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 Status RedisLink::connect() {
-  if (prepared_) return Status::ok();
+  if (prepared_ && !closed()) return Status::ok();
+  drop();
   if (Clock::now() < away_until_) return away_;
   context_ = redisConnectWithTimeout(place_.host.c_str(), place_.port, of(limits_.connect));
   if (context_ == nullptr) return lost("no memory for a connection");
@@ -114,8 +128,11 @@ Result<RedisReply> RedisLink::receive() {
   if (redisGetReply(context_, &reply) != REDIS_OK)
     return lost(context_->err == REDIS_ERR_IO && errno == EAGAIN ? "it does not answer" : context_->errstr);
   RedisReply owned(static_cast<redisReply*>(reply));
-  if (static_cast<redisReply*>(reply)->type == REDIS_REPLY_ERROR) return meaning(owned->text(), place_.shown());
-  return owned;
+  if (static_cast<redisReply*>(reply)->type != REDIS_REPLY_ERROR) return owned;
+  const Status problem = meaning(owned->text(), place_.shown());
+  // It has become a replica. There may be another master at this address by now; if not, the next call is told so.
+  if (owned->text().find("READONLY ") != std::string_view::npos) drop();
+  return problem;
 }
 
 Result<RedisReply> RedisLink::call(const Words& words) {

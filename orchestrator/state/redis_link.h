@@ -72,6 +72,7 @@ class RedisLink {
 
  private:
   using Clock = std::chrono::steady_clock;
+  bool closed() const;
   Status connect();
   Status prepare();
   Status send(const Words& words);

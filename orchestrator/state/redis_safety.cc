@@ -1,12 +1,16 @@
 #include "orchestrator/state/redis_safety.h"
 
 #include <charconv>
+#include <chrono>
 
 namespace moestro::orchestrator {
 namespace {
 
 constexpr int kMajorLeast = 6,
               kMinorLeast = 2;  // streams whose groups can be asked by consumer, scripts that are kept by their effects
+
+/// Hosts end batches and remove files when their own clocks say that the time has come.
+constexpr std::chrono::seconds kClocksApartMost{300};
 
 /// The value behind "KEY:" of INFO.
 std::string line_of(std::string_view info, const std::string& key) {
@@ -82,12 +86,26 @@ Status check_durable(const Asked& asked) {
   return Status::ok();
 }
 
+Status check_clock(const Asked& asked) {
+  MOESTRO_ASSIGN_OR_RETURN(const RedisReply time, asked.say({"TIME"}));
+  const std::string_view text = time[0].text();
+  int64_t theirs = 0;
+  std::from_chars(text.data(), text.data() + text.size(), theirs);
+  const auto ours = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()).time_since_epoch();
+  const auto ahead = ours - std::chrono::seconds(theirs);
+  if (std::chrono::abs(ahead) <= kClocksApartMost) return Status::ok();
+  return asked.refuse("the clock of this machine is " + std::to_string(std::chrono::abs(ahead).count()) + " s " +
+                      (ahead.count() > 0 ? "ahead of" : "behind") +
+                      " that of Redis, so batches and files would end at the wrong time; set both clocks");
+}
+
 }  // namespace
 
 Status check_redis_safe(const RedisPlace& place, const RedisSay& say) {
   const Asked asked{place, say};
   MOESTRO_RETURN_IF_ERROR(check_kind(asked));
   MOESTRO_RETURN_IF_ERROR(check_durable(asked));
+  MOESTRO_RETURN_IF_ERROR(check_clock(asked));
   MOESTRO_ASSIGN_OR_RETURN(const int64_t version, migrate(say));
   if (version == redis_version()) return Status::ok();
   return asked.refuse("its keys have version " + std::to_string(version) +

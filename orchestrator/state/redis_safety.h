@@ -1,5 +1,6 @@
 #pragma once
-// Checks whether a Redis keeps what it has acknowledged, by its own settings, which are not changed.
+// Checks whether a Redis keeps what it has acknowledged, by its own settings, which are not changed; and whether its
+// clock and this machine's agree.
 
 #include "orchestrator/state/redis_migrations.h"
 

@@ -105,10 +105,19 @@ if not status then return redis.error_reply('ABSENT there is no batch ' .. id) e
 local led_by_another = lead and lead ~= '' and lead ~= host
 )lua";
 
+// The checking ends when each line was offered or has a result. An offer that was sent long ago, over a connection that
+// was given up, may come amid a later check, whose own offers before it are then ignored.
 const Script kChangeBatch{kFiles, kChange, R"lua(
+local fields, total = fields_at(5), 0
+for i = 1, #fields, 2 do
+  if fields[i] == 'total' then total = tonumber(fields[i + 1]) end
+end
 if status ~= from then return redis.error_reply('CONFLICT batch ' .. id .. ' is in another state already') end
 if to == '2' and led_by_another then return redis.error_reply('CONFLICT batch ' .. id .. ' is led by another orchestrator') end
-redis.call('HSET', key, unpack((fields_at(5))))
+if from == '0' and to == '2' and redis.call('XLEN', 'moestro:queue:' .. id) + redis.call('BITCOUNT', 'moestro:done:' .. id) < total then
+  return redis.error_reply('CONFLICT not every line of batch ' .. id .. ' was offered')
+end
+redis.call('HSET', key, unpack(fields))
 redis.call('HINCRBY', 'moestro:counts', from, -1)
 redis.call('HINCRBY', 'moestro:counts', to, 1)
 return 1
@@ -132,6 +141,20 @@ redis.call('ZREM', 'moestro:open', id)
 redis.call('HINCRBY', 'moestro:counts', from, -1)
 redis.call('HINCRBY', 'moestro:counts', to, 1)
 redis.call('UNLINK', 'moestro:queue:' .. id, 'moestro:done:' .. id, 'moestro:results:' .. id)
+return 1
+)lua"};
+
+// What is written until memory is full, and then removed, would be written again and again, and leave others no room.
+const Script kRoomForFiles{"", "", R"lua(
+local id = ARGV[1]
+local info = redis.call('INFO', 'memory')
+local used, most = tonumber(string.match(info, 'used_memory:(%d+)')), tonumber(string.match(info, 'maxmemory:(%d+)'))
+if most == 0 then return 1 end
+local total, good, bad = unpack(redis.call('HMGET', 'moestro:batch:' .. id, 'total', 'completed', 'failed'))
+local lines_not_run = math.max(0, (tonumber(total) or 0) - (tonumber(good) or 0) - (tonumber(bad) or 0))
+local results = redis.pcall('MEMORY', 'USAGE', 'moestro:results:' .. id, 'SAMPLES', 100)
+if type(results) ~= 'number' then results = 0 end  -- none are there, or this user may not ask
+if used + results + 256 * lines_not_run > most then return redis.error_reply('OOM its files have no room') end
 return 1
 )lua"};
 

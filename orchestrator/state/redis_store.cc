@@ -185,6 +185,10 @@ Result<std::optional<std::vector<std::byte>>> RedisStore::blob(const std::string
   return std::optional(std::vector<std::byte>(bytes.begin(), bytes.end()));
 }
 
+Status RedisStore::has_room_for_files(const std::string& batch) {
+  return run(redis::kRoomForFiles, std::span(&batch, 1)).status();
+}
+
 Status RedisStore::finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) {
   std::vector<std::string> words{batch.id, number(from), number(batch.status), options_.host};
   add_fields(words, batch);

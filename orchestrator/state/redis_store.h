@@ -42,12 +42,12 @@ class RedisStore final : public StateStore, public SharedLines {
   Status remove_response(const std::string& id) override;
   Status put_blob(const std::string& name, std::span<const std::byte> bytes) override;
   Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) override;
+  Status has_room_for_files(const std::string& batch) override;
   Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) override;
 
   Status beat() override;
   int64_t lease_ms() const override { return options_.lease.count(); }
   Status leave() override;
-  uint64_t generation() const override { return link_.generation(); }
   Result<bool> lead(const std::string& batch) override;
   Status offer(const std::string& batch, std::span<const QueuedLine> lines, bool anew) override;
   Result<std::vector<QueuedLine>> take(const std::string& batch, size_t most) override;

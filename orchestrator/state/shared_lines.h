@@ -29,9 +29,6 @@ class SharedLines {
   virtual int64_t lease_ms() const = 0;
   /// This orchestrator ends: its lines are free at once.
   virtual Status leave() = 0;
-  /// Changes when answers may have been lost, so that this orchestrator may have lines that it does not know of: call
-  /// hold_only.
-  virtual uint64_t generation() const = 0;
 
   /// Tries to take the lead of a batch, which checks the input and writes the files. True if this orchestrator has it:
   /// there was no leader, or the leader is dead.
@@ -43,7 +40,8 @@ class SharedLines {
   virtual Result<std::vector<QueuedLine>> take(const std::string& batch, size_t most) = 0;
   /// Gives these lines back to all orchestrators.
   virtual Status give_back(const std::string& batch, std::span<const uint64_t> lines) = 0;
-  /// Gives back all lines of this orchestrator except these.
+  /// Gives back all lines of this orchestrator except these. Call it again and again: a `take` without an answer may
+  /// have been done, or be done later.
   virtual Status hold_only(const std::string& batch, std::span<const uint64_t> lines) = 0;
 };
 

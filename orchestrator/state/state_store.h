@@ -49,7 +49,8 @@ class StateStore {
   /// Does nothing if it exists.
   virtual Status add_batch(const BatchRecord& batch) = 0;
   /// Stores a batch's new record; its line counts and tokens are unchanged, except `total`. kConflict if its status is
-  /// no longer `from`, or if another orchestrator leads it. Once it has an output file, no more results are accepted.
+  /// no longer `from`, if another orchestrator leads it, or if it is to run and not all lines were offered. Once it has
+  /// an output file, no more results are accepted.
   virtual Status change_batch(const BatchRecord& batch, BatchStatus from) = 0;
   virtual Result<std::optional<BatchRecord>> batch(const std::string& id) = 0;
   /// kNotFound: there is no `after`.
@@ -83,6 +84,8 @@ class StateStore {
   virtual Result<bool> tidy() { return false; }
   /// kExhausted: no file may be written next to the state, because its disk is nearly full.
   virtual Status has_room() { return Status::ok(); }
+  /// kExhausted: there is no room for this batch's files, of which nothing is written yet.
+  virtual Status has_room_for_files(const std::string&) { return Status::ok(); }
 };
 
 }  // namespace moestro::orchestrator

@@ -27,6 +27,8 @@ class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::
     if (GetParam() == test::Backend::kRedis && !test::RedisServer::is_installed())
       GTEST_SKIP() << "redis-server is not installed";
     says_ = {"hey"};
+    limits_.lines_in_flight = [] { return size_t{4}; };
+    limits_.retry_first = limits_.stalled = limits_.look = std::chrono::milliseconds(5);
     box_.emplace(GetParam());
     start();
   }
@@ -40,11 +42,8 @@ class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::
       const std::lock_guard lock(mutex_);
       posted_.push_back(std::move(work));
     };
-    BatchLimits limits;
-    limits.lines_in_flight = [] { return size_t{4}; };
-    limits.retry_first = limits.stalled = limits.look = std::chrono::milliseconds(5);
     runner_ = std::make_unique<BatchRunner>(
-        std::move(opened.state), std::move(opened.files), model_, limits,
+        std::move(opened.state), std::move(opened.files), model_, limits_,
         [this](HttpRequest r, std::shared_ptr<Exchange> e) { service_->handle(std::move(r), std::move(e)); }, post,
         [this] { return now_.load(); }, aliases_);
     api_ = std::make_unique<BatchApi>(*runner_, model_, post);
@@ -145,6 +144,7 @@ class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::
     return blobs.is_ok() && parts.is_ok() ? (*blobs)->size() + (*parts)->size() : SIZE_MAX;
   }
 
+  BatchLimits limits_;  ///< from the next start() on
   std::string model_ = "m";
   std::vector<std::string> aliases_;
   std::string key_;  ///< whose requests ask() and the others send

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 
 from cluster import DEMO, Cluster, DemoTest, main
+from redis_box import Redis, needs_redis
 
 TEXTS = [p["ids"] for p in json.loads((DEMO / "reference.json").read_text())["prompts"]]
 DEVICE = ("--device", "emulated:vram=6MB,link=2GB", "--predict", "auto", "--no-prefix-cache", "--deterministic")
@@ -52,6 +53,24 @@ class History(DemoTest):
             self.assertEqual(history(second)["answers"], 0)
             self.assertEqual(self.complete(second, 0), answer)
         self.assertIn("history: the checkpoint is not used", second.log_text)
+
+    @needs_redis
+    def test_one_that_could_not_be_read_at_the_start_is_not_replaced(self):
+        with Redis() as redis:
+            started = (self.pack, *DEVICE, "--state", redis.url)
+            with Cluster(*started) as first:
+                for i in range(3):
+                    self.complete(first, i)
+                first.wait_until(lambda: history(first)["requests_total"] == 3, what="all three in the history")
+            redis.kill()
+            with Cluster(*started) as second:
+                redis.start()
+                second.wait_until(lambda: second.request("GET", "/v1/batches")[0] == 200, what="the state")
+                self.complete(second, 4)
+                second.wait_until(lambda: history(second)["requests_total"] == 1, what="the request in the history")
+            self.assertIn("could not be read at the start", second.log_text)
+            with Cluster(*started) as third:
+                self.assertEqual(history(third)["answers"], 3)
 
     def test_two_workers_map_one_copy_and_a_new_orchestrators_after_a_kill(self):
         with Cluster(self.pack, *DEVICE, "--state", "sqlite:" + str(self.state), "--workers", "2") as cluster:

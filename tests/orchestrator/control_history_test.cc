@@ -198,7 +198,6 @@ TEST_F(LentHistory, AnotherPackHasASegmentOfItsOwn) {
     worker.join(pack);
     former = worker.hear_history_segment();
   }
-  clock_->advance(seconds(10));
   wait_until_no_worker();
   pack.pack = 78, pack.experts = {3, 8, 2}, pack.epoch = 6;
   FakeWorker worker(endpoint_);

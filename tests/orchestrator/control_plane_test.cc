@@ -100,7 +100,6 @@ TEST_F(ControlPlaneTest, AnotherPackIsTakenOnceNobodyHasTheOld) {
   start();
   FakeWorker worker(endpoint_);
   worker.join({.pack = 7, .epoch = 1});
-  clock_->advance(seconds(3));
   wait_until_no_worker();
   FakeWorker later(endpoint_);
   later.join({.name = "later", .pack = 8});
@@ -165,15 +164,33 @@ TEST_F(ControlPlaneTest, ASilentWorkerIsGivenUpAndItsWorkGoesElsewhere) {
   submit(heard, 1);
   const Plan plan = silent.hear_plan();
   other.join({.name = "other"});
-  clock_->advance(milliseconds(1500));
+  pass(milliseconds(1500));
   other.join({.name = "other"});  // the same epoch: it says that it is there
-  clock_->advance(milliseconds(1000));
+  pass(milliseconds(1000));
   other.answer(tokens(other.hear_plan()));
   heard.next<Progress>();
   heard.next<Finished>();
   silent.answer(tokens(plan));
   EXPECT_EQ(silent.hear_refused().code, Code::kNotFound);
   EXPECT_TRUE(control_->has_worker());
+}
+
+TEST_F(ControlPlaneTest, AfterAPauseOfItsOwnItWaitsForWhatWorkersHaveSent) {
+  start();
+  FakeWorker worker(endpoint_);
+  worker.join();
+  Heard heard;
+  submit(heard, 1);
+  const Plan plan = worker.hear_plan();
+  for (int pause = 0; pause < 3; ++pause) {
+    clock_->advance(seconds(10));
+    settle();
+    EXPECT_TRUE(control_->has_worker());
+  }
+  worker.answer(tokens(plan));
+  heard.next<Progress>();
+  heard.next<Finished>();
+  wait_until_no_worker();  // which is silent from now on
 }
 
 TEST_F(ControlPlaneTest, WhoWaitsForAWorkerThatNeverReturnsFails) {
@@ -193,8 +210,7 @@ TEST_F(ControlPlaneTest, WhoWaitsForAWorkerThatNeverReturnsFails) {
   worker.join();
   submit(gone);
   worker.hear_plan();
-  clock_->advance(seconds(3));  // it falls silent
-  wait_until_no_worker();
+  wait_until_no_worker();  // it falls silent
   clock_->advance(seconds(60));
   EXPECT_EQ(gone.next<Failed>().error.code(), Code::kUnavailable);
   EXPECT_TRUE(control_->had_worker());

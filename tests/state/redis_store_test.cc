@@ -8,6 +8,7 @@
 
 #include "orchestrator/batch/redis_files.h"
 #include "orchestrator/state/redis_migrations.h"
+#include "orchestrator/state/redis_safety.h"
 #include "tests/state/state_backends.h"
 
 namespace moestro::orchestrator {
@@ -79,6 +80,24 @@ TEST_F(RedisStoreTest, OneThatMayLoseWhatItAcknowledgedIsRefusedWithTheReason) {
   EXPECT_EQ(refusal({}), "");
 }
 
+TEST_F(RedisStoreTest, OneWhoseClockIsAnotherIsRefused) {
+  RedisServer server;
+  const RedisPlace place = *parse_redis_url(server.url());
+  RedisLink link(place, {});
+  const auto refusal_at = [&](std::chrono::seconds apart) {
+    const Status safe = check_redis_safe(place, [&](const RedisLink::Words& words) {
+      if (words != RedisLink::Words{"TIME"}) return link.call(words);
+      const auto now = std::chrono::system_clock::now() + apart;
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
+      return link.call({"EVAL", "return {ARGV[1], '0'}", "0", std::to_string(seconds)});
+    });
+    return safe.message();
+  };
+  EXPECT_EQ(refusal_at(std::chrono::minutes(4)), "");
+  EXPECT_THAT(refusal_at(std::chrono::hours(-1)), HasSubstr("ahead of that of Redis"));
+  EXPECT_THAT(refusal_at(std::chrono::hours(1)), HasSubstr("behind that of Redis"));
+}
+
 TEST_F(RedisStoreTest, PasswordsAndUsers) {
   RedisServer server({"--requirepass", "open sesame"});
   const std::string at = "@127.0.0.1:" + std::to_string(server.port());
@@ -147,6 +166,30 @@ TEST_F(RedisStoreTest, WhatWasAcknowledgedSurvivesAKillOfRedis) {
   EXPECT_EQ((*kept)[0].text, "kept");
   EXPECT_EQ((*store->batch("batch_1"))->completed, 2u);
   EXPECT_THAT(*store->take("batch_1", 9), ElementsAre(QueuedLine{1, 10}));
+}
+
+TEST_F(RedisStoreTest, ARestartOfRedisWhileNobodyAskedIsNotSeen) {
+  RedisServer server;
+  const RedisFiles files(*parse_redis_url(server.url()), "a");
+  const auto store = store_at(server.url(), "a");
+  ASSERT_TRUE(store->unfinished().is_ok() && files.create("file-1").is_ok());
+  server.kill();
+  server.start();
+  const Status asked = store->unfinished().status(), created = files.create("file-1").status();
+  EXPECT_TRUE(asked.is_ok()) << asked.message();
+  EXPECT_TRUE(created.is_ok()) << created.message();
+}
+
+TEST_F(RedisStoreTest, OneThatBecomesAReplicaIsConnectedToAnew) {
+  RedisServer server;
+  RedisLink link(*parse_redis_url(server.url()), {});
+  const auto store = store_at(server.url(), "a");
+  ASSERT_TRUE(store->beat().is_ok());
+  ASSERT_TRUE(link.call({"REPLICAOF", "127.0.0.1", "1"}).is_ok());
+  EXPECT_EQ(store->beat().code(), Code::kUnavailable);
+  EXPECT_THAT(store->beat().message(), HasSubstr("give its master"));
+  ASSERT_TRUE(link.call({"REPLICAOF", "NO", "ONE"}).is_ok());
+  EXPECT_TRUE(in_time([&] { return store->beat().is_ok(); }));
 }
 
 TEST_F(RedisStoreTest, EachLineIsTakenByOne) {
@@ -252,6 +295,23 @@ TEST_F(RedisStoreTest, LinesAreOfferedAgainWithoutBeingDoubled) {
   EXPECT_THAT(*a->take("batch_2", 9), ElementsAre(QueuedLine{1, 1}, QueuedLine{2, 2}, QueuedLine{3, 3}));
 }
 
+TEST_F(RedisStoreTest, ABatchRunsOnlyWhenEachLineWasOfferedOrHasAResult) {
+  RedisServer server;
+  const auto a = store_at(server.url(), "a", std::chrono::hours(1));
+  BatchRecord record;
+  record.id = "batch_1";
+  ASSERT_TRUE(a->add_batch(record).is_ok());
+  ASSERT_TRUE(*a->lead("batch_1"));
+  ASSERT_TRUE(a->offer("batch_1", {}, true).is_ok());
+  ASSERT_TRUE(a->offer("batch_1", Lines{{3, 3}}, false).is_ok()) << "of an earlier check, and late";
+  ASSERT_TRUE(a->offer("batch_1", Lines{{1, 1}, {3, 3}}, false).is_ok());
+  ASSERT_TRUE(a->put_results("batch_1", std::vector{result(2)}).is_ok());
+  record.status = BatchStatus::kInProgress, record.total = 3;
+  EXPECT_EQ(a->change_batch(record, BatchStatus::kValidating).code(), kConflict);
+  ASSERT_TRUE(a->offer("batch_1", Lines{{1, 1}, {3, 3}}, true).is_ok());
+  EXPECT_TRUE(a->change_batch(record, BatchStatus::kValidating).is_ok());
+}
+
 TEST_F(RedisStoreTest, AFileWhoseBytesAreGoneGetsNoRecord) {
   RedisServer server;
   const auto a = store_at(server.url(), "a");
@@ -277,6 +337,15 @@ TEST_F(RedisStoreTest, OnlyTheLastRemovedFilesAreRemembered) {
   EXPECT_EQ(a->files({.after = "old-1"}).status().code(), Code::kNotFound);
   EXPECT_TRUE(a->files({.after = "old-2"}).is_ok());
   EXPECT_TRUE(a->files({.after = "file-1"}).is_ok());
+}
+
+TEST_F(RedisStoreTest, FullMemoryIsKnownInTheWordsOfRedis6) {
+  RedisServer server;
+  RedisLink link(*parse_redis_url(server.url()), {});
+  const std::string_view says =
+      "return redis.error_reply('ERR Error running script (call to f_1): @user_script:8: @user_script: 8: -OOM command "
+      "not allowed when used memory > maxmemory.')";
+  EXPECT_EQ(link.call({"EVAL", says, "0"}).status().code(), Code::kExhausted);
 }
 
 TEST_F(RedisStoreTest, FullMemoryIsSaidAndChangesNothing) {

@@ -23,7 +23,8 @@ StateBox::Opened StateBox::open() {
   }
   const auto place = parse_redis_url(redis_->url());
   MOESTRO_CHECK(place.is_ok(), place.status().message());
-  RedisOptions options{*place, new_id("host-"), std::chrono::milliseconds(300)};
+  host_ = new_id("host-");
+  RedisOptions options{*place, host_, lease_};
   options.limits.pause = std::chrono::milliseconds(5);
   return {std::make_unique<RedisStore>(options),
           std::make_unique<RedisFiles>(*place, options.host, std::chrono::hours(1), options.limits)};

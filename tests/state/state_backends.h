@@ -1,8 +1,10 @@
 #pragma once
 // The states there are, for tests that hold for each.
 
+#include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "orchestrator/batch/file_store.h"
 #include "orchestrator/state/state_store.h"
@@ -25,11 +27,16 @@ class StateBox {
   };
   Opened open();
   RedisServer& redis() { return *redis_; }
+  /// How that of the last open() is called in Redis.
+  const std::string& host() const { return host_; }
+  void set_lease(std::chrono::milliseconds lease) { lease_ = lease; }
   std::filesystem::path database() const { return dir_ / "state.db"; }
 
  private:
   TempDir dir_;
   std::optional<RedisServer> redis_;
+  std::string host_;
+  std::chrono::milliseconds lease_{300};
 };
 
 }  // namespace moestro::test

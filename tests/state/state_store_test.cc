@@ -194,6 +194,8 @@ TEST_P(StateTest, BatchesAreCountedByStatusAsTheyMove) {
   ASSERT_TRUE(state_->add_batch(batch("batch_3")).is_ok()) << "a call may be made again";
   EXPECT_EQ(count(BatchStatus::kValidating), 3u);
   BatchRecord b = batch("batch_2");
+  for (uint64_t line = 1; line <= 9; ++line)
+    ASSERT_TRUE(state_->put_results("batch_2", std::vector{LineResult{line, false, "bad", 0, 0, 0}}).is_ok());
   b.status = BatchStatus::kInProgress, b.total = 9;
   ASSERT_TRUE(state_->change_batch(b, BatchStatus::kValidating).is_ok());
   EXPECT_EQ(count(BatchStatus::kValidating), 2u);

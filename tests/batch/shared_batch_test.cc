@@ -1,0 +1,86 @@
+// Batches in a Redis: whose lines are whose, and what arrives there late.
+
+#include "orchestrator/state/redis_store.h"
+#include "tests/batch/batch_api_fixture.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+class SharedBatchTest : public BatchApiTest {
+ protected:
+  /// As the orchestrator under test, over another connection.
+  std::unique_ptr<RedisStore> same_host() {
+    return std::make_unique<RedisStore>(RedisOptions{*parse_redis_url(box_->redis().url()), box_->host()});
+  }
+  size_t in_flight() { return ask("GET", "/v1/moestro/status")["batches"]["lines"]["in_flight"].get<size_t>(); }
+};
+
+TEST_P(SharedBatchTest, AsManyLinesAreTakenAsThereIsRoomForAndNoLookIsWaitedFor) {
+  stop();
+  box_->set_lease(std::chrono::hours(4));
+  limits_.look = std::chrono::hours(1);
+  limits_.lines_in_flight = [] { return size_t{700}; };  // more than one call takes
+  start();
+  create(upload(lines(800)));  // no worker: its lines wait
+  run_until([&] { return in_flight() == 700; });
+}
+
+TEST_P(SharedBatchTest, ATakeThatArrivesLateKeepsNoLines) {
+  const std::string id = create(upload(lines(20)));
+  run_until([&] { return in_flight() == 4; });  // no worker: they wait
+  // The connection was given up, and Redis gets what was sent over it now.
+  ASSERT_EQ(same_host()->take(id, 5)->size(), 5u);
+  join();
+  EXPECT_EQ(wait_for(id, "completed")["request_counts"]["completed"], 20);
+}
+
+TEST_P(SharedBatchTest, AnOfferThatArrivesLateLeavesNoLinesOut) {
+  const auto late = same_host();
+  std::atomic<bool> arrived{false};
+  const std::function<void()> arrive = [&] {  // as soon as the check is under way
+    const auto open = late->unfinished();
+    const bool waits = open.is_ok() && (open->empty() || open->front().status == BatchStatus::kValidating);
+    if (waits && !open->empty())
+      arrived = late->offer(open->front().id, std::vector<QueuedLine>{{2000, 0}}, false).is_ok();
+    if (waits && !arrived) runner_->ask(arrive);
+  };
+  runner_->ask(arrive);
+  const std::string id = create(upload(lines(2001)));
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["status"] == "in_progress"; });
+  EXPECT_TRUE(arrived);
+  RedisLink link(*parse_redis_url(box_->redis().url()), {});
+  const std::string queue = "moestro:queue:" + id;
+  EXPECT_EQ((*link.call({"XLEN", queue}))->integer(), 2001);
+}
+
+TEST_P(SharedBatchTest, NothingIsWrittenOfFilesThatHaveNoRoom) {
+  RedisLink link(*parse_redis_url(box_->redis().url()), {});
+  // Of a file, and of nothing else, each piece is followed by an EXPIRE.
+  const auto pieces_written = [&] {
+    const auto info = link.call({"INFO", "commandstats"});
+    const std::string text(info.is_ok() ? (*info)->text() : "");
+    const size_t at = text.find("cmdstat_expire:");
+    return at == std::string::npos ? "" : text.substr(at, text.find(',', at) - at);
+  };
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "12mb"}).is_ok());
+  std::string input;  // 3 MiB, and 5 MiB of results: once more they do not fit
+  for (int i = 0; i < 6000; ++i)
+    input += json{{"custom_id", std::to_string(i) + std::string(490, 'x')}, {"method", "PUT"}}.dump() + "\n";
+  const std::string file = upload(input);
+  ASSERT_FALSE(file.empty());
+  const std::string pieces = pieces_written();
+  ASSERT_FALSE(pieces.empty());
+  const std::string id = create(file);
+  run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+  EXPECT_THAT(ask("GET", "/v1/moestro/status")["batches"]["stalled"].get<std::string>(), HasSubstr("maxmemory"));
+  EXPECT_EQ(ask("GET", "/v1/batches/" + id)["request_counts"]["failed"], 6000);
+  EXPECT_EQ(pieces_written(), pieces);
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "0"}).is_ok());
+  EXPECT_EQ(custom_ids(content(wait_for(id, "completed")["error_file_id"])).size(), 6000u);
+}
+
+INSTANTIATE_TEST_SUITE_P(One, SharedBatchTest, ::testing::Values(test::Backend::kRedis),
+                         [](const auto& each) { return test::backend_name(each.param); });
+
+}  // namespace
+}  // namespace moestro::orchestrator
