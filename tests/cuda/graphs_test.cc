@@ -78,17 +78,24 @@ class Decoding {
   std::vector<std::pair<double, double>> said_;
 };
 
-/// Sequences come and go; the first passes 128 positions, and the third, with a prompt of so many tokens, may pass 256:
-/// there launches are made for more parts.
+/// Tokens in the prompts of the first and the third sequence.
+struct Prompts {
+  size_t first, third;
+};
+constexpr Prompts kShort{20, 20};
+/// The first passes 128 positions, the third 256: there launches are made for more parts.
+constexpr Prompts kPassing{122, 200};
+
+/// Sequences come and go.
 std::vector<std::pair<double, double>> busy_service(const Fixture& fixture, const DeviceBenchOptions& options,
-                                                    size_t third = 20) {
+                                                    const Prompts& prompts) {
   DeviceBench device(fixture, options);
   Decoding decoding(device.bench());
-  decoding.join(1, 122);
+  decoding.join(1, prompts.first);
   decoding.steps(10);
   decoding.join(2, 5);
   decoding.steps(6);
-  decoding.join(3, third);
+  decoding.join(3, prompts.third);
   decoding.steps(11);
   decoding.leave(1);
   decoding.steps(4);
@@ -103,33 +110,42 @@ std::vector<std::pair<double, double>> busy_service(const Fixture& fixture, cons
 class CudaGraphsTest : public kernels::test::CudaTest {
  protected:
   /// Graphs and none say the same, and there were some.
-  static void expect_same(const Fixture& fixture, DeviceBenchOptions options, const std::string& what) {
-    const size_t third = options.engine.engine.visible.window > 0 ? 250 : 200;
+  static void expect_same(const Fixture& fixture, DeviceBenchOptions options, const std::string& what,
+                          Prompts prompts = kPassing) {
+    if (options.engine.engine.visible.window > 0) prompts.third = 250;
     options.graphs = false;
-    const auto want = busy_service(fixture, options, third);
+    const auto want = busy_service(fixture, options, prompts);
     EXPECT_EQ(spied.graphs, 0u) << what;
     options.graphs = true;
     spied = {};
-    EXPECT_TRUE(busy_service(fixture, options, third) == want) << fixture.name << ", " << what;
+    EXPECT_TRUE(busy_service(fixture, options, prompts) == want) << fixture.name << ", " << what;
     EXPECT_GT(spied.graphs, 20u) << fixture.name << ", " << what;
   }
 };
 
 TEST_F(CudaGraphsTest, ChangeNoBitWhereAllIsResident) {
-  for (const char* name : {"mixtral_window", "qwen2_moe_shared", "gpt_oss_yarn", "llama4_maverick", "phimoe_short",
-                           "qwen3_next_hybrid", "deepseek_v3_yarn"})
-    expect_same(fixture_named(name), on_cuda(kAll, true), "all resident");
+  for (const auto& [name, prompts] : {std::pair("mixtral_window", kPassing),
+                                      {"qwen2_moe_shared", kShort},
+                                      {"gpt_oss_yarn", kShort},
+                                      {"llama4_maverick", kShort},
+                                      {"phimoe_short", kShort},
+                                      {"qwen3_next_hybrid", kShort},
+                                      {"deepseek_v3_yarn", kPassing}})
+    expect_same(fixture_named(name), on_cuda(kAll, true), "all resident", prompts);
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitAmidMissesAndRewinds) {
-  for (const char* name : {"qwen2_moe_shared", "llama4_maverick", "arctic_parallel", "qwen3_next_types"}) {
+  for (const auto& [name, prompts] : {std::pair("qwen2_moe_shared", kPassing),
+                                      {"llama4_maverick", kShort},
+                                      {"arctic_parallel", kShort},
+                                      {"qwen3_next_types", kShort}}) {
     const Fixture& fixture = fixture_named(name);
-    const auto want = busy_service(fixture, on_cuda(kAll, false));
+    const auto want = busy_service(fixture, on_cuda(kAll, false), prompts);
     for (const auto& [slots, expects_all, predictor] :
          {std::tuple(3, false, "none"), {3, true, "none"}, {9, true, "gate"}}) {
       DeviceBenchOptions options = on_cuda(slots, true);
       options.expects_all = expects_all, options.predictor = predictor;
-      EXPECT_TRUE(busy_service(fixture, options) == want)
+      EXPECT_TRUE(busy_service(fixture, options, prompts) == want)
           << name << ", " << slots << " slots, " << predictor << (expects_all ? ", queued ahead" : "");
       EXPECT_GT(spied.graphs, 20u);
     }
@@ -148,12 +164,13 @@ TEST_F(CudaGraphsTest, ChangeNoBitWithCachesWindowsAndSinksOfAnyKind) {
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitOfTheFastKernels) {
-  for (const char* name : {"mixtral_llama3", "gpt_oss_yarn", "deepseek_v3_yarn"}) {
+  for (const auto& [name, prompts] :
+       {std::pair("mixtral_llama3", kShort), {"gpt_oss_yarn", kPassing}, {"deepseek_v3_yarn", kPassing}}) {
     DeviceBenchOptions options = on_cuda(kAll, true);
     options.engine.deterministic = false;
     options.copies_seem_slow = false;
     options.engine.experts = options.engine.dense = DType::kBF16;
-    expect_same(fixture_named(name), options, "not deterministic");
+    expect_same(fixture_named(name), options, "not deterministic", prompts);
   }
 }
 
@@ -164,10 +181,10 @@ TEST_F(CudaGraphsTest, ChangeNoBitWhereDenseWeightsTakeTurns) {
                                            {"qwen3_next_hybrid", 3U, false},
                                            {"deepseek_v3_yarn", 2U, false}}) {
     DeviceBenchOptions options = on_cuda(kAll, false);
-    const auto want = busy_service(fixture_named(name), options);
+    const auto want = busy_service(fixture_named(name), options, kShort);
     options.dense_places = places, options.half_of_dense = half, options.graphs = true;
     spied = {};
-    EXPECT_TRUE(busy_service(fixture_named(name), options) == want) << name;
+    EXPECT_TRUE(busy_service(fixture_named(name), options, kShort) == want) << name;
     EXPECT_GT(spied.graphs, 20u) << name;
   }
 }
@@ -285,14 +302,14 @@ struct Refusal {
 
 TEST_F(CudaGraphsTest, ARefusedCaptureOrLaunchLeavesStepsRight) {
   const Fixture& fixture = fixture_named("qwen2_moe_shared");
-  const auto want = busy_service(fixture, on_cuda(kAll, false));
+  const auto want = busy_service(fixture, on_cuda(kAll, false), kShort);
   for (const auto& [what, of] : {Refusal{"begin_capture", &Spied::begin_capture},
                                  {"end_capture", &Spied::end_capture},
                                  {"launch_graph", &Spied::launch_graph},
                                  {"an operation", &Spied::in_capture}}) {
     const DeviceBenchOptions options = on_cuda(kAll, true);
     spied.*of = 2;
-    EXPECT_TRUE(busy_service(fixture, options) == want) << what;
+    EXPECT_TRUE(busy_service(fixture, options, kShort) == want) << what;
     EXPECT_LE(spied.captures, 1u) << what << ": it is not tried again";
     EXPECT_EQ(spied.graphs, 0u) << what;
   }
