@@ -31,6 +31,12 @@ void Choice::look_at_prompt() {
   code_points_ = tok::count_code_points(std::string_view(*echoed_).substr(0, echo_bytes_));
 }
 
+bool Choice::first_space_unshown() {
+  if (!StreamDecoder(tokenizer_, /*skip_special=*/true).drops_space()) return false;  // nor behind any prompt
+  look_at_prompt();
+  return decoder_.drops_space();
+}
+
 std::string Choice::echo() {
   if (echoed_ == nullptr) return {};
   look_at_prompt();

@@ -33,6 +33,8 @@ class Choice {
   Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt,
          const std::string* echoed, ChoiceOptions options = {});
 
+  /// Whether its text, as that of a whole answer, does not show the space that its first token may begin with.
+  bool first_space_unshown();
   /// Takes a sampled token. True if its text completed a stop string: the sequence is to end.
   bool push(SampledToken token);
   /// No more tokens come: what was held back is text.

@@ -32,7 +32,7 @@ Completion::Completion(const CompletionContext& context, AnswerFrame frame, Comp
 
 Completion::~Completion() = default;
 
-SequenceRequest Completion::sequence_request(const Line& line) const {
+SequenceRequest Completion::sequence_request(Line& line) const {
   SequenceRequest s;
   s.id = line.id;
   s.prompt = line.prompt.ids;
@@ -56,7 +56,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   s.text_ends = !request_.stop.empty();
   s.prefix_domain = request_.prefix_domain;
   s.low_share_max = request_.low_share_max;
-  s.constraint = constraint_.begin();
+  s.constraint = constraint_.begin(constraint_.grammar && line.choice.first_space_unshown());
   s.background = exchange_->background();
   s.flow = request_.owner;
   s.request_id = exchange_->request_id();

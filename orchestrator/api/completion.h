@@ -45,7 +45,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
  private:
   using Line = CompletionLine;
 
-  SequenceRequest sequence_request(const Line& line) const;
+  SequenceRequest sequence_request(Line& line) const;
   int score_top(const Line& line) const;
   void on_event(size_t index, SequenceEvent event);
   void on_progress(Line& line, Progress& progress);

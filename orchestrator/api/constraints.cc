@@ -66,12 +66,12 @@ Result<NodeId> add_format(ByteGrammar& g, NodeId from, const OutputFormat& forma
 
 }  // namespace
 
-std::shared_ptr<TokenConstraint> Constraint::begin() const {
+std::shared_ptr<TokenConstraint> Constraint::begin(bool unshown_space) const {
   std::shared_ptr<TokenConstraint> text;
   if (triggered)
     text = std::make_shared<grammar::TriggeredConstraint>(triggered);
   else if (grammar)
-    text = std::make_shared<grammar::GrammarConstraint>(grammar);
+    text = std::make_shared<grammar::GrammarConstraint>(grammar, unshown_space);
   return rules ? std::make_shared<RuledConstraint>(rules, std::move(text)) : text;
 }
 

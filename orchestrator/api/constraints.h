@@ -24,8 +24,8 @@ struct Constraint {
   std::vector<std::string> passed_over;  ///< what tools' schemas want and calls need not have, by name and place
   std::shared_ptr<const TokenRules> rules = {};  ///< the request's own, with a grammar or without; null: none
 
-  /// For one sequence; null if there is no constraint.
-  std::shared_ptr<TokenConstraint> begin() const;
+  /// For one sequence; null if there is no constraint. `unshown_space`: a space that its text begins with is not shown.
+  std::shared_ptr<TokenConstraint> begin(bool unshown_space = false) const;
 };
 
 /// Makes them, and keeps those that were used last. From any thread.

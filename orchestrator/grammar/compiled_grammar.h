@@ -33,6 +33,7 @@ class CompiledGrammar {
 
   /// kDeadState: no text is in the language, as GrammarStates says.
   StateId start() const { return states_.start(); }
+  StateId start_unshown_space() const { return states_.start_unshown_space(); }
   /// As TokenConstraint::allowed_within. kUnsupported if the grammar is too ambiguous or large, kInternal if no token
   /// is allowed.
   Result<std::optional<Mask>> allowed_within(StateId state, int64_t& work);
@@ -66,8 +67,10 @@ class CompiledGrammar {
 /// One sequence's position in a grammar.
 class GrammarConstraint final : public orchestrator::TokenConstraint {
  public:
-  explicit GrammarConstraint(std::shared_ptr<CompiledGrammar> grammar)
-      : grammar_(std::move(grammar)), state_(grammar_->start()) {}
+  /// `unshown_space`: a space at the beginning is not shown, so the grammar does not count it.
+  explicit GrammarConstraint(std::shared_ptr<CompiledGrammar> grammar, bool unshown_space = false)
+      : grammar_(std::move(grammar)),
+        state_(unshown_space ? grammar_->start_unshown_space() : grammar_->start()) {}
   Result<std::optional<Mask>> allowed_within(int64_t& work) override { return grammar_->allowed_within(state_, work); }
   bool accept(TokenId token) override {
     state_ = grammar_->advance(state_, token);

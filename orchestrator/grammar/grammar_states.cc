@@ -18,11 +18,22 @@ GrammarStates::GrammarStates(const ByteGrammar& grammar)
   states_.emplace_back();  // the dead one
   transitions_.assign(classes_, kDeadState);
   start_ = intern({{grammar.start(), 0}});
+  if (start_ != kDeadState) start_unshown_space_ = add_unshown_space();
 }
 
-/// Bytes that no edge tells apart share a column of the table.
+/// The start once more, but that a space leads back to it. No other text leads here.
+StateId GrammarStates::add_unshown_space() {
+  const auto id = static_cast<StateId>(states_.size());
+  states_.push_back(State(states_[start_]));
+  transitions_.resize(transitions_.size() + classes_, kUnknown);
+  transitions_[size_t{id} * classes_ + class_of_[' ']] = start_;
+  return id;
+}
+
+/// Bytes that no edge tells apart share a column of the table; the space has one of its own.
 void GrammarStates::find_classes() {
   std::bitset<257> begins;
+  begins.set(' '), begins.set(' ' + 1);
   for (const Node& node : grammar_.nodes())
     for (const ByteEdge& e : node.bytes) begins.set(e.low), begins.set(size_t{e.high} + 1);
   size_t last = 0;

@@ -26,6 +26,8 @@ class GrammarStates {
 
   /// kDeadState: no text ends within kDepthMax.
   StateId start() const { return start_; }
+  /// The start of a text whose first space is not shown: it may come first, and is none of the text.
+  StateId start_unshown_space() const { return start_unshown_space_; }
   /// The state after `byte`; kDeadState: not allowed.
   StateId next(StateId state, uint8_t byte) {
     const StateId to = transitions_[size_t{state} * classes_ + class_of_[byte]];
@@ -62,6 +64,7 @@ class GrammarStates {
   };
 
   StateId make_next(StateId state, uint8_t byte);
+  StateId add_unshown_space();
   /// It can come to the end of the text within kDepthMax. Every item of a state can, so no state leads nowhere.
   bool ends_within_depth(NodeId node, StackId stack) const {
     return stacks_[stack].depth + frames_to_end_[node] <= kDepthMax;
@@ -79,7 +82,7 @@ class GrammarStates {
   std::vector<State> states_;
   std::vector<StateId> transitions_;  ///< [state][class]
   std::unordered_multimap<uint64_t, StateId> state_ids_;
-  StateId start_ = kDeadState;
+  StateId start_ = kDeadState, start_unshown_space_ = kDeadState;
   size_t bytes_ = 0;
   int64_t work_ = 0;
   bool failed_ = false;

@@ -9,6 +9,9 @@ namespace moestro::grammar {
 
 namespace {
 
+/// Whether a new line behind a key is none of the value.
+bool may_part(const ArgumentTags& tags) { return tags.lines || !tags.value_begin.empty(); }
+
 class TaggedArguments {
  public:
   TaggedArguments(ByteGrammar& g, const SchemaJson& root, const ArgumentTags& tags, std::vector<std::string>* passed)
@@ -25,7 +28,7 @@ class TaggedArguments {
       const NodeId begin = g_.add(), next = g_.add();
       g_.empty(at, begin);
       const NodeId behind_key = g_.literal(begin, tags_.key_begin + name + tags_.key_end);
-      const NodeId value = g_.literal(add_new_line(g_, behind_key), tags_.value_begin);
+      const NodeId value = g_.literal(may_part(tags_) ? add_new_line(g_, behind_key) : behind_key, tags_.value_begin);
       MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_value(value, *schema, path));
       g_.empty(add_new_line(g_, end), next);
       if (!parameters.required.contains(name)) g_.empty(at, next);

@@ -16,7 +16,8 @@ struct ArgumentTags {
 };
 
 /// Adds the arguments of a function whose parameters are `schema`; one new line may stand before and behind each tag
-/// pair. What cannot be guaranteed is refused by name, or noted in `passed_over` if that is given.
+/// pair, and between its two tags where it is no part of the value. What cannot be guaranteed is refused by name, or
+/// noted in `passed_over` if that is given.
 Result<NodeId> add_tagged_arguments(ByteGrammar& grammar, NodeId from, const SchemaJson& schema,
                                     const ArgumentTags& tags, std::vector<std::string>* passed_over);
 /// Zero or one new line.

@@ -172,10 +172,11 @@ std::string DecodeStream::settle() {
   return text;
 }
 
-std::string DecodeStream::held() const {
+std::string DecodeStream::rest_after(std::string_view token) const {
   DecodeStream copy;
   for (const auto& stage : stages_) copy.stages_.push_back(stage->clone());
-  return copy.finish();
+  const std::string text = token.empty() ? std::string() : copy.push(token);
+  return text + copy.finish();
 }
 
 std::string DecodeStream::finish() {

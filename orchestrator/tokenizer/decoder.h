@@ -78,7 +78,9 @@ class DecodeStream {
   /// The held text of complete characters, if the reader takes the text so far as final.
   std::string settle();
   /// The text that finish() would return now.
-  std::string held() const;
+  std::string held() const { return rest_after({}); }
+  /// The text that push() of this token and finish() would return; no token: of finish() alone.
+  std::string rest_after(std::string_view token) const;
 
  private:
   DecodeStream() = default;

@@ -237,4 +237,9 @@ std::string StreamDecoder::finish() {
   return without_said(stream_->finish());
 }
 
+bool StreamDecoder::drops_space() const {
+  constexpr std::string_view kWord = "\u2581a";
+  return data_->decoder.token_bytes(kWord) == " a" && !stream_->rest_after(kWord).ends_with(" a");
+}
+
 }  // namespace moestro

@@ -81,6 +81,8 @@ class StreamDecoder {
   std::string push(TokenId id);
   /// The rest. Nothing may be pushed afterwards.
   std::string finish();
+  /// Whether a space at the beginning of the next token is not returned, because the text begins there.
+  bool drops_space() const;
 
  private:
   std::shared_ptr<const tok::TokenizerData> data_;

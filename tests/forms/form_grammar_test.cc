@@ -21,6 +21,8 @@ const SchemaJson kToolList = SchemaJson::parse(R"([
   {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "required": ["location"],
     "properties": {"location": {"type": "string"}, "unit": {"enum": ["c", "f"]}, "days": {"type": "integer"},
                    "o": {"type": "object", "properties": {"b": {"type": "boolean"}}}}}}},
+  {"type": "function", "function": {"name": "set", "parameters": {"type": "object", "required": ["mode"],
+    "properties": {"mode": {"enum": ["slow", "fast"]}}}}},
   {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}])");
 const ToolArguments kToolArguments = arguments_of_tools(kToolList);
 
@@ -44,6 +46,10 @@ bool is_valid(const nlohmann::json& call) {
   const auto arguments = SchemaJson::parse(call["arguments"].get<std::string>(), nullptr, false);
   if (!arguments.is_object()) return false;
   if (call["name"] == "now") return arguments.empty();
+  if (call["name"] == "set") {
+    const std::string mode = arguments.value("mode", "");
+    return arguments.size() == 1 && (mode == "slow" || mode == "fast");
+  }
   for (const auto& [key, value] : arguments.items()) {
     const bool right = key == "location" ? value.is_string()
                        : key == "unit"   ? value == "c" || value == "f"

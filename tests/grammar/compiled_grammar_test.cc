@@ -101,6 +101,29 @@ TEST(CompiledGrammar, AMaskHasABoundOfWork) {
   EXPECT_LT(most, 1000 + 200 * 100) << "one state beyond what was given";
 }
 
+TEST(CompiledGrammar, ASpaceThatIsNotShownIsNoneOfTheText) {
+  const auto accepts = [](const std::string& literal, const std::string& text, bool unshown) {
+    ByteGrammar g;
+    const NodeId begin = g.add();
+    g.end(g.literal(begin, literal));
+    g.set_start(begin);
+    GrammarConstraint constraint(std::make_shared<CompiledGrammar>(std::move(g), small_vocabulary()), unshown);
+    for (const char c : text) {
+      const auto id = static_cast<TokenId>(static_cast<uint8_t>(c));
+      const bool allowed = has(**constraint.allowed(), id);
+      EXPECT_EQ(constraint.accept(id), allowed) << text;
+      if (!allowed) return false;
+    }
+    return constraint.complete();
+  };
+  for (const char* text : {"yes", " yes"}) EXPECT_TRUE(accepts("yes", text, true)) << text;
+  EXPECT_FALSE(accepts("yes", "  yes", true));
+  EXPECT_FALSE(accepts("yes", " yes", false));
+  EXPECT_TRUE(accepts(" yes", "  yes", true));
+  EXPECT_FALSE(accepts(" yes", " yes", true)) << "\"yes\" is shown";
+  EXPECT_TRUE(accepts(" yes", " yes", false));
+}
+
 TEST(CompiledGrammar, WhatIsNotAllowedIsNotAccepted) {
   const auto compiled = std::make_shared<CompiledGrammar>(grammar_of(R"({"type": "boolean"})"), small_vocabulary());
   const auto token = [](char c) { return static_cast<TokenId>(static_cast<uint8_t>(c)); };

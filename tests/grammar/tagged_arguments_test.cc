@@ -12,9 +12,9 @@ using ::testing::HasSubstr;
 using testing::random_text;
 using testing::reads;
 
-ByteGrammar tagged(const std::string& schema) {
+ByteGrammar tagged(const std::string& schema, const ArgumentTags& tags = {}) {
   return testing::whole([&](ByteGrammar& g, NodeId from) {
-    const auto end = add_tagged_arguments(g, from, SchemaJson::parse(schema), {}, nullptr);
+    const auto end = add_tagged_arguments(g, from, SchemaJson::parse(schema), tags, nullptr);
     EXPECT_TRUE(end.is_ok()) << end.status().message();
     return end.is_ok() ? *end : from;
   });
@@ -59,6 +59,17 @@ TEST(TaggedArguments, ThoseThatMayNotBeThereOrAreOnlyRequired) {
   EXPECT_THAT(tagged_refusal(R"({"properties": {"a": false}, "required": ["a"]})"), HasSubstr("whose schema is false"));
   EXPECT_THAT(tagged_refusal(R"({"required": ["a"], "additionalProperties": false})"),
               HasSubstr("'additionalProperties' is false"));
+}
+
+/// A value that follows its key without a tag of its own begins there, unless it stands on lines of its own.
+TEST(TaggedArguments, ANewLineBehindAKeyIsNoneOfTheValue) {
+  const std::string schema = R"({"properties": {"e": {"enum": ["a b", "c"]}}, "required": ["e"]})";
+  ArgumentTags tags{"<parameter=", ">", "", "</parameter>"};
+  const ByteGrammar direct = tagged(schema, tags);
+  EXPECT_TRUE(reads(direct, "<parameter=e>c</parameter>\n"));
+  EXPECT_FALSE(reads(direct, "<parameter=e>\nc</parameter>"));
+  tags.lines = true;
+  EXPECT_TRUE(reads(tagged(schema, tags), "<parameter=e>\nc\n</parameter>"));
 }
 
 /// Random texts of the grammar, read back as the tags and the schema say.

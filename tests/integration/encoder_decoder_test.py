@@ -209,6 +209,15 @@ class Requests(WithModels):
         streamed = "".join(c["text"] for e in cluster.stream("/v1/completions", body) for c in e["choices"])
         self.assertEqual(streamed, whole)
         self.assertFalse(whole.startswith(" "), "a target is a text of its own")
+        for seed in range(3):  # the first word's space is not shown, and a form does not count it
+            words = cluster.complete("ba de", max_tokens=40, seed=seed, return_token_ids=True,
+                                     guided_regex="( [a-d]{1,3}){2,4}z")["choices"][0]
+            self.assertEqual(words["finish_reason"], "stop", words)
+            self.assertRegex(words["text"], "^( [a-d]{1,3}){2,4}z$")
+        space = cluster.request("POST", "/tokenize", {"content": "a", "add_special": False})[1]["tokens"][0]
+        word = cluster.complete("ba de", max_tokens=5, temperature=0, guided_regex="a", return_token_ids=True,
+                                logit_bias={str(space): 100})["choices"][0]
+        self.assertEqual((word["text"], word["token_ids"][0]), ("a", space), "a word begins as the model spells it")
         stop = whole[len(whole) // 2:][:2]
         cut = cluster.complete(**body, stop=[stop])["choices"][0]
         self.assertEqual((cut["text"], cut["stop_reason"]), (whole[:whole.index(stop)], stop))

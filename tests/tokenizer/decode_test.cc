@@ -67,6 +67,24 @@ TEST(Decode, OnlyTheStartOfATextLosesItsSpace) {
   EXPECT_EQ(continued.push(a), " a");
 }
 
+TEST(Decode, WhetherASpaceIsDroppedIsKnownBeforeIt) {
+  const Tokenizer tokenizer = make(llama2_like({{"▁", "a"}}));
+  const TokenId a = *tokenizer.id_of("▁a");
+  const auto drops = [](const Tokenizer& t, const std::vector<TokenId>& prompt, bool skip_special) {
+    StreamDecoder decoder(t, skip_special);
+    decoder.prime(prompt);
+    return decoder.drops_space();
+  };
+  EXPECT_TRUE(drops(tokenizer, {}, true));
+  EXPECT_TRUE(drops(tokenizer, {1}, true));
+  EXPECT_FALSE(drops(tokenizer, {1}, false));
+  EXPECT_FALSE(drops(tokenizer, {1, a}, true));
+  StreamDecoder begun(tokenizer, true);
+  EXPECT_EQ(begun.push(a), "a");
+  EXPECT_FALSE(begun.drops_space());
+  EXPECT_FALSE(drops(make(gpt2_like({{"Ġ", "w"}})), {}, true));
+}
+
 TEST(Decode, SpecialTokensAreShownOnlyIfAsked) {
   const Tokenizer tokenizer = make(llama2_like({}));
   const std::vector<TokenId> ids = {1, *tokenizer.id_of("a"), 2};
