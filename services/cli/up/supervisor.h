@@ -4,9 +4,10 @@
 //
 //   start    the store; the workers when the store's socket exists; the orchestrator at once
 //   a death  The program starts again after a pause that doubles with each death in a row without service in between.
-//            A program that has served is restarted for as long as the run lasts. For others, the fifth death in a row
-//            ends the run, and so does an exit which says that another start cannot help (common/exit_code.h). A worker
-//            that ends because the store is gone does not count.
+//            A program that has served (one of several workers: that has stayed meanwhile) is restarted for as long as
+//            the run lasts. For others, the fifth death in a row ends the run, and so does an exit which says that
+//            another start cannot help (common/exit_code.h). A worker that ends because the store is gone does not
+//            count.
 //   stop     SIGTERM to the orchestrator (which finishes its requests), then to the workers, then to the store;
 //            SIGKILL past the limit, or at a second request to stop
 
