@@ -227,6 +227,13 @@ TEST_F(UpTest, AStateThatIsInUseIsRefusedAsTheOrchestratorRefusesIt) {
   EXPECT_EQ(events(), "");
 }
 
+TEST_F(UpTest, WhatIsNoAddressIsAWrongCommandLine) {
+  const auto no_address = up({}, "somehost:8080");
+  EXPECT_EQ(no_address->wait_exit(), 2);
+  EXPECT_THAT(no_address->err(), HasSubstr("'somehost' is not an IP address"));
+  EXPECT_EQ(events(), "");
+}
+
 TEST_F(UpTest, WhyItDoesNotServeIsSaidInWords) {
   const auto up = this->up();
   ASSERT_TRUE(up->wait_for("ready ")) << up->err();
