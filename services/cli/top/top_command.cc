@@ -181,7 +181,9 @@ Status watch(const Places& places, milliseconds interval, bool colour, const Sig
 Status show(const Options& o) {
   config::BoxConfig box;
   MOESTRO_RETURN_IF_ERROR(o.flags.read(box));
-  MOESTRO_ASSIGN_OR_RETURN(const milliseconds interval, config::parse_duration(o.interval));
+  const auto given = config::parse_duration(o.interval);
+  MOESTRO_RETURN_IF_ERROR(given.status().with_context("--interval"));
+  const milliseconds interval = *given;
   if (interval < kIntervalMin)
     return invalid_argument("--interval " + o.interval + ": at least " + config::format_duration(kIntervalMin));
   std::filesystem::path run_dir = box.run.dir;
