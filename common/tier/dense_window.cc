@@ -4,8 +4,16 @@
 #include <numeric>
 #include <string>
 
+#include "common/config/units.h"
+
 namespace moestro::tier {
 namespace {
+
+/// A size that is enough, short enough to be typed: in whole MiB, if there are any.
+std::string as_given(uint64_t bytes) {
+  constexpr uint64_t kMiB = 1 << 20;
+  return config::format_size(bytes < kMiB ? bytes : (bytes + kMiB - 1) / kMiB * kMiB);
+}
 
 /// For each worker: the layer that it computes with, and the one that is being read for it.
 constexpr uint32_t kPlacesPerWorker = 2;
@@ -70,11 +78,13 @@ Result<DenseWindow> plan_dense_window(const DenseNeeds& needs, uint64_t memory_b
   if (may_all_stay(needs) && memory_bytes >= bytes_if_all_stay(needs)) return window;
   const uint32_t least = std::max(kPlacesMin, workers_of(needs));
   if (memory_bytes < dense_bytes_min(needs))
-    return exhausted("an arena of " + std::to_string(memory_bytes) + " bytes is too small: dense weights need " +
-                     std::to_string(needs.fixed_bytes + sum(needs.layers)) + " (" +
-                     std::to_string(bytes_of_window(needs, least) - workers_of(needs) * needs.expert_bytes_max) +
-                     " if their layers take turns) and the largest expert " + std::to_string(needs.expert_bytes_max) +
-                     "; raise --dram to at least " + std::to_string(dense_bytes_min(needs)));
+    return exhausted("an arena of " + config::readable_size(memory_bytes) + " is too small: dense weights need " +
+                     config::readable_size(needs.fixed_bytes + sum(needs.layers)) + " (" +
+                     config::readable_size(bytes_of_window(needs, least) -
+                                           workers_of(needs) * needs.expert_bytes_max) +
+                     " if their layers take turns) and the largest expert " +
+                     config::readable_size(needs.expert_bytes_max) + "; raise --dram to at least " +
+                     as_given(dense_bytes_min(needs)));
   window.place_bytes = largest(needs.layers);
   window.places = kPlacesPerWorker * workers_of(needs);
   while (window.places > least && bytes_of_window(needs, window.places) > memory_bytes) --window.places;

@@ -9,8 +9,16 @@
 namespace moestro::cli {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
+
+/// While it lives, this is the working directory.
+struct InDirectory {
+  explicit InDirectory(const std::filesystem::path& path) { std::filesystem::current_path(path); }
+  ~InDirectory() { std::filesystem::current_path(before); }
+  const std::filesystem::path before = std::filesystem::current_path();
+};
 
 TEST(ShellQuoted, OnlyWhatAShellWouldChange) {
   EXPECT_EQ(shell_quoted("/models/Qwen3-30B_A3B.v1"), "/models/Qwen3-30B_A3B.v1");
@@ -90,6 +98,39 @@ TEST(NoPack, OtherPlaces) {
                         "packs/NAME"));
   test::write_file(dir / "unfinished-pack.journal", "");
   EXPECT_THAT(no_pack_at(dir.path()).message(), HasSubstr("is unfinished; run its `moestro pack` command again"));
+}
+
+TEST(NoPack, APathThatIsWrongIsNoModelToDownload) {
+  const test::TempDir dir;
+  const InDirectory here(dir.path());
+  std::filesystem::create_directories("packs");
+  EXPECT_EQ(no_pack_at("packs/qwen3").message(),
+            "no pack at packs/qwen3: there is no such directory; make one: moestro pack HF_DIR -o packs/qwen3");
+  for (const char* name : {"b", "a"}) {
+    std::filesystem::create_directories(std::string("packs/") + name);
+    test::write_file(std::string("packs/") + name + "/manifest", "");
+  }
+  for (const char* path : {"packs/qwen3", "packs/qwen3/"})
+    EXPECT_THAT(no_pack_at(path).message(), EndsWith("there is no such directory; there are packs/a, packs/b")) << path;
+  EXPECT_THAT(no_pack_at("packs").message(), EndsWith("below it are packs/a, packs/b"));
+  for (const char* name : {"c", "d", "e", "f", "g"}) {
+    std::filesystem::create_directories(std::string("packs/") + name);
+    test::write_file(std::string("packs/") + name + "/manifest", "");
+  }
+  EXPECT_THAT(no_pack_at("packs").message(), EndsWith("packs/d, packs/e and 2 more"));
+  std::filesystem::create_symlink("/mnt/gone", "packs/moved");
+  EXPECT_THAT(no_pack_at("packs/moved").message(), EndsWith("it is a link to /mnt/gone, which is not there"));
+}
+
+TEST(NoPack, AFileIsNoPack) {
+  const test::TempDir dir;
+  test::write_file(dir / "qwen3.Q4.gguf", "x");
+  const std::string gguf = dir / "qwen3.Q4.gguf";
+  EXPECT_THAT(no_pack_at(gguf).message(),
+              EndsWith("that is a GGUF file; make a pack of it first: moestro pack " + gguf +
+                       " -o packs/qwen3.Q4 && moestro up --model packs/qwen3.Q4"));
+  test::write_file(dir / "box.yaml", "x");
+  EXPECT_THAT(no_pack_at(dir / "box.yaml").message(), EndsWith("a pack is a directory made by `moestro pack`"));
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ TEST(Program, WrongCommandLinesExitWith2AndOneLine) {
       {{"complete", "x", "--temperature", "9"}, "--temperature"},
       {{"complete", "x", "--max-tokens", "0"}, "--max-tokens"},
       {{"chat", "--url", "nowhere"}, "'nowhere'"},
+      {{"top", "--interval", "soon"}, "--interval: 'soon' is not a duration"},
       {{"doctor", "--fix"}, "--fix"},
       {{"plane"}, "plane"},
       {{"pakc", "x"}, "unknown command 'pakc'; did you mean 'pack'? (see moestro --help)"},

@@ -11,6 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -263,6 +264,22 @@ TEST_F(SupervisorTest, StopBeforeAnythingServes) {
   EXPECT_THAT(feed(StopAsked{}), ElementsAre("term 3"));
   EXPECT_THAT(ends(kOrchestrator, 0), ElementsAre("term 0"));
   EXPECT_THAT(ends(kStore, 0), ElementsAre("finish 0"));
+}
+
+TEST_F(SupervisorTest, WhatDidNotCatchTheStopYetIsNoFailure) {
+  feed(TimePassed{});
+  EXPECT_THAT(ends(kStore, 2), ElementsAre("term 3"));
+  EXPECT_THAT(feed(ProgramEnded{kOrchestrator, {true, SIGTERM, {}}}), ElementsAre("finish 1"));
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(SupervisorTest, WhatDiesOfAnotherSignalWhileStoppingIsSaid) {
+  start_all();
+  feed(StopAsked{});
+  feed(ProgramEnded{kWorker0, {true, SIGTERM, {}}});  // somebody else's: its turn comes after the orchestrator
+  feed(ProgramEnded{kOrchestrator, {true, SIGSEGV, {}}});
+  EXPECT_THAT(said_, Contains(HasSubstr("worker-0 ended with signal 15")));
+  EXPECT_THAT(said_, Contains(HasSubstr("orchestrator ended with signal 11")));
 }
 
 TEST_F(SupervisorTest, LossAndReturnOfServiceIsSaidOnce) {

@@ -46,8 +46,8 @@ host, port = sys.argv[sys.argv.index("--http") + 1].rsplit(":", 1)
 events = os.path.join(os.path.dirname(run), "events")
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        up = "start worker-0" in open(events).read()
-        body = b"{}" if up else b"no worker"
+        up = "start worker-0" in open(events).read() and not os.path.exists(events + ".away")
+        body = b"{}" if up else b'{"error": {"message": "no worker"}}'
         self.send_response(200 if up else 503)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -225,6 +225,22 @@ TEST_F(UpTest, AStateThatIsInUseIsRefusedAsTheOrchestratorRefusesIt) {
   EXPECT_EQ(foreign->wait_exit(), 2);
   EXPECT_THAT(foreign->err(), HasSubstr("not a state file"));
   EXPECT_EQ(events(), "");
+}
+
+TEST_F(UpTest, WhatIsNoAddressIsAWrongCommandLine) {
+  const auto no_address = up({}, "somehost:8080");
+  EXPECT_EQ(no_address->wait_exit(), 2);
+  EXPECT_THAT(no_address->err(), HasSubstr("'somehost' is not an IP address"));
+  EXPECT_EQ(events(), "");
+}
+
+TEST_F(UpTest, WhyItDoesNotServeIsSaidInWords) {
+  const auto up = this->up();
+  ASSERT_TRUE(up->wait_for("ready ")) << up->err();
+  write_file(dir_ / "events.away", "");
+  for (int i = 0; i < 6000 && up->err().find("does not serve") == std::string::npos; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_THAT(up->err(), HasSubstr("moestro: does not serve at present: no worker\n"));
 }
 
 TEST_F(UpTest, OneUpARunDirectory) {

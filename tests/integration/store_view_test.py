@@ -202,9 +202,13 @@ class StoreView(unittest.TestCase):
     def test_without_a_store_it_says_so_in_one_line(self):
         with tempfile.TemporaryDirectory() as nowhere:
             done = moestro("top", "--once", "--run-dir", nowhere, check=False)
+            aided = moestro("top", "--once", "--run-dir", nowhere, "--url", self.cluster.url, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr.count("\n"), 1)
         self.assertIn("no store answers", done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual((aided.returncode, aided.stderr), (1, done.stderr))
+        self.assertRegex(aided.stdout, r"(?ms)^server   serving; .*^batches  ", "the server says how it is")
         self.assertEqual(moestro("top", "--interval", "1ms", "--run-dir", self.run_dir, check=False).returncode, 2)
 
 

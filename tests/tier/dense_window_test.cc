@@ -35,6 +35,15 @@ TEST(DenseWindow, AllLayersStayWhereTheyAndOneExpertHaveRoom) {
   EXPECT_EQ(window->streamed_layers, 0u);
 }
 
+TEST(DenseWindow, TheLeastIsSaidAsItCanBeGiven) {
+  DenseNeeds n = needs(std::vector<uint64_t>(8, 100 << 20));
+  n.fixed_bytes = 1000 << 20, n.expert_bytes_max = (50 << 20) + 1;
+  EXPECT_EQ(plan_dense_window(n, 1 << 30).status().message(),
+            "an arena of 1.00 GiB is too small: dense weights need 1.76 GiB (1.17 GiB if their layers take turns) and "
+            "the largest expert 50.0 MiB; raise --dram to at least 1251MiB");
+  EXPECT_TRUE(plan_dense_window(n, uint64_t{1251} << 20).is_ok());
+}
+
 TEST(DenseWindow, NoMoreThanTheShareThatWasAskedForStays) {
   DenseNeeds n = needs(std::vector<uint64_t>(8, 100));
   n.staying_share = 0.25;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <vector>
 
 #include "common/may_read.h"
 
@@ -10,6 +11,8 @@ namespace moestro::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kPacksNamed = 5;  // in one message
 
 bool is_name_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
@@ -36,6 +39,19 @@ std::string pack_for(const std::string& checkpoint) {
   std::string pack = "packs/" + (name.empty() ? "model" : name);
   while (fs::exists(pack, error)) pack += "-pack";
   return pack;
+}
+
+/// "packs/demo, packs/qwen3 and 4 more": the packs that are directly in `dir`; empty: none.
+std::string packs_in(const fs::path& dir) {
+  std::error_code error;
+  std::vector<std::string> packs;
+  for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error))
+    if (std::error_code ignored; fs::is_regular_file(entry->path() / "manifest", ignored))
+      packs.push_back(entry->path().string());
+  std::ranges::sort(packs);
+  std::string text;
+  for (size_t i = 0; i < std::min(packs.size(), kPacksNamed); ++i) text += (i > 0 ? ", " : "") + packs[i];
+  return packs.size() > kPacksNamed ? text + " and " + std::to_string(packs.size() - kPacksNamed) + " more" : text;
 }
 
 }  // namespace
@@ -85,22 +101,36 @@ Status check_checkpoint_source(const std::string& source, const std::string& pac
 
 Status no_pack_at(const std::string& path) {
   std::error_code error;
+  const std::string no_pack = "no pack at " + path + ": ";
+  const auto first_make = [&](const std::string& pack) {
+    return "make a pack of it first: moestro pack " + shell_quoted(path) + " -o " + shell_quoted(pack) +
+           " && moestro up --model " + shell_quoted(pack);
+  };
   if (fs::exists(fs::path(path) / "unfinished-pack.journal", error))  // store/pack/journal.h
     return not_found("the pack at " + path + " is unfinished; run its `moestro pack` command again: it continues");
-  if (fs::exists(fs::path(path) / "config.json", error)) {
-    const std::string pack = pack_for(path);
-    return not_found("no pack at " + path + ": that is a checkpoint; make a pack of it first: moestro pack " +
-                     shell_quoted(path) + " -o " + shell_quoted(pack) + " && moestro up --model " + shell_quoted(pack));
+  if (fs::exists(fs::path(path) / "config.json", error))
+    return not_found(no_pack + "that is a checkpoint; " + first_make(pack_for(path)));
+  if (fs::is_regular_file(path, error))
+    return not_found(no_pack + (path.ends_with(".gguf")
+                                    ? "that is a GGUF file; " + first_make(pack_for(fs::path(path).stem()))
+                                    : "that is a file, and a pack is a directory made by `moestro pack`"));
+  if (fs::exists(path, error)) {
+    const std::string packs = packs_in(path);
+    const std::string hint = packs.empty() ? "make one: moestro pack HF_DIR -o packs/NAME" : "below it are " + packs;
+    return not_found(no_pack + "no file 'manifest' is in it; " + hint);
   }
-  if (fs::exists(path, error))
-    return not_found("no pack at " + path +
-                     ": no file 'manifest' is in it; make one: moestro pack HF_DIR -o packs/NAME");
-  const std::string missing = "no pack at " + path + ": there is no such directory; make one: ";
-  if (const auto model = hub_model(path)) {
+  if (fs::is_symlink(path, error))
+    return not_found(no_pack + "it is a link to " + fs::read_symlink(path, error).string() + ", which is not there");
+  const fs::path parent = fs::path(path.ends_with('/') ? path.substr(0, path.size() - 1) : path).parent_path();
+  const std::string missing = no_pack + "there is no such directory; ";
+  if (const std::string packs = packs_in(parent); !packs.empty()) return not_found(missing + "there are " + packs);
+  // A name of two parts is one on Hugging Face, unless its first part is a directory here.
+  if (const auto model = hub_model(path); model && !fs::exists(parent, error)) {
     const std::string pack = pack_for(*model);
-    return not_found(missing + download_and_pack(*model, pack) + " && moestro up --model " + shell_quoted(pack));
+    return not_found(missing + "make one: " + download_and_pack(*model, pack) + " && moestro up --model " +
+                     shell_quoted(pack));
   }
-  return not_found(missing + "moestro pack HF_DIR -o " + shell_quoted(path));
+  return not_found(missing + "make one: moestro pack HF_DIR -o " + shell_quoted(path));
 }
 
 }  // namespace moestro::cli

@@ -107,19 +107,29 @@ json to_json(const Look& now, const StoreRates& r) {
   return report;
 }
 
+/// Without a store there is no page. But the server knows what is wrong, if it answers.
+Status without_store(const Server& server, const Status& store, bool colour) {
+  const ServerLook now = ask_server(server, Experts::kNo);
+  if (!now.trouble.empty()) return store;
+  for (const Line& line : fitted(server_lines(now, now), terminal_size().columns))
+    std::printf("%s\n", line.drawn(colour).c_str());
+  return store;
+}
+
 /// Two looks, and what lies between them.
 Status show_once(const Places& places, milliseconds interval, bool as_json, bool colour, const Signals& signals) {
-  MOESTRO_ASSIGN_OR_RETURN(const Look before, look(places, Experts::kNo));
+  const auto before = look(places, Experts::kNo);
+  if (!before) return as_json ? before.status() : without_store(places.server, before.status(), colour);
   if (signals.wait(steady_clock::now() + interval) == Signals::Heard::kEnd) return Status::ok();
   MOESTRO_ASSIGN_OR_RETURN(const Look now, look(places, as_json ? Experts::kNo : Experts::kYes));
   if (as_json) {
-    std::printf("%s\n", to_json(now, rates_between(before.store, now.store))
+    std::printf("%s\n", to_json(now, rates_between(before->store, now.store))
                             .dump(2, ' ', false, json::error_handler_t::replace)
                             .c_str());
     return Status::ok();
   }
   const TerminalSize size{.columns = terminal_size().columns};
-  for (const Line& line : page_of(before, now, size)) std::printf("%s\n", line.drawn(colour).c_str());
+  for (const Line& line : page_of(*before, now, size)) std::printf("%s\n", line.drawn(colour).c_str());
   return Status::ok();
 }
 
@@ -163,8 +173,9 @@ class Watched {
 
 /// Until a signal.
 Status watch(const Places& places, milliseconds interval, bool colour, const Signals& signals) {
-  MOESTRO_ASSIGN_OR_RETURN(Look first, look(places, Experts::kYes));
-  Watched watched(std::move(first));
+  auto first = look(places, Experts::kYes);
+  if (!first) return without_store(places.server, first.status(), colour);
+  Watched watched(std::move(*first));
   Screen screen;
   while (true) {
     watched.draw(colour);
@@ -181,7 +192,9 @@ Status watch(const Places& places, milliseconds interval, bool colour, const Sig
 Status show(const Options& o) {
   config::BoxConfig box;
   MOESTRO_RETURN_IF_ERROR(o.flags.read(box));
-  MOESTRO_ASSIGN_OR_RETURN(const milliseconds interval, config::parse_duration(o.interval));
+  const auto given = config::parse_duration(o.interval);
+  MOESTRO_RETURN_IF_ERROR(given.status().with_context("--interval"));
+  const milliseconds interval = *given;
   if (interval < kIntervalMin)
     return invalid_argument("--interval " + o.interval + ": at least " + config::format_duration(kIntervalMin));
   std::filesystem::path run_dir = box.run.dir;

@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/shm/whole_file.h"
 #include "services/cli/common/http_client.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 
 namespace moestro::cli {
@@ -131,7 +132,7 @@ class Runner {
     const Result<HttpReply> reply = client_->get("/health");
     if (!reply.is_ok()) return {false, reply.status().message()};
     if (reply->status == 200) return {true, ""};
-    return {false, one_line(reply->body.substr(0, 200))};
+    return {false, one_line(error_message(reply->body))};
   }
 
   void feed(const Event& event) {

@@ -142,7 +142,8 @@ void Supervisor::on(const ProgramEnded& event, Nanos now) {
   Child& child = children_[event.program];
   child.state = State::kEnded;
   if (stopping_) {
-    const bool clean = !event.end.signalled && event.end.value == 0;
+    // One that was still starting may not catch the signal that ends it yet.
+    const bool clean = event.end.signalled ? child.signalled && event.end.value == SIGTERM : event.end.value == 0;
     if (!clean && !child.killed)
       actions_.emplace_back(Say{child.program.name + " ended with " + event.end.text()});
     return;

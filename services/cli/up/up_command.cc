@@ -33,13 +33,14 @@ Status place_state(config::BoxConfig& box) {
   return Status::ok();
 }
 
-/// What only one program can have. `exit_code` is changed for a state that another start cannot use either.
+/// What only one program can have. `exit_code` is changed for an address or a state that another start cannot use
+/// either.
 Status check_claims(config::BoxConfig& box, const config::HostPort& http, const fs::path& run_dir, int& exit_code) {
-  MOESTRO_RETURN_IF_ERROR(check_port(http));
-  MOESTRO_RETURN_IF_ERROR(place_state(box));
-  const Status state = check_state(box, run_dir);
-  if (state.code() == Code::kInvalidArgument) exit_code = kExitUsage;  // the orchestrator's
-  return state;
+  Status claims = check_port(http);
+  if (claims.is_ok()) claims = place_state(box);
+  if (claims.is_ok()) claims = check_state(box, run_dir);
+  if (claims.code() == Code::kInvalidArgument) exit_code = kExitUsage;  // the orchestrator's
+  return claims;
 }
 
 /// The box's run directory, made once nothing stands against a start. In one that is there, programs of an earlier run
