@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <span>
 
 #include "store/pack/file.h"
@@ -15,6 +16,16 @@ namespace fs = std::filesystem;
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
                                            "chat_template.json"};
 
+/// An orchestrator would read a chat template or tokenizer that an earlier run left, of another source.
+Status remove_others(const std::vector<TextFile>& files, const fs::path& dir) {
+  for (const char* name : kTokenizerFiles) {
+    std::error_code error;
+    if (std::ranges::find(files, name, &TextFile::name) == files.end() && !fs::remove(dir / name, error) && error)
+      return io_error((dir / name).string() + ": cannot be removed", error.value());
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<std::vector<TextFile>> read_tokenizer_files(const fs::path& from) {
@@ -27,6 +38,7 @@ Result<std::vector<TextFile>> read_tokenizer_files(const fs::path& from) {
 }
 
 Result<std::vector<CopiedFile>> write_files(const std::vector<TextFile>& files, const fs::path& to) {
+  MOESTRO_RETURN_IF_ERROR(remove_others(files, to));
   std::vector<CopiedFile> copied;
   for (const TextFile& file : files) {
     MOESTRO_RETURN_IF_ERROR(write_file_durably(to, file.name, std::as_bytes(std::span(file.text))));

@@ -14,7 +14,8 @@ struct TextFile {
 /// Those of the tokenizer and the chat template that the checkpoint has. The configs are read where it is opened.
 Result<std::vector<TextFile>> read_tokenizer_files(const std::filesystem::path& from);
 
-/// Writes the small files of a pack, copied or made. The result is for the manifest.
+/// Writes the small files of a pack, copied or made; no other tokenizer or chat template stays there. The result is for
+/// the manifest.
 Result<std::vector<CopiedFile>> write_files(const std::vector<TextFile>& files, const std::filesystem::path& to);
 
 /// Checks the file in `dir` against the manifest. kCorrupt or kNotFound names it.

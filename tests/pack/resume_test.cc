@@ -218,6 +218,16 @@ TEST_F(Resume, SmallFilesThatChangeMeanwhileAreAsTheyWere) {
   EXPECT_EQ(testing::read_text(dir_ / "pack" / "config.json"), manifest->config_json);
 }
 
+// An orchestrator takes the chat template that lies in the pack, whatever the manifest lists.
+TEST_F(Resume, NoTokenizerFileOfAnEarlierSourceStays) {
+  ASSERT_TRUE(pack("whole"));
+  pack_and_kill(30, 1);
+  ASSERT_TRUE(killed_);
+  testing::write_text(dir_ / "pack" / "chat_template.jinja", "of another model");  // as if killed a little later
+  ASSERT_TRUE(pack("pack"));
+  EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
+}
+
 TEST_F(Resume, TwoPackersDoNotShareADirectory) {
   ASSERT_TRUE(pack("whole"));
   std::filesystem::create_directory(dir_ / "pack");
