@@ -80,8 +80,9 @@ Status for_expert_tensors(const model::ModelDescription& model, const Visit& vis
 
 void Checkpoint::stamp(const File& file, const std::string& name) {
   const File::Version& v = file.opened();
-  const std::string text = name + '\0' + std::to_string(v.size) + '\0' + std::to_string(v.seconds) + '.' +
-                           std::to_string(v.nanoseconds);
+  std::string text = name + '\0' + std::to_string(v.size);
+  for (const File::Version::Time& time : {v.written, v.inode})
+    text += '\0' + std::to_string(time.seconds) + '.' + std::to_string(time.nanoseconds);
   fingerprint_ = XXH3_64bits_withSeed(text.data(), text.size(), fingerprint_);
 }
 

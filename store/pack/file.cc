@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kChunkBytes = size_t{1} << 30;  // one read(2) moves at most 2 GiB
 
 File::Version version_of(const struct stat& st) {
-  return {static_cast<uint64_t>(st.st_size), st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+  return {static_cast<uint64_t>(st.st_size), {st.st_mtim.tv_sec, st.st_mtim.tv_nsec},
+          {st.st_ctim.tv_sec, st.st_ctim.tv_nsec}};
 }
 
 }
@@ -63,7 +64,8 @@ Result<uint64_t> File::size() const {
 Result<bool> File::is_as_opened() const {
   struct stat st{};
   if (fstat(fd_, &st) != 0) return io_error(path_, errno);
-  return version_of(st) == opened_;
+  const Version now = version_of(st);
+  return now.size == opened_.size && now.written == opened_.written;
 }
 
 Status File::read_at(uint64_t offset, std::span<std::byte> out) const {

@@ -37,12 +37,18 @@ class File {
 
   /// What changes when a file's bytes do.
   struct Version {
+    struct Time {
+      int64_t seconds = 0, nanoseconds = 0;
+      friend bool operator==(const Time&, const Time&) = default;
+    };
     uint64_t size = 0;
-    int64_t seconds = 0, nanoseconds = 0;  ///< of the last change
-    friend bool operator==(const Version&, const Version&) = default;
+    Time written;  ///< programs can set it, and archives do
+    Time inode;    ///< nothing can set it, but it also changes with a link, a new name or a mode
   };
   const Version& opened() const { return opened_; }  ///< as it was when it was opened
-  Result<bool> is_as_opened() const;                 ///< false if it has been written to since
+  /// False if it has been written to since: by its size and the time of the last write, as a file that gets another
+  /// link is still the same.
+  Result<bool> is_as_opened() const;
   int fd() const { return fd_; }
   const std::string& path() const { return path_; }
 

@@ -107,6 +107,23 @@ TEST_F(Resume, StartsAnewWhereOptionsOrSourceDiffer) {
   EXPECT_EQ(files, read_directory(dir_ / "int8"));
 }
 
+// Archives give all files one time, and a fine-tuned model has the sizes of its base.
+TEST_F(Resume, StartsAnewWhereTheSourceHasOtherBytesAndTheSameTime) {
+  const auto file = dir_ / "src" / "model.safetensors";
+  const auto time = std::filesystem::last_write_time(file);
+  pack_and_kill(20, 1);
+  ASSERT_TRUE(killed_);
+  testing::write_checkpoint(dir_ / "src", {.experts = 6, .layers = 3, .value = [](auto&, int64_t i) {
+                              return static_cast<float>(i % 7) / 8.0f;
+                            }});
+  std::filesystem::last_write_time(file, time);
+  ASSERT_TRUE(pack("whole"));
+  const auto summary = pack("pack");
+  ASSERT_TRUE(summary) << summary.status().message();
+  EXPECT_EQ(summary->resumed_bytes, 0u);
+  EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
+}
+
 TEST_F(Resume, StartsAnewWhereFilesAreGone) {
   ASSERT_TRUE(pack("whole"));
   pack_and_kill(20, 1);
@@ -189,7 +206,8 @@ TEST_F(Resume, ASourceThatChangesMeanwhileIsRefusedAndPackedAnew) {
                                       }));
   EXPECT_THAT(packed.status().message(), HasSubstr("model.safetensors: has changed while it was packed"));
   EXPECT_FALSE(open_pack(dir_ / "pack"));
-  std::filesystem::last_write_time(file, time);  // so that only the journal could tell
+  EXPECT_EQ(std::filesystem::file_size(dir_ / "pack" / kJournalName), 24u) << "its records are forgotten";
+  std::filesystem::last_write_time(file, time);
   const auto summary = pack("pack");
   ASSERT_TRUE(summary) << summary.status().message();
   EXPECT_EQ(summary->resumed_bytes, 0u) << "what is there may be of the other version";
