@@ -116,6 +116,11 @@ Status File::sync() const { return fsync(fd_) == 0 ? Status::ok() : io_error(pat
 
 bool File::try_lock() const { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
 
+bool File::has_a_name() const {
+  struct stat st{};
+  return fstat(fd_, &st) == 0 && st.st_nlink > 0;
+}
+
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max) {
   MOESTRO_ASSIGN_OR_RETURN(const File file, File::open_for_reading(path));
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());

@@ -34,6 +34,7 @@ class File {
   Status truncate(uint64_t size) const;
   Status sync() const;
   bool try_lock() const;  ///< exclusive, held until closed; false if another process holds it
+  bool has_a_name() const;  ///< false if it was removed since it was opened
 
   /// What changes when a file's bytes do.
   struct Version {

@@ -32,10 +32,15 @@ Header make_header(uint64_t key) {
 
 }  // namespace
 
-Result<Journal> Journal::open(const std::filesystem::path& dir, uint64_t key, const Manifest& plan) {
+Result<File> Journal::lock(const std::filesystem::path& dir) {
   MOESTRO_ASSIGN_OR_RETURN(File file, File::open_for_writing(dir / kJournalName));
-  if (!file.try_lock()) return unavailable(dir.string() + ": another process is packing into it");
-  Journal journal(std::move(file), key);
+  // One that is no longer there was removed by a packer that has just finished.
+  if (!file.try_lock() || !file.has_a_name()) return unavailable(dir.string() + ": another process is packing into it");
+  return file;
+}
+
+Result<Journal> Journal::open(File locked, uint64_t key, const Manifest& plan) {
+  Journal journal(std::move(locked), key);
   MOESTRO_RETURN_IF_ERROR(journal.load(plan));
   return journal;
 }

@@ -22,9 +22,10 @@ class Journal {
  public:
   using Hashes = std::vector<uint64_t>;
 
-  /// Opens or creates DIR's journal and locks it against other packers. If it is for another key, `restarted` is true
-  /// and it is empty.
-  static Result<Journal> open(const std::filesystem::path& dir, uint64_t key, const Manifest& plan);
+  /// Opens or creates the file of DIR's journal and locks it against other packers, who do nothing there without it.
+  static Result<File> lock(const std::filesystem::path& dir);
+  /// Reads it. If it is for another key, `restarted` is true and it is empty.
+  static Result<Journal> open(File locked, uint64_t key, const Manifest& plan);
 
   const std::map<uint32_t, Hashes>& finished() const { return finished_; }
   bool restarted() const { return restarted_; }

@@ -114,12 +114,17 @@ uint64_t journal_key(const Checkpoint& checkpoint, const PackPlanOptions& option
   return XXH3_64bits_withSeed(text.data(), text.size(), checkpoint.fingerprint());
 }
 
+Status check_holds_no_pack(const fs::path& dir) {
+  std::error_code error;
+  if (!fs::exists(dir / "manifest", error)) return Status::ok();
+  return invalid_argument(dir.string() + ": already holds a pack; remove it or choose another directory");
+}
+
 Status prepare_directory(const fs::path& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
   if (error) return io_error(dir.string() + ": cannot be made", error.value());
-  if (fs::exists(dir / "manifest", error))
-    return invalid_argument(dir.string() + ": already holds a pack; remove it or choose another directory");
+  MOESTRO_RETURN_IF_ERROR(check_holds_no_pack(dir));
   if (!fs::exists(dir / kJournalName, error) && !fs::exists(dir / kSharesName, error) && !fs::is_empty(dir, error))
     return invalid_argument(dir.string() + ": is not empty and holds no unfinished pack; choose another directory");
   return error ? io_error(dir.string(), error.value()) : Status::ok();
@@ -193,6 +198,25 @@ Status check_room(const fs::path& dir, const PackPlan& plan) {
   return Status::ok();
 }
 
+/// What is written, of which nothing is there yet but the directories and, of an unfinished pack, files.
+Result<PackPlan> plan_in(const fs::path& dir, const Checkpoint& checkpoint, const PackOptions& options,
+                         PackPlanOptions& plan_with) {
+  MOESTRO_RETURN_IF_ERROR(check_holds_no_pack(dir));  // another packer may have finished since it was looked at
+  MOESTRO_ASSIGN_OR_RETURN(plan_with.shares, settle_spread(dir, options.own_share, options.spread));
+  PackPlan plan = plan_pack(checkpoint, plan_with);
+  MOESTRO_RETURN_IF_ERROR(check_room(dir, plan));
+  return plan;
+}
+
+/// Removes a journal that was not begun, and the directory where it is still empty.
+void leave_unbegun(const fs::path& dir, const File& journal) {
+  const auto size = journal.size();
+  std::error_code ignored;
+  if (!size || *size > 0) return;
+  fs::remove(dir / kJournalName, ignored);
+  fs::remove(dir, ignored);
+}
+
 Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const std::vector<TextFile>& small, const fs::path& dir,
                                 const PackOptions& options, const PackObserver& observer) {
   const auto note = [&](const std::string& line) {
@@ -200,15 +224,16 @@ Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const std::vector<
   };
   MOESTRO_ASSIGN_OR_RETURN(PackPlanOptions plan_with, plan_options(checkpoint, options));
   MOESTRO_RETURN_IF_ERROR(prepare_directory(dir));
-  MOESTRO_ASSIGN_OR_RETURN(plan_with.shares, settle_spread(dir, options.own_share, options.spread));
-  PackPlan plan = plan_pack(checkpoint, plan_with);
-  if (const Status room = check_room(dir, plan); !room.is_ok()) {
-    std::error_code ignored;
-    fs::remove(dir, ignored);  // where it is still empty
-    return room;
+  MOESTRO_ASSIGN_OR_RETURN(File lock, Journal::lock(dir));
+  auto planned = plan_in(dir, checkpoint, options, plan_with);
+  if (!planned) {
+    leave_unbegun(dir, lock);
+    return planned.status();
   }
+  PackPlan& plan = *planned;
   for (const std::string& line : remarks(checkpoint, options)) note(line);
-  MOESTRO_ASSIGN_OR_RETURN(Journal journal, Journal::open(dir, journal_key(checkpoint, plan_with), plan.manifest));
+  MOESTRO_ASSIGN_OR_RETURN(Journal journal,
+                           Journal::open(std::move(lock), journal_key(checkpoint, plan_with), plan.manifest));
   if (journal.restarted()) {
     note("the unfinished pack there is of another source or has other options: starting anew");
     for (uint32_t d = 0; d < plan_with.shares.size(); ++d) remove_pack_files(shard_path(dir, d));

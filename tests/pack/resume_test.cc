@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <optional>
 
 #include "store/pack/journal.h"
 #include "store/pack/manifest.h"
@@ -19,6 +20,7 @@ namespace moestro::store {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 using testing::read_directory;
 
 class Resume : public ::testing::Test {
@@ -247,12 +249,28 @@ TEST_F(Resume, NoTokenizerFileOfAnEarlierSourceStays) {
 }
 
 TEST_F(Resume, TwoPackersDoNotShareADirectory) {
-  ASSERT_TRUE(pack("whole"));
   std::filesystem::create_directory(dir_ / "pack");
-  const auto m = open_pack(dir_ / "whole");
-  const auto held = Journal::open(dir_ / "pack", 1, *m);
+  const auto held = Journal::lock(dir_ / "pack");
   ASSERT_TRUE(held);
+  options_.spread = {{dir_ / "other-drive", 1}};
   EXPECT_THAT(pack("pack").status().message(), HasSubstr("another process is packing"));
+  EXPECT_THAT(read_directory(dir_ / "pack"), SizeIs(1)) << "nothing changes where the other one works";
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "other-drive"));
+}
+
+// One of two has opened the journal when the other one finishes and removes it.
+TEST_F(Resume, APackThatIsFinishedMeanwhileStays) {
+  std::filesystem::create_directory(dir_ / "pack");
+  std::optional<Result<File>> other;
+  const auto packed = pack_checkpoint(dir_ / "src", dir_ / "pack", options_, halfway([&] {
+                                        other.emplace(File::open_for_writing(dir_ / "pack" / kJournalName));
+                                      }));
+  ASSERT_TRUE(packed) << packed.status().message();
+  ASSERT_TRUE(other && *other);
+  EXPECT_TRUE((**other).try_lock()) << "the lock alone does not tell";
+  EXPECT_FALSE((**other).has_a_name());
+  EXPECT_THAT(pack("pack").status().message(), HasSubstr("already holds a pack"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "pack" / kJournalName));
 }
 
 }  // namespace
