@@ -6,7 +6,6 @@
 
 #include "common/model/strict_json.h"
 #include "store/pack/file.h"
-#include "store/pack/manifest_check.h"
 
 namespace moestro::store {
 namespace {
@@ -26,6 +25,11 @@ std::vector<std::string> names_ending(const fs::path& dir, std::string_view end,
   return names;
 }
 
+/// A name of any letters and with spaces, but no path.
+bool is_in_directory(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+}
+
 Result<WeightFiles> read_index(const fs::path& dir, const std::string& index) {
   const std::string where = (dir / index).string();
   MOESTRO_ASSIGN_OR_RETURN(const std::string text, read_text_file(dir / index, kIndexBytesMax));
@@ -37,7 +41,7 @@ Result<WeightFiles> read_index(const fs::path& dir, const std::string& index) {
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string()) return invalid_argument(where + ": weight_map names no file for " + in_quotes(tensor));
     const auto& name = file.get_ref<const std::string&>();
-    if (!is_plain_file_name(name))
+    if (!is_in_directory(name))
       return invalid_argument(where + ": " + in_quotes(name) + " is not a file name in this directory");
     files.weights[tensor] = name;
     names.insert(name);

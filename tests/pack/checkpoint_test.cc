@@ -263,6 +263,18 @@ TEST_F(CheckpointTest, IndexThatPointsElsewhere) {
   }
 }
 
+TEST_F(CheckpointTest, PartsMayHaveNamesOfAnyLetters) {
+  write_checkpoint(dir_.path(), {.shards = 2});
+  const std::string before = "part-1.safetensors", name = "m\u00f6del part 1.safetensors";
+  std::filesystem::rename(dir_ / before, dir_ / name);
+  std::string index = read_text(dir_ / "model.safetensors.index.json");
+  for (size_t at = index.find(before); at != std::string::npos; at = index.find(before, at))
+    index.replace(at, before.size(), name);
+  write_text(dir_ / "model.safetensors.index.json", index);
+  const auto opened = Checkpoint::open(dir_.path());
+  EXPECT_TRUE(opened) << opened.status().message();
+}
+
 TEST_F(CheckpointTest, IndexThatLies) {
   write_checkpoint(dir_.path(), {.shards = 2});
   const std::string good = read_text(dir_ / "model.safetensors.index.json");
