@@ -7,23 +7,49 @@
 namespace moestro::model {
 namespace {
 
-constexpr int kDepthMax = 64;  // none of the files read here nests deeper than 4
+constexpr size_t kDepthMax = 64;  // none of the files read here nests deeper than 4
 
-struct Watcher {
-  std::vector<std::set<std::string>> open_objects;
-  std::string problem;
-
-  bool see(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& value) {
-    using Event = nlohmann::json::parse_event_t;
-    if (depth > kDepthMax && problem.empty()) problem = "nested too deeply";
-    if (event == Event::object_start) open_objects.emplace_back();
-    if (event == Event::object_end && !open_objects.empty()) open_objects.pop_back();
-    if (event == Event::key && !open_objects.empty()) {
-      const auto& key = value.get_ref<const std::string&>();
-      if (!open_objects.back().insert(key).second && problem.empty()) problem = in_quotes(key) + " is given twice";
-    }
-    return problem.empty();  // after a problem nothing more is kept
+/// Finds what the text must not have, before anything is made of it. (With the library's own callback, an object of n
+/// objects takes n * n steps.)
+class Watcher : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    return keys_.back().insert(name).second || refuse(in_quotes(name) + " is given twice");
   }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+    return refuse("not valid JSON at byte " + std::to_string(position));
+  }
+
+  const std::string& problem() const { return problem_; }
+
+ private:
+  bool open() {
+    if (keys_.size() >= kDepthMax) return refuse("nested too deeply");
+    keys_.emplace_back();
+    return true;
+  }
+  bool close() {
+    keys_.pop_back();
+    return true;
+  }
+  bool refuse(std::string why) {
+    problem_ = std::move(why);
+    return false;
+  }
+
+  std::vector<std::set<std::string>> keys_;  ///< of every open object; none of an array
+  std::string problem_;
 };
 
 }  // namespace
@@ -38,19 +64,9 @@ std::string in_quotes(std::string_view text) {
 
 Result<nlohmann::json> parse_json_object(std::string_view text, std::string_view where) {
   Watcher watcher;
-  const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    return watcher.see(depth, event, value);
-  };
-  nlohmann::json parsed;
-  try {
-    parsed = nlohmann::json::parse(text.begin(), text.end(), watch);
-  } catch (const nlohmann::json::exception& e) {
-    const size_t at = dynamic_cast<const nlohmann::json::parse_error*>(&e) != nullptr
-                          ? static_cast<const nlohmann::json::parse_error&>(e).byte
-                          : 0;
-    return invalid_argument(std::string(where) + ": not valid JSON at byte " + std::to_string(at));
-  }
-  if (!watcher.problem.empty()) return invalid_argument(std::string(where) + ": " + watcher.problem);
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &watcher))
+    return invalid_argument(std::string(where) + ": " + watcher.problem());
+  nlohmann::json parsed = nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object()) return invalid_argument(std::string(where) + ": not a JSON object");
   return parsed;
 }

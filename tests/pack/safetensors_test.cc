@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <string>
+
 #include "tests/pack/synthetic_checkpoint.h"
 
 namespace moestro::store {
@@ -28,6 +31,18 @@ TEST(Safetensors, ReadsItsTableOfContents) {
   EXPECT_EQ((*tensors)[0].offset, 100u);
   EXPECT_EQ((*tensors)[1].offset, 112u);
   EXPECT_EQ((*tensors)[1].bytes, 4u);
+}
+
+// Checkpoints of one file have tens of thousands of tensors. The square of this number would be minutes.
+TEST(Safetensors, TakesTimeInProportionToItsTensors) {
+  std::string header = "{";
+  for (int i = 0; i < 100'000; ++i)
+    header += (i == 0 ? "\"" : ",\"") + std::to_string(i) + R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  const auto begin = std::chrono::steady_clock::now();
+  const auto tensors = parse(header + "}", 0);
+  ASSERT_TRUE(tensors) << tensors.status().message();
+  EXPECT_EQ(tensors->size(), 100'000u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
 struct BadHeader {
