@@ -82,7 +82,11 @@ class Decoding {
 struct Prompts {
   size_t first, third;
 };
+#ifdef MOESTRO_CUDA_PLUGIN
+constexpr Prompts kShort{122, 20};  // the first passes 128 positions on a device, which is quick
+#else
 constexpr Prompts kShort{20, 20};
+#endif
 /// The first passes 128 positions, the third 256: there launches are made for more parts.
 constexpr Prompts kPassing{122, 200};
 

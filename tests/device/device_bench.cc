@@ -44,14 +44,6 @@ std::vector<engine::testing::Fixture> one_of_each_gpu_layer() {
   return found;
 }
 
-std::vector<engine::testing::Fixture> one_of_each_gpu_kernel() {
-  std::vector<engine::testing::Fixture> found = one_of_each_gpu_layer();
-  for (const engine::testing::Fixture& fixture : engine::testing::fixtures())
-    if (fixture.name == "gpt_oss_yarn") found.push_back(fixture);
-  MOESTRO_CHECK(found.size() == one_of_each_gpu_layer().size() + 1, "the fixtures are in tests/fixtures/models");
-  return found;
-}
-
 CudaSlots DeviceBench::open_cuda(uint64_t slot_bytes) {
   MOESTRO_CHECK(options_.cuda->use_device(0) == 0, "there is a device");
   auto ops = kernels::cuda::CudaOps::create(*options_.cuda, {.deterministic = options_.engine.deterministic});

@@ -46,8 +46,6 @@ std::vector<engine::testing::Fixture> on_gpus(std::vector<engine::testing::Fixtu
 /// that keep states of sequences, one or several between two with experts. For tests of when something is queued, which
 /// say nothing of a family.
 std::vector<engine::testing::Fixture> one_of_each_gpu_layer();
-/// And learned sinks, biases of experts and an activation with bounds: for tests of what kernels compute with.
-std::vector<engine::testing::Fixture> one_of_each_gpu_kernel();
 
 class DeviceBench {
  public:

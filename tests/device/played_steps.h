@@ -66,6 +66,6 @@ inline Said play(engine::testing::Bench& bench, uint32_t seed, int steps = 14) {
   return said;
 }
 /// For tests that play once for each kind of layer or cache.
-inline Said play_few(engine::testing::Bench& bench, uint32_t seed) { return play(bench, seed, 6); }
+inline Said play_few(engine::testing::Bench& bench, uint32_t seed) { return play(bench, seed, 8); }
 
 }  // namespace moestro::device::testing
