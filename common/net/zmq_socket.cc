@@ -148,6 +148,10 @@ Result<std::optional<Bytes>> DealerSocket::receive() {
   return std::optional<Bytes>{copy(frames[0])};
 }
 
+void DealerSocket::linger(std::chrono::milliseconds limit) {
+  impl_->socket.set(zmq::sockopt::linger, static_cast<int>(limit.count()));
+}
+
 Result<bool> DealerSocket::wait(std::chrono::milliseconds timeout, int wake_fd) {
   return wait_readable(impl_->socket, timeout, wake_fd);
 }

@@ -60,6 +60,8 @@ class DealerSocket {
   Status send(std::span<const std::byte> body);
   Result<std::optional<Bytes>> receive();
   Result<bool> wait(std::chrono::milliseconds timeout, int wake_fd = -1);
+  /// How long what was sent may take to leave after the socket has closed. The process ends no earlier. 0 at first.
+  void linger(std::chrono::milliseconds limit);
 
  private:
   struct Impl;

@@ -133,6 +133,7 @@ void ControlPlane::Loop::on_message(const std::string& identity, const net::Byte
   if (const auto* registration = std::get_if<Registration>(&*message)) return on_registration(identity, *registration);
   const auto it = find(identity);
   if (it == peers_.end()) {
+    if (std::holds_alternative<Leaving>(*message)) return;
     // From before this process started, or given up: it has to register again.
     (void)socket_.send(identity, write_refused(not_found("not registered; register again"))).is_ok();
     return;
@@ -141,6 +142,8 @@ void ControlPlane::Loop::on_message(const std::string& identity, const net::Byte
   if (auto* report = std::get_if<StepReport>(&*message)) on_report(it->first, it->second, std::move(*report));
   else if (const auto* reader = std::get_if<HistoryReader>(&*message))
     lender_.answered(it->first, it->second.figures.name, *reader, history_.history());
+  else if (const auto* leaving = std::get_if<Leaving>(&*message))
+    on_leaving(it->first, *leaving);
 }
 
 void ControlPlane::Loop::on_registration(const std::string& identity, const Registration& r) {
@@ -210,6 +213,7 @@ void ControlPlane::Loop::renew(WorkerId id) {
   log::info("control: worker {} attaches anew, to the version of the pack that is served",
             peers_.at(id).figures.name);
   send_to(id, write_drain(/*attach_anew=*/true));
+  names_seen_.forget(peers_.at(id).figures.name);
   forget(id);
 }
 
@@ -234,6 +238,16 @@ void ControlPlane::Loop::lose(WorkerId id, const std::string& why) {
   ++totals_.workers_lost;
   forget(id);
   feed(WorkerLost{id});
+}
+
+/// Who stops as it was asked to is neither lost nor, when it is back, restarted.
+void ControlPlane::Loop::on_leaving(WorkerId id, const Leaving& leaving) {
+  if (!leaving.why.is_ok()) return lose(id, leaving.why.message());
+  const std::string name = peers_.at(id).figures.name;
+  log::info("control: worker {} has left", name);
+  names_seen_.forget(name);
+  forget(id);
+  feed(WorkerLost{id, /*died=*/false});
 }
 
 void ControlPlane::Loop::forget(WorkerId id) {

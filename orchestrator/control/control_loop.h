@@ -114,6 +114,7 @@ class ControlPlane::Loop {
   void on_report(WorkerId id, Peer& peer, StepReport report);
   std::map<WorkerId, Peer>::iterator find(const std::string& identity);
   void lose(WorkerId id, const std::string& why);
+  void on_leaving(WorkerId id, const Leaving& leaving);
   void forget(WorkerId id);
   void renew(WorkerId id);
   void look_at_served_version();

@@ -31,6 +31,8 @@ class NamesSeen {
  public:
   /// Whether the name was used before; remembers it.
   bool again(const std::string& name);
+  /// Its next use is a first one.
+  void forget(const std::string& name) { names_.erase(name); }
 
  private:
   std::set<std::string> names_;

@@ -249,6 +249,10 @@ Result<WorkerSays> read_worker_message(std::span<const std::byte> body) {
       const auto* r = message->body_as_HistoryReader();
       return WorkerSays{HistoryReader{r->segment(), r->mapped(), text(r->message())}};
     }
+    case wire::WorkerBody::Leaving: {
+      const auto* l = message->body_as_Leaving();
+      return WorkerSays{Leaving{peer_error(l->code(), l->message())}};
+    }
     default: return invalid_argument("a message that a worker does not send");
   }
 }

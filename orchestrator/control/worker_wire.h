@@ -52,7 +52,11 @@ struct HistoryReader {
   bool mapped = false;
   std::string why_not;
 };
-using WorkerSays = std::variant<Registration, HeartbeatMessage, StepReport, HistoryReader>;
+/// The last message of a worker: OK if it was asked to stop, otherwise why it cannot go on.
+struct Leaving {
+  Status why;
+};
+using WorkerSays = std::variant<Registration, HeartbeatMessage, StepReport, HistoryReader, Leaving>;
 
 /// Anything but a well-formed message that a worker may send is kInvalidArgument.
 Result<WorkerSays> read_worker_message(std::span<const std::byte> body);

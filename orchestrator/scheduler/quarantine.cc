@@ -24,7 +24,7 @@ void Scheduler::on(WorkerLost&& event) {
   Sources sources;
   for (const Flight& flight : worker.flights)
     for (const Part& part : flight.parts) {
-      if (flight.lost) continue;
+      if (flight.lost || !event.died) continue;
       if (part.source == 0) in_flight[part.id] = std::max(in_flight[part.id], part.end());
       else if (std::ranges::find(sources, part.encoded) == sources.end()) sources.push_back(part.encoded);
     }

@@ -151,6 +151,7 @@ struct VersionServed {  ///< the version that workers get when they attach from 
 };
 struct WorkerLost {
   WorkerId worker;
+  bool died = true;  ///< otherwise it was asked to stop: nothing that it was to compute is why
 };
 struct PlanDone {
   WorkerId worker;

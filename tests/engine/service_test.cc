@@ -72,6 +72,16 @@ TEST_F(ServiceTest, RegistersAnswersPlansAndDrains) {
   EXPECT_TRUE(end_.is_ok()) << end_.message();
 }
 
+TEST_F(ServiceTest, SaysGoodbyeWhenItIsToStop) {
+  register_worker();
+  service_->drain();
+  const auto* m = next(wire::WorkerBody::Leaving);
+  ASSERT_NE(m, nullptr);
+  EXPECT_EQ(m->body_as_Leaving()->code(), 0u);
+  thread_.join();
+  EXPECT_TRUE(end_.is_ok()) << end_.message();
+}
+
 TEST_F(ServiceTest, SaysWhetherItIsToAttachAnew) {
   register_worker();
   flatbuffers::FlatBufferBuilder b;
@@ -122,6 +132,10 @@ TEST_F(ServiceTest, EndsWhenItIsRefused) {
 TEST_F(ServiceTest, EndsWhenTheStoreIsGone) {
   register_worker();
   store_gone_ = true;
+  const auto* m = next(wire::WorkerBody::Leaving);
+  ASSERT_NE(m, nullptr);
+  EXPECT_EQ(m->body_as_Leaving()->code(), static_cast<uint32_t>(Code::kUnavailable));
+  EXPECT_EQ(m->body_as_Leaving()->message()->str(), "the store is gone");
   thread_.join();
   EXPECT_EQ(end_.message(), "the store is gone");
 }

@@ -23,6 +23,19 @@ class Faults(DemoTest):
             self.assertEqual(stormy, calm)
             cluster.wait_until(lambda: len(cluster.children("moestro-worker")) == 2, what="a second worker")
 
+    def test_a_worker_that_is_told_to_stop_hands_its_work_to_the_other_at_once(self):
+        with Cluster(self.pack, "--workers", "2", "--deterministic") as cluster:
+            calm = self.run_streams(cluster, PROMPTS, 48)
+            log = pathlib.Path(cluster.run_dir, "logs", "orchestrator.log")
+
+            def stop_one():
+                os.kill(cluster.children("moestro-worker")[0], signal.SIGTERM)
+
+            self.assertEqual(self.run_streams(cluster, PROMPTS, 48, stop_one), calm)
+            cluster.wait_until(lambda: len(cluster.children("moestro-worker")) == 2, what="a second worker")
+            status = cluster.request("GET", "/v1/moestro/status")[1]
+            self.assertEqual((status["workers_lost"], status["worker_restarts"]), (0, 0), log.read_text())
+
     def test_the_only_worker_killed_comes_back_and_goes_on(self):
         with Cluster(self.pack, "--workers", "1", "--deterministic") as cluster:
             calm = self.run_streams(cluster, PROMPTS, 48)

@@ -175,6 +175,45 @@ TEST_F(ControlPlaneTest, ASilentWorkerIsGivenUpAndItsWorkGoesElsewhere) {
   EXPECT_TRUE(control_->has_worker());
 }
 
+TEST_F(ControlPlaneTest, AWorkerThatWasAskedToStopHandsBackItsWorkAtOnceAndNothingIsSuspected) {
+  start();
+  FakeWorker leaves(endpoint_), stays(endpoint_);
+  leaves.join({.name = "leaves"});
+  Heard one, two;
+  submit(one, 2);
+  leaves.answer(tokens(leaves.hear_plan()));
+  one.next<Progress>();
+  submit(two, 1);
+  settle();
+  leaves.hear_plan();
+  leaves.send_leaving();
+  stays.join({.name = "stays"});
+  const Plan plan = stays.hear_plan();  // while the clock stands still
+  EXPECT_EQ(plan.sequences.size(), 2u) << "suspects would run one by one";
+  stays.answer(tokens(plan));
+  for (Heard* heard : {&one, &two}) {
+    heard->next<Progress>();
+    heard->next<Finished>();
+  }
+  leaves.join({.name = "leaves", .epoch = 2});
+  settle();
+  EXPECT_EQ(control_->snapshot().workers_lost, 0u);
+  EXPECT_EQ(control_->snapshot().worker_restarts, 0u) << "it is back as a new one";
+}
+
+TEST_F(ControlPlaneTest, AWorkerThatSaysThatItCannotGoOnIsLostAtOnce) {
+  start();
+  FakeWorker worker(endpoint_);
+  worker.join({.epoch = 1});
+  worker.send_leaving(unavailable("the device is gone"));
+  settle();
+  EXPECT_FALSE(control_->has_worker());
+  EXPECT_EQ(control_->snapshot().workers_lost, 1u);
+  worker.join({.epoch = 2});
+  settle();
+  EXPECT_EQ(control_->snapshot().worker_restarts, 1u);
+}
+
 TEST_F(ControlPlaneTest, AfterAPauseOfItsOwnItWaitsForWhatWorkersHaveSent) {
   start();
   FakeWorker worker(endpoint_);

@@ -51,6 +51,7 @@ TEST_F(ControlRollover, AWorkerIsSentForTheNewVersionWhenItHasEndedWhatItBegan) 
   next.next<Finished>();
   EXPECT_TRUE(outdated().empty());
   EXPECT_EQ(control_->snapshot().workers_lost, 0u) << "nobody died";
+  EXPECT_EQ(control_->snapshot().worker_restarts, 0u);
 }
 
 TEST_F(ControlRollover, AWorkerThatDiesIsBackWithTheNewVersionBesideTheOld) {

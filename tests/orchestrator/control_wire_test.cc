@@ -313,7 +313,8 @@ TEST(OrchestratorWire, TakesBrokenMessages) {
 
 TEST(OrchestratorWire, RefusesAMessageWithoutItsBody) {
   for (const auto type :
-       {wire::WorkerBody::RegisterWorker, wire::WorkerBody::Heartbeat, wire::WorkerBody::StepResult}) {
+       {wire::WorkerBody::RegisterWorker, wire::WorkerBody::Heartbeat, wire::WorkerBody::StepResult,
+        wire::WorkerBody::Leaving}) {
     flatbuffers::FlatBufferBuilder b;
     wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, type, 0));
     const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());

@@ -113,6 +113,13 @@ void FakeWorker::send_heartbeat() {
   send_bytes(finish(b, wire::WorkerBody::Heartbeat, wire::CreateHeartbeat(b, 1)));
 }
 
+void FakeWorker::send_leaving(const Status& why) {
+  FlatBufferBuilder b;
+  const auto message = b.CreateString(why.message());
+  send_bytes(finish(b, wire::WorkerBody::Leaving,
+                    wire::CreateLeaving(b, static_cast<uint32_t>(why.code()), message)));
+}
+
 void FakeWorker::answer(const PlanOutcome& outcome, int device_layers) {
   FlatBufferBuilder b;
   std::vector<flatbuffers::Offset<wire::SequenceResult>> sequences;

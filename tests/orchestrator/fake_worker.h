@@ -52,6 +52,8 @@ class FakeWorker {
 
   void send_registration(const Identity& identity);
   void send_heartbeat();
+  /// The last message. OK: it was asked to stop.
+  void send_leaving(const Status& why = Status::ok());
   void send_bytes(const std::vector<std::byte>& bytes);
   /// `device_layers`: of a device, so many layers with 3 hits, 1 late and 1 other miss each, and a recent window of 8
   /// uses; -1: none.

@@ -22,8 +22,11 @@ WorkerService::Link::~Link() {
   ::close(wake_fd_);
 }
 
-void WorkerService::Link::close() {
-  closing_.store(true);
+void WorkerService::Link::close(const Status& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closing_.exchange(true)) leaves_ = why;
+  }
   wake();
   if (thread_.joinable()) thread_.join();
 }
@@ -95,11 +98,7 @@ void WorkerService::Link::loop() {
     const bool closing = closing_.load();
     receive_all();
     send_answers();
-    if (closing) {
-      // The socket closes without lingering: give what was just sent a moment to leave.
-      (void)socket_.wait(kFarewell).is_ok();
-      return;
-    }
+    if (closing) return say_goodbye();
     send_due();
     const auto until_due = std::chrono::duration_cast<milliseconds>(due_ - Clock::now());
     const auto woken = socket_.wait(std::clamp(until_due, milliseconds(1), kPollMax), wake_fd_);
@@ -108,6 +107,13 @@ void WorkerService::Link::loop() {
     [[maybe_unused]] const ssize_t n = ::read(wake_fd_, &count, sizeof count);  // non-blocking: empties it
     if (drain_.load()) push(Stop{});
   }
+}
+
+void WorkerService::Link::say_goodbye() {
+  socket_.linger(kFarewell);
+  if (!registered_) return;
+  const std::lock_guard lock(mutex_);
+  send(write_leaving(leaves_));
 }
 
 void WorkerService::Link::receive_all() {

@@ -53,8 +53,8 @@ class WorkerService::Link {
   }
   /// Sends another message, unless its epoch is over.
   void say(uint64_t epoch, std::vector<std::byte> message);
-  /// Sends outstanding answers and ends the thread.
-  void close();
+  /// Sends outstanding answers, says goodbye with the reason (OK: asked to stop) and ends the thread.
+  void close(const Status& why = Status::ok());
   void drain();
   bool attach_anew() const { return attach_anew_.load(); }
 
@@ -65,6 +65,7 @@ class WorkerService::Link {
     std::vector<std::byte> message;
   };
   void loop();
+  void say_goodbye();
   void receive_all();
   void handle(OrchestratorSays message);
   void handle_refusal(const Refused& refused);
@@ -95,6 +96,7 @@ class WorkerService::Link {
   std::deque<Job> jobs_;
   size_t queued_plans_ = 0;
   std::deque<Answer> answers_;
+  Status leaves_;  ///< why
   std::thread thread_;
 };
 

@@ -150,7 +150,7 @@ Status WorkerService::run() {
     }
   }
   engine_.set_breaks(nullptr);
-  link_->close();
+  link_->close(end);
   return end;
 }
 

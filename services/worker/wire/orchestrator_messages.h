@@ -79,6 +79,8 @@ std::vector<std::byte> write_registration(const Registration& registration);
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done);
 /// `device`: figures of the worker's device since the previous result; null: there is none.
 std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const tier::TierFigures* device = nullptr);
+/// The last message. OK: this worker was asked to stop; otherwise why it cannot go on.
+std::vector<std::byte> write_leaving(const Status& why);
 /// Whether the announced memory of the history was mapped (OK).
 std::vector<std::byte> write_history_reader(uint64_t segment, const Status& mapped);
 /// The plan failed completely.

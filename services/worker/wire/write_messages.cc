@@ -102,6 +102,13 @@ std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const ti
                                        outcome.dense_stall_us, outcome.kv_stall_us));
 }
 
+std::vector<std::byte> write_leaving(const Status& why) {
+  FlatBufferBuilder b;
+  const auto message = b.CreateString(why.message());
+  return finish(b, wire::WorkerBody::Leaving,
+                wire::CreateLeaving(b, static_cast<uint32_t>(why.code()), message));
+}
+
 std::vector<std::byte> write_history_reader(uint64_t segment, const Status& mapped) {
   FlatBufferBuilder b;
   const auto message = b.CreateString(mapped.message());
