@@ -11,10 +11,18 @@ namespace moestro::orchestrator {
 namespace {
 constexpr std::chrono::seconds kSweepEvery{60};
 constexpr size_t kListedMax = 16;
+constexpr size_t kInDoubtMax = 256;
 constexpr std::chrono::milliseconds kLookSoon{50};  ///< not at once: many lines end together
 
 /// Answers that say nothing of the line: the server is full, or nobody is there to compute.
 bool may_pass(int status) { return status == 429 || status == 503; }
+
+bool is_same_order(const BatchRecord& a, const BatchRecord& b) {
+  const auto order = [](const BatchRecord& r) {
+    return std::tie(r.owner, r.model, r.endpoint, r.input_file, r.completion_window, r.metadata, r.output_seconds);
+  };
+  return order(a) == order(b);
+}
 
 bool full(size_t taken, size_t more, size_t most) { return taken > 0 && taken + more > most; }
 }  // namespace
@@ -127,13 +135,28 @@ BatchJob* BatchRunner::find(const std::string& id) const {
   return nullptr;
 }
 
-Status BatchRunner::add(const BatchRecord& record) {
+/// Clients send an order again that was answered with 503. Where the state had not answered, the batch may be there.
+Result<BatchRecord> BatchRunner::add(BatchRecord record) {
   if (const size_t open = served_jobs(); open >= limits_.batches_max)
     return exhausted("there are " + std::to_string(open) +
                      " batches that are not over; try again when some are");
-  MOESTRO_RETURN_IF_ERROR(state_->add_batch(record));
-  jobs_.push_back(std::make_unique<BatchJob>(around_, record));
-  return Status::ok();
+  const auto before = std::ranges::find_if(in_doubt_, [&](const BatchRecord& r) { return is_same_order(r, record); });
+  const bool again = before != in_doubt_.end();
+  if (again) record.id = before->id;
+  const Status added = state_->add_batch(record);
+  if (added.code() == Code::kUnavailable && !again) {
+    if (in_doubt_.size() == kInDoubtMax) in_doubt_.pop_front();
+    in_doubt_.push_back(record);
+  }
+  MOESTRO_RETURN_IF_ERROR(added);
+  if (again) {
+    MOESTRO_ASSIGN_OR_RETURN(const auto kept, state_->batch(record.id));
+    in_doubt_.erase(before);
+    if (kept) record = *kept;
+  }
+  if (!is_over(record.status) && find(record.id) == nullptr)
+    jobs_.push_back(std::make_unique<BatchJob>(around_, record));
+  return record;
 }
 
 Result<BatchRecord> BatchRunner::cancel(const std::string& id) {

@@ -72,8 +72,9 @@ class BatchRunner {
   StateStore& state() { return *state_; }
   const FileStore& files() const { return *files_; }
   int64_t now() const { return around_.now(); }
-  /// Durable when it returns. kExhausted: there are too many.
-  Status add(const BatchRecord& record);
+  /// The batch as it is kept, durable when this returns. kExhausted: there are too many. kUnavailable: it may be kept
+  /// all the same; the same order, sent again, then gets that one.
+  Result<BatchRecord> add(BatchRecord record);
   Result<BatchRecord> cancel(const std::string& id);
 
  private:
@@ -142,6 +143,7 @@ class BatchRunner {
   std::map<uint64_t, Flight> flights_;
   std::optional<Flight> held_;  ///< given out by its job, and waits for room
   std::map<BatchJob*, std::vector<LineResult>> results_;  ///< not kept yet
+  std::deque<BatchRecord> in_doubt_;  ///< the state was asked to add them, and did not answer; the latest
   uint64_t next_flight_ = 1, bytes_ = 0, sequences_ = 0;
   Clock::time_point stalled_until_{}, sweep_at_{};
   Clock::time_point look_at_{}, take_at_{};  ///< for shared batches: the next check, and the earliest time to take

@@ -11,7 +11,7 @@ import sys
 
 from batch_box import BatchTest, line
 from cluster import Cluster, main
-from redis_box import Redis, needs_redis
+from redis_box import LossyWay, Redis, needs_redis
 
 LINES = int(os.environ.get("MOESTRO_SHARED_LINES", "400"))
 KILLS = int(os.environ.get("MOESTRO_SHARED_KILLS", "4"))
@@ -105,6 +105,26 @@ class SharedBatches(BatchTest):
                 self.assertEqual(self.upload(cluster, "{}")[0], 503)
                 redis.start()
             self.check_each_once(cluster, self.wait_over(cluster, batch, 300), lines)
+
+    def test_an_order_whose_answer_was_lost_makes_one_batch_however_often_it_is_sent(self):
+        with Redis() as redis, LossyWay(redis) as way, self.cluster(way) as cluster:
+            status, file = self.upload(cluster, json.dumps(line(0)))
+            self.assertEqual(status, 200, file)
+            way.lose_answer_to(b"moestro:batches:of:")
+            self.assertEqual(self.create(cluster, file["id"])[0], 503)
+            made = {}
+
+            def answered():
+                status, made["batch"] = self.create(cluster, file["id"])
+                return status == 200
+
+            cluster.wait_until(answered, 30, "Redis")
+            batch = self.wait_over(cluster, made["batch"]["id"])
+            self.assertEqual(batch["status"], "completed", batch)
+            self.assertEqual(len(cluster.request("GET", "/v1/batches")[1]["data"]), 1)
+            status, second = self.create(cluster, file["id"])
+            self.assertEqual(status, 200, second)
+            self.assertNotEqual(second["id"], batch["id"], "a new order")
 
     def test_a_redis_that_may_lose_batches_is_refused_and_serving_goes_on(self):
         with Redis("--appendonly", "no") as redis, self.cluster(redis) as cluster:
