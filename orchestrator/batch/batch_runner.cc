@@ -83,6 +83,8 @@ void BatchRunner::loop() {
       if (stop_) return;
       tasks.swap(inbox_->tasks);
     }
+    may_try_ = figures_.stalled.empty() || Clock::now() >= stalled_until_;
+    stalled_now_ = false;
     if (!loaded_) load();
     for (const auto& task : tasks) task();
     share();
@@ -213,22 +215,22 @@ void BatchRunner::expire() {
   }
 }
 
-/// A piece of every batch's checking or writing; true if there is more.
+/// A piece of every batch's checking or writing; true if there is more. One that stands still may do so until another
+/// makes room, which goes on here.
 bool BatchRunner::work() {
-  if (!figures_.stalled.empty() && Clock::now() < stalled_until_) return false;
+  if (!may_try_) return false;
   bool more = false;
   for (auto it = jobs_.begin(); it != jobs_.end();) {
     BatchJob& job = *(it++)->get();
     const auto worked = job.work();
     if (!worked.is_ok()) {
-      if (put_off(job, worked.status())) continue;
-      stall(worked.status());
-      return false;
+      if (!put_off(job, worked.status())) stall(worked.status());
+      continue;
     }
     more = more || *worked;
     if (job.over()) forget(job);
   }
-  if (results_.empty() && loaded_ && !figures_.stalled.empty()) {
+  if (results_.empty() && loaded_ && !stalled_now_ && !figures_.stalled.empty()) {
     log::info("batches go on");
     figures_.stalled.clear();
     more = true;
@@ -238,7 +240,7 @@ bool BatchRunner::work() {
 
 /// A piece of what batches that are over have left in the state; true if there is more.
 bool BatchRunner::tidy() {
-  if (!figures_.stalled.empty() && Clock::now() < stalled_until_) return false;
+  if (!may_try_) return false;
   const auto more = state_->tidy();
   if (!more.is_ok()) stall(more.status());
   return more.is_ok() && *more;
@@ -336,14 +338,19 @@ void BatchRunner::answered(uint64_t id, int status, const std::string& body) {
 
 /// All that has come in since the last time is one step of the state for each batch.
 void BatchRunner::keep_results() {
-  if (!figures_.stalled.empty() && Clock::now() < stalled_until_) return;
-  for (auto it = results_.begin(); it != results_.end(); it = results_.erase(it)) {
+  if (!may_try_) return;
+  for (auto it = results_.begin(); it != results_.end();) {
     BatchJob& job = *it->first;
-    if (const Status kept = state_->put_results(job.record().id, it->second); !kept.is_ok()) {
-      if (!put_off(job, kept)) return stall(kept);
-      continue;  // the batch is gone, and its results with it
+    const Status kept = state_->put_results(job.record().id, it->second);
+    if (!kept.is_ok() && !put_off(job, kept) && !job.may_drop(kept)) {
+      stall(kept);
+      ++it;
+      continue;
     }
-    for (const LineResult& r : it->second) {
+    const auto results = std::move(it->second);
+    it = results_.erase(it);
+    if (!kept.is_ok()) continue;  // the batch is gone, or gives up what has no room, and its results with it
+    for (const LineResult& r : results) {
       (r.good ? figures_.lines_good : figures_.lines_bad) += 1;
       (r.good ? job.good_lines : job.bad_lines) += 1;
       job.mark_done(r.line);
@@ -355,6 +362,7 @@ void BatchRunner::keep_results() {
 
 /// Results wait in memory, no more than were in flight, and nothing new begins until the state can be written again.
 void BatchRunner::stall(const Status& why) {
+  stalled_now_ = true;
   if (figures_.stalled != why.message()) log::error("batches stand still: {}", why.message());
   figures_.stalled = why.message();
   stalled_until_ = Clock::now() + limits_.stalled;

@@ -146,6 +146,8 @@ class BatchRunner {
   std::deque<BatchRecord> in_doubt_;  ///< the state was asked to add them, and did not answer; the latest
   uint64_t next_flight_ = 1, bytes_ = 0, sequences_ = 0;
   Clock::time_point stalled_until_{}, sweep_at_{};
+  bool may_try_ = true;       ///< in this turn of the loop, whatever stands still in it
+  bool stalled_now_ = false;  ///< something has, in this turn
   Clock::time_point look_at_{}, take_at_{};  ///< for shared batches: the next check, and the earliest time to take
                                              ///< lines
   BatchFigures figures_;

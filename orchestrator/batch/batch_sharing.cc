@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kAfterConflict{100};
 
 void BatchRunner::share() {
   const auto now = Clock::now();
-  if (shared_ == nullptr || now < look_at_ || (!figures_.stalled.empty() && now < stalled_until_)) return;
+  if (shared_ == nullptr || now < look_at_ || !may_try_) return;
   look_at_ = now + std::min(limits_.look, std::chrono::milliseconds(shared_->lease_ms() / 4));
   if (const Status said = shared_->beat(); !said.is_ok()) return stall(said);
   const auto records = state_->unfinished();

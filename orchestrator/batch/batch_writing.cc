@@ -55,7 +55,7 @@ Result<bool> BatchJob::write() {
   };
   auto more = piece();
   if (!more.is_ok()) writing_.reset();  // the parts are gone with it; it begins anew
-  return more;
+  return !more.is_ok() && may_drop(more.status()) ? finish_without_files(more.status()) : std::move(more);
 }
 
 Result<bool> BatchJob::write_results() {
@@ -126,6 +126,20 @@ Result<bool> BatchJob::finish() {
             batch_status_name(record_.status), writing_->output_lines, writing_->error_lines);
   writing_.reset();
   input_.reset();
+  return false;
+}
+
+Result<bool> BatchJob::finish_without_files(const Status& why) {
+  BatchRecord next = record_;
+  next.status = next.outcome;
+  next.cancelled_at = around_.now();
+  next.output_file.clear();
+  next.error_file.clear();
+  next.error_code = "no_room";
+  next.error_message = "its results are dropped, because there is no room for its files: " + why.message();
+  MOESTRO_RETURN_IF_ERROR(around_.state.finish(next, record_.status, {}));
+  record_ = std::move(next);
+  log::warn("{} is cancelled: {}", record_.id, record_.error_message);
   return false;
 }
 

@@ -85,8 +85,7 @@ Result<std::vector<LineResult>> RedisStore::results(const std::string& batch, ui
 }
 
 Status RedisStore::beat() {
-  const std::string key = "moestro:host:" + options_.host, lease = std::to_string(options_.lease.count());
-  return link_.call({"SET", key, "1", "PX", lease}).status();
+  return run(redis::kBeat, std::vector{options_.host, std::to_string(options_.lease.count())}).status();
 }
 
 Status RedisStore::leave() {

@@ -34,9 +34,12 @@ int64_t redis_version() {
 }
 
 Result<int64_t> migrate(const RedisSay& say) {
-  MOESTRO_RETURN_IF_ERROR(say({"SET", "moestro:version", "1", "NX"}).status());
   while (true) {
     MOESTRO_ASSIGN_OR_RETURN(const RedisReply reply, say({"GET", "moestro:version"}));
+    if (reply->is_nil()) {  // only then: a Redis whose memory is full refuses to set what is there
+      MOESTRO_RETURN_IF_ERROR(say({"SET", "moestro:version", "1", "NX"}).status());
+      continue;
+    }
     const std::string text(reply->text());
     int64_t version = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);

@@ -3,6 +3,8 @@
 namespace moestro::orchestrator::redis {
 
 // A script that fails midway keeps what it has changed: so each looks at everything first, and only then writes.
+// When memory is full, Redis refuses what needs more unless the script has deleted something before, there or not. So
+// what ends a batch, and what says who lives and leads, deletes first.
 
 constexpr std::string_view kFiles = R"lua(
 local function fields_at(at)
@@ -55,7 +57,6 @@ while true do
 end
 )lua"};
 
-// When memory is full, Redis refuses what needs more unless something was deleted before.
 const Script kRemoveFile{"", "", R"lua(
 local id, removed_max = ARGV[1], tonumber(ARGV[2])
 for _, batch in ipairs(redis.call('ZRANGE', 'moestro:open', 0, -1)) do
@@ -96,7 +97,8 @@ redis.call('HINCRBY', 'moestro:counts', redis.call('HGET', key, 'status'), 1)
 return 1
 )lua"};
 
-// Status 2 is in_progress. Whoever writes files, or ends the checking, must lead the batch; anybody may cancel it.
+// Status 2 is in_progress; 3 is finalizing and 6 cancelling, where no line is taken any more. Whoever writes files, or
+// ends the checking, must lead the batch; anybody may cancel it.
 constexpr std::string_view kChange = R"lua(
 local id, from, to, host = unpack(ARGV, 1, 4)
 local key = 'moestro:batch:' .. id
@@ -117,6 +119,7 @@ if to == '2' and led_by_another then return redis.error_reply('CONFLICT batch ' 
 if from == '0' and to == '2' and redis.call('XLEN', 'moestro:queue:' .. id) + redis.call('BITCOUNT', 'moestro:done:' .. id) < total then
   return redis.error_reply('CONFLICT not every line of batch ' .. id .. ' was offered')
 end
+if to == '3' or to == '6' then redis.call('UNLINK', 'moestro:queue:' .. id) end
 redis.call('HSET', key, unpack(fields))
 redis.call('HINCRBY', 'moestro:counts', from, -1)
 redis.call('HINCRBY', 'moestro:counts', to, 1)
@@ -134,13 +137,13 @@ while at <= #ARGV do
   if is_missing(file[1], file[3], host) then return redis.error_reply('ABSENT the bytes of the file are gone') end
   files[#files + 1] = file
 end
+redis.call('UNLINK', 'moestro:queue:' .. id, 'moestro:done:' .. id, 'moestro:results:' .. id)
 redis.call('HSET', key, unpack(state))
 for _, file in ipairs(files) do put_file(file[1], file[2], file[3], file[4], host, file[5]) end
 redis.call('HDEL', key, 'lead')
 redis.call('ZREM', 'moestro:open', id)
 redis.call('HINCRBY', 'moestro:counts', from, -1)
 redis.call('HINCRBY', 'moestro:counts', to, 1)
-redis.call('UNLINK', 'moestro:queue:' .. id, 'moestro:done:' .. id, 'moestro:results:' .. id)
 return 1
 )lua"};
 
@@ -186,6 +189,13 @@ redis.call('HINCRBY', key, 'completion_tokens', completion)
 return good + bad
 )lua"};
 
+const Script kBeat{"", "", R"lua(
+local key, lease = 'moestro:host:' .. ARGV[1], ARGV[2]
+redis.call('DEL', key)
+redis.call('SET', key, '1', 'PX', lease)
+return 1
+)lua"};
+
 const Script kLead{"", "", R"lua(
 local id, host = ARGV[1], ARGV[2]
 local key = 'moestro:batch:' .. id
@@ -193,6 +203,7 @@ local lead = redis.call('HGET', key, 'lead')
 if lead == host then return 1 end
 if redis.call('EXISTS', key) == 0 then return 0 end
 if lead and redis.call('EXISTS', 'moestro:host:' .. lead) == 1 then return 0 end
+redis.call('HDEL', key, 'lead')
 redis.call('HSET', key, 'lead', host)
 return 1
 )lua"};

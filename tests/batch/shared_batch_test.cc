@@ -12,6 +12,14 @@ class SharedBatchTest : public BatchApiTest {
   std::unique_ptr<RedisStore> same_host() {
     return std::make_unique<RedisStore>(RedisOptions{*parse_redis_url(box_->redis().url()), box_->host()});
   }
+  /// 3 MiB, and 5 MiB of results: those do not fit twice into 12 MiB.
+  static std::string large_input() {
+    std::string input;
+    for (int i = 0; i < 6000; ++i)
+      input += json{{"custom_id", std::to_string(i) + std::string(490, 'x')}, {"method", "PUT"}}.dump() + "\n";
+    return input;
+  }
+  bool is_stalled() { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); }
   size_t in_flight() { return ask("GET", "/v1/moestro/status")["batches"]["lines"]["in_flight"].get<size_t>(); }
 };
 
@@ -63,20 +71,40 @@ TEST_P(SharedBatchTest, NothingIsWrittenOfFilesThatHaveNoRoom) {
     return at == std::string::npos ? "" : text.substr(at, text.find(',', at) - at);
   };
   ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "12mb"}).is_ok());
-  std::string input;  // 3 MiB, and 5 MiB of results: once more they do not fit
-  for (int i = 0; i < 6000; ++i)
-    input += json{{"custom_id", std::to_string(i) + std::string(490, 'x')}, {"method", "PUT"}}.dump() + "\n";
-  const std::string file = upload(input);
+  const std::string file = upload(large_input());
   ASSERT_FALSE(file.empty());
   const std::string pieces = pieces_written();
   ASSERT_FALSE(pieces.empty());
   const std::string id = create(file);
-  run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+  run_until([&] { return is_stalled(); });
   EXPECT_THAT(ask("GET", "/v1/moestro/status")["batches"]["stalled"].get<std::string>(), HasSubstr("maxmemory"));
   EXPECT_EQ(ask("GET", "/v1/batches/" + id)["request_counts"]["failed"], 6000);
   EXPECT_EQ(pieces_written(), pieces);
   ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "0"}).is_ok());
   EXPECT_EQ(custom_ids(content(wait_for(id, "completed")["error_file_id"])).size(), 6000u);
+}
+
+TEST_P(SharedBatchTest, OneThatFillsTheMemoryMakesRoomWhenItIsCancelled) {
+  RedisLink link(*parse_redis_url(box_->redis().url()), {});
+  const std::string other = create(upload(lines(20)));
+  run_until([&] { return in_flight() == 4; });  // no worker: they wait
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "12mb"}).is_ok());
+  const std::string file = upload(large_input());
+  const std::string large = create(file);
+  run_until([&] { return is_stalled(); });
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "1mb"}).is_ok());  // there is no room for anything
+  join();                                                                // the other's results wait for room
+  EXPECT_EQ(ask("POST", "/v1/batches/" + large + "/cancel")["status"], "cancelling");
+  const json batch = wait_for(large, "cancelled");
+  EXPECT_EQ(batch["errors"]["data"][0]["code"], "no_room") << batch;
+  EXPECT_TRUE(batch["output_file_id"].is_null() && batch["error_file_id"].is_null());
+  for (const char* what : {"moestro:results:", "moestro:queue:", "moestro:done:"}) {
+    const std::string key = what + large;
+    EXPECT_EQ((*link.call({"EXISTS", key}))->integer(), 0) << key;
+  }
+  ask("DELETE", "/v1/files/" + file);
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "12mb"}).is_ok());
+  EXPECT_EQ(wait_for(other, "completed")["request_counts"]["completed"], 20) << "it goes on when there is room";
 }
 
 INSTANTIATE_TEST_SUITE_P(One, SharedBatchTest, ::testing::Values(test::Backend::kRedis),

@@ -370,5 +370,23 @@ TEST_F(RedisStoreTest, FullMemoryIsSaidAndChangesNothing) {
   EXPECT_EQ(a->files({})->size(), 1u);
 }
 
+TEST_F(RedisStoreTest, WithFullMemoryOneStillLivesLeadsAndEndsBatches) {
+  RedisServer server;
+  const auto a = store_at(server.url(), "a"), b = store_at(server.url(), "b");
+  begin_batch(*a, 3);
+  RedisLink link(*parse_redis_url(server.url()), {});
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "1"}).is_ok());
+  EXPECT_EQ(a->put_results("batch_1", std::vector{result(1)}).code(), Code::kExhausted);
+  EXPECT_TRUE(a->beat().is_ok());
+  ASSERT_TRUE(a->leave().is_ok());
+  EXPECT_TRUE(b->beat().is_ok());
+  EXPECT_TRUE(b->lead("batch_1").is_ok() && *b->lead("batch_1"));
+  BatchRecord record = **a->batch("batch_1");
+  record.status = BatchStatus::kCancelling;
+  EXPECT_TRUE(a->change_batch(record, BatchStatus::kInProgress).is_ok());
+  record.status = BatchStatus::kCancelled;
+  EXPECT_TRUE(b->finish(record, BatchStatus::kCancelling, {}).is_ok());
+}
+
 }  // namespace
 }  // namespace moestro::orchestrator
