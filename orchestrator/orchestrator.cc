@@ -22,6 +22,7 @@
 #include "orchestrator/heap_trim.h"
 #include "orchestrator/history_shelf.h"
 #include "orchestrator/http/server.h"
+#include "orchestrator/state/host_name.h"
 #include "orchestrator/state/late_state.h"
 #include "orchestrator/state/open_state.h"
 #include "orchestrator/stop_signal.h"
@@ -74,9 +75,8 @@ Result<std::unique_ptr<FileStore>> open_files(const StatePlace& place, const std
   return FolderFiles::open_folder(place.files);
 }
 
-Result<Kept> open_kept(const OrchestratorOptions& options) {
+Result<Kept> open_kept(const OrchestratorOptions& options, const std::string& host) {
   MOESTRO_ASSIGN_OR_RETURN(const StatePlace place, state_place(options.state, options.run_dir));
-  const std::string host = new_host_name();
   const auto open = [place, host, lease = options.line_lease] { return open_state(place, host, lease); };
   auto state = open();
   if (!state.is_ok() && may_come_later(state.status())) {
@@ -134,7 +134,9 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   model.aliases = options.aliases;
   MOESTRO_RETURN_IF_ERROR(
       shm::make_private_dir(options.run_dir, options.access, "run directory").with_context("--run-dir"));
-  MOESTRO_ASSIGN_OR_RETURN(Kept kept, open_kept(options));
+  // Until the end, when its lease has been given back.
+  MOESTRO_ASSIGN_OR_RETURN(const HostName host, HostName::take(options.run_dir));
+  MOESTRO_ASSIGN_OR_RETURN(Kept kept, open_kept(options, host.text()));
   http.upload_bytes_max = options.file_bytes_max + kFormBytes;
   http.reader_wait = std::chrono::seconds(options.reader_wait_s);
   if (!options.tls_cert.empty()) http.tls = TlsFiles{options.tls_cert, options.tls_key};

@@ -1,13 +1,8 @@
 #include "orchestrator/state/open_state.h"
 
 #include <linux/magic.h>
-#include <sys/random.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
-#include <array>
-
-#include "common/check.h"
 #include "orchestrator/state/redis_store.h"
 #include "orchestrator/state/sqlite_store.h"
 
@@ -42,14 +37,6 @@ Result<std::unique_ptr<StateStore>> open_state(const StatePlace& place, const st
     return std::unique_ptr<StateStore>(std::make_unique<RedisStore>(RedisOptions{*place.redis, host, lease}));
   MOESTRO_ASSIGN_OR_RETURN(auto store, SqliteStore::open(place.database));
   return std::unique_ptr<StateStore>(std::move(store));
-}
-
-std::string new_host_name() {
-  std::array<char, 65> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') name = {'h', 'o', 's', 't'};
-  uint64_t drawn = 0;
-  MOESTRO_CHECK(::getrandom(&drawn, sizeof drawn, 0) == sizeof drawn, "the kernel gives random bytes");
-  return std::string(name.data()) + "." + std::to_string(::getpid()) + "." + std::to_string(drawn);
 }
 
 bool lies_in_memory(const std::filesystem::path& path) {

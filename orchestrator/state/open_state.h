@@ -23,11 +23,10 @@ struct StatePlace {
 
 /// "sqlite:PATH", a path, "redis://...", or "default": RUN_DIR/state/batches.db. Others are refused by name.
 Result<StatePlace> state_place(const std::string& setting, const std::filesystem::path& run_dir);
-/// `host`: the name of this process for others that share the state. `lease`: how long they wait for a renewal of it.
+/// `host`: the name (host_name.h) of this process for others that share the state. `lease`: how long they wait for a
+/// renewal of it.
 Result<std::unique_ptr<StateStore>> open_state(const StatePlace& place, const std::string& host,
                                                std::chrono::milliseconds lease);
-/// A unique name: host, process id, and a random number.
-std::string new_host_name();
 /// Whether `path` is on a file system in memory, which a restart of the machine clears.
 bool lies_in_memory(const std::filesystem::path& path);
 

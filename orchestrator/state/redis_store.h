@@ -12,7 +12,7 @@ namespace moestro::orchestrator {
 
 struct RedisOptions {
   RedisPlace place;
-  std::string host;  ///< unique to this process
+  std::string host;  ///< of this process alone (host_name.h)
   std::chrono::milliseconds lease{15'000};
   RedisLink::Limits limits = {};
 };

@@ -55,6 +55,14 @@ class SharedBatches(BatchTest):
             self.check_each_once(one, over, lines)
             print(f"{LINES} lines, {kills} orchestrators killed", file=sys.stderr)
 
+    def test_one_that_starts_again_goes_on_at_once(self):
+        lines = [line(i, tokens=64) for i in range(60)]
+        with Redis() as redis, Cluster(self.pack, "--state", redis.url, "--line-lease", "1h") as cluster:
+            batch = self.submit(cluster, lines)
+            cluster.wait_until(lambda: self.lines_answered(cluster) > 0, 60, "lines that are done")
+            self.kill_one(cluster, "moestro-orchestrator")
+            self.check_each_once(cluster, self.wait_over(cluster, batch, 120), lines)
+
     def test_the_lines_of_one_that_stays_away_are_done_by_the_other(self):
         lines = [line(i, tokens=32) for i in range(150)]
         with Redis() as redis, self.cluster(redis) as other, contextlib.ExitStack() as away:

@@ -254,6 +254,18 @@ TEST_F(RedisStoreTest, WhatIsGivenBackOrLeftIsTakenAtOnce) {
   EXPECT_THAT(left, ElementsAre(QueuedLine{1, 10}));
 }
 
+TEST_F(RedisStoreTest, WhoFollowsUnderTheSameNameWaitsForNoLease) {
+  RedisServer server;
+  const auto before = store_at(server.url(), "a", std::chrono::hours(1));
+  begin_batch(*before, 4);
+  ASSERT_EQ(before->take("batch_1", 3)->size(), 3u);
+  const auto after = store_at(server.url(), "a", std::chrono::hours(1));
+  ASSERT_TRUE(after->beat().is_ok());
+  EXPECT_TRUE(*after->lead("batch_1"));
+  ASSERT_TRUE(after->hold_only("batch_1", {}).is_ok());
+  EXPECT_EQ(after->take("batch_1", 9)->size(), 4u);
+}
+
 TEST_F(RedisStoreTest, OneLeadsUntilItIsDead) {
   RedisServer server;
   const auto a = store_at(server.url(), "a"), b = store_at(server.url(), "b");
