@@ -25,14 +25,13 @@ class BoxFlags {
   BoxFlags(const BoxFlags&) = delete;
   BoxFlags& operator=(const BoxFlags&) = delete;
 
-  /// The file's values into `box`; nothing without `-c`.
-  Status read_file(config::BoxConfig& box) const;
-  /// The flags over them. A flag given twice is refused, but for those that take a list.
-  Status read_flags(config::BoxConfig& box) const;
-  /// Both.
+  /// The values of the file, if there is `-c`, and the flags over them. A flag given twice is refused, but for those
+  /// that take a list.
   Status read(config::BoxConfig& box) const;
 
  private:
+  Status read_file(config::BoxConfig& box) const;
+  Status read_flags(config::BoxConfig& box) const;
   /// `-c`, then the rows under their themes.
   void add_all(command_line::App& app, std::vector<config::Row> rows);
   void add(command_line::App& app, const config::Row& row);

@@ -80,15 +80,20 @@ TEST(Program, FailedOperationsExitWith1AndOneLine) {
   TempDir dir;
   write_file(dir / "bad.yaml", "store:\n  drm: 1G\n");
   expect_one_line_error({"up", "--model", (dir / "none").string()}, 1, "no pack at");
-  expect_one_line_error({"up", "-c", (dir / "bad.yaml").string()}, 1,
-                        "bad.yaml line 2: unknown key 'store.drm'");
-  expect_one_line_error({"up", "-c", (dir / "none.yaml").string()}, 1, "none.yaml");
   expect_one_line_error({"config", "-c", (dir / "bad.yaml").string()}, 1, "did you mean 'store.dram'");
   expect_one_line_error({"pack", "Qwen/No-Such-Model", "-o", (dir / "p").string()}, 1,
                         "hf download Qwen/No-Such-Model --local-dir No-Such-Model && moestro pack");
   expect_one_line_error({"replay", (dir / "none.jsonl").string()}, 1, "moestro up --model PACK --trace routes.jsonl");
   expect_one_line_error({"batch", "run", (dir / "none").string(), "-o", (dir / "out").string()}, 1,
                         "is not there");
+}
+
+TEST(Program, AConfigurationThatIsWrongExitsWith2AsInTheOtherPrograms) {
+  TempDir dir;
+  write_file(dir / "bad.yaml", "store:\n  drm: 1G\n");
+  expect_one_line_error({"up", "-c", (dir / "bad.yaml").string()}, 2,
+                        "bad.yaml line 2: unknown key 'store.drm'");
+  expect_one_line_error({"up", "-c", (dir / "none.yaml").string()}, 2, "none.yaml");
 }
 
 TEST(Program, HelpAndVersion) {

@@ -98,9 +98,7 @@ Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers,
 
 void run_up(const box::BoxFlags& flags, CommandResult& result) {
   config::BoxConfig box;
-  Status status = flags.read_file(box);
-  if (!status.is_ok()) return fail(result, status);
-  status = flags.read_flags(box);
+  Status status = flags.read(box);
   if (!status.is_ok()) return fail(result, status, kExitUsage);
   if (box.orchestrator.http.starts_with(':'))
     note("--http " + box.orchestrator.http + " listens on 127.0.0.1 alone; for every address of this machine write " +
