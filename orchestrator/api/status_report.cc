@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/news.h"
 #include "common/units.h"
 #include "orchestrator/api/store_metrics.h"
 #include "orchestrator/api/tier_metrics.h"
@@ -14,7 +15,6 @@ using nlohmann::json;
 namespace {
 
 constexpr double kSilentSeconds = 1;  ///< heartbeats come five times a second
-constexpr double kNewsSeconds = 24 * 3600;  ///< what is over by itself is a problem for so long
 constexpr double kLongStepSeconds = 30, kLongStepTimes = 5;  ///< a step beyond both, the one before counted, is stuck
 
 /// "1 blob", "2 blobs".
@@ -160,7 +160,7 @@ void add_store(const StatusSources& now, Problems& problems) {
     problems.error(counted(s.unreadable, "blob") + " cannot be read: requests that need " +
                        (s.unreadable == 1 ? "it" : "them") + " fail.",
                    "moestro inspect PACK --verify names the file; restore it, then moestro store replace.");
-  if (s.scrub_mismatches > 0 && s.memory_changed_s >= 0 && s.memory_changed_s < kNewsSeconds)
+  if (s.scrub_mismatches > 0 && is_news(s.memory_changed_s))
     problems.warning(counted(s.scrub_mismatches, "blob") + " changed in memory and had to be read again, the last " +
                          "one " + ago(s.memory_changed_s) + ".",
                      "Once: note it. Again: test the machine's memory.");

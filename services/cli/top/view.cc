@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "common/config/units.h"
+#include "common/news.h"
 #include "services/cli/common/output.h"
 #include "services/cli/top/text_width.h"
 
@@ -20,8 +21,8 @@ constexpr size_t kMapRowsMin = 4, kMapRowsUnbound = 24;  ///< in a terminal that
 std::string share_of(uint64_t part, uint64_t whole) {
   return percent(whole == 0 ? -1 : static_cast<double>(part) / static_cast<double>(whole));
 }
-/// What changed in memory was read again; for a day it says that the memory is not to be trusted.
-bool changed_lately(const StoreStatusReport& s) { return s.memory_changed_s >= 0 && s.memory_changed_s < 24 * 3600; }
+/// What changed in memory was read again; for a while it says that the memory is not to be trusted.
+bool changed_lately(const StoreStatusReport& s) { return is_news(s.memory_changed_s); }
 std::string or_none(uint64_t bytes) { return bytes == 0 ? "-" : readable_size(bytes); }
 std::string speed(double bytes_per_s) { return readable_size(static_cast<uint64_t>(bytes_per_s)) + "/s"; }
 
