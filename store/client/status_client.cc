@@ -64,7 +64,7 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
   report.queued = s.queued(), report.loading = s.loading();
   report.adopted = s.adopted(), report.adopted_bytes = s.adopted_bytes(), report.adopted_seconds = s.adopted_seconds();
   report.unchecked = s.unchecked(), report.damaged = s.damaged();
-  report.memory_changed_s = s.memory_changed_s();
+  report.memory_changed_s = s.memory_changed_s(), report.refused_s = s.refused_s();
   report.refused = s.refused(), report.resident_bytes = s.resident_bytes(), report.aliases = s.aliases(),
   report.reads_elsewhere = s.reads_elsewhere();
   if (const auto* w = s.warm_start())

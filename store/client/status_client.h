@@ -92,6 +92,7 @@ struct StoreStatusReport {
   uint64_t unchecked = 0, damaged = 0;      ///< of them: not yet compared with their checksums; changed and read again
   double memory_changed_s = -1;  ///< seconds since bytes in memory were last found changed; negative: never
   uint64_t refused = 0;          ///< messages that no client of Moestro would send
+  double refused_s = -1;         ///< seconds since the last of them; negative: there was none
   uint32_t aliases = 0;          ///< blobs whose bytes are shared with another blob
 };
 

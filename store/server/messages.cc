@@ -156,7 +156,7 @@ net::Bytes build_status(const StoreFigures& f) {
           f.aliases, f.reads_elsewhere, reading, f.adopted, f.adopted_bytes, f.adopted_seconds, f.unchecked, f.damaged,
           f.refused, f.policy.c_str(), f.pages.c_str(), f.pages_mend.c_str(), warm, f.segments_emptied,
           f.window_places, f.streamed_loads, f.streamed_loaded_bytes, f.unreadable,
-          f.memory_changed_s));
+          f.memory_changed_s, f.refused_s));
 }
 
 }  // namespace moestro::store

@@ -114,7 +114,7 @@ struct StoreFigures {
   uint64_t resident_bytes = 0, reads_elsewhere = 0, refused = 0;
   uint64_t adopted = 0, adopted_bytes = 0, unchecked = 0, damaged = 0, unreadable = 0;
   double adopted_seconds = 0;
-  double memory_changed_s = -1;
+  double memory_changed_s = -1, refused_s = -1;
   uint32_t aliases = 0;
   ReadingFigures reading;
   WarmLoad::Progress warm_start;

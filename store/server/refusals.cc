@@ -7,6 +7,7 @@ namespace moestro::store {
 
 std::optional<uint64_t> RefusalLog::refused(TimePoint now) {
   ++count_;
+  last_ = now;
   const auto earned = (now - filled_) / kEach;
   if (earned > 0) {
     tokens_ = static_cast<uint32_t>(std::min<int64_t>(kBurst, tokens_ + std::min<int64_t>(earned, kBurst)));

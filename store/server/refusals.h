@@ -18,9 +18,12 @@ class RefusalLog {
   /// nullopt.
   std::optional<uint64_t> refused(TimePoint now);
   uint64_t count() const { return count_; }
+  /// When the last one came; nullopt: none did.
+  std::optional<TimePoint> last() const { return last_; }
 
  private:
   uint64_t count_ = 0, unsaid_ = 0;
+  std::optional<TimePoint> last_;
   uint32_t tokens_ = kBurst;
   TimePoint filled_{};
 };

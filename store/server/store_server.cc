@@ -322,8 +322,10 @@ StoreFigures StoreServer::figures() const {
   f.window_places = window_.places, f.streamed_loads = c.streamed, f.streamed_loaded_bytes = c.streamed_bytes;
   f.adopted = c.adopted, f.adopted_bytes = c.adopted_bytes, f.adopted_seconds = adoption_.seconds;
   f.unchecked = machine_->unchecked(), f.damaged = c.damaged, f.unreadable = machine_->unreadable();
-  if (memory_changed_)
-    f.memory_changed_s = std::chrono::duration<double>(steady_clock::now() - *memory_changed_).count();
+  const auto seconds_since = [](std::optional<TimePoint> then) {
+    return then ? std::chrono::duration<double>(steady_clock::now() - *then).count() : -1;
+  };
+  f.memory_changed_s = seconds_since(memory_changed_), f.refused_s = seconds_since(refusals_.last());
   f.refused = refusals_.count(), f.reads_elsewhere = c.reads_elsewhere,
   f.aliases = static_cast<uint32_t>(machine_->aliases()), f.resident_bytes = machine_->resident_bytes();
   const BlobLoader::Counters read = loader_->counters();

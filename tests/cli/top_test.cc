@@ -86,6 +86,18 @@ TEST(TopPage, WhatIsOverIsRedForADayAndWhatIsRepairedNotAtAll) {
   EXPECT_EQ(red(-1, 0), "");
 }
 
+TEST(TopPage, MessagesThatWereRefusedAreAWarningForADay) {
+  const auto warns = [](double refused_s) {
+    StoreLook look = busy();
+    look.status.refused = 5, look.status.refused_s = refused_s;
+    const auto page = top_page({}, {}, look, rates_between(look, look), {});
+    const auto line = std::ranges::find_if(page, [](const Line& l) { return l.text().starts_with("refused"); });
+    return line != page.end() && line->drawn(true).starts_with("\x1b[33m");
+  };
+  EXPECT_TRUE(warns(60));
+  EXPECT_FALSE(warns(25 * 3600));
+}
+
 TEST(TopPage, SaysWhichDenseWeightsTakeTurns) {
   StoreLook before = busy();
   EXPECT_THAT(page_of(before, before, {.columns = 80}), Not(Contains(HasSubstr("take turns"))));

@@ -200,6 +200,7 @@ TEST_F(StoreMessages, AFloodOfBlobsOrOfAttachesIsRefusedByName) {
   const auto status = query_store(store_.endpoint(), std::chrono::seconds(10));
   ASSERT_TRUE(status);
   EXPECT_GE(status->refused, 2u);
+  EXPECT_GE(status->refused_s, 0);
   EXPECT_TRUE((*client)->check());
 }
 
@@ -262,6 +263,7 @@ TEST(RefusalLog, SaysTheFirstOnesAndThenHowManyWentUnsaid) {
   EXPECT_FALSE(log.refused(start + RefusalLog::kEach));
   EXPECT_EQ(log.refused(start + std::chrono::hours(1)), 1u);
   EXPECT_EQ(log.count(), RefusalLog::kBurst + 1003u);
+  EXPECT_EQ(log.last(), start + std::chrono::hours(1));
 }
 
 }  // namespace

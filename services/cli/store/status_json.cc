@@ -86,6 +86,7 @@ json status_json(const store::StoreStatusReport& s) {
           {"unreadable_blobs", s.unreadable},
           {"reads_elsewhere", s.reads_elsewhere},
           {"refused", s.refused},
+          {"refused_s", s.refused_s < 0 ? json() : json(s.refused_s)},
           {"queued", s.queued},
           {"loading", s.loading},
           {"queued_by_class", by_class(r.queued)},

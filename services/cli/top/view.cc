@@ -163,7 +163,8 @@ void add_rest(const StoreStatusReport& s, std::vector<Line>& page) {
   page.back().add(printed("%s in bytes of another; %llu read from another pack", counted(s.aliases, "blob").c_str(),
                           n(s.reads_elsewhere)));
   if (s.refused > 0)
-    page.push_back(figures("refused", Tone::kWarn).add(counted(s.refused, "message") + ": the store's log names them"));
+    page.push_back(figures("refused", is_news(s.refused_s) ? Tone::kWarn : Tone::kQuiet)
+                       .add(counted(s.refused, "message") + ": the store's log names them"));
 }
 
 /// The map of experts in as many lines as the terminal has left beside so many others.
