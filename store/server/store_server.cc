@@ -132,8 +132,10 @@ StoreServer::Worker* StoreServer::holder(const std::string& peer, const Session&
     workers_[session.slot]->peer = peer;  // a reconnected socket has a new identity
     return &*workers_[session.slot];
   }
-  refuse(peer, unavailable("no worker of this store has slot " + std::to_string(session.slot) + ", incarnation " +
-                           std::to_string(session.incarnation) + ": attach again"));
+  const Status why = unavailable("no worker of this store has slot " + std::to_string(session.slot) + ", incarnation " +
+                                 std::to_string(session.incarnation) + ": attach again");
+  if (std::ranges::find(gone_, session.incarnation) != gone_.end()) reply(peer, build_refused(why));
+  else refuse(peer, why);
   return nullptr;
 }
 
@@ -290,6 +292,8 @@ void StoreServer::drop_worker(uint32_t slot, const char* why) {
   (void)state_->hits_of_all(), (void)state_->misses_of_all();  // what it had counted by now
   machine_->look_at_all();     // what it used says what is hot
   files_->forget_slot(slot);  // its pin words go with the file
+  gone_.push_back(workers_[slot]->incarnation);
+  if (gone_.size() > kWorkerSlotsMax) gone_.pop_front();
   workers_[slot].reset();
   perform(machine_->gone(slot));
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -163,6 +164,9 @@ class StoreServer {
       files_to_close_;  ///< first, count: of repaired packs, until nothing is read from them
   std::unordered_map<uint64_t, UnderWay> under_way_;  ///< by load
   RefusalLog refusals_;
+  /// The last incarnations that have left: their last words may come after their locks have said it, and are no
+  /// refusal.
+  std::deque<uint64_t> gone_;
   std::string change_key_;
   uint32_t entries_max_ = 0;  ///< of the table
   WindowShape window_;

@@ -112,6 +112,26 @@ TEST_F(StoreMessages, ForeignSlotsAreRefusedByEveryMessage) {
   EXPECT_TRUE((*client)->check()) << "and its holder is still there";
 }
 
+TEST_F(StoreMessages, TheLastWordsOfOneThatHasGoneAreNoRefusal) {
+  ASSERT_TRUE(store_.status());
+  uint32_t slot = 0;
+  uint64_t incarnation = 0;
+  {
+    const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny"});
+    ASSERT_TRUE(client);
+    slot = (*client)->slot(), incarnation = (*client)->incarnation();
+  }
+  const auto refused = [&] { return query_store(store_.endpoint(), std::chrono::seconds(10))->refused; };
+  while (!query_store(store_.endpoint(), std::chrono::seconds(10))->workers.empty()) {
+  }
+  flatbuffers::FlatBufferBuilder a, b;
+  EXPECT_THAT(refusal_of(message(a, wire::StoreBody::DetachStore, wire::CreateDetachStore(a, slot, incarnation))),
+              HasSubstr("attach again"));
+  EXPECT_EQ(refused(), 0u);
+  refusal_of(message(b, wire::StoreBody::DetachStore, wire::CreateDetachStore(b, slot, incarnation + 1)));
+  EXPECT_EQ(refused(), 1u) << "a stranger's";
+}
+
 TEST_F(StoreMessages, OddOutlooksAreRefused) {
   ASSERT_TRUE(store_.status());
   const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny", .client = "seer"});
