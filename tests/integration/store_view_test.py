@@ -138,13 +138,16 @@ class StoreView(unittest.TestCase):
             self.assertEqual(b"\x1b[32mserving\x1b[0m" in shown, coloured, (arguments, environment))
             self.assertEqual(b"\x1b[48;5;" in shown, coloured, (arguments, environment))
 
-    def test_a_store_that_does_not_answer_is_said_above_the_last_figures(self):
+    def test_a_store_that_does_not_answer_is_said_above_its_last_figures_and_those_of_the_server_go_on(self):
         (store,) = self.cluster.children("moestro-store")
         child, terminal = self.on_terminal("--interval", "100ms", "--no-color", rows=20)
         shown = self.read_frames(terminal, b"", lambda frame: len(frame) == 20)
         os.kill(store, signal.SIGSTOP)
         try:
             shown = self.read_frames(terminal, shown, lambda frame: "no answer since" in frame[0])
+            # What the server says of it comes later.
+            shown = self.read_frames(terminal, shown, lambda frame: "no answer since" in frame[0] and any(
+                "store does not answer" in line for line in frame))
         finally:
             os.kill(store, signal.SIGCONT)
         last = next(frame for frame in self.frames(shown) if "no answer since" in frame[0])

@@ -71,9 +71,13 @@ ServerLook ask_server(const Server& server, Experts experts) {
   return look;
 }
 
+Result<StoreLook> ask_store(const std::string& endpoint) {
+  MOESTRO_ASSIGN_OR_RETURN(auto status, store::query_store(endpoint, kWithin));
+  return StoreLook{std::move(status), std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count()};
+}
+
 Result<Look> look(const Places& places, Experts experts) {
-  MOESTRO_ASSIGN_OR_RETURN(auto status, store::query_store(places.store, kWithin));
-  StoreLook store{std::move(status), std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count()};
+  MOESTRO_ASSIGN_OR_RETURN(auto store, ask_store(places.store));
   return Look{std::move(store), ask_server(places.server, experts)};
 }
 
@@ -138,15 +142,16 @@ class Watched {
  public:
   explicit Watched(Look first) : before_(first), now_(std::move(first)), map_asked_(steady_clock::now()) {}
 
-  /// A store that is away is waited for: it may be on its way back.
+  /// A store that is away is waited for: it may be on its way back. What the server says goes on.
   void look_again(const Places& places) {
+    auto store = ask_store(places.store);
+    trouble_ = store.status().message();
+    if (store) before_.store = std::exchange(now_.store, std::move(*store));
     const bool map_is_old = steady_clock::now() - map_asked_ >= kMapEvery;
-    auto next = look(places, map_is_old ? Experts::kYes : Experts::kNo);
-    trouble_ = next.status().message();
-    if (!next) return;
+    ServerLook server = ask_server(places.server, map_is_old ? Experts::kYes : Experts::kNo);
     if (map_is_old) map_asked_ = steady_clock::now();
-    else if (next->server.trouble.empty()) next->server.experts = now_.server.experts;
-    before_ = std::exchange(now_, std::move(*next));
+    else if (server.trouble.empty()) server.experts = now_.server.experts;
+    before_.server = std::exchange(now_.server, std::move(server));
   }
 
   void draw(bool colour) const {
@@ -154,8 +159,8 @@ class Watched {
     TerminalSize left = whole;
     std::vector<Line> lines;
     if (!trouble_.empty()) {
-      lines = fitted({figures("      !", Tone::kBad).add(visible("no answer since these figures: " + trouble_))},
-                     whole.columns);
+      const std::string said = visible("no answer since the store's figures below: " + trouble_);
+      lines = fitted({figures("      !", Tone::kBad).add(said)}, whole.columns);
       if (whole.rows > 0) {  // of which the page keeps one at least: 0 would mean that there is no bound
         lines.resize(std::min(lines.size(), whole.rows - 1));
         left.rows -= lines.size();
@@ -168,7 +173,7 @@ class Watched {
  private:
   Look before_, now_;
   steady_clock::time_point map_asked_;
-  std::string trouble_;  ///< why the last look failed; empty: it did not
+  std::string trouble_;  ///< why the store did not answer last; empty: it did
 };
 
 /// Until a signal.
