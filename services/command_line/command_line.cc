@@ -99,7 +99,12 @@ Option* Option::type_name(const std::string& text) { return option_->type_name(t
 Option* Option::choices(const std::vector<std::string>& values) {
   return option_->type_name("{" + joined(values, ",") + "}"), this;
 }
-Option* Option::group(const std::string& name) { return option_->group(name), this; }
+/// An empty group would hide the option's name from the library's refusals too.
+Option* Option::group(const std::string& name) {
+  hidden_ = name.empty();
+  if (!hidden_) option_->group(name);
+  return this;
+}
 Option* Option::advanced(bool is_advanced) {
   return advanced_ = is_advanced, this;
 }
@@ -209,9 +214,10 @@ CommandInfo App::info() const {
   CommandInfo info{full_name(), app_->get_group(), app_->get_description(), app_->get_footer(), {}, {}};
   if (info.group == "Subcommands") info.group = kPlainCommands;  // the library's
   for (const CLI::Option* option : app_->get_options()) {
-    if (option->get_group().empty()) continue;
+    const auto ours = std::ranges::find_if(options_, [&](const auto& o) { return o->option_ == option; });
+    if (ours != options_.end() && (*ours)->hidden_) continue;
     OptionInfo& shown = info.options.emplace_back(info_of(*option));
-    shown.advanced = std::ranges::any_of(options_, [&](const auto& o) { return o->option_ == option && o->advanced_; });
+    shown.advanced = ours != options_.end() && (*ours)->advanced_;
   }
   if (std::ranges::none_of(info.options, &OptionInfo::advanced))  // then there is no more than --help shows
     std::erase_if(info.options, [](const OptionInfo& option) { return option.names.back() == kHelpAll; });

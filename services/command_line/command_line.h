@@ -73,7 +73,7 @@ class Option {
  private:
   friend class App;
   CLI::Option* option_;
-  bool advanced_ = false;
+  bool advanced_ = false, hidden_ = false;
 };
 
 /// The help's information about an option or a positional.

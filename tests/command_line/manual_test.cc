@@ -115,7 +115,9 @@ TEST(Manual, ALineAsksForItByAnOptionThatNoHelpShows) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), manual(tool.app.info(), "fish"));
   Tool other;
   const char* const wrong[] = {"tool", "--describe-as", "csh"};
+  testing::internal::CaptureStderr();
   EXPECT_EQ(parse_program_line(other.app, 3, wrong), 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("tool: --describe-as: csh not in"));
 }
 
 }  // namespace
