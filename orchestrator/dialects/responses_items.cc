@@ -197,11 +197,18 @@ void add_said(ResponseContext& context, const json& output) {
 
 std::optional<ApiError> check_outputs(const json& items, const ResponseContext& context,
                                       const std::string& previous) {
-  std::set<std::string> broken = context.broken_calls;
+  std::set<std::string> broken = context.broken_calls, whole;
+  for (const json& item : context.items)
+    if (string_at(item, "type") == "function_call") whole.insert(string_at(item, "call_id"));
   for (const json& item : items) {
     const std::string call = string_at(item, "call_id");
-    if (string_at(item, "type") == "function_call") broken.erase(call);  // the client says it again
-    if (string_at(item, "type") != "function_call_output" || !broken.contains(call)) continue;
+    if (string_at(item, "type") == "function_call") broken.erase(call), whole.insert(call);  // perhaps said again
+    if (string_at(item, "type") != "function_call_output") continue;
+    if (!broken.contains(call) && !whole.contains(call))
+      return bad_request("'input' has a function_call_output for '" + call.substr(0, 80) +
+                             "', which is no call before it; send the function_call too, or 'previous_response_id'",
+                         "input");
+    if (!broken.contains(call)) continue;
     return bad_request("'previous_response_id': the call '" + call.substr(0, 80) + "' of the response '" + previous +
                            "' broke off before its arguments were whole, so it has no output; leave its "
                            "function_call_output out of 'input'",

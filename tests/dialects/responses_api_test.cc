@@ -213,6 +213,21 @@ TEST_P(ResponsesApiTest, OneThatWasCutInACallIsContinuedWithoutTheCall) {
   }
 }
 
+TEST_P(ResponsesApiTest, AnOutputNeedsItsCallBeforeIt) {
+  const json call{{"type", "function_call"}, {"call_id", "c1"}, {"name", "f"}, {"arguments", "{}"}};
+  const json output{{"type", "function_call_output"}, {"call_id", "c1"}, {"output", "one"}};
+  const json tools = {{{"type", "function"}, {"name", "f"}, {"parameters", {{"properties", json::object()}}}}};
+  for (const json& input : {json{output}, json{output, call}}) {
+    const json error = respond({{"input", input}, {"tools", tools}}, 400)["error"];
+    EXPECT_EQ(error["param"], "input");
+    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("'c1', which is no call before it"));
+  }
+  EXPECT_EQ(respond({{"input", {call, output}}, {"tools", tools}})["status"], "completed");
+  const json first = respond({{"input", {call}}, {"tools", tools}});
+  EXPECT_EQ(respond({{"input", {output}}, {"previous_response_id", first["id"]}})["status"], "completed")
+      << "it is in what the response was given";
+}
+
 TEST_P(ResponsesApiTest, TextBehindACallComesBehindItAlsoWhenItIsContinued) {
   const json tools = {{{"type", "function"}, {"name", "f"}, {"parameters", {{"properties", {{"a", json::object()}}}}}}};
   const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
