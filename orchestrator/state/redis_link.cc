@@ -81,7 +81,7 @@ Status RedisLink::connect() {
   context_ = redisConnectWithTimeout(place_.host.c_str(), place_.port, of(limits_.connect));
   if (context_ == nullptr) return lost("no memory for a connection");
   if (context_->err != 0) return lost(context_->errstr);
-  redisSetTimeout(context_, of(limits_.answer));
+  redisSetTimeout(context_, of(limits_.connect));
   redisEnableKeepAlive(context_);
   if (const Status ready = prepare(); !ready.is_ok()) {
     if (context_ == nullptr) return ready;  // lost again meanwhile
@@ -109,6 +109,7 @@ Status RedisLink::prepare() {
   }
   const std::string database = std::to_string(place_.database);
   MOESTRO_RETURN_IF_ERROR(say({"SELECT", database}).status());
+  redisSetTimeout(context_, of(limits_.answer));
   return check_redis_safe(place_, say);
 }
 

@@ -52,6 +52,7 @@ class RedisLink {
  public:
   using Words = std::vector<std::string_view>;
   struct Limits {
+    /// `connect` is for the first answers too: the kernel takes connections for a Redis that hangs.
     std::chrono::milliseconds connect{1000}, answer{5000};
     std::chrono::milliseconds pause{500};  ///< before the next attempt to connect; until then calls fail at once
   };

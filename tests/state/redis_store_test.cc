@@ -2,7 +2,10 @@
 
 #include "orchestrator/state/redis_store.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 
@@ -190,6 +193,24 @@ TEST_F(RedisStoreTest, OneThatBecomesAReplicaIsConnectedToAnew) {
   EXPECT_THAT(store->beat().message(), HasSubstr("give its master"));
   ASSERT_TRUE(link.call({"REPLICAOF", "NO", "ONE"}).is_ok());
   EXPECT_TRUE(in_time([&] { return store->beat().is_ok(); }));
+}
+
+/// The kernel takes its connections; nobody answers.
+TEST(RedisLinkTest, OneThatHangsIsAwayAsSoonAsOneThatTakesNoConnection) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET, address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::listen(listener, 8), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  const auto place = parse_redis_url("redis://127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+  ASSERT_TRUE(place.is_ok());
+  RedisLink link(*place, {.connect = std::chrono::milliseconds(20), .answer = std::chrono::hours(1)});
+  const Status status = link.call({"PING"}).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_NE(status.message().find("does not answer"), std::string::npos) << status.message();
+  ::close(listener);
 }
 
 TEST_F(RedisStoreTest, EachLineIsTakenByOne) {
