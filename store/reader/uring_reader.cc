@@ -20,7 +20,7 @@ Status not_registered(int error) {
     return unsupported(why + " (memory of files on a disk is refused: put --arena-dir on a tmpfs or hugetlbfs)");
   return unsupported(
       why +
-      " (allow locked memory: setcap cap_ipc_lock+ep on moestro-store, --cap-add IPC_LOCK for a container's root, "
+      " (allow locked memory: setcap cap_ipc_lock+p on moestro-store, --cap-add IPC_LOCK for a container's root, "
       "or ulimit -l unlimited)");
 }
 

@@ -174,7 +174,7 @@ TEST_F(StoreProcess, WithLittleLockedMemoryOnlyRegisteredBuffersAreGivenUp) {
   ASSERT_TRUE(status);
   EXPECT_EQ(status->reader, "io_uring");
   EXPECT_THAT(store.output(), HasSubstr("cannot register the arena as read buffers"));
-  EXPECT_THAT(store.output(), HasSubstr(arena.in_memory() ? "setcap cap_ipc_lock+ep" : "put --arena-dir on a tmpfs"));
+  EXPECT_THAT(store.output(), HasSubstr(arena.in_memory() ? "setcap cap_ipc_lock+p" : "put --arena-dir on a tmpfs"));
   auto client = attach();
   ASSERT_TRUE(client) << client.status().message();
   ASSERT_TRUE((*client)->fetch(std::vector<uint32_t>{pack_.experts_list[0]}, {}));

@@ -122,7 +122,7 @@ Finding memlock(const MachineFacts& facts) {
   else
     found += ": a larger arena is not registered with io_uring as read buffers";
   return {topic, Verdict::kSlower, found + ", which costs some CPU",
-          as_root(facts, "setcap cap_ipc_lock+ep $(command -v moestro-store)") +
+          as_root(facts, "setcap cap_ipc_lock+p $(command -v moestro-store)") +
               ", or ulimit -l unlimited (a service: LimitMEMLOCK=infinity; Docker: --cap-add IPC_LOCK, as root)"};
 }
 
