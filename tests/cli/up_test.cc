@@ -10,6 +10,7 @@
 #include <csignal>
 #include <sstream>
 #include <thread>
+#include <tuple>
 
 #include "common/shm/file_lock.h"
 #include "common/shm/mapped_file.h"
@@ -197,14 +198,14 @@ TEST_F(UpTest, WhatStandsAgainstAStartIsSaidBeforeAnythingIsMade) {
   write_file(dir_ / "keys", "not a key\n");
   fs::permissions(dir_ / "keys", fs::perms::owner_read);
   const std::string file = dir_ / "none";
-  const std::pair<std::unique_ptr<Background>, std::string> cases[] = {
-      {up({}, std::to_string(ntohs(address.sin_port))), "the port is in use; choose another one with --http"},
-      {up({"--api-keys", dir_ / "keys"}), "keys:1: it does not begin with sha256:"},
-      {up({"--tls-cert", file, "--tls-key", file}), "--tls-cert: cannot read " + file},
-      {up({"--state", "sqlite:" + file + "/a/b.db"}), "there is no directory " + file},
+  const std::tuple<std::unique_ptr<Background>, int, std::string> cases[] = {
+      {up({}, std::to_string(ntohs(address.sin_port))), 1, "the port is in use; choose another one with --http"},
+      {up({"--api-keys", dir_ / "keys"}), 2, "keys:1: it does not begin with sha256:"},
+      {up({"--tls-cert", file, "--tls-key", file}), 1, "--tls-cert: cannot read " + file},
+      {up({"--state", "sqlite:" + file + "/a/b.db"}), 1, "there is no directory " + file},
   };
-  for (const auto& [process, why] : cases) {
-    EXPECT_EQ(process->wait_exit(), 1) << why;
+  for (const auto& [process, exit_code, why] : cases) {
+    EXPECT_EQ(process->wait_exit(), exit_code) << why;
     EXPECT_THAT(process->err(), HasSubstr(why));
     EXPECT_EQ(std::ranges::count(process->err(), '\n'), 1) << process->err();
   }

@@ -33,25 +33,21 @@ Status place_state(config::BoxConfig& box) {
   return Status::ok();
 }
 
-/// What only one program can have. `exit_code` is changed for an address or a state that another start cannot use
-/// either.
-Status check_claims(config::BoxConfig& box, const config::HostPort& http, const fs::path& run_dir, int& exit_code) {
-  Status claims = check_port(http);
-  if (claims.is_ok()) claims = place_state(box);
-  if (claims.is_ok()) claims = check_state(box, run_dir);
-  if (claims.code() == Code::kInvalidArgument) exit_code = kExitUsage;  // the orchestrator's
-  return claims;
+/// What only one program can have.
+Status check_claims(config::BoxConfig& box, const config::HostPort& http, const fs::path& run_dir) {
+  MOESTRO_RETURN_IF_ERROR(check_port(http));
+  MOESTRO_RETURN_IF_ERROR(place_state(box));
+  return check_state(box, run_dir);
 }
 
 /// The box's run directory, made once nothing stands against a start. In one that is there, programs of an earlier run
 /// may still end: what they hold is looked at after they have.
-Result<RunDir> claim_run_dir(config::BoxConfig& box, const config::HostPort& http, const shm::FileAccess& access,
-                             int& exit_code) {
+Result<RunDir> claim_run_dir(config::BoxConfig& box, const config::HostPort& http, const shm::FileAccess& access) {
   const fs::path path = box.run.dir.empty() ? default_run_dir(box.model.name) : fs::path(box.run.dir);
   std::error_code error;
-  if (!fs::exists(path, error)) MOESTRO_RETURN_IF_ERROR(check_claims(box, http, path, exit_code));
+  if (!fs::exists(path, error)) MOESTRO_RETURN_IF_ERROR(check_claims(box, http, path));
   MOESTRO_ASSIGN_OR_RETURN(RunDir run_dir, open_run_dir(path, access));
-  MOESTRO_RETURN_IF_ERROR(check_claims(box, http, run_dir.path, exit_code));
+  MOESTRO_RETURN_IF_ERROR(check_claims(box, http, run_dir.path));
   return run_dir;
 }
 
@@ -71,11 +67,11 @@ std::string forecast_text(const orchestrator::Forecast& f) {
 }
 
 Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers,
-               const std::optional<orchestrator::Forecast>& forecast, int& exit_code) {
+               const std::optional<orchestrator::Forecast>& forecast) {
   MOESTRO_RETURN_IF_ERROR(check_files(box));
   MOESTRO_ASSIGN_OR_RETURN(const config::HostPort http, config::parse_listen_address(box.orchestrator.http));
   MOESTRO_ASSIGN_OR_RETURN(const shm::FileAccess access, shm::access_for_group(box.run.group));
-  MOESTRO_ASSIGN_OR_RETURN(const RunDir run_dir, claim_run_dir(box, http, access, exit_code));
+  MOESTRO_ASSIGN_OR_RETURN(const RunDir run_dir, claim_run_dir(box, http, access));
   std::optional<uint64_t> dram;
   if (box.store.dram) dram = box.store.dram->value;
   MOESTRO_ASSIGN_OR_RETURN(const ArenaDir arena, choose_arena_dir(box.store.arena_dir, run_dir.path, dram, access));
@@ -96,10 +92,9 @@ Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers,
   return run_programs(std::move(config));
 }
 
-void run_up(const box::BoxFlags& flags, CommandResult& result) {
+Status run(const box::BoxFlags& flags) {
   config::BoxConfig box;
-  Status status = flags.read(box);
-  if (!status.is_ok()) return fail(result, status, kExitUsage);
+  if (const Status read = flags.read(box); !read.is_ok()) return invalid_argument(read.message());
   if (box.orchestrator.http.starts_with(':'))
     note("--http " + box.orchestrator.http + " listens on 127.0.0.1 alone; for every address of this machine write " +
          "0.0.0.0" + box.orchestrator.http);
@@ -107,13 +102,15 @@ void run_up(const box::BoxFlags& flags, CommandResult& result) {
   if (const std::string planned = plan_schedule(box); !planned.empty()) note(planned);
   const auto forecast = forecast_box(box);
   if (forecast) note(forecast_text(*forecast));
-  const auto workers = check_box(box, this_machine());
-  status = workers.status();
+  MOESTRO_ASSIGN_OR_RETURN(const auto workers, check_box(box, this_machine()));
+  return run_box(box, workers, forecast);
+}
+
+/// What another start ends with as well is a matter of usage.
+void run_up(const box::BoxFlags& flags, CommandResult& result) {
+  const Status status = run(flags);
   const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kUnsupported;
-  if (!status.is_ok()) return fail(result, status, usage ? kExitUsage : kExitFailed);
-  int exit_code = kExitFailed;
-  status = run_box(box, *workers, forecast, exit_code);
-  if (!status.is_ok()) fail(result, status, exit_code);
+  if (!status.is_ok()) fail(result, status, usage ? kExitUsage : kExitFailed);
 }
 
 }  // namespace
