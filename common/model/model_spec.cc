@@ -35,12 +35,6 @@ int64_t ModelSpec::encoder_moe_layers() const {
   });
 }
 
-Status check_decoder_only(const ModelSpec& spec, const char* what) {
-  if (!spec.is_encoder_decoder()) return Status::ok();
-  return unsupported(spec.architecture + ": " + what +
-                     " encoder-decoder models is not supported yet; `moestro up` serves them");
-}
-
 const MoeSpec& ModelSpec::moe() const {
   for (const LayerSpec& layer : layers)
     if (layer.moe_index) return layer.moe;

@@ -284,9 +284,6 @@ struct ModelDescription {
 /// throws.
 Result<ModelDescription> describe_model(const std::string& config_json, const std::string& generation_config_json);
 
-/// kUnsupported, naming `what` ("planning"), if the model has an encoder.
-Status check_decoder_only(const ModelSpec& spec, const char* what);
-
 /// The architectures that describe_model knows.
 std::vector<std::string> known_architectures();
 
