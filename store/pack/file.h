@@ -61,6 +61,8 @@ class File {
   Version opened_;
 };
 
+/// kInvalidArgument if it is what Git leaves in place of a file that Git LFS has not fetched.
+Status check_is_no_lfs_pointer(const File& file);
 /// The whole text of a file of at most `bytes_max`.
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max);
 /// The same; nullopt if there is no such file.

@@ -53,6 +53,7 @@ PartName parse_name(std::string file) {
 }
 
 Result<GgufHeader> read_header(const File& file) {
+  MOESTRO_RETURN_IF_ERROR(check_is_no_lfs_pointer(file));
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
   std::vector<std::byte> bytes;
   for (uint64_t wanted = kFirstRead;; wanted *= 4) {
