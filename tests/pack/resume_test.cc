@@ -238,12 +238,16 @@ TEST_F(Resume, SmallFilesThatChangeMeanwhileAreAsTheyWere) {
   EXPECT_EQ(testing::read_text(dir_ / "pack" / "config.json"), manifest->config_json);
 }
 
-// An orchestrator takes the chat template that lies in the pack, whatever the manifest lists.
-TEST_F(Resume, NoTokenizerFileOfAnEarlierSourceStays) {
+// An orchestrator takes the chat template and the defaults of sampling that are in the pack, whatever the manifest
+// lists.
+TEST_F(Resume, NoSmallFileOfAnEarlierSourceStays) {
+  std::filesystem::remove(dir_ / "src" / "generation_config.json");
   ASSERT_TRUE(pack("whole"));
   pack_and_kill(30, 1);
   ASSERT_TRUE(killed_);
-  testing::write_text(dir_ / "pack" / "chat_template.jinja", "of another model");  // as if killed a little later
+  // As if killed a little later.
+  testing::write_text(dir_ / "pack" / "chat_template.jinja", "of another model");
+  testing::write_text(dir_ / "pack" / "generation_config.json", "{\"temperature\": 0.1}");
   ASSERT_TRUE(pack("pack"));
   EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
 }
