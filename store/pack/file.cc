@@ -114,7 +114,14 @@ Status File::truncate(uint64_t size) const {
 
 Status File::sync() const { return fsync(fd_) == 0 ? Status::ok() : io_error(path_ + ": sync", errno); }
 
-bool File::try_lock() const { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
+Result<bool> File::try_lock() const {
+  int result = 0;
+  do result = flock(fd_, LOCK_EX | LOCK_NB);
+  while (result != 0 && errno == EINTR);
+  if (result == 0) return true;
+  if (errno == EWOULDBLOCK) return false;
+  return io_error(path_ + ": cannot be locked", errno);
+}
 
 bool File::has_a_name() const {
   struct stat st{};

@@ -33,7 +33,7 @@ class File {
   Status reserve(uint64_t size) const;  ///< exactly this size, with allocated blocks if the file system can
   Status truncate(uint64_t size) const;
   Status sync() const;
-  bool try_lock() const;  ///< exclusive, held until closed; false if another process holds it
+  Result<bool> try_lock() const;  ///< exclusive, held until closed; false if another process holds it
   bool has_a_name() const;  ///< false if it was removed since it was opened
 
   /// What changes when a file's bytes do.

@@ -271,10 +271,18 @@ TEST_F(Resume, APackThatIsFinishedMeanwhileStays) {
                                       }));
   ASSERT_TRUE(packed) << packed.status().message();
   ASSERT_TRUE(other && *other);
-  EXPECT_TRUE((**other).try_lock()) << "the lock alone does not tell";
+  EXPECT_TRUE(*(**other).try_lock()) << "the lock alone does not tell";
   EXPECT_FALSE((**other).has_a_name());
   EXPECT_THAT(pack("pack").status().message(), HasSubstr("already holds a pack"));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "pack" / kJournalName));
+}
+
+TEST_F(Resume, ALockThatCannotBeTakenIsNoOtherPacker) {
+  auto file = File::open_for_writing(dir_ / "lock");
+  ASSERT_TRUE(file);
+  EXPECT_TRUE(*file->try_lock());
+  const File moved = std::move(*file);
+  EXPECT_EQ(file->try_lock().status().code(), Code::kIo) << "a descriptor that is none";  // NOLINT
 }
 
 }  // namespace
