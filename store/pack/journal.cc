@@ -54,7 +54,7 @@ Status Journal::load(const Manifest& plan) {
   MOESTRO_RETURN_IF_ERROR(file_.read_at(0, bytes));
   if (bytes.size() < sizeof expected || std::memcmp(bytes.data(), &expected, sizeof expected) != 0) {
     restarted_ = true;
-    return clear();
+    return Status::ok();
   }
   end_ = sizeof expected;
   while (bytes.size() - end_ >= sizeof(RecordHead)) {

@@ -237,6 +237,7 @@ Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const std::vector<
   if (journal.restarted()) {
     note("the unfinished pack there is of another source or has other options: starting anew");
     for (uint32_t d = 0; d < plan_with.shares.size(); ++d) remove_pack_files(shard_path(dir, d));
+    MOESTRO_RETURN_IF_ERROR(journal.clear());
   }
   std::vector<File> files;
   MOESTRO_ASSIGN_OR_RETURN(const bool as_left, open_data_files(dir, plan, files));

@@ -277,6 +277,24 @@ TEST_F(Resume, APackThatIsFinishedMeanwhileStays) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "pack" / kJournalName));
 }
 
+// A kill between the two would leave files of a pack that no journal knows any more.
+TEST_F(Resume, AJournalOfAnotherPackStaysUntilItsFilesAreGone) {
+  pack_and_kill(30, 1);
+  ASSERT_TRUE(killed_);
+  const std::string before = testing::read_text(dir_ / "pack" / kJournalName);
+  {
+    auto held = Journal::lock(dir_ / "pack");
+    ASSERT_TRUE(held);
+    auto journal = Journal::open(std::move(*held), 4711, Manifest());
+    ASSERT_TRUE(journal);
+    EXPECT_TRUE(journal->restarted());
+    EXPECT_THAT(journal->finished(), SizeIs(0));
+    EXPECT_EQ(testing::read_text(dir_ / "pack" / kJournalName), before);
+    ASSERT_TRUE(journal->clear().is_ok());
+    EXPECT_EQ(std::filesystem::file_size(dir_ / "pack" / kJournalName), 24u);
+  }
+}
+
 TEST_F(Resume, ALockThatCannotBeTakenIsNoOtherPacker) {
   auto file = File::open_for_writing(dir_ / "lock");
   ASSERT_TRUE(file);
