@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <limits>
 #include <optional>
 
 #include "store/pack/journal.h"
@@ -70,7 +72,7 @@ TEST_F(Resume, AfterAKillAtAnyPoint) {
     pack_and_kill(calls, 1 + static_cast<unsigned>(calls % 2));
     if (!killed_) break;
     ++kills;
-    EXPECT_FALSE(open_pack(dir_ / "pack")) << "half a pack is no pack";
+    EXPECT_THAT(open_pack(dir_ / "pack").status().message(), HasSubstr("unfinished pack")) << "half a pack is no pack";
     const auto summary = pack("pack");
     ASSERT_TRUE(summary) << summary.status().message();
     any_resumed |= summary->resumed_bytes > 0;
@@ -301,6 +303,36 @@ TEST_F(Resume, ALockThatCannotBeTakenIsNoOtherPacker) {
   EXPECT_TRUE(*file->try_lock());
   const File moved = std::move(*file);
   EXPECT_EQ(file->try_lock().status().code(), Code::kIo) << "a descriptor that is none";  // NOLINT
+}
+
+TEST_F(Resume, OfWhatCannotBePackedNothingStays) {
+  testing::write_checkpoint(dir_ / "src", {.experts = 6, .layers = 3, .value = [](auto& name, int64_t i) {
+                              const bool last = name.find("layers.2.") != name.npos && i == 3;
+                              return last ? std::numeric_limits<float>::quiet_NaN() : 1.0f;
+                            }});
+  std::filesystem::create_directory(dir_ / "other-drive");
+  options_.spread = {{dir_ / "other-drive", 1}};
+  const auto packed = pack("pack");
+  EXPECT_THAT(packed.status().message(), HasSubstr("not a number"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "pack"));
+  EXPECT_TRUE(std::filesystem::is_empty(dir_ / "other-drive"));
+}
+
+TEST_F(Resume, WithoutRoomItSaysWhatIsLeft) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit small{1000, 1000};
+    std::signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(2);
+    const auto packed = pack("pack");
+    const std::string says = packed ? "" : packed.status().message();
+    _exit(says.find("holds an unfinished pack, which the same command continues") != says.npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(pack("pack"));
 }
 
 }  // namespace
