@@ -15,10 +15,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
                                            "chat_template.json"};
+constexpr const char kGenerationConfig[] = "generation_config.json";
 
-/// An orchestrator would read a chat template or tokenizer that an earlier run left, of another source.
+/// An orchestrator would read a tokenizer, chat template or defaults of sampling that an earlier run left, of another
+/// source.
 Status remove_others(const std::vector<TextFile>& files, const fs::path& dir) {
-  for (const char* name : kTokenizerFiles) {
+  std::vector<const char*> names(std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
+  names.push_back(kGenerationConfig);
+  for (const char* name : names) {
     std::error_code error;
     if (std::ranges::find(files, name, &TextFile::name) == files.end() && !fs::remove(dir / name, error) && error)
       return io_error((dir / name).string() + ": cannot be removed", error.value());

@@ -114,17 +114,37 @@ Status File::truncate(uint64_t size) const {
 
 Status File::sync() const { return fsync(fd_) == 0 ? Status::ok() : io_error(path_ + ": sync", errno); }
 
-bool File::try_lock() const { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
+Result<bool> File::try_lock() const {
+  int result = 0;
+  do result = flock(fd_, LOCK_EX | LOCK_NB);
+  while (result != 0 && errno == EINTR);
+  if (result == 0) return true;
+  if (errno == EWOULDBLOCK) return false;
+  return io_error(path_ + ": cannot be locked", errno);
+}
 
 bool File::has_a_name() const {
   struct stat st{};
   return fstat(fd_, &st) == 0 && st.st_nlink > 0;
 }
 
+Status check_is_no_lfs_pointer(const File& file) {
+  constexpr std::string_view kBegin = "version https://git-lfs.github.com/spec/";
+  constexpr uint64_t kBytesMax = 1024;  // as its specification says
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
+  if (size < kBegin.size() || size > kBytesMax) return Status::ok();
+  std::string begin(kBegin.size(), '\0');
+  MOESTRO_RETURN_IF_ERROR(file.read_at(0, std::as_writable_bytes(std::span(begin))));
+  if (begin != kBegin) return Status::ok();
+  return invalid_argument(file.path() + ": is a Git LFS pointer and not the file itself; run `git lfs pull` in its "
+                                        "directory");
+}
+
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max) {
   MOESTRO_ASSIGN_OR_RETURN(const File file, File::open_for_reading(path));
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
   if (size > bytes_max) return invalid_argument(path.string() + ": above " + std::to_string(bytes_max) + " bytes");
+  MOESTRO_RETURN_IF_ERROR(check_is_no_lfs_pointer(file));
   std::string text(size, '\0');
   MOESTRO_RETURN_IF_ERROR(file.read_at(0, std::as_writable_bytes(std::span(text))));
   return text;

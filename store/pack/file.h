@@ -33,7 +33,7 @@ class File {
   Status reserve(uint64_t size) const;  ///< exactly this size, with allocated blocks if the file system can
   Status truncate(uint64_t size) const;
   Status sync() const;
-  bool try_lock() const;  ///< exclusive, held until closed; false if another process holds it
+  Result<bool> try_lock() const;  ///< exclusive, held until closed; false if another process holds it
   bool has_a_name() const;  ///< false if it was removed since it was opened
 
   /// What changes when a file's bytes do.
@@ -61,6 +61,8 @@ class File {
   Version opened_;
 };
 
+/// kInvalidArgument if it is what Git leaves in place of a file that Git LFS has not fetched.
+Status check_is_no_lfs_pointer(const File& file);
 /// The whole text of a file of at most `bytes_max`.
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max);
 /// The same; nullopt if there is no such file.

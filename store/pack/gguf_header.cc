@@ -14,7 +14,10 @@ namespace {
 using model::in_quotes;
 
 constexpr uint64_t kEntriesMax = 1 << 16, kTensorsMax = 1 << 20;
-constexpr uint64_t kNameMax = 1 << 16, kTextMax = 64 << 20, kElementsMax = 1 << 26;
+constexpr uint64_t kNameMax = 1 << 16, kTextMax = 64 << 20;
+// Of all lists together. The largest vocabularies with their scores, types and merges have some 1.3 million; here an
+// element takes up to 32 bytes, of which a file may need one.
+constexpr uint64_t kElementsMax = 1 << 23;
 constexpr uint32_t kDimensionsMax = 4, kVersion = 3;
 constexpr uint64_t kValuesMax = uint64_t{1} << 50;  // of a tensor: far from where sizes overflow
 constexpr int64_t kAlignment = 32, kAlignmentMax = 1 << 20;
@@ -50,6 +53,12 @@ class Cursor {
   /// Whether `count` things of at least `each` bytes can follow: what a file says of itself allocates no more than it
   /// has.
   bool fits(uint64_t count, uint64_t each) const { return count <= (file_size_ - at_) / each; }
+  /// Counts elements of lists: whether those that have been asked for may all be held.
+  bool may_hold(uint64_t count) {
+    if (count > kElementsMax - elements_) return false;
+    elements_ += count;
+    return true;
+  }
   void refuse(std::string why) {
     if (!failed()) error_ = std::move(why);
   }
@@ -67,7 +76,7 @@ class Cursor {
     return false;
   }
   std::span<const std::byte> bytes_;
-  uint64_t file_size_, at_ = 0;
+  uint64_t file_size_, at_ = 0, elements_ = 0;
   bool needs_more_ = false;
   std::string error_;
 };
@@ -133,8 +142,9 @@ GgufValue take_array(Cursor& in) {
   const uint64_t each = bytes_of(kind);
   if (kind == Kind::kArray) return in.refuse("an array of arrays"), GgufValue();
   if (each == 0) return in.refuse("values of kind " + std::to_string(static_cast<uint32_t>(kind))), GgufValue();
-  if (count > kElementsMax || !in.fits(count, each))
-    return in.refuse("an array of " + std::to_string(count) + " values"), GgufValue();
+  if (!in.fits(count, each)) return in.refuse("an array of " + std::to_string(count) + " values"), GgufValue();
+  if (!in.may_hold(count))
+    return in.refuse("lists of more than " + std::to_string(kElementsMax) + " values"), GgufValue();
   if (kind == Kind::kText)
     return take_all<std::string>(in, count, [&] { return in.take_text(kTextMax, "a text"); });
   if (kind == Kind::kBool) return take_all<bool>(in, count, [&] { return take_flag(in); });

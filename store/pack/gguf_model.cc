@@ -14,7 +14,7 @@ namespace {
 using model::in_quotes;
 namespace fs = std::filesystem;
 
-constexpr uint64_t kFirstRead = 1 << 20, kHeaderMax = uint64_t{1} << 30;
+constexpr uint64_t kFirstRead = 1 << 20, kHeaderMax = uint64_t{1} << 28;
 constexpr int64_t kPartsMax = 99999;
 constexpr std::string_view kSuffix = ".gguf", kOf = "-of-";
 constexpr size_t kDigits = 5;
@@ -53,15 +53,16 @@ PartName parse_name(std::string file) {
 }
 
 Result<GgufHeader> read_header(const File& file) {
+  MOESTRO_RETURN_IF_ERROR(check_is_no_lfs_pointer(file));
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
   std::vector<std::byte> bytes;
   for (uint64_t wanted = kFirstRead;; wanted *= 4) {
     const uint64_t had = bytes.size();
-    bytes.resize(std::min(wanted, size));
+    bytes.resize(std::min({wanted, size, kHeaderMax}));
     MOESTRO_RETURN_IF_ERROR(file.read_at(had, std::span(bytes).subspan(had)));
     MOESTRO_ASSIGN_OR_RETURN(GgufParse parsed, parse_gguf_header(bytes, size, file.path()));
     if (!parsed.needs_more) return std::move(parsed.header);
-    if (bytes.size() >= kHeaderMax) return unsupported(file.path() + ": has a header of more than 1 GiB");
+    if (bytes.size() >= kHeaderMax) return unsupported(file.path() + ": has a header of more than 256 MiB");
   }
 }
 

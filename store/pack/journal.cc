@@ -34,8 +34,9 @@ Header make_header(uint64_t key) {
 
 Result<File> Journal::lock(const std::filesystem::path& dir) {
   MOESTRO_ASSIGN_OR_RETURN(File file, File::open_for_writing(dir / kJournalName));
+  MOESTRO_ASSIGN_OR_RETURN(const bool locked, file.try_lock());
   // One that is no longer there was removed by a packer that has just finished.
-  if (!file.try_lock() || !file.has_a_name()) return unavailable(dir.string() + ": another process is packing into it");
+  if (!locked || !file.has_a_name()) return unavailable(dir.string() + ": another process is packing into it");
   return file;
 }
 
@@ -53,7 +54,7 @@ Status Journal::load(const Manifest& plan) {
   MOESTRO_RETURN_IF_ERROR(file_.read_at(0, bytes));
   if (bytes.size() < sizeof expected || std::memcmp(bytes.data(), &expected, sizeof expected) != 0) {
     restarted_ = true;
-    return clear();
+    return Status::ok();
   }
   end_ = sizeof expected;
   while (bytes.size() - end_ >= sizeof(RecordHead)) {

@@ -24,7 +24,8 @@ class Journal {
 
   /// Opens or creates the file of DIR's journal and locks it against other packers, who do nothing there without it.
   static Result<File> lock(const std::filesystem::path& dir);
-  /// Reads it. If it is for another key, `restarted` is true and it is empty.
+  /// Reads it. If it is for another key, `restarted` is true and `finished` empty. It then stays until clear(), so that
+  /// after a kill the data files are still known to be of another pack.
   static Result<Journal> open(File locked, uint64_t key, const Manifest& plan);
 
   const std::map<uint32_t, Hashes>& finished() const { return finished_; }

@@ -198,6 +198,23 @@ Status check_room(const fs::path& dir, const PackPlan& plan) {
   return Status::ok();
 }
 
+Status to_be_continued(const Status& why, const fs::path& dir) {
+  return {why.code(), why.message() + "; " + dir.string() + " holds an unfinished pack, which the same command " +
+                          "continues; remove it if you do not want it"};
+}
+
+/// What has been written is of no use if the source or the options are wrong: others begin anew. Otherwise it stays.
+Status stopped(const Status& why, const fs::path& dir, size_t directories) {
+  if (why.code() != Code::kInvalidArgument && why.code() != Code::kUnsupported) return to_be_continued(why, dir);
+  std::error_code ignored;
+  for (uint32_t d = 0; d < directories; ++d) remove_pack_files(shard_path(dir, d));
+  for (uint32_t d = 1; d < directories; ++d) fs::remove(shard_path(dir, d), ignored);
+  fs::remove(dir / kSharesName, ignored);
+  fs::remove(dir / kJournalName, ignored);
+  fs::remove(dir, ignored);
+  return why;
+}
+
 /// What is written, of which nothing is there yet but the directories and, of an unfinished pack, files.
 Result<PackPlan> plan_in(const fs::path& dir, const Checkpoint& checkpoint, const PackOptions& options,
                          PackPlanOptions& plan_with) {
@@ -237,10 +254,12 @@ Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const std::vector<
   if (journal.restarted()) {
     note("the unfinished pack there is of another source or has other options: starting anew");
     for (uint32_t d = 0; d < plan_with.shares.size(); ++d) remove_pack_files(shard_path(dir, d));
+    MOESTRO_RETURN_IF_ERROR(journal.clear());
   }
   std::vector<File> files;
-  MOESTRO_ASSIGN_OR_RETURN(const bool as_left, open_data_files(dir, plan, files));
-  if (!as_left && !journal.finished().empty()) {
+  const auto as_left = open_data_files(dir, plan, files);
+  if (!as_left) return to_be_continued(as_left.status(), dir);
+  if (!*as_left && !journal.finished().empty()) {
     note("files of the unfinished pack are gone or changed: starting anew");
     MOESTRO_RETURN_IF_ERROR(journal.clear());
   }
@@ -256,8 +275,9 @@ Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const std::vector<
          " blobs have changed since they were written and are written again: look at the drive");
   const Status written = writer.write_all();
   MOESTRO_RETURN_IF_ERROR(check_source(checkpoint, journal));
-  MOESTRO_RETURN_IF_ERROR(written);
-  MOESTRO_RETURN_IF_ERROR(finish(small, dir, plan.manifest));
+  if (!written.is_ok()) return stopped(written, dir, plan_with.shares.size());
+  const Status finished = finish(small, dir, plan.manifest);
+  if (!finished.is_ok()) return to_be_continued(finished, dir);
   return summary;
 }
 

@@ -143,6 +143,7 @@ Result<std::vector<SourceTensor>> parse_safetensors_header(std::string_view head
 
 Result<std::vector<SourceTensor>> read_safetensors_header(const File& file) {
   static_assert(std::endian::native == std::endian::little, "safetensors and packs are little-endian");
+  MOESTRO_RETURN_IF_ERROR(check_is_no_lfs_pointer(file));
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
   uint64_t header_bytes = 0;
   if (size < sizeof header_bytes) return invalid_argument(file.path() + ": too short for a safetensors file");

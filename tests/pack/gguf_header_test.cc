@@ -57,6 +57,10 @@ TEST(GgufHeader, AsksForMoreUntilItsEnd) {
   EXPECT_TRUE(complete);
 }
 
+GgufBytes list_of_bytes(GgufBytes file, const std::string& key, uint64_t count) {
+  return file.text(key).number<uint32_t>(9).number<uint32_t>(0).number(count).raw(std::string(count, 'x'));
+}
+
 struct Bad {
   GgufBytes file;
   const char* says;
@@ -78,6 +82,8 @@ TEST(GgufHeader, RefusesWhatLies) {
       {value(8).number(uint64_t{1} << 60), "a text of"},
       {value(9).number<uint32_t>(8).number(uint64_t{1} << 20), "an array of 1048576 values"},
       {value(9).number<uint32_t>(9).number<uint64_t>(0), "an array of arrays"},
+      {list_of_bytes(GgufBytes().head(0, 2), "k", 5 << 20).text("l").number<uint32_t>(9).number<uint32_t>(0)
+           .number<uint64_t>(5 << 20).data(6 << 20), "lists of more than 8388608 values"},
       {value(9).number<uint32_t>(77).number<uint64_t>(0), "values of kind 77"},
       {value(13).number<uint64_t>(0), "a value of kind 13"},
       {value(10).number(~uint64_t{0}), "above 2^63"},

@@ -198,8 +198,7 @@ TEST(Pack, RefusesValuesThatDoNotFit) {
   write_checkpoint(dir / "src", {.value = large});
   const auto packed = pack_checkpoint(dir / "src", dir / "pack", {.experts = {DType::kF16}, .jobs = 2}, {});
   EXPECT_THAT(packed.status().message(), HasSubstr("experts.1.up_proj.weight' holds values that f16 cannot"));
-  EXPECT_FALSE(std::filesystem::exists(dir / "pack" / "manifest"));
-  EXPECT_THAT(open_pack(dir / "pack").status().message(), HasSubstr("unfinished pack"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "pack")) << "with other options nothing of it would be used";
 }
 
 TEST(Pack, RefusesValuesThatAreNone) {

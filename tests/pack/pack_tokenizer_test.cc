@@ -44,6 +44,8 @@ TEST_F(PackTokenizer, AMissingOrUnreadableTokenizer) {
   expect_refused("tokenizer.json: is missing");
   write("tokenizer.json", "");
   expect_refused("tokenizer.json");
+  write("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 11421896\n");
+  expect_refused("tokenizer.json: is a Git LFS pointer");
   write("tokenizer.json", "garbage");
   expect_refused("not valid JSON");
   write("tokenizer.json", R"({"model": {"type": "Syllables", "vocab": []}})");

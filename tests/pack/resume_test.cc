@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <limits>
 #include <optional>
 
 #include "store/pack/journal.h"
@@ -70,7 +72,7 @@ TEST_F(Resume, AfterAKillAtAnyPoint) {
     pack_and_kill(calls, 1 + static_cast<unsigned>(calls % 2));
     if (!killed_) break;
     ++kills;
-    EXPECT_FALSE(open_pack(dir_ / "pack")) << "half a pack is no pack";
+    EXPECT_THAT(open_pack(dir_ / "pack").status().message(), HasSubstr("unfinished pack")) << "half a pack is no pack";
     const auto summary = pack("pack");
     ASSERT_TRUE(summary) << summary.status().message();
     any_resumed |= summary->resumed_bytes > 0;
@@ -238,12 +240,16 @@ TEST_F(Resume, SmallFilesThatChangeMeanwhileAreAsTheyWere) {
   EXPECT_EQ(testing::read_text(dir_ / "pack" / "config.json"), manifest->config_json);
 }
 
-// An orchestrator takes the chat template that lies in the pack, whatever the manifest lists.
-TEST_F(Resume, NoTokenizerFileOfAnEarlierSourceStays) {
+// An orchestrator takes the chat template and the defaults of sampling that are in the pack, whatever the manifest
+// lists.
+TEST_F(Resume, NoSmallFileOfAnEarlierSourceStays) {
+  std::filesystem::remove(dir_ / "src" / "generation_config.json");
   ASSERT_TRUE(pack("whole"));
   pack_and_kill(30, 1);
   ASSERT_TRUE(killed_);
-  testing::write_text(dir_ / "pack" / "chat_template.jinja", "of another model");  // as if killed a little later
+  // As if killed a little later.
+  testing::write_text(dir_ / "pack" / "chat_template.jinja", "of another model");
+  testing::write_text(dir_ / "pack" / "generation_config.json", "{\"temperature\": 0.1}");
   ASSERT_TRUE(pack("pack"));
   EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
 }
@@ -267,10 +273,66 @@ TEST_F(Resume, APackThatIsFinishedMeanwhileStays) {
                                       }));
   ASSERT_TRUE(packed) << packed.status().message();
   ASSERT_TRUE(other && *other);
-  EXPECT_TRUE((**other).try_lock()) << "the lock alone does not tell";
+  EXPECT_TRUE(*(**other).try_lock()) << "the lock alone does not tell";
   EXPECT_FALSE((**other).has_a_name());
   EXPECT_THAT(pack("pack").status().message(), HasSubstr("already holds a pack"));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "pack" / kJournalName));
+}
+
+// A kill between the two would leave files of a pack that no journal knows any more.
+TEST_F(Resume, AJournalOfAnotherPackStaysUntilItsFilesAreGone) {
+  pack_and_kill(30, 1);
+  ASSERT_TRUE(killed_);
+  const std::string before = testing::read_text(dir_ / "pack" / kJournalName);
+  {
+    auto held = Journal::lock(dir_ / "pack");
+    ASSERT_TRUE(held);
+    auto journal = Journal::open(std::move(*held), 4711, Manifest());
+    ASSERT_TRUE(journal);
+    EXPECT_TRUE(journal->restarted());
+    EXPECT_THAT(journal->finished(), SizeIs(0));
+    EXPECT_EQ(testing::read_text(dir_ / "pack" / kJournalName), before);
+    ASSERT_TRUE(journal->clear().is_ok());
+    EXPECT_EQ(std::filesystem::file_size(dir_ / "pack" / kJournalName), 24u);
+  }
+}
+
+TEST_F(Resume, ALockThatCannotBeTakenIsNoOtherPacker) {
+  auto file = File::open_for_writing(dir_ / "lock");
+  ASSERT_TRUE(file);
+  EXPECT_TRUE(*file->try_lock());
+  const File moved = std::move(*file);
+  EXPECT_EQ(file->try_lock().status().code(), Code::kIo) << "a descriptor that is none";  // NOLINT
+}
+
+TEST_F(Resume, OfWhatCannotBePackedNothingStays) {
+  testing::write_checkpoint(dir_ / "src", {.experts = 6, .layers = 3, .value = [](auto& name, int64_t i) {
+                              const bool last = name.find("layers.2.") != name.npos && i == 3;
+                              return last ? std::numeric_limits<float>::quiet_NaN() : 1.0f;
+                            }});
+  std::filesystem::create_directory(dir_ / "other-drive");
+  options_.spread = {{dir_ / "other-drive", 1}};
+  const auto packed = pack("pack");
+  EXPECT_THAT(packed.status().message(), HasSubstr("not a number"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "pack"));
+  EXPECT_TRUE(std::filesystem::is_empty(dir_ / "other-drive"));
+}
+
+TEST_F(Resume, WithoutRoomItSaysWhatIsLeft) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit small{1000, 1000};
+    std::signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(2);
+    const auto packed = pack("pack");
+    const std::string says = packed ? "" : packed.status().message();
+    _exit(says.find("holds an unfinished pack, which the same command continues") != says.npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(pack("pack"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <string>
 
+#include "store/pack/gguf_model.h"
 #include "tests/pack/synthetic_checkpoint.h"
 
 namespace moestro::store {
@@ -106,6 +107,17 @@ TEST(Safetensors, RefusesFilesThatAreTooShortForTheirHeader) {
   }
   testing::write_safetensors(dir / "f", "{}", "");
   EXPECT_TRUE(read().is_ok());
+}
+
+// After `git clone` without Git LFS.
+TEST(Safetensors, SaysThatAFileIsAPointerOfGitLfs) {
+  const testing::TemporaryDirectory dir;
+  testing::write_text(dir / "f", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 16060617592\n");
+  const auto file = File::open_for_reading(dir / "f");
+  ASSERT_TRUE(file);
+  EXPECT_THAT(read_safetensors_header(*file).status().message(), HasSubstr("git lfs pull"));
+  EXPECT_THAT(read_text_file(dir / "f", 1000).status().message(), HasSubstr("git lfs pull"));
+  EXPECT_THAT(GgufModel::open(dir / "f").status().message(), HasSubstr("git lfs pull"));
 }
 
 TEST(Safetensors, RefusesWhatIsNoFile) {

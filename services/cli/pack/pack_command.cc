@@ -52,6 +52,7 @@ Status check_servable(const std::filesystem::path& source) {
         (source / "tokenizer.json").string() +
         ": is missing, and a model cannot be served without it; add the model's file (a slow tokenizer is converted by "
         "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))");
+  MOESTRO_RETURN_IF_ERROR(store::read_tokenizer_files(source).status());
   return orchestrator::ServedModel::load("", source).status();
 }
 
