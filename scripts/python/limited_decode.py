@@ -1,5 +1,5 @@
-"""Decoding of one sequence with everything (weights, KV cache, store, worker; or llama.cpp with its mapped file) under
-one limit of memory.
+"""Decoding of one sequence, or of many at once, with everything (weights, KV cache, store, worker; or llama.cpp with
+its mapped file) under one limit of memory.
 
 Ours is a store and an engine on it, in one cgroup; llama.cpp a process in another. One side runs at a time, from caches
 without the model's files, on cores that are kept awake."""
@@ -19,13 +19,14 @@ import memory_limit as limits
 from emulated_drive import EmulatedDrive
 
 MIB = 1 << 20
-PROMPT_TOKENS, STEP_TOKENS = 32, 32
-KV_TOKENS = 128
+PROMPT_TOKENS, STEP_TOKENS = 32, 32  # of a sequence; of a step, at least
+KV_TOKENS, KV_BLOCK_TOKENS = 128, 16  # at least
 EXACT = ("bf16", "bf16-12bit")
 # The ratio aimed at, and llama.cpp's tokens/s on the machine it was aimed at on, whose drive gives 3.7 GB/s.
 AIMS = {("mixtral-12gb", 50): (2.2, 0.91), ("mixtral-12gb", 25): (3.0, 0.38), ("qwen3moe-mini", 50): (3.5, 3.16),
         ("qwen3moe-mini", 25): (5.0, 1.47)}
 QUANTISED_AIMS = {50: 3.0, 25: 5.0}  # of q4_k_m, by percent: the very same file on both sides
+BATCH_AIMS = {("mixtral-12gb", 50, 64): 3.0}  # the same weights as above, by sequences at once
 # llama.cpp's settings are tried with this part of the tokens first; those that reach this part of the best one's rate
 # run in every round.
 TRIAL_SHARE, WORTH_THE_ROUNDS = 6, 0.75
@@ -34,12 +35,12 @@ TRIAL_SHARE, WORTH_THE_ROUNDS = 6, 0.75
 class Store:
     """moestro-store on a tmpfs of its own, in the group; a context manager."""
 
-    def __init__(self, args, pack, group, dram):
+    def __init__(self, args, pack, group, dram, kv_tokens=KV_TOKENS, step_tokens=STEP_TOKENS):
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="moestro-bench-"))
         self.arena, self.process, self.log = None, None, open(self.home / "store.log", "w+")
         try:
             (self.home /
-             "box.yaml").write_text(f"workers:\n  kv_tokens: {KV_TOKENS}\norchestrator:\n  step_tokens: {STEP_TOKENS}\n"
+             "box.yaml").write_text(f"workers:\n  kv_tokens: {kv_tokens}\norchestrator:\n  step_tokens: {step_tokens}\n"
                                    )  # what the engine takes beside it
             self.arena = limits.TmpfsWithHugePages(self.home / "arena", dram + dram // 16 + 64 * MIB)
             command = [
@@ -86,16 +87,35 @@ def asked(program, request):
 
 def ours(args, side, pack, group, limit):
     """(tokens/s, the rest of what is known)"""
-    with Store(args, pack, group, limit - args.beside_arena) as store:
+    step_tokens = max(STEP_TOKENS, args.sequences)
+    kv_tokens = max(KV_TOKENS, args.sequences * whole_blocks(PROMPT_TOKENS + args.tokens))
+    with Store(args, pack, group, limit - args.beside_arena, kv_tokens, step_tokens) as store:
         engine = side("moestro bench engine", [
             args.bin, "bench", "engine", "--model", "m", "--store", store.endpoint, "--threads", args.threads,
-            "--turns", "--json", "--no-limits", "--prompt", 0, "--generate", args.tokens, "--batch", 1, "--depth",
-            PROMPT_TOKENS, "--step-tokens", STEP_TOKENS
+            "--turns", "--json", "--no-limits", "--prompt", 0, "--generate", args.tokens, "--batch", args.sequences,
+            "--depth", PROMPT_TOKENS, "--step-tokens", step_tokens
         ], within=group)
         rate, report = asked(engine, 0)
         report = json.loads(report)["results"][0]
         hits, misses = (report[f"expert_{x}"]["median"] for x in ("hits", "misses"))
         return rate, dict(peak_bytes=group.peak_bytes(), hit_rate=hits / max(1, hits + misses))
+
+
+def whole_blocks(tokens):
+    return -(-tokens // KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS
+
+
+def name_of(percent, sequences):
+    return f"decode in {percent} %" if sequences == 1 else f"{sequences} sequences in {percent} %"
+
+
+def aim_of(shape, dtype, percent, sequences):
+    """(the ratio aimed at, llama.cpp's tokens/s where it was aimed at); None where there is none."""
+    if sequences > 1:
+        return BATCH_AIMS.get((shape, percent, sequences)) if dtype in EXACT else None, None
+    if dtype == "q4_k_m":
+        return QUANTISED_AIMS.get(percent), None
+    return AIMS.get((shape, percent), (None, None)) if dtype in EXACT else (None, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,12 +127,12 @@ class PeerSetting:
         return f"llama.cpp, read-ahead of {self.read_ahead_kib} KiB, {self.threads} threads"
 
 
-def theirs(setting, tokens, side, python, gguf, group):
+def theirs(setting, sequences, tokens, side, python, gguf, group):
     with limits.ReadAhead(gguf, setting.read_ahead_kib):
         peer = side("llama.cpp",
                     [python, pathlib.Path(__file__).with_name("peer_llama.py"), gguf, setting.threads],
-                    {"PEER_MMAP": "1", "PEER_ONE_SEQUENCE": "1"}, within=group)
-        rate, _ = asked(peer, f"decode 1 {tokens}")
+                    {"PEER_MMAP": "1", "PEER_SEQUENCES": f"{sequences} {PROMPT_TOKENS + tokens}"}, within=group)
+        rate, _ = asked(peer, f"decode {sequences} {tokens}")
         return rate, dict(peak_bytes=group.peak_bytes(), greeting=peer.greeting)
 
 
@@ -157,7 +177,7 @@ def compare(args, side, say, models, shape, dtype, percent):
         return rate, more
 
     def peer(setting, tokens):
-        return lambda at, group: theirs(setting, tokens, side, python, at, group)
+        return lambda at, group: theirs(setting, args.sequences, tokens, side, python, at, group)
 
     settings = [PeerSetting(kib, threads) for kib in args.read_ahead for threads in args.peer_threads]
     tried = {
@@ -174,12 +194,10 @@ def compare(args, side, say, models, shape, dtype, percent):
     medians = {name: statistics.median(rate for rate, _ in rates) for name, rates in seen.items()}
     best = max((name for name in runs if name != "ours"), key=medians.get)
     mine, other = medians["ours"], medians[best]
-    aim, figure = AIMS.get((shape, percent), (None, None)) if dtype in EXACT else (None, None)
-    if dtype == "q4_k_m":
-        aim = QUANTISED_AIMS.get(percent)
-    return dict(shape=shape, dtype=dtype, what=f"decode in {percent} %", ours=mine, theirs=other, ratio=mine / other,
-                aim=aim, peer_of_its_figure=other / figure if figure else None, unit="tokens/s",
-                rounds={name: [rate for rate, _ in rates] for name, rates in seen.items()
+    aim, figure = aim_of(shape, dtype, percent, args.sequences)
+    return dict(shape=shape, dtype=dtype, what=name_of(percent, args.sequences), sequences=args.sequences, ours=mine,
+                theirs=other, ratio=mine / other, aim=aim, peer_of_its_figure=other / figure if figure else None,
+                unit="tokens/s", rounds={name: [rate for rate, _ in rates] for name, rates in seen.items()
                        }, trials={str(s): rate for s, rate in tried.items()}, threads=args.threads, tokens=args.tokens,
                 emulated_drive_bytes_per_s=args.emulate_drive, model_bytes=whole, limit_bytes=limit,
                 hit_rate=statistics.median(more["hit_rate"] for _, more in seen["ours"]),

@@ -9,7 +9,8 @@ and answers a line each: tokens per second, or the configuration chosen. The fir
 what it was compiled with".
 
 PEER_CONFIGURATION in the environment: the only configuration there is. PEER_MMAP: weights in the mapped file.
-PEER_ONE_SEQUENCE: one context with room for one sequence, for where memory is short."""
+PEER_SEQUENCES, "SEQUENCES TOKENS": one context with room for so many sequences of so many tokens, for where memory is
+short."""
 
 import ctypes
 import os
@@ -43,10 +44,11 @@ class Peer:
         if not self.model:
             raise SystemExit(f"error: llama.cpp cannot load {path}")
         self.vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
-        self.context_length = min(LENGTH_MAX, lib.llama_model_n_ctx_train(self.model))
-        self.sequences = 1 if os.environ.get("PEER_ONE_SEQUENCE") else SEQUENCES_MAX
+        short = os.environ.get("PEER_SEQUENCES")
+        self.sequences, length = map(int, short.split()) if short else (SEQUENCES_MAX, LENGTH_MAX)
+        self.context_length = min(length, lib.llama_model_n_ctx_train(self.model))
         only = os.environ.get("PEER_CONFIGURATION")
-        names = [only] if only else list(CONFIGURATIONS)[: 1 if self.sequences == 1 else None]
+        names = [only] if only else list(CONFIGURATIONS)[: 1 if short else None]
         self.contexts = {name: self.new_context(threads, *CONFIGURATIONS[name]) for name in names}
         self.chosen = {}
         self.random = random.Random(7)
@@ -87,7 +89,9 @@ class Peer:
 
     def decode(self, context, sequences, tokens):
         lib.llama_memory_clear(lib.llama_get_memory(context), True)
-        self.run(context, [(s, i, i + 1 == PROMPT) for s in range(sequences) for i in range(PROMPT)])
+        prompts = [(s, i, i + 1 == PROMPT) for s in range(sequences) for i in range(PROMPT)]
+        for at in range(0, len(prompts), BATCH):
+            self.run(context, prompts[at:at + BATCH])
         return sequences * tokens / sum(
             self.run(context, [(s, PROMPT + i, True) for s in range(sequences)]) for i in range(tokens))
 

@@ -129,19 +129,30 @@ class Ours(unittest.TestCase):
                            check=True, capture_output=True)
             whole = sum(f.stat().st_size for f in pack.glob("*.bin"))
             beside = 256 * MIB
-            args = types.SimpleNamespace(bin=BIN / "moestro", threads=1, tokens=4, beside_arena=beside,
-                                         store_options=[])
             limited("probe", beside).close()
-            try:
-                rate, more = limited_decode.turn(
-                    lambda group: limited_decode.ours(args, Side, pack, group, whole // 4 + beside), (pack,),
-                    whole // 4 + beside)
-            except memory_limit.Unavailable as e:
-                self.skipTest(str(e))
-        self.assertGreater(rate, 0)
-        self.assertLess(more["hit_rate"], 1)  # three quarters of the model are not there
-        self.assertGreater(more["peak_bytes"], whole // 4 * 9 // 10)
-        self.assertLessEqual(more["peak_bytes"], whole // 4 + beside)
+            for sequences in 1, 40:  # more than a step of one has tokens
+                args = types.SimpleNamespace(bin=BIN / "moestro", threads=1, tokens=4, sequences=sequences,
+                                             beside_arena=beside, store_options=[])
+                try:
+                    rate, more = limited_decode.turn(
+                        lambda group: limited_decode.ours(args, Side, pack, group, whole // 4 + beside), (pack,),
+                        whole // 4 + beside)
+                except memory_limit.Unavailable as e:
+                    self.skipTest(str(e))
+                with self.subTest(sequences=sequences):
+                    self.assertGreater(rate, 0)
+                    self.assertLess(more["hit_rate"], 1)  # three quarters of the model are not there
+                    self.assertGreater(more["peak_bytes"], whole // 4 * 9 // 10)
+                    self.assertLessEqual(more["peak_bytes"], whole // 4 + beside)
+
+
+class Rows(unittest.TestCase):
+    def test_have_the_aim_of_what_they_measured(self):
+        self.assertEqual(limited_decode.aim_of("mixtral-12gb", "bf16", 50, 1), (2.2, 0.91))
+        self.assertEqual(limited_decode.aim_of("mixtral-12gb", "bf16-12bit", 50, 64), (3.0, None))
+        self.assertEqual(limited_decode.aim_of("mixtral-12gb", "bf16", 50, 16), (None, None))
+        self.assertEqual(limited_decode.aim_of("qwen3moe-mini", "q4_k_m", 25, 1), (5.0, None))
+        self.assertEqual(limited_decode.aim_of("qwen3moe-mini", "q4_k_m", 25, 64), (None, None))
 
 
 if __name__ == "__main__":
