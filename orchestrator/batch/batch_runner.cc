@@ -12,6 +12,7 @@ namespace {
 constexpr std::chrono::seconds kSweepEvery{60};
 constexpr size_t kListedMax = 16;
 constexpr size_t kInDoubtMax = 256;
+constexpr int64_t kInDoubtSeconds = 600;  ///< later, the same order is a new one
 constexpr std::chrono::milliseconds kLookSoon{50};  ///< not at once: many lines end together
 
 /// Answers that say nothing of the line: the server is full, or nobody is there to compute.
@@ -142,6 +143,7 @@ Result<BatchRecord> BatchRunner::add(BatchRecord record) {
   if (const size_t open = served_jobs(); open >= limits_.batches_max)
     return exhausted("there are " + std::to_string(open) +
                      " batches that are not over; try again when some are");
+  std::erase_if(in_doubt_, [&](const BatchRecord& r) { return record.created_at - r.created_at > kInDoubtSeconds; });
   const auto before = std::ranges::find_if(in_doubt_, [&](const BatchRecord& r) { return is_same_order(r, record); });
   const bool again = before != in_doubt_.end();
   if (again) record.id = before->id;

@@ -15,7 +15,7 @@
 
 namespace moestro::orchestrator {
 
-inline constexpr uint32_t kWorkerProtocol = 7;
+inline constexpr uint32_t kWorkerProtocol = 8;
 
 struct Registration {
   uint32_t protocol = 0;

@@ -1,8 +1,9 @@
 #pragma once
 // Bounds the part of a sequence's choices (tokens x experts) that low copies serve, or none (--mixed-max-share).
 //
-// A choice counts as soon as its layer is routed, and what is unused of a layer is left to later ones. So no layer of
-// any token ends with more than the share, whatever the number of layers and tokens.
+// A choice counts as soon as its layer is routed, and what is unused of a layer is left to later ones. So no layer of a
+// step ends with more than the share, whatever the number of layers and tokens. Among the rows of one step it is not
+// divided: the first tokens of a chunk of a prompt may have more than the last.
 
 #include <cstdint>
 #include <span>

@@ -14,7 +14,7 @@
 
 namespace moestro::worker {
 
-inline constexpr uint32_t kWorkerProtocol = 7;
+inline constexpr uint32_t kWorkerProtocol = 8;
 
 struct Registered {
   uint32_t worker = 0;
