@@ -107,6 +107,7 @@ class Assembler {
 
   Status awq() {
     if (!has_any_of({"qweight", "qzeros"})) return Status::ok();
+    check_whole_groups();
     auto words = take(base_ + "qweight", {cols_, rows_ / kInWord}, {"I32"});
     auto zeros = take(base_ + "qzeros", {groups(), rows_ / kInWord}, {"I32"});
     auto scales = take(base_ + "scales", {groups(), rows_}, {"F16", "BF16"});
@@ -116,6 +117,7 @@ class Assembler {
 
   Status packed_int4() {
     if (!has_any_of({"weight_packed"})) return Status::ok();
+    check_whole_groups();
     auto words = take(base_ + "weight_packed", {rows_, cols_ / kInWord}, {"I32"});
     auto scales = take(base_ + "weight_scale", {rows_, groups()}, {"F16", "BF16"});
     std::optional<SourceTensor> zeros;
@@ -148,6 +150,13 @@ class Assembler {
 
   int64_t group() const { return quantisation_.group == 0 ? cols_ : quantisation_.group; }
   int64_t groups() const { return ceil_div(cols_, group()); }
+  /// Another size may have as many groups, and the wrong scale for every number.
+  void check_whole_groups() {
+    if (cols_ > group() && cols_ % group() != 0)
+      refuse(invalid_argument("tensor " + in_quotes(name_) + " has " + std::to_string(cols_) +
+                              " columns, which groups of " + std::to_string(group()) +
+                              " do not divide; config.json's group_size is not theirs"));
+  }
   void check_words_of_rows() {
     if (rows_ % kInWord != 0)
       refuse(unsupported("tensor " + in_quotes(name_) + " has " + std::to_string(rows_) +
@@ -247,7 +256,9 @@ Status assemble_matrix(const Quantisation& quantisation, const std::string& name
 
 bool is_scale_of_activations(std::string_view name) {
   return std::ranges::any_of(
-      std::array{".input_scale", ".input_global_scale", ".activation_scale", ".k_scale", ".v_scale"},
+      std::array{".input_scale", ".input_global_scale", ".input_zero_point", ".activation_scale", ".output_scale",
+                 ".output_zero_point", ".q_scale", ".k_scale", ".k_zero_point", ".v_scale", ".v_zero_point",
+                 ".kv_scale"},
       [&](const char* end) { return name.ends_with(end); });
 }
 

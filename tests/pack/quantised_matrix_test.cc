@@ -89,6 +89,27 @@ TEST_F(QuantisedCheckpoint, OtherGroupsThanTheConfigSaysAreNamed) {
   EXPECT_THAT(error(), HasSubstr("quant_method 'hqq' is not supported"));
 }
 
+// 128 columns have as many groups of 96 as of 64, and each number would get some scale.
+TEST(QuantisedGroups, ThatDoNotDivideTheColumnsAreRefused) {
+  using Method = model::Quantisation::Method;
+  for (const Method method : {Method::kAwq, Method::kPackedInt4})
+    for (const int64_t group : {64, 96}) {
+      SourceTensors tensors;
+      const auto add = [&](const char* name, const char* format, std::vector<int64_t> shape) {
+        tensors["m." + std::string(name)] = {.name = name, .format = format, .dtype = std::nullopt, .shape = shape};
+      };
+      add("qweight", "I32", {128, 2}), add("qzeros", "I32", {2, 2}), add("scales", "F16", {2, 16});
+      add("weight_packed", "I32", {16, 16}), add("weight_scale", "F16", {16, 2});
+      model::Quantisation quantisation;
+      quantisation.method = method;
+      quantisation.group = group;
+      quantisation.symmetric = true;
+      const Status assembled = assemble_matrix(quantisation, "m.weight", {16, 128}, {}, tensors);
+      if (group == 64) EXPECT_TRUE(assembled.is_ok()) << assembled.message();
+      else EXPECT_THAT(assembled.message(), HasSubstr("groups of 96 do not divide"));
+    }
+}
+
 TEST_F(QuantisedCheckpoint, WithoutItsConfigItsFormatIsNamed) {
   copy("minimax_m2_fp8_tensor");
   replace("config.json", "\"quantization_config\"", "\"auto_map\"");
