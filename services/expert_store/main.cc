@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/log_format.h"
 #include "common/machine/capability.h"
+#include "common/machine/supervisor.h"
 #include "services/expert_store/options.h"
 #include "store/server/store_server.h"
 
@@ -34,6 +35,7 @@ int main(int argc, char** argv) {
     return fail(status, 2);
   if (const auto status = moestro::log::set_format(parsed.options.log_format); !status) return fail(status, 2);
   if (const auto status = moestro::fault::arm(parsed.options.fault_points); !status) return fail(status, 2);
+  if (const auto status = moestro::machine::end_with_supervisor(); !status) return fail(status, 1);
   moestro::machine::raise_capability(
       CAP_IPC_LOCK);  // to register the arena as read buffers; without it reads cost more CPU
   std::signal(SIGINT, on_signal);

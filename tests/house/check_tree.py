@@ -130,9 +130,10 @@ def check_code(name, text):
             yield f"{name}:{number}: loops over an element of what a call returns; give the result a name first"
 
 
-# HOME-like places and terminals, which programs are told about by the environment alone, and secrets, which command
-# lines show to everybody.
+# HOME-like places and terminals, which programs are told about by the environment alone; secrets, which command lines
+# show to everybody; and who looks after a program.
 GETENV = {
+    "common/machine/supervisor.cc",
     "kernels/cuda/cuda_ops_delta.cc", "kernels/devices/device_registry.cc", "services/box/places.cc",
     "services/cli/common/run_dir.cc", "services/cli/up/process.cc", "services/cli/doctor/doctor_command.cc",
     "services/cli/common/server_options.cc", "services/cli/top/terminal.cc"

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "common/machine/supervisor.h"
+
 namespace moestro::cli {
 namespace {
 
@@ -21,9 +23,10 @@ namespace fs = std::filesystem;
 constexpr int kTakenSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
 
 /// Between fork and exec: system calls only.
-[[noreturn]] void become(const char* binary, char* const* argv, pid_t parent, int input, int output) {
+[[noreturn]] void become(const char* binary, char* const* argv, char* const* environment, pid_t parent, int input,
+                         int output) {
   ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // and machine::end_with_supervisor() in the program
   if (::getppid() != parent) ::_exit(1);  // it died before the line above
   sigset_t none;
   ::sigemptyset(&none);
@@ -32,7 +35,7 @@ constexpr int kTakenSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
   ::dup2(input, STDIN_FILENO);
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
-  ::execv(binary, argv);
+  ::execve(binary, argv, environment);
   const char* why = ::strerror(errno);
   (void)!::write(STDERR_FILENO, "cannot run ", 11);
   (void)!::write(STDERR_FILENO, binary, ::strlen(binary));
@@ -68,9 +71,13 @@ Result<pid_t> launch(const fs::path& binary, const std::vector<std::string>& arg
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const pid_t parent = ::getpid();
+  std::string supervisor = std::string(machine::kSupervisorVariable) + "=" + std::to_string(parent);
+  std::vector<char*> environment{supervisor.data()};
+  for (char** variable = ::environ; *variable != nullptr; ++variable) environment.push_back(*variable);
+  environment.push_back(nullptr);
   const pid_t pid = ::fork();
   if (pid < 0) return io_error("cannot start " + program, errno);
-  if (pid == 0) become(program.c_str(), argv.data(), parent, input.get(), output.get());
+  if (pid == 0) become(program.c_str(), argv.data(), environment.data(), parent, input.get(), output.get());
   return pid;
 }
 
