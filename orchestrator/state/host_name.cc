@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "common/check.h"
+#include "common/log.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -47,7 +48,8 @@ Result<HostName> HostName::take(const std::filesystem::path& run_dir) {
   const std::string name = new_name(prefix), line = name + "\n";
   if (::ftruncate(lock.fd(), 0) != 0 ||
       ::pwrite(lock.fd(), line.data(), line.size(), 0) != static_cast<ssize_t>(line.size()))
-    return io_error("cannot write " + path.string(), errno);
+    log::warn("{}; after a kill this orchestrator's lines of shared batches will wait for its lease",
+              io_error("cannot write " + path.string(), errno).message());
   return HostName(std::move(lock), name);
 }
 

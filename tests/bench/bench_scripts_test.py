@@ -514,6 +514,8 @@ class BenchPeers(unittest.TestCase):
                                        (["--memory-limit", "50", "--tokens",
                                          "0"], 2, "--tokens is 1"), (["--memory-limit", "50", "--stream",
                                                                       "1GiB"], 2, "--stream is not of --memory-limit"),
+                                       (["--memory-limit", "50", "--sequences", "0"], 2, "--sequences is 1"),
+                                       (["--sequences", "64"], 2, "--sequences is of --memory-limit"),
                                        (["--shapes", "giant"], 2, "giant is not one of"),
                                        (["--dtypes", "q9_k"], 2, "q9_k is not one of"),
                                        (["--gguf", "/nowhere.gguf"], 2, "/nowhere.gguf is not there"),

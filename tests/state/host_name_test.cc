@@ -3,7 +3,10 @@
 #include "orchestrator/state/host_name.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <fstream>
 
 #include "tests/cli/temp_dir.h"
@@ -27,6 +30,20 @@ TEST(HostNameTest, FollowsOneThatHasDiedAndNoneThatLives) {
   EXPECT_EQ(HostName::take(dir.path())->text(), taken);
   std::filesystem::resize_file(dir.path() / "orchestrator.name", 5);  // its writer died amid it
   EXPECT_NE(HostName::take(dir.path())->text(), taken);
+}
+
+TEST(HostNameTest, IsThereOnAFullDiskToo) {
+  const test::TempDir dir;
+  EXPECT_EXIT(
+      {
+        std::signal(SIGXFSZ, SIG_IGN);
+        const rlimit nothing{};
+        const bool is_full = ::setrlimit(RLIMIT_FSIZE, &nothing) == 0;
+        const auto name = HostName::take(dir.path());
+        std::_Exit(is_full && name.is_ok() && !name->text().empty() ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+  EXPECT_FALSE(HostName::take(dir.path())->text().empty());
 }
 
 }  // namespace
