@@ -82,6 +82,14 @@ TEST_F(ServiceTest, SaysGoodbyeWhenItIsToStop) {
   EXPECT_TRUE(end_.is_ok()) << end_.message();
 }
 
+TEST_F(ServiceTest, SaysGoodbyeAlsoBeforeItKnowsThatItIsRegistered) {
+  ASSERT_NE(next(wire::WorkerBody::RegisterWorker), nullptr);
+  service_->drain();
+  ASSERT_NE(next(wire::WorkerBody::Leaving), nullptr);
+  thread_.join();
+  EXPECT_TRUE(end_.is_ok()) << end_.message();
+}
+
 TEST_F(ServiceTest, SaysWhetherItIsToAttachAnew) {
   register_worker();
   flatbuffers::FlatBufferBuilder b;

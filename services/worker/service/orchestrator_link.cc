@@ -10,7 +10,7 @@ using std::chrono::milliseconds;
 
 namespace {
 constexpr milliseconds kPollMax{50};
-constexpr milliseconds kFarewell{50};
+constexpr milliseconds kFarewell{200};
 }
 
 WorkerService::Link::Link(const ServiceOptions& options, const Registration& registration, net::DealerSocket socket,
@@ -111,7 +111,7 @@ void WorkerService::Link::loop() {
 
 void WorkerService::Link::say_goodbye() {
   socket_.linger(kFarewell);
-  if (!registered_) return;
+  // Also before an answer to the registration has come: for the orchestrator it may have begun by now.
   const std::lock_guard lock(mutex_);
   send(write_leaving(leaves_));
 }
