@@ -217,8 +217,8 @@ void BatchRunner::expire() {
   }
 }
 
-/// A piece of every batch's checking or writing; true if there is more. One that stands still may do so until another
-/// makes room, which goes on here.
+/// A piece of every batch's checking or writing; true if there is more. One that stands still for want of room may do
+/// so until another makes some, which goes on here. A state that does not answer is asked once, not for each batch.
 bool BatchRunner::work() {
   if (!may_try_) return false;
   bool more = false;
@@ -226,7 +226,9 @@ bool BatchRunner::work() {
     BatchJob& job = *(it++)->get();
     const auto worked = job.work();
     if (!worked.is_ok()) {
-      if (!put_off(job, worked.status())) stall(worked.status());
+      if (put_off(job, worked.status())) continue;
+      stall(worked.status());
+      if (worked.status().code() != Code::kExhausted) return false;
       continue;
     }
     more = more || *worked;
@@ -346,6 +348,7 @@ void BatchRunner::keep_results() {
     const Status kept = state_->put_results(job.record().id, it->second);
     if (!kept.is_ok() && !put_off(job, kept) && !job.may_drop(kept)) {
       stall(kept);
+      if (kept.code() != Code::kExhausted) return;
       ++it;
       continue;
     }
