@@ -47,6 +47,7 @@ class Peer:
         short = os.environ.get("PEER_SEQUENCES")
         self.sequences, length = map(int, short.split()) if short else (SEQUENCES_MAX, LENGTH_MAX)
         self.context_length = min(length, lib.llama_model_n_ctx_train(self.model))
+        self.unified_length = self.context_length if short else 160  # of each sequence, on average
         only = os.environ.get("PEER_CONFIGURATION")
         names = [only] if only else list(CONFIGURATIONS)[: 1 if short else None]
         self.contexts = {name: self.new_context(threads, *CONFIGURATIONS[name]) for name in names}
@@ -61,7 +62,7 @@ class Peer:
     def new_context(self, threads, flash, unified):
         c = lib.llama_context_default_params()
         c.n_seq_max = self.sequences
-        c.n_ctx = self.sequences * (160 if unified and self.sequences > 1 else self.context_length)
+        c.n_ctx = self.sequences * (self.unified_length if unified else self.context_length)
         c.n_batch, c.n_ubatch = (PROMPT, PROMPT) if self.sequences == 1 else (BATCH, STEP)
         c.n_threads = c.n_threads_batch = threads
         c.flash_attn_type, c.kv_unified = flash, unified
