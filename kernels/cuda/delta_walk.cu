@@ -10,6 +10,8 @@
 // The next chunk's rows come by asynchronous copies, each to the place of those that are no longer needed: k, v and T
 // while what the chunk reads is computed, q and P while the state is.
 
+#include <cstddef>
+
 #include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/bf16_parts.h"
 #include "kernels/cuda/delta_chunk.h"

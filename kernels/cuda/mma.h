@@ -50,36 +50,35 @@ __device__ inline void load_matrices_turned(uint32_t (&to)[4], const void* row) 
 /// The emulation: what the 32 lanes give, words of a, then of b, then of d, becomes the product in the words of d. The
 /// columns of a are added in their order.
 inline void multiply_given_tiles(uint64_t* given) {
-  float a[16][16], b[16][8], d[16][8];
-  const auto each_of_lane = [&](auto element) {
-    for (int lane = 0; lane < kWarp; ++lane)
-      for (int i = 0; i < 4; ++i) element(lane, i, lane / 4, lane % 4 * 2);
+  float a[16][16], b[16][8];
+  const auto unpack = [](uint64_t word, float* first, float* second) {  // two pairs of numbers
+    first[0] = BF16::value(static_cast<uint16_t>(word)), first[1] = BF16::value(static_cast<uint16_t>(word >> 16));
+    second[0] = BF16::value(static_cast<uint16_t>(word >> 32)), second[1] = BF16::value(static_cast<uint16_t>(word >> 48));
   };
-  const auto half = [&](int word, int lane, int which) {
-    return BF16::value(static_cast<uint16_t>(given[word * kWarp + lane] >> which * 16));
-  };
-  const auto sum = [&](int lane, int i) {
-    return reinterpret_cast<char*>(given + (3 + i / 2) * kWarp + lane) + i % 2 * sizeof(float);
-  };
-  each_of_lane([&](int lane, int i, int group, int pair) {
-    const int row = group + i % 2 * 8, column = pair + i / 2 * 8;
-    for (int which = 0; which < 2; ++which) a[row][column + which] = half(i / 2, lane, i % 2 * 2 + which);
-    b[pair + i / 2 * 8 + i % 2][group] = half(2, lane, i);
-    std::memcpy(&d[group + i / 2 * 8][pair + i % 2], sum(lane, i), sizeof(float));
-  });
-  for (int k = 0; k < 16; ++k)
-    for (int row = 0; row < 16; ++row)
-      for (int column = 0; column < 8; ++column) d[row][column] += a[row][k] * b[k][column];
-  each_of_lane([&](int lane, int i, int group, int pair) {
-    std::memcpy(sum(lane, i), &d[group + i / 2 * 8][pair + i % 2], sizeof(float));
-  });
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const int group = lane / 4, pair = lane % 4 * 2;
+    unpack(given[lane], &a[group][pair], &a[group + 8][pair]);
+    unpack(given[kWarp + lane], &a[group][pair + 8], &a[group + 8][pair + 8]);
+    float right[4];
+    unpack(given[2 * kWarp + lane], right, right + 2);
+    for (int i = 0; i < 4; ++i) b[pair + i / 2 * 8 + i % 2][group] = right[i];
+  }
+  // Two neighbours of a row are a word of d.
+  for (int row = 0; row < 16; ++row) {
+    uint64_t* const words = given + (3 + row / 8) * kWarp + row % 8 * 4;
+    float sums[8];
+    std::memcpy(sums, words, sizeof sums);
+    for (int k = 0; k < 16; ++k)
+      for (int column = 0; column < 8; ++column) sums[column] += a[row][k] * b[k][column];
+    std::memcpy(words, sums, sizeof sums);
+  }
 }
 inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  uint64_t words[5];
-  std::memcpy(words, a, sizeof a);
-  std::memcpy(words + 2, b, sizeof b);
-  std::memcpy(words + 3, d, sizeof d);
-  const uint64_t* all = emulated::exchange(emulated::Exchange::kTiles, std::span(words), multiply_given_tiles);
+  std::array<uint64_t, 5> words;
+  std::memcpy(words.data(), a, sizeof a);
+  std::memcpy(words.data() + 2, b, sizeof b);
+  std::memcpy(words.data() + 3, d, sizeof d);
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kTiles, words, multiply_given_tiles);
   for (int i = 0; i < 2; ++i) std::memcpy(d + 2 * i, all + (3 + i) * kWarp + emulated::lane(), sizeof(uint64_t));
 }
 
@@ -87,9 +86,9 @@ inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t
 template <typename Take>
 void exchange_rows(const void* row, Take take) {
   emulated::check_shared(row, 16);
-  uint64_t mine[2];
-  std::memcpy(mine, row, sizeof mine);
-  const uint64_t* all = emulated::exchange(emulated::Exchange::kMatrices, {mine[0], mine[1]});
+  std::array<uint64_t, 2> mine;
+  std::memcpy(mine.data(), row, sizeof mine);
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kMatrices, mine);
   take([&](int m, int r, int c) {
     return static_cast<uint32_t>(all[c / 4 * kWarp + m * 8 + r] >> (c % 4 * 16)) & 0xffffu;
   });

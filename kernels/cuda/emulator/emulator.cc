@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -16,19 +15,13 @@
 namespace moestro::kernels::cuda::emulated {
 namespace {
 
-constexpr unsigned kLanes = 32, kThreadsMax = 1024;
+constexpr unsigned kThreadsMax = 1024;
 constexpr size_t kGuardBytes = 256;
 constexpr char kGuard = 0x5a;
 constexpr int kCopyBytes = 16;
+constexpr unsigned kGroups = 16;  ///< of copies that a thread has not waited for; kernels have up to 4 stages
 
 enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kPolls, kEnded };
-
-struct Warp {
-  uint64_t values[2][kWordsMax * kLanes];
-  unsigned given = 0, turn = 0;
-  Exchange kind = Exchange::kWait;
-  Combine* combine = nullptr;
-};
 
 /// The block that runs.
 class Block {
@@ -36,17 +29,17 @@ class Block {
   void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument, uint64_t shared_max);
   void barrier();
   void wait_until(const std::function<bool()>& ready);
-  const uint64_t* exchange(Exchange kind, std::span<const uint64_t> mine, Combine* combine);
+  void wait_for_lanes() { wait(State::kInExchange); }
+  void let_lanes_continue() { std::fill_n(states_.begin() + first_of_warp(), kLanes, State::kReady); }
   void set_order(uint64_t now);
   void check_shared(const void* at, uint64_t bytes) const;
   void begin_copy(void* to, const void* from, int bytes);
-  void commit_copies() { threads_[current].groups.emplace_back(); }
+  void commit_copies();
   void wait_copies(unsigned groups);
 
   uint64_t seed = 0;
   Counters counters;
   std::vector<char> shared;
-  unsigned current = 0;
 
  private:
   struct Copy {
@@ -54,17 +47,18 @@ class Block {
     const void* from;
     int bytes;
   };
-  struct Thread {
-    std::unique_ptr<Fiber> fiber;
-    Index3 index;
-    const std::function<bool()>* ready = nullptr;  ///< of one that polls
-    std::deque<std::vector<Copy>> groups{1};  ///< copies that have not ended; the last group is not committed
+  using Ring = std::array<std::vector<Copy>, kGroups>;  ///< groups of a thread's copies; each keeps its memory
+  struct Copying {
+    uint32_t copies = 0;  ///< that have not ended
+    uint16_t oldest = 0, newest = 0;  ///< groups that have not ended; the newest is not committed
+    unsigned committed() const { return static_cast<uint16_t>(newest - oldest); }
   };
   static void thread_main(void* block);
   void run_one();
   bool sweep(unsigned warp);
   bool resume(unsigned thread);
   void become(unsigned thread);
+  static unsigned first_of_warp() { return running / kLanes * kLanes; }
   /// The running thread waits as `state`.
   void wait(State state);
   /// The order in which `n` warps or lanes run now.
@@ -72,8 +66,14 @@ class Block {
   /// That of `n` blocks: always shuffled.
   void order_blocks(unsigned n);
 
-  std::vector<Thread> threads_;
-  std::array<State, kThreadsMax> states_{};  ///< of the threads
+  // Of the threads, each in an array of its own: a switch between two reads little of each.
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::array<State, kThreadsMax> states_{};
+  std::array<Index3, kThreadsMax> indices_{};
+  std::array<const std::function<bool()>*, kThreadsMax> ready_{};  ///< of those that poll
+  std::array<Copying, kThreadsMax> copying_{};
+  std::vector<Ring> rings_ = std::vector<Ring>(kThreadsMax);
+
   std::vector<Warp> warps_;
   unsigned count_ = 0, at_barrier_ = 0, ended_ = 0;
   void (*body_)(void*) = nullptr;
@@ -107,10 +107,9 @@ void Block::order_blocks(unsigned n) {
 void Block::thread_main(void* of) {
   Block& block = *static_cast<Block*>(of);
   block.body_(block.argument_);
-  auto& groups = block.threads_[block.current].groups;
-  for (const auto& group : groups) MOESTRO_CHECK(group.empty(), "a thread has ended before its copies");
-  groups.resize(1);
-  block.states_[block.current] = State::kEnded;
+  MOESTRO_CHECK(block.copying_[running].copies == 0, "a thread has ended before its copies");
+  block.copying_[running] = {};
+  block.states_[running] = State::kEnded;
   ++block.ended_;
 }
 
@@ -124,11 +123,8 @@ void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*
   ++counters.launches;
   body_ = body;
   argument_ = argument;
-  if (threads_.size() < count_) threads_.resize(count_);
-  for (unsigned i = 0; i < count_; ++i) {
-    if (!threads_[i].fiber) threads_[i].fiber = std::make_unique<Fiber>(thread_main, this);
-    threads_[i].index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
-  }
+  while (fibers_.size() < count_) fibers_.push_back(std::make_unique<Fiber>(thread_main, this));
+  for (unsigned i = 0; i < count_; ++i) indices_[i] = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
   warps_.resize(count_ / kLanes);
   random_.seed(seed);
   blockDim = block;
@@ -164,33 +160,34 @@ void Block::run_one() {
 /// Runs the lanes of a warp that can run, once; false: none can.
 bool Block::sweep(unsigned warp) {
   bool progress = false;
+  running_warp = &warps_[warp];
   for (const unsigned lane : order(kLanes, lane_order_)) progress = resume(warp * kLanes + lane) || progress;
   return progress;
 }
 
 bool Block::resume(unsigned thread) {
-  if (states_[thread] == State::kPolls && (*threads_[thread].ready)()) states_[thread] = State::kReady;
+  if (states_[thread] == State::kPolls && (*ready_[thread])()) states_[thread] = State::kReady;
   if (states_[thread] != State::kReady) return false;
   become(thread);
-  threads_[thread].fiber->resume();
+  fibers_[thread]->resume();
   return true;
 }
 
 void Block::become(unsigned thread) {
-  current = thread;
-  threadIdx = threads_[thread].index;
+  running = thread;
+  threadIdx = indices_[thread];
 }
 
 void Block::wait(State state) {
-  Fiber& fiber = *threads_[current].fiber;
-  states_[current] = state;
+  Fiber& fiber = *fibers_[running];
+  states_[running] = state;
   // In the plain order the next lane that can run is gone on with from here: half the switches.
-  const unsigned first = current / kLanes * kLanes;
+  const unsigned first = first_of_warp();
   for (unsigned i = 1; seed == 0 && i < kLanes; ++i) {
-    const unsigned next = first + (current - first + i) % kLanes;
+    const unsigned next = first + (running - first + i) % kLanes;
     if (states_[next] != State::kReady) continue;
     become(next);
-    return fiber.hand_over(*threads_[next].fiber);
+    return fiber.hand_over(*fibers_[next]);
   }
   fiber.leave();
 }
@@ -207,27 +204,8 @@ void Block::barrier() {
 
 void Block::wait_until(const std::function<bool()>& ready) {
   if (ready()) return;
-  threads_[current].ready = &ready;
+  ready_[running] = &ready;
   wait(State::kPolls);
-}
-
-const uint64_t* Block::exchange(Exchange kind, std::span<const uint64_t> mine, Combine* combine) {
-  Warp& w = warps_[current / kLanes];
-  if (w.given == 0) w.kind = kind, w.combine = combine;
-  MOESTRO_CHECK(w.kind == kind && w.combine == combine, "lanes of a warp that exchange different things");
-  MOESTRO_CHECK(mine.size() <= kWordsMax, "an exchange of few words");
-  uint64_t* values = w.values[w.turn % 2];
-  unsigned at = current % kLanes;
-  for (const uint64_t word : mine) values[at] = word, at += kLanes;
-  if (++w.given == kLanes) {
-    w.given = 0;
-    ++w.turn;
-    if (combine != nullptr) combine(values);
-    std::fill_n(states_.begin() + current / kLanes * kLanes, kLanes, State::kReady);
-    return values;
-  }
-  wait(State::kInExchange);
-  return values;
 }
 
 void Block::check_shared(const void* at, uint64_t bytes) const {
@@ -243,16 +221,27 @@ void Block::begin_copy(void* to, const void* from, int bytes) {
   check_shared(to, kCopyBytes);
   std::memset(to, 0xff, kCopyBytes);
   counters.bytes_streamed += static_cast<uint64_t>(bytes);
-  threads_[current].groups.back().push_back({to, from, bytes});
+  Copying& copying = copying_[running];
+  rings_[running][copying.newest % kGroups].push_back({to, from, bytes});
+  ++copying.copies;
+}
+
+void Block::commit_copies() {
+  Copying& copying = copying_[running];
+  ++copying.newest;
+  MOESTRO_CHECK(copying.committed() < kGroups, "a thread that waits for few groups of copies");
 }
 
 void Block::wait_copies(unsigned groups) {
-  auto& all = threads_[current].groups;
-  for (; all.size() > groups + size_t{1}; all.pop_front()) {
-    for (const Copy& c : all.front()) {
+  Copying& copying = copying_[running];
+  for (; copying.committed() > groups; ++copying.oldest) {
+    auto& group = rings_[running][copying.oldest % kGroups];
+    for (const Copy& c : group) {
       if (c.bytes > 0) std::memcpy(c.to, c.from, static_cast<size_t>(c.bytes));
       std::memset(static_cast<char*>(c.to) + c.bytes, 0, static_cast<size_t>(kCopyBytes - c.bytes));
     }
+    copying.copies -= static_cast<uint32_t>(group.size());
+    group.clear();
   }
 }
 
@@ -270,15 +259,12 @@ void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void
 }
 void barrier() { the_block.barrier(); }
 void wait_until(const std::function<bool()>& ready) { the_block.wait_until(ready); }
-const uint64_t* exchange(Exchange kind, std::span<const uint64_t> mine, Combine* combine) {
-  return the_block.exchange(kind, mine, combine);
-}
+void wait_for_lanes() { the_block.wait_for_lanes(); }
+void let_lanes_continue() { the_block.let_lanes_continue(); }
 char* shared() { return the_block.shared.data(); }
 void check_shared(const void* at, uint64_t bytes) { the_block.check_shared(at, bytes); }
 void begin_copy(void* to, const void* from, int bytes) { the_block.begin_copy(to, from, bytes); }
 void commit_copies() { the_block.commit_copies(); }
 void wait_copies(unsigned groups) { the_block.wait_copies(groups); }
-unsigned lane() { return the_block.current % kLanes; }
-unsigned thread() { return the_block.current; }
 
 }  // namespace moestro::kernels::cuda::emulated

@@ -4,12 +4,11 @@
 // What is undefined in CUDA is a failed check here: a barrier that not all threads reach, an exchange with a missing
 // lane, more shared memory than requested. Each block's shared memory initially contains NaN.
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <initializer_list>
-#include <span>
 
 #include "common/check.h"
 #include "common/float16.h"
@@ -66,18 +65,51 @@ void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void
 void barrier();
 /// The running thread continues when `ready` says so; it must become true by what other threads of the block do.
 void wait_until(const std::function<bool()>& ready);
-inline constexpr unsigned kWordsMax = 16;  ///< of an exchange
-/// The first words of the 32 lanes of this warp, then their second ones, and so on; valid until this lane's exchange
-/// after the next. All lanes give equally many. `combine`, if any, makes what they get of what they have given, at once
-/// for all of them.
-using Combine = void(uint64_t* words);
-const uint64_t* exchange(Exchange kind, std::span<const uint64_t> mine, Combine* combine = nullptr);
-inline const uint64_t* exchange(Exchange kind, std::initializer_list<uint64_t> mine, Combine* combine = nullptr) {
-  return exchange(kind, std::span(mine.begin(), mine.size()), combine);
-}
+inline constexpr unsigned kLanes = 32;
+inline unsigned running = 0;  ///< the thread of the block that runs
+inline unsigned lane() { return running % kLanes; }
+inline unsigned thread() { return running; }  ///< of the block
 char* shared();
-unsigned lane();
-unsigned thread();  ///< of the block
+
+/// Makes what the lanes of a warp get of what they have given, at once for all of them.
+using Combine = void(uint64_t* words);
+/// The exchanges of a warp.
+struct Warp {
+  static constexpr unsigned kWordsMax = 16;
+  uint64_t words[2][kWordsMax * kLanes];  ///< of the last exchange and of the one that goes on
+  unsigned given = 0, turn = 0;
+  Exchange kind = Exchange::kWait;
+  Combine* combine = nullptr;
+};
+inline Warp* running_warp = nullptr;  ///< that of the running thread
+/// The running thread waits until the last lane has given its words.
+void wait_for_lanes();
+/// The other lanes of the running thread's warp continue.
+void let_lanes_continue();
+
+/// The first words of the 32 lanes of this warp, then their second ones, and so on; valid until this lane's exchange
+/// after the next. All lanes give equally many. In the header, since emulated kernels spend a third of their time here.
+template <size_t kWords>
+const uint64_t* exchange(Exchange kind, const std::array<uint64_t, kWords>& mine, Combine* combine = nullptr) {
+  static_assert(kWords <= Warp::kWordsMax);
+  Warp& w = *running_warp;
+  if (w.given == 0) w.kind = kind, w.combine = combine;
+  MOESTRO_CHECK(w.kind == kind && w.combine == combine, "lanes of a warp that exchange different things");
+  uint64_t* words = w.words[w.turn % 2];
+  for (size_t i = 0; i < kWords; ++i) words[i * kLanes + lane()] = mine[i];
+  if (++w.given < kLanes) {
+    wait_for_lanes();
+    return words;
+  }
+  w.given = 0;
+  ++w.turn;
+  if (combine != nullptr) combine(words);
+  let_lanes_continue();
+  return words;
+}
+inline const uint64_t* exchange(Exchange kind, uint64_t mine, Combine* combine = nullptr) {
+  return exchange(kind, std::array{mine}, combine);
+}
 /// Checks that [at, at + bytes) is in the block's shared memory and that `at` is a multiple of `bytes`.
 void check_shared(const void* at, uint64_t bytes);
 
@@ -104,18 +136,18 @@ T unpacked(uint64_t bits) {
 }  // namespace emulated
 
 inline void __syncthreads() { emulated::barrier(); }
-inline void __syncwarp() { emulated::exchange(emulated::Exchange::kWait, {}); }
+inline void __syncwarp() { emulated::exchange(emulated::Exchange::kWait, std::array<uint64_t, 0>()); }
 template <typename T>
 T __shfl_sync(uint32_t, T value, int from) {
-  return emulated::unpacked<T>(emulated::exchange(emulated::Exchange::kShuffle, {emulated::packed(value)})[from & 31]);
+  return emulated::unpacked<T>(emulated::exchange(emulated::Exchange::kShuffle, emulated::packed(value))[from & 31]);
 }
 template <typename T>
 T __shfl_xor_sync(uint32_t, T value, int mask) {
   return emulated::unpacked<T>(emulated::exchange(
-      emulated::Exchange::kShuffleXor, {emulated::packed(value)})[emulated::lane() ^ static_cast<unsigned>(mask)]);
+      emulated::Exchange::kShuffleXor, emulated::packed(value))[emulated::lane() ^ static_cast<unsigned>(mask)]);
 }
 inline uint32_t __ballot_sync(uint32_t, bool value) {
-  const uint64_t* all = emulated::exchange(emulated::Exchange::kBallot, {uint64_t{value}});
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kBallot, value);
   uint32_t votes = 0;
   for (uint32_t i = 0; i < 32; ++i) votes |= static_cast<uint32_t>(all[i]) << i;
   return votes;
@@ -147,7 +179,7 @@ T warp_fold(T value, Fold) {
     }
     for (unsigned i = 0; i < 32; ++i) words[i] = emulated::packed(values[i]);
   };
-  const uint64_t* all = emulated::exchange(emulated::Exchange::kFold, {emulated::packed(value)}, fold_all);
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kFold, emulated::packed(value), fold_all);
   return emulated::unpacked<T>(all[emulated::lane()]);
 }
 template <int kCount, typename Give, typename Take>
@@ -155,11 +187,11 @@ void swap_lanes(int step, Give give, Take take) {
   constexpr int kPairs = (kCount + 1) / 2;
   float values[2 * kPairs] = {};
   for (int i = 0; i < kCount; ++i) values[i] = give(i);
-  uint64_t words[kPairs];
-  std::memcpy(words, values, sizeof words);
-  const uint64_t* all = emulated::exchange(emulated::Exchange::kSwap, std::span(words));
+  std::array<uint64_t, kPairs> words;
+  std::memcpy(words.data(), values, sizeof words);
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kSwap, words);
   for (int i = 0; i < kPairs; ++i) words[i] = all[(emulated::lane() ^ static_cast<unsigned>(step)) + i * 32];
-  std::memcpy(values, words, sizeof words);
+  std::memcpy(values, words.data(), sizeof words);
   for (int i = 0; i < kCount; ++i) take(i, values[i]);
 }
 inline uint32_t warp_most(uint32_t value) {
