@@ -104,7 +104,8 @@ Quantisation read_gptq(ConfigReader& format) {
   // desc_act: columns may belong to groups out of turn. Their g_idx says whether they do, and is read.
   const bool static_groups = format.has("static_groups") && format.flag_or("static_groups", false);
   q.needs_order = format.flag_or("desc_act", false) && !static_groups;
-  format.flag_or("sym", true), format.flag_or("lm_head", false);
+  q.symmetric = format.flag_or("sym", false);  // where nothing is said, any zero points are taken
+  format.flag_or("lm_head", false);
   refuse_rules(format);
   return q;
 }

@@ -4,6 +4,8 @@
 #include <set>
 #include <vector>
 
+#include "common/utf8.h"
+
 namespace moestro::model {
 namespace {
 
@@ -56,10 +58,12 @@ class Watcher : public nlohmann::json_sax<nlohmann::json> {
 
 std::string in_quotes(std::string_view text) {
   constexpr size_t kLengthMax = 120;
-  std::string out = "'";
-  for (const char c : text.substr(0, kLengthMax)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  if (text.size() > kLengthMax) out += "...";
-  return out + "'";
+  std::string_view shown = text.substr(0, kLengthMax);
+  if (shown.size() < text.size()) shown.remove_suffix(unfinished_utf8_bytes(shown));
+  std::string out = lossy_utf8(shown);
+  for (char& c : out)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return "'" + out + (shown.size() < text.size() ? "...'" : "'");
 }
 
 Result<nlohmann::json> parse_json_object(std::string_view text, std::string_view where) {

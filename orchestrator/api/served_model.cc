@@ -83,30 +83,40 @@ void set_template(const std::optional<std::string>& source, ServedModel& m) {
     m.chat_template = std::move(*parsed);
     m.set_styles(*source);
   } else {
-    m.chat_template_missing = "the model's chat template cannot be used: " + parsed.status().message();
+    m.chat_template_error = parsed.status().message();
+    m.chat_template_missing = "the model's chat template cannot be used: " + m.chat_template_error;
   }
 }
 
-Status read_tokenizer_config(const std::filesystem::path& pack, ServedModel& m) {
+Result<Tokenizer> read_tokenizer(const ModelFiles& files) {
+  constexpr char kName[] = "tokenizer.json";
+  MOESTRO_ASSIGN_OR_RETURN(const auto text, files.read(kName));
+  if (!text) return io_error("cannot open " + files.label(kName), ENOENT);
+  auto tokenizer = Tokenizer::from_json(*text);
+  if (!tokenizer) return tokenizer.status().with_context(files.label(kName));
+  return tokenizer;
+}
+
+Status read_tokenizer_config(const ModelFiles& files, ServedModel& m) {
   std::optional<std::string> source;
-  const auto path = pack / "tokenizer_config.json";
-  MOESTRO_ASSIGN_OR_RETURN(const auto text, read_file_if_any(path));
+  const std::string name = "tokenizer_config.json";
+  MOESTRO_ASSIGN_OR_RETURN(const auto text, files.read(name));
   if (text) {
-    MOESTRO_ASSIGN_OR_RETURN(const json config, model::parse_json_object(*text, path.string()));
+    MOESTRO_ASSIGN_OR_RETURN(const json config, model::parse_json_object(*text, files.label(name)));
     m.bos_token = special_token(config, "bos_token");
     m.eos_token = special_token(config, "eos_token");
     m.pad_token = special_token(config, "pad_token");
     m.unk_token = special_token(config, "unk_token");
-    if (const Status s = check_added_tokens(config, m.tokenizer); !s.is_ok()) return s.with_context(path.string());
+    if (const Status s = check_added_tokens(config, m.tokenizer); !s.is_ok()) return s.with_context(files.label(name));
     source = template_of(config);
   }
-  MOESTRO_ASSIGN_OR_RETURN(const auto file, read_file_if_any(pack / "chat_template.jinja"));
+  MOESTRO_ASSIGN_OR_RETURN(const auto file, files.read("chat_template.jinja"));
   if (file) source = file;  // as transformers prefers it
   if (!source) {  // where processors of multimodal models have it
-    const std::filesystem::path processors = pack / "chat_template.json";
-    MOESTRO_ASSIGN_OR_RETURN(const auto its, read_file_if_any(processors));
+    const std::string processors = "chat_template.json";
+    MOESTRO_ASSIGN_OR_RETURN(const auto its, files.read(processors));
     if (its) {
-      MOESTRO_ASSIGN_OR_RETURN(const json of_processor, model::parse_json_object(*its, processors.string()));
+      MOESTRO_ASSIGN_OR_RETURN(const json of_processor, model::parse_json_object(*its, files.label(processors)));
       source = template_of(of_processor);
     }
   }
@@ -115,10 +125,10 @@ Status read_tokenizer_config(const std::filesystem::path& pack, ServedModel& m) 
 }
 
 /// As transformers has it: where nothing is said, a target begins as a text does.
-Result<TargetBegin> target_begin(const model::ModelSpec& spec, const std::filesystem::path& pack) {
+Result<TargetBegin> target_begin(const model::ModelSpec& spec, const ModelFiles& files) {
   const auto start = spec.decoder_start_id ? spec.decoder_start_id : spec.bos_id;
   if (!start)
-    return invalid_argument((pack / "config.json").string() +
+    return invalid_argument(files.label("config.json") +
                             ": decoder_start_token_id is missing, and targets have to begin with something");
   return TargetBegin{*start, spec.forced_bos_id};
 }
@@ -134,32 +144,38 @@ void ServedModel::set_styles(const std::string& source) {
   knows_thinking = source.find("enable_thinking") != std::string::npos;
 }
 
-Result<ServedModel> ServedModel::load(const std::string& name, const std::filesystem::path& pack) {
-  MOESTRO_ASSIGN_OR_RETURN(const auto config, read_file_if_any(pack / "config.json"));
-  if (!config) return not_found("cannot read " + (pack / "config.json").string());
-  MOESTRO_ASSIGN_OR_RETURN(const auto generation, read_file_if_any(pack / "generation_config.json"));
+Result<ServedModel> ServedModel::of_files(const std::string& name, const ModelFiles& files) {
+  MOESTRO_ASSIGN_OR_RETURN(const auto config, files.read("config.json"));
+  if (!config) return not_found("cannot read " + files.label("config.json"));
+  MOESTRO_ASSIGN_OR_RETURN(const auto generation, files.read("generation_config.json"));
   MOESTRO_ASSIGN_OR_RETURN(const auto description, model::describe_model(*config, generation.value_or("")));
-  MOESTRO_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::load(pack));
-  const auto created = std::filesystem::last_write_time(pack / "config.json");
-  const auto age = std::filesystem::file_time_type::clock::now() - created;
+  MOESTRO_ASSIGN_OR_RETURN(auto tokenizer, read_tokenizer(files));
   ServedModel m{name, std::move(tokenizer), std::nullopt, "", "", "", description.spec.eos_ids, description.spec.vocab,
                 description.spec.max_position, 0};
   m.hidden = description.spec.hidden;
   if (description.spec.is_encoder_decoder()) {
-    MOESTRO_ASSIGN_OR_RETURN(m.target, target_begin(description.spec, pack));
+    MOESTRO_ASSIGN_OR_RETURN(m.target, target_begin(description.spec, files));
   }
+  if (m.tokenizer.vocab_size() > m.vocab) {
+    const auto last = static_cast<TokenId>(m.tokenizer.vocab_size() - 1);
+    return invalid_argument(files.label("tokenizer.json") + ": the token " + model::in_quotes(m.tokenizer.token(last)) +
+                            " has id " + std::to_string(last) + ", but config.json has a vocab_size of " +
+                            std::to_string(m.vocab) + ": they are not of one model");
+  }
+  MOESTRO_RETURN_IF_ERROR(read_tokenizer_config(files, m));
+  return m;
+}
+
+Result<ServedModel> ServedModel::load(const std::string& name, const std::filesystem::path& pack) {
+  const auto read = [&](const std::string& file) { return read_file_if_any(pack / file); };
+  const auto label = [&](const std::string& file) { return (pack / file).string(); };
+  MOESTRO_ASSIGN_OR_RETURN(ServedModel m, of_files(name, {read, label}));
+  const auto created = std::filesystem::last_write_time(pack / "config.json");
+  const auto age = std::filesystem::file_time_type::clock::now() - created;
   m.created_unix_s =
       std::chrono::duration_cast<std::chrono::seconds>(
           (std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::seconds>(age)).time_since_epoch())
           .count();
-  if (m.tokenizer.vocab_size() > m.vocab) {
-    const auto last = static_cast<TokenId>(m.tokenizer.vocab_size() - 1);
-    return invalid_argument((pack / "tokenizer.json").string() + ": the token " +
-                            model::in_quotes(m.tokenizer.token(last)) + " has id " + std::to_string(last) +
-                            ", but config.json has a vocab_size of " + std::to_string(m.vocab) +
-                            ": they are not of one model");
-  }
-  MOESTRO_RETURN_IF_ERROR(read_tokenizer_config(pack, m));
   return m;
 }
 

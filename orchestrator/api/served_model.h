@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,12 @@ struct TargetBegin {
   std::optional<TokenId> forced = {};  ///< after that, unless the request says how its target begins
 };
 
+/// The small files of a model, and what they are called in errors.
+struct ModelFiles {
+  std::function<Result<std::optional<std::string>>(const std::string& name)> read;  ///< nothing if it is not there
+  std::function<std::string(const std::string& name)> label;
+};
+
 struct ServedModel {
   std::string name;
   Tokenizer tokenizer;
@@ -35,6 +42,7 @@ struct ServedModel {
   int64_t created_unix_s = 0;
   std::string pad_token = {}, unk_token = {};
   std::shared_ptr<const ToolForm> tool_form = {};  ///< of the chat template; null: see tool_form_missing
+  std::string chat_template_error = {};  ///< what is wrong with the template that is there; empty: nothing
   std::string tool_form_missing = "the model has no chat template";
   std::vector<std::string> aliases = {};     ///< further names that requests may use
   std::optional<ReasoningStyle> reasoning_style = {};  ///< how the chat template marks reasoning
@@ -53,6 +61,7 @@ struct ServedModel {
   /// or a checkpoint. Refuses files that contradict each other: a token beyond the embedding, a token that only
   /// tokenizer_config.json knows.
   static Result<ServedModel> load(const std::string& name, const std::filesystem::path& pack);
+  static Result<ServedModel> of_files(const std::string& name, const ModelFiles& files);
 };
 
 }  // namespace moestro::orchestrator

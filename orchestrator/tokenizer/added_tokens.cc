@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/model/strict_json.h"
 #include "orchestrator/tokenizer/unicode.h"
 
 namespace moestro::tok {
@@ -113,7 +114,7 @@ Result<AddedTokens> AddedTokens::parse(const Json* list, const Model& model, con
       continue;
     }
     auto spelled = normalizer.apply(kept.content);
-    if (!spelled.is_ok()) return spelled.status().with_context("added token '" + kept.content.substr(0, 60) + "'");
+    if (!spelled.is_ok()) return spelled.status().with_context("added token " + model::in_quotes(kept.content));
     added.after_normalizer_.add(*spelled, index);
   }
   return added;

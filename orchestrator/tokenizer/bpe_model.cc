@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <queue>
 
+#include "common/model/strict_json.h"
 #include "orchestrator/tokenizer/unicode.h"
 
 namespace moestro::tok {
@@ -85,8 +86,8 @@ Status BpeModel::add_merge(std::string_view left, std::string_view right, int32_
   const std::string_view tail = right.substr(std::min(prefix_.size(), right.size()));
   const TokenId merged = id_of(std::string(left) + std::string(tail));
   if (a < 0 || b < 0 || merged < 0) {
-    return invalid_argument("'" + std::string(left.substr(0, 40)) + "' + '" + std::string(right.substr(0, 40)) +
-                            "' names a token that is not in the vocabulary");
+    return invalid_argument(model::in_quotes(left) + " + " + model::in_quotes(right) +
+                            " names a token that is not in the vocabulary");
   }
   *slot(pair_of(a, b)) = Merge{pair_of(a, b), rank, merged};
   return Status::ok();

@@ -1,22 +1,22 @@
 #pragma once
-// UTF-8 and the character classes of tokenizer.json files.
+// The character classes of tokenizer.json files, and the characters of UTF-8.
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "common/utf8.h"
+
 namespace moestro::tok {
 
-inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
-
-/// The position of the first byte that is not valid UTF-8, or npos.
-size_t find_invalid_utf8(std::string_view bytes);
-
-/// The number of bytes at the end that begin a character which more bytes could complete; 0 to 3.
-size_t unfinished_utf8_bytes(std::string_view bytes);
-/// The characters that begin in `text`, which may end, but not begin, inside one.
-size_t count_code_points(std::string_view text);
+using moestro::count_code_points;
+using moestro::find_invalid_utf8;
+using moestro::is_continuation_byte;
+using moestro::kReplacementCharacter;
+using moestro::lossy_utf8;
+using moestro::LossyUtf8;
+using moestro::unfinished_utf8_bytes;
 
 struct CodePoint {
   char32_t value;
@@ -33,8 +33,6 @@ inline CodePoint code_point_at(std::string_view text, size_t pos) {
 }
 void append_utf8(std::string& out, char32_t c);
 
-bool is_continuation_byte(char byte);
-
 // Each with the Unicode version of the part of Hugging Face's tokenizers that uses it, because these versions differ.
 bool is_space(char32_t c);             ///< White_Space
 bool is_numeric(char32_t c);           ///< Digits: general category N*
@@ -50,21 +48,5 @@ uint8_t script_group(char32_t c);
 
 /// Appends the lower-case form.
 void append_lower(std::string& out, char32_t c);
-
-/// Converts bytes that arrive in pieces of any size into valid UTF-8, with one U+FFFD for each maximal part of a broken
-/// character (like Rust's from_utf8_lossy and the WHATWG decoder).
-class LossyUtf8 {
- public:
-  void push(std::string_view bytes, std::string& out);
-  void finish(std::string& out);
-
- private:
-  bool continues(unsigned char byte) const;
-  char pending_[4] = {};
-  size_t pending_size_ = 0;
-  size_t wanted_ = 0;
-};
-
-std::string lossy_utf8(std::string_view bytes);
 
 }  // namespace moestro::tok

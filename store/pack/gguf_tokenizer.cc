@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/model/strict_json.h"
+#include "common/utf8.h"
 #include "store/pack/gguf_pre_tokenizers.h"
 #include "store/pack/spm_merges.h"
 
@@ -34,10 +35,14 @@ Result<Vocabulary> read_vocabulary(const GgufMetadata& m, bool add_bos) {
   Vocabulary v;
   MOESTRO_ASSIGN_OR_RETURN(v.tokens, m.texts(key_of("tokens")));
   if (v.tokens == nullptr || v.tokens->empty()) return invalid_argument("metadata 'tokenizer.ggml.tokens' is missing");
-  for (const std::string& token : *v.tokens)
+  for (const std::string& token : *v.tokens) {
     if (token.size() > kTokenBytesMax)
       return unsupported("metadata 'tokenizer.ggml.tokens' has a token of " + std::to_string(token.size()) +
                          " bytes; at most " + std::to_string(kTokenBytesMax) + " are read");
+    if (find_invalid_utf8(token) != std::string::npos)
+      return invalid_argument("metadata 'tokenizer.ggml.tokens': the token " + in_quotes(token) +
+                              " is not UTF-8; the file is damaged, so download it again");
+  }
   MOESTRO_ASSIGN_OR_RETURN(const auto* types, m.integers(key_of("token_type")));
   if (types != nullptr && types->size() != v.tokens->size())
     return invalid_argument("metadata 'tokenizer.ggml.token_type' has " + std::to_string(types->size()) +

@@ -40,6 +40,8 @@ constexpr GgufType kTypes[] = {
     {34, "TQ1_0", 256, 54},
     {35, "TQ2_0", 256, 66},
     {39, "MXFP4", 32, 17, DType::kMXFP4},
+    {40, "NVFP4", 64, 36},
+    {41, "Q1_0", 128, 18},
 };
 
 constexpr bool sizes_agree() {

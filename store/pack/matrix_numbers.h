@@ -43,7 +43,7 @@ inline float scale_at(const std::string& format, const Bytes& bytes, int64_t ind
   return format == "BF16" ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
-/// Zero points as version 1 of GPTQ stores them, less 1. GPTQModel takes 1 from all eight of a word at once, with a
+/// Zero points of GPTQ as version 1 stores them, less 1. GPTQModel takes 1 from all eight of a word at once, with a
 /// borrow from the next where one is 0; AutoGPTQ from each number, of which 0 becomes 15.
 inline uint32_t zeros_of_word(uint32_t stored, GptqZeros zeros) {
   constexpr uint32_t kOnes = 0x11111111u, kTops = 0x88888888u;
@@ -54,5 +54,9 @@ inline uint32_t zeros_of_word(uint32_t stored, GptqZeros zeros) {
   }
   return stored;
 }
+
+/// Whether the words of `zeros` are what a quantizer writes that has 8 as every zero point, if `form` says so: of the
+/// other form, all weights would be off by their scale.
+Status check_symmetric(const SourceTensor& zeros, const Bytes& words, GptqForm form);
 
 }  // namespace moestro::store

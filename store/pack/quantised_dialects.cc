@@ -190,42 +190,44 @@ class TransposedInt4Matrix : public Int4Matrix {
       MOESTRO_RETURN_IF_ERROR(use(c, std::min(at_once, range.cols - c)));
     return Status::ok();
   }
-  /// Zero points [groups, rows / 8]: word(stored) gives the eight numbers of a word in order.
-  template <class Word>
-  Status load_zeros(const ReadTensor& read, const SourceTensor& zeros, const MatrixRange& range, const Word& word,
-                    Part& part) const {
+  /// Words [groups, rows / 8] of zero points.
+  Status read_zeros(const ReadTensor& read, const SourceTensor& zeros, const MatrixRange& range, const Part& part,
+                    Bytes& words) const {
     const int64_t first = range.first_row / kInWord, last = ceil_div(range.first_row + range.rows, kInWord);
-    Bytes bytes;
-    MOESTRO_RETURN_IF_ERROR(read_rows(read, zeros, rows() / kInWord, 4,
-                                      {part.first_group, part.groups, first, last - first}, bytes));
+    return read_rows(read, zeros, rows() / kInWord, 4, {part.first_group, part.groups, first, last - first}, words);
+  }
+  /// word(stored) gives the eight numbers of one of them in order.
+  template <class Word>
+  static void place_zeros(const Bytes& words, const MatrixRange& range, const Word& word, Part& part) {
+    const int64_t first = range.first_row / kInWord, last = ceil_div(range.first_row + range.rows, kInWord);
     for (int64_t w = first; w < last; ++w)
       for (int64_t g = 0; g < part.groups; ++g) {
-        const uint64_t numbers = word(number_at<uint32_t>(bytes, g * (last - first) + w - first));
+        const uint64_t numbers = word(number_at<uint32_t>(words, g * (last - first) + w - first));
         const int64_t end = std::min((w + 1) * kInWord, range.first_row + range.rows);
         for (int64_t r = std::max(w * kInWord, range.first_row); r < end; ++r)
           part.zeros[static_cast<size_t>((r - range.first_row) * part.groups + g)] =
               static_cast<uint8_t>(numbers >> 8 * (r % kInWord));
       }
-    return Status::ok();
   }
 };
 
 class GptqMatrix : public TransposedInt4Matrix {
  public:
-  GptqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, Int4Tensors t, GptqZeros zeros)
+  GptqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, Int4Tensors t, GptqForm form)
       : TransposedInt4Matrix(std::move(name), dtype, rows, cols, group, std::move(t.scales)),
         words_(std::move(t.words)),
         zeros_(std::move(*t.zeros)),
-        form_(zeros) {}
+        form_(form) {}
 
  protected:
   Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const override {
     MOESTRO_RETURN_IF_ERROR(load_scales(read, range, part));
-    MOESTRO_RETURN_IF_ERROR(load_zeros(
-        read, zeros_, range, [&](uint32_t stored) { return spread(zeros_of_word(stored, form_)); }, part));
+    Bytes bytes;
+    MOESTRO_RETURN_IF_ERROR(read_zeros(read, zeros_, range, part, bytes));
+    MOESTRO_RETURN_IF_ERROR(check_symmetric(zeros_, bytes, form_));
+    place_zeros(bytes, range, [&](uint32_t stored) { return spread(zeros_of_word(stored, form_.zeros)); }, part);
     const int64_t line = range.rows * 4;              // words of 8 adjacent columns of each row
     constexpr int64_t kLines = kRunColumns / kInWord;  // of a run
-    Bytes bytes;
     return in_parts(range, kLines * line, [&](int64_t first_col, int64_t cols) -> Status {
       const MatrixRange lines{(range.first_col + first_col) / kInWord, cols / kInWord, range.first_row, range.rows};
       MOESTRO_RETURN_IF_ERROR(read_rows(read, words_, rows(), 4, lines, bytes));
@@ -239,7 +241,7 @@ class GptqMatrix : public TransposedInt4Matrix {
 
  private:
   SourceTensor words_, zeros_;
-  GptqZeros form_;
+  GptqForm form_;
 };
 
 class AwqMatrix : public TransposedInt4Matrix {
@@ -252,11 +254,12 @@ class AwqMatrix : public TransposedInt4Matrix {
  protected:
   Status load(const ReadTensor& read, const MatrixRange& range, Part& part) const override {
     MOESTRO_RETURN_IF_ERROR(load_scales(read, range, part));
-    MOESTRO_RETURN_IF_ERROR(load_zeros(read, zeros_, range, in_order, part));
+    Bytes bytes;
+    MOESTRO_RETURN_IF_ERROR(read_zeros(read, zeros_, range, part, bytes));
+    place_zeros(bytes, range, in_order, part);
     const int64_t first = range.first_row / kInWord,
                   words = ceil_div(range.first_row + range.rows, kInWord) - first,
                   line = words * 4;  // words of 8 adjacent rows of a column
-    Bytes bytes;
     return in_parts(range, kRunColumns * line, [&](int64_t first_col, int64_t cols) -> Status {
       MOESTRO_RETURN_IF_ERROR(
           read_rows(read, words_, rows() / kInWord, 4, {range.first_col + first_col, cols, first, words}, bytes));
@@ -385,8 +388,8 @@ std::shared_ptr<const QuantisedMatrix> fp8_matrix(const MatrixName& m, DType dty
 }
 
 std::shared_ptr<const QuantisedMatrix> gptq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t,
-                                                   GptqZeros zeros) {
-  return std::make_shared<GptqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t), zeros);
+                                                   GptqForm form) {
+  return std::make_shared<GptqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t), form);
 }
 
 std::shared_ptr<const QuantisedMatrix> awq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t) {

@@ -5,6 +5,7 @@
 
 #include "common/expert_layout.h"
 #include "common/model/strict_json.h"
+#include "store/pack/matrix_numbers.h"
 #include "store/pack/quantised_dialects.h"
 
 namespace moestro::store {
@@ -79,27 +80,41 @@ class Assembler {
     std::vector<int32_t> groups_of;
     if (quantisation_.needs_order || has(base_ + "g_idx"))
       MOESTRO_RETURN_IF_ERROR(read_order(take(base_ + "g_idx", {cols_}, {"I32"}), groups_of));
+    else
+      check_whole_groups();
     Int4Tensors t{std::move(words), std::move(scales), std::move(zeros)};
+    const GptqForm form{quantisation_.gptq_zeros, quantisation_.symmetric};
     if (!groups_of.empty()) {
       check_words_of_rows();
       if (cols_ % kInWord != 0) refuse_width("4 bits", kInWord);
-      return put(ordered_gptq_matrix(matrix(), std::move(groups_of), std::move(t), quantisation_.gptq_zeros));
+      return put(ordered_gptq_matrix(matrix(), std::move(groups_of), std::move(t), form));
     }
-    return put(gptq_matrix(matrix(), int4_format(true), group(), std::move(t), quantisation_.gptq_zeros));
+    return put(gptq_matrix(matrix(), int4_format(true), group(), std::move(t), form));
   }
 
-  /// The group of each column; empty if they follow one another, as without act-order.
+  /// The group of each column; empty if they follow one another, as without act-order. In any order, each group has as
+  /// many columns as it is long; an index of zeros that nobody filled in would give all columns the first one's scales.
   Status read_order(const SourceTensor& tensor, std::vector<int32_t>& groups_of) {
     if (!error_.is_ok()) return error_;
     groups_of.resize(static_cast<size_t>(cols_));
     MOESTRO_RETURN_IF_ERROR(read_(tensor, 0, std::as_writable_bytes(std::span(groups_of))));
+    const std::string label = "tensor " + in_quotes(tensor.name);
+    std::vector<int64_t> columns(static_cast<size_t>(groups()));
     bool in_order = true;
     for (int64_t c = 0; c < cols_; ++c) {
       const int64_t g = groups_of[static_cast<size_t>(c)];
       if (g < 0 || g >= groups())
-        return invalid_argument("tensor " + in_quotes(tensor.name) + " says that column " + std::to_string(c) +
-                                " is of group " + std::to_string(g) + "; there are " + std::to_string(groups()));
+        return invalid_argument(label + " says that column " + std::to_string(c) + " is of group " + std::to_string(g) +
+                                "; there are " + std::to_string(groups()));
+      ++columns[static_cast<size_t>(g)];
       in_order = in_order && g == c / group();
+    }
+    for (int64_t g = 0; g < groups(); ++g) {
+      const int64_t has = columns[static_cast<size_t>(g)], wanted = std::min(group(), cols_ - g * group());
+      if (has != wanted)
+        return invalid_argument(label + " says that " + std::to_string(has) + " columns are of group " +
+                                std::to_string(g) + "; by group_size it has " + std::to_string(wanted) +
+                                ": the order of columns was not saved right, so take another file of the model");
     }
     if (in_order) groups_of.clear();
     return Status::ok();
@@ -123,13 +138,28 @@ class Assembler {
     std::optional<SourceTensor> zeros;
     if (!quantisation_.symmetric)
       zeros = take(base_ + "weight_zero_point", {ceil_div(rows_, kInWord), groups()}, {"I32"});
-    if (has(base_ + "weight_shape")) take(base_ + "weight_shape", {2}, {"I64", "I32"});
+    if (has(base_ + "weight_shape"))
+      MOESTRO_RETURN_IF_ERROR(check_shape(take(base_ + "weight_shape", {2}, {"I64", "I32"})));
     if (has(base_ + "weight_g_idx"))
       refuse(unsupported("tensor " + in_quotes(base_ + "weight_g_idx") +
                          " orders columns by activation (actorder group), which is not supported: take a checkpoint "
                          "without it, or pack the unquantised one with --experts int4"));
     return put(packed_int4_matrix(matrix(), int4_format(false), group(),
                                   {std::move(words), std::move(scales), std::move(zeros)}));
+  }
+
+  /// What the matrix was before its numbers were packed.
+  Status check_shape(const SourceTensor& tensor) {
+    if (!error_.is_ok()) return error_;
+    std::vector<std::byte> bytes(tensor.bytes);
+    MOESTRO_RETURN_IF_ERROR(read_(tensor, 0, bytes));
+    Shape said;
+    for (int64_t i = 0; i < 2; ++i)
+      said.push_back(tensor.format == "I64" ? number_at<int64_t>(bytes, i) : number_at<int32_t>(bytes, i));
+    if (said == Shape{rows_, cols_}) return Status::ok();
+    return invalid_argument("tensor " + in_quotes(tensor.name) + " says " + shape_text(said) + "; by config.json " +
+                            in_quotes(name_) + " is " + shape_text({rows_, cols_}) +
+                            ": the checkpoint is damaged or of another model");
   }
 
   Status nvfp4() {

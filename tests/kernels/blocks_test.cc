@@ -115,6 +115,25 @@ TEST_P(BlocksTest, FastProductsAreThoseOfTheRoundedActivations) {
       }
 }
 
+TEST_P(BlocksTest, SubnormalScalesAreMultiplied) {
+  const auto exact = cpu_ops(GetParam(), 2, true), fast = cpu_ops(GetParam(), 2, false);
+  const auto reference = make_reference_ops();
+  constexpr int64_t kRows = 35, kCols = 768;
+  for (const DType d : block_formats())
+    for (const int64_t n : {1, 5, 40}) {
+      const BlockMatrix m(random_, d, kRows, kCols, true);
+      const auto x = random_.normal(n * kCols);
+      const std::string what = std::string(dtype_name(d)) + ", n " + std::to_string(n);
+      std::vector<float> got(static_cast<size_t>(n * kRows)), want(got.size());
+      exact->matmul(x.data(), n, m.weight, nullptr, got.data());
+      exact->matmul(x.data(), n, m.wide, nullptr, want.data());
+      expect_same(got.data(), want.data(), n * kRows, what);
+      fast->matmul(x.data(), n, m.weight, nullptr, got.data());
+      reference->matmul(as_multiplied(GetParam(), d, x, kCols).data(), n, m.wide, nullptr, want.data());
+      expect_close(got, want, 1e-5, what, size_of(m));
+    }
+}
+
 TEST_P(BlocksTest, RoundingStaysWithinTheBoundOfTheFormats) {
   const auto ops = cpu_ops(GetParam(), 2, false);
   const auto reference = make_reference_ops();

@@ -18,17 +18,21 @@ inline std::vector<DType> block_formats_of_gpus() {
   return all;
 }
 
-/// Blocks of random bits, and scales with which the numbers are about as large as normal ones.
-inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t count) {
+/// Blocks of random bits, and scales of either sign with which the numbers are about as large as normal ones. If they
+/// are f16 and `subnormal`, scales are below the smallest normal one.
+inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t count, bool subnormal = false) {
   const BlockShape shape = block_shape(d);
+  const auto either_sign = [&](float value) { return random.below(2) == 0 ? value : -value; };
   const auto put = [&](std::byte* at, float value) {
-    const uint16_t half = f32_to_f16(value * (0.5f + static_cast<float>(random.below(1000)) / 1000.0f));
+    value = either_sign(value * (0.5f + static_cast<float>(random.below(1000)) / 1000.0f));
+    uint16_t half = f32_to_f16(value);
+    if (subnormal) half = static_cast<uint16_t>((half & 0x8000) | (1 + random.below(0x3ff)));
     std::memcpy(at, &half, sizeof half);
   };
   for (int64_t i = 0; i < count; ++i, blocks += shape.bytes) {
     random.fill(blocks, shape.bytes);
     const auto put_f32 = [&](float value) {
-      value *= 0.5f + static_cast<float>(random.below(1000)) / 1000.0f;
+      value = either_sign(value * (0.5f + static_cast<float>(random.below(1000)) / 1000.0f));
       std::memcpy(blocks, &value, sizeof value);
     };
     const auto make_e4m3 = [&](int64_t count_of, uint8_t exponent_max) {  // and small: none is NaN
@@ -49,7 +53,7 @@ inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t coun
       case DType::kInt4G32: {
         put(blocks, 0.1f);
         blocks[2] = static_cast<std::byte>(random.below(17)), blocks[3] = static_cast<std::byte>(random.below(2));
-        const uint16_t as_bf16 = f32_to_bf16(0.1f);
+        const uint16_t as_bf16 = f32_to_bf16(either_sign(0.1f));
         if (blocks[3] != std::byte{0}) std::memcpy(blocks, &as_bf16, sizeof as_bf16);
         break;
       }
@@ -69,10 +73,10 @@ inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t coun
 
 /// A matrix of blocks, and the same as f32.
 struct BlockMatrix {
-  BlockMatrix(Random& random, DType d, int64_t rows, int64_t cols)
+  BlockMatrix(Random& random, DType d, int64_t rows, int64_t cols, bool subnormal = false)
       : bytes(static_cast<size_t>(rows * row_bytes(d, cols)) + 64, std::byte{0xff}),
         values(static_cast<size_t>(rows * cols)) {
-    fill_blocks(random, d, bytes.data(), rows * cols / block_shape(d).columns);
+    fill_blocks(random, d, bytes.data(), rows * cols / block_shape(d).columns, subnormal);
     formats::dequantise(d, bytes.data(), rows * cols, values.data());
     weight = {bytes.data(), d, rows, cols, nullptr};
     wide = {values.data(), DType::kF32, rows, cols, nullptr};

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PackGguf : public ::testing::Test {
  protected:
@@ -34,6 +35,15 @@ class PackGguf : public ::testing::Test {
     auto model = orchestrator::ServedModel::load("m", dir_ / "pack");
     EXPECT_TRUE(model) << model.status().message();
     return std::move(*model);
+  }
+  /// A copy of a fixture with `from` replaced by `to`, which is as long.
+  std::filesystem::path edited(const std::string& fixture, const std::string& from, const std::string& to) {
+    std::string bytes = testing::read_text(test::source_dir() / "tests/fixtures/gguf" / fixture / (fixture + ".gguf"));
+    const size_t at = bytes.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    EXPECT_EQ(from.size(), to.size());
+    testing::write_text(dir_ / "edited.gguf", bytes.replace(at, from.size(), to));
+    return dir_ / "edited.gguf";
   }
   testing::TemporaryDirectory dir_;
   std::string error_;
@@ -68,6 +78,30 @@ TEST_F(PackGguf, WithTheConfigOfTheOriginalBesideIt) {
                              dir_ / "src" / "a.gguf");
   testing::write_text(dir_ / "src" / "config.json", R"({"model_type": "mixtral"})");
   EXPECT_EQ(pack(dir_ / "src"), 0) << error_;
+}
+
+// The server would say it only to those who ask for chat.
+TEST_F(PackGguf, ABrokenChatTemplateIsSaid) {
+  EXPECT_EQ(pack(edited("llama_q8_0", "endfor", "endfur")), 0) << error_;
+  EXPECT_THAT(error_, HasSubstr("the chat template cannot be used, so the server will refuse chat requests; "
+                                "completions work: "));
+  std::filesystem::remove_all(dir_ / "pack");
+  EXPECT_EQ(pack(edited("llama_q8_0", "endfor", "endfor")), 0) << error_;
+  EXPECT_THAT(error_, Not(HasSubstr("chat template")));
+}
+
+TEST_F(PackGguf, AMergeOfTokensThatAreNotThereIsNamedInItsFile) {
+  EXPECT_EQ(pack(edited("dots1_q8_0", "th e", "th q")), 1);
+  EXPECT_THAT(error_, HasSubstr((dir_ / "edited.gguf").string() + ": its metadata as tokenizer.json: "));
+  EXPECT_THAT(error_, HasSubstr("merge 1: 'th' + 'q' names a token that is not in the vocabulary"));
+  EXPECT_THAT(error_, Not(HasSubstr("moestro-pack-")));
+}
+
+TEST_F(PackGguf, BytesThatAreNoTextDoNotReachTheTerminal) {
+  EXPECT_EQ(pack(edited("dots1_q8_0", "dots1.expert_weights_norm", "dots1.expert_weights_n\xff\xc3\x1b")), 1);
+  EXPECT_THAT(error_, HasSubstr("metadata 'dots1.expert_weights_n\ufffd\ufffd?' is not supported"));
+  EXPECT_EQ(pack(edited("dots1_q8_0", "<tool>", "<to\xf0l>")), 1);
+  EXPECT_THAT(error_, HasSubstr("'tokenizer.ggml.tokens': the token '<to\ufffdl>' is not UTF-8; the file is damaged"));
 }
 
 TEST_F(PackGguf, IsRefusedInOneLineBeforeAnythingIsWritten) {

@@ -94,6 +94,7 @@ TEST(GgufHeader, RefusesWhatLies) {
       {with(77, {4}), "unknown type 77"},
       {with(4, {4}), "unknown type 4"},
       {with(kF32, {}), "has 0 dimensions"},
+      {GgufBytes().head(1, 0).tensor("blk\xff\x1b", {0}, kF32, 0).data(64), "tensor 'blk\ufffd?' has a dimension of 0"},
       {with(kF32, {1, 1, 1, 1, 1}), "has 5 dimensions"},
       {with(kF32, {0}), "a dimension of 0"},
       {with(kF32, {uint64_t{1} << 40, uint64_t{1} << 40}), "a dimension of 1099511627776"},

@@ -227,6 +227,9 @@ TEST_F(GgufPack, RefusesATypeWithoutKernelsByName) {
   bytes[type] = 24;  // I8: 32 bytes of each 32 columns overlap what follows
   testing::write_text(dir_ / "edited.gguf", bytes);
   expect_refused(dir_ / "edited.gguf", "overlaps another one");
+  bytes[type] = 40;  // as many bytes as Q4_0 of each 64 columns
+  testing::write_text(dir_ / "edited.gguf", bytes);
+  expect_refused(dir_ / "edited.gguf", "is NVFP4 (type 40), which nothing computes with yet (F32, F16, ");
   bytes[type] = 99;
   testing::write_text(dir_ / "edited.gguf", bytes);
   expect_refused(dir_ / "edited.gguf", "has the unknown type 99");

@@ -74,5 +74,13 @@ TEST_F(PackTokenizer, TheTemplateFileIsTakenOver) {
   EXPECT_EQ(testing::read_text(dir_ / "pack" / "chat_template.jinja"), "{{ messages[0].content }}");
 }
 
+// The server would say it only to those who ask for chat.
+TEST_F(PackTokenizer, ABrokenTemplateIsSaid) {
+  write("chat_template.jinja", "{% if messages %}");
+  ASSERT_EQ(pack(), 0) << error_;
+  EXPECT_THAT(error_, HasSubstr("the chat template cannot be used, so the server will refuse chat requests; "
+                                "completions work: "));
+}
+
 }  // namespace
 }  // namespace moestro::cli

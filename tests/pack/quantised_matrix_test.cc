@@ -7,19 +7,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "common/expert_layout.h"
-#include "common/float16.h"
-#include "common/formats/blocks.h"
 #include "store/pack/checkpoint.h"
 #include "store/pack/convert.h"
 #include "store/pack/packer.h"
-#include "store/pack/quantised_dialects.h"
+#include "store/pack/int4_words.h"
 #include "tests/pack/synthetic_checkpoint.h"
 #include "tests/support/places.h"
 
@@ -89,16 +87,19 @@ TEST_F(QuantisedCheckpoint, OtherGroupsThanTheConfigSaysAreNamed) {
   EXPECT_THAT(error(), HasSubstr("quant_method 'hqq' is not supported"));
 }
 
-// 128 columns have as many groups of 96 as of 64, and each number would get some scale.
+// 128 columns have as many groups of 96 as of 64, and each number would get some scale. GPTQ may have a g_idx that says
+// which.
 TEST(QuantisedGroups, ThatDoNotDivideTheColumnsAreRefused) {
   using Method = model::Quantisation::Method;
-  for (const Method method : {Method::kAwq, Method::kPackedInt4})
+  for (const Method method : {Method::kAwq, Method::kPackedInt4, Method::kGptq})
     for (const int64_t group : {64, 96}) {
       SourceTensors tensors;
       const auto add = [&](const char* name, const char* format, std::vector<int64_t> shape) {
         tensors["m." + std::string(name)] = {.name = name, .format = format, .dtype = std::nullopt, .shape = shape};
       };
-      add("qweight", "I32", {128, 2}), add("qzeros", "I32", {2, 2}), add("scales", "F16", {2, 16});
+      if (method == Method::kGptq) add("qweight", "I32", {16, 16});
+      else add("qweight", "I32", {128, 2});
+      add("qzeros", "I32", {2, 2}), add("scales", "F16", {2, 16});
       add("weight_packed", "I32", {16, 16}), add("weight_scale", "F16", {16, 2});
       model::Quantisation quantisation;
       quantisation.method = method;
@@ -138,6 +139,16 @@ TEST_F(QuantisedCheckpoint, AGroupThatIsNotThereIsNamed) {
   EXPECT_THAT(error(), HasSubstr("experts.1.w2.g_idx' says that column 77 is of group 1; there are 1"));
   spoil(source() / kFile, "experts.1.w2.g_idx", 4 * 77 + 3, static_cast<char>(0x80));
   EXPECT_THAT(error(), HasSubstr("is of group -2147483647;"));
+}
+
+// Zeros instead of an order would give every column the first group's scale.
+TEST_F(QuantisedCheckpoint, AnOrderThatNobodyFilledInIsNamed) {
+  copy("qwen3_moe_gptq_groups_of_32");
+  std::string text = testing::read_text(source() / kFile);
+  const std::string order = "layers.0.mlp.experts.1.up_proj.g_idx";
+  std::memset(text.data() + data_of(text, order), 0, 64 * sizeof(int32_t));
+  testing::write_text(source() / kFile, text);
+  EXPECT_THAT(error(), HasSubstr(order + "' says that 64 columns are of group 0; by group_size it has 32"));
 }
 
 /// The column that another one comes from.
@@ -274,6 +285,45 @@ TEST_F(QuantisedCheckpoint, AMatrixThatIsThereInTwoFormsIsNamed) {
   EXPECT_THAT(error(), HasSubstr("experts.1.w1.qweight', are there; remove one"));
 }
 
+// A number off by its scale, everywhere: what AutoGPTQ and GPTQModel store with sym is known, so it shows.
+TEST_F(QuantisedCheckpoint, AFalseFormOfZeroPointsIsNamed) {
+  const std::string v1 = "\"damp_percent\": 0.1,", v2 = "\"checkpoint_format\": \"gptq_v2\",";
+  const std::string zeros_of = "experts.1.w2.qzeros' holds zero points ";
+  const auto store_zeros = [&](char byte) {
+    std::string text = testing::read_text(source() / kFile);
+    const size_t begin = data_of(text, "experts.0.w1.g_idx");  // the first of the file
+    const auto header = nlohmann::json::parse(text.substr(8, begin - 8));
+    for (const auto& [name, tensor] : header.items())
+      if (name.ends_with(".qzeros"))
+        for (auto at = tensor["data_offsets"][0].get<size_t>(); at < tensor["data_offsets"][1]; ++at)
+          text[begin + at] = byte;
+    testing::write_text(source() / kFile, text);
+  };
+  copy("mixtral_gptq");
+  store_zeros(static_cast<char>(0x88));
+  EXPECT_THAT(error(), HasSubstr("qzeros' holds zero points of 8, as gptq_v2 stores those of a model with sym true, "
+                                 "but quantization_config says gptq; set its checkpoint_format to 'gptq_v2'"));
+  replace("config.json", v1, v2);
+  EXPECT_EQ(error(), "");
+  fs::remove_all(dir_ / "pack");
+  store_zeros(0x77);
+  EXPECT_THAT(error(), HasSubstr("qzeros' holds zero points of 7, as gptq stores those of a model with sym true, but "
+                                 "quantization_config says gptq_v2; set its checkpoint_format to 'gptq'"));
+  copy("mixtral_gptq");
+  spoil(source() / kFile, "experts.1.w2.qzeros", 9, 0x76);
+  EXPECT_THAT(error(), HasSubstr(zeros_of + "that differ, but quantization_config says sym true; if the"));
+  replace("config.json", "\"sym\": true", "\"sym\": false");
+  EXPECT_EQ(error(), "");
+}
+
+// What the numbers were before they were packed, eight a word.
+TEST_F(QuantisedCheckpoint, AFalseShapeIsNamed) {
+  copy("glm4_moe_packed_int4");
+  spoil(source() / kFile, "experts.1.up_proj.weight_shape", 8, 60);
+  EXPECT_THAT(error(), HasSubstr("experts.1.up_proj.weight_shape' says [32, 60]; by config.json "));
+  EXPECT_THAT(error(), HasSubstr("up_proj.weight' is [32, 64]: the checkpoint is damaged or of another model"));
+}
+
 // Without it, nothing says that columns are in order.
 TEST_F(QuantisedCheckpoint, WithDescActTheOrderOfColumnsIsNeeded) {
   copy("mixtral_gptq");
@@ -342,148 +392,6 @@ TEST_F(QuantisedCheckpoint, DenseMatricesAreTheSameWithAnyMemory) {
         EXPECT_EQ(bytes, first) << fixture << " with " << scratch;
       }
     }
-}
-
-// Matrices with many scales, each another, against the definition of the numbers, in parts from any place on.
-class ManyScales : public ::testing::Test {
- protected:
-  template <class Number>
-  SourceTensor add(const std::string& name, const std::string& format, const std::vector<Number>& numbers) {
-    std::vector<std::byte>& bytes = data_[name];
-    bytes.resize(numbers.size() * sizeof(Number));
-    std::memcpy(bytes.data(), numbers.data(), bytes.size());
-    return {.name = name, .format = format, .dtype = std::nullopt, .shape = {}, .bytes = bytes.size()};
-  }
-  /// `expected(row, column)`: the number that is there.
-  template <class Expected>
-  void check(const QuantisedMatrix& matrix, const std::vector<MatrixRange>& ranges, const Expected& expected) {
-    const ReadTensor read = [&](const SourceTensor& t, uint64_t at, std::span<std::byte> out) {
-      EXPECT_LE(at + out.size(), data_.at(t.name).size());
-      std::memcpy(out.data(), data_.at(t.name).data() + at, out.size());
-      return Status::ok();
-    };
-    for (const MatrixRange& range : ranges) {
-      const int64_t row = row_bytes(matrix.dtype(), range.cols);
-      std::vector<std::byte> bytes(static_cast<size_t>(range.rows * row));
-      ASSERT_TRUE(matrix.read_range(read, range, bytes.data()).is_ok());
-      std::vector<float> numbers(static_cast<size_t>(range.cols));
-      for (int64_t r = 0; r < range.rows; ++r) {
-        ASSERT_TRUE(convert_values(matrix.dtype(), bytes.data() + r * row, DType::kF32,
-                                   reinterpret_cast<std::byte*>(numbers.data()), range.cols));
-        for (int64_t c = 0; c < range.cols; ++c)
-          ASSERT_EQ(numbers[static_cast<size_t>(c)], expected(range.first_row + r, range.first_col + c))
-              << "row " << range.first_row + r << ", column " << range.first_col + c;
-      }
-    }
-  }
-  /// Numbers in [0, bound).
-  static std::vector<uint8_t> mixed(int64_t count, uint32_t bound) {
-    std::vector<uint8_t> numbers(static_cast<size_t>(count));
-    uint32_t state = 1;
-    for (uint8_t& n : numbers) n = static_cast<uint8_t>(((state = state * 1664525u + 1013904223u) >> 16) % bound);
-    return numbers;
-  }
-  std::map<std::string, std::vector<std::byte>> data_;
-};
-
-TEST_F(ManyScales, Fp8HasAGrid) {
-  constexpr int64_t kRows = 300, kCols = 384, kBlock = 128, kAcross = 3;
-  const std::vector<uint8_t> values = mixed(kRows * kCols, 0x7f);  // 0x7f is not a number
-  std::vector<float> scales;
-  for (int i = 0; i < 9; ++i) scales.push_back(1.0f + static_cast<float>(i) / 16);
-  const auto matrix = fp8_matrix({"m", kRows, kCols}, DType::kFP8, add("values", "F8_E4M3", values),
-                                 add("scales", "F32", scales), kBlock, kBlock);
-  check(*matrix, {{0, kRows, 0, kCols}, {120, 140, 128, 256}, {127, 2, 256, 128}, {299, 1, 128, 128}},
-        [&](int64_t r, int64_t c) {
-          return formats::e4m3_to_f32(values[static_cast<size_t>(r * kCols + c)]) *
-                 scales[static_cast<size_t>(r / kBlock * kAcross + c / kBlock)];
-        });
-}
-
-// More rows than are unpacked at once, and more columns than are read at once.
-TEST_F(ManyScales, AwqHasGroups) {
-  constexpr int64_t kRows = 1048, kCols = 768, kGroup = 64, kGroups = kCols / kGroup;
-  constexpr std::array<int64_t, kInWord> kRowOfNibble = {0, 2, 4, 6, 1, 3, 5, 7};
-  // Both are [columns or groups, rows].
-  const std::vector<uint8_t> values = mixed(kCols * kRows, 16), zeros = mixed(kGroups * kRows, 15);
-  const auto in_words = [&](const std::vector<uint8_t>& numbers) {
-    std::vector<uint32_t> words(numbers.size() / kInWord);
-    for (size_t w = 0; w < words.size(); ++w)
-      for (size_t i = 0; i < kInWord; ++i)
-        words[w] |= static_cast<uint32_t>(numbers[w * kInWord + static_cast<size_t>(kRowOfNibble[i])]) << 4 * i;
-    return words;
-  };
-  std::vector<uint16_t> scales;
-  for (int i = 0; i < kGroups * kRows; ++i) scales.push_back(f32_to_bf16(1.0f + static_cast<float>(i) / 128));
-  const auto matrix = awq_matrix({"m", kRows, kCols}, DType::kInt4G64, kGroup,
-                                 {add("words", "I32", in_words(values)), add("scales", "BF16", scales),
-                                  add("zeros", "I32", in_words(zeros))});
-  const std::vector<MatrixRange> ranges = {
-      {0, kRows, 0, kCols}, {3, 14, 64, 128}, {17, 1, 192, 64}, {125, 300, 64, 640}, {1047, 1, 704, 64}};
-  check(*matrix, ranges, [&](int64_t r, int64_t c) {
-    const auto g = static_cast<size_t>(c / kGroup * kRows + r);
-    return static_cast<float>(values[static_cast<size_t>(c * kRows + r)] - zeros[g]) * bf16_to_f32(scales[g]);
-  });
-}
-
-// Zero points of all kinds, 0 and 15 among them, in each of the forms that GPTQ's tools write.
-TEST_F(ManyScales, GptqHasThreeFormsOfZeroPoints) {
-  constexpr int64_t kRows = 1048, kCols = 768, kGroup = 64, kGroups = kCols / kGroup;
-  const std::vector<uint8_t> values = mixed(kCols * kRows, 16), zeros = mixed(kGroups * kRows, 16);
-  EXPECT_NE(std::ranges::find(zeros, 0), zeros.end());
-  EXPECT_NE(std::ranges::find(zeros, 15), zeros.end());
-  std::vector<uint32_t> words(values.size() / kInWord);  // values: [columns, rows]
-  for (int64_t c = 0; c < kCols; ++c)
-    for (int64_t r = 0; r < kRows; ++r)
-      words[static_cast<size_t>(c / kInWord * kRows + r)] |=
-          uint32_t{values[static_cast<size_t>(c * kRows + r)]} << 4 * (c % kInWord);
-  std::vector<uint16_t> scales;
-  for (int i = 0; i < kGroups * kRows; ++i) scales.push_back(f32_to_f16(1.0f + static_cast<float>(i) / 128));
-  std::vector<int32_t> order;  // each second column of the other half's group
-  for (int64_t c = 0; c < kCols; ++c) order.push_back(static_cast<int32_t>((c + c % 2 * 128) % kCols / kGroup));
-  const std::vector<MatrixRange> ranges = {
-      {0, kRows, 0, kCols}, {3, 14, 64, 128}, {17, 1, 192, 64}, {125, 300, 64, 640}, {1047, 1, 704, 64}};
-  using enum GptqZeros;
-  for (const GptqZeros form : {kAsTheyAre, kLess1, kWordLess1}) {
-    std::vector<uint32_t> stored(zeros.size() / kInWord);
-    for (size_t w = 0; w < stored.size(); ++w) {
-      for (size_t i = 0; i < kInWord; ++i) {
-        const uint32_t zero = zeros[w * kInWord + i];
-        stored[w] |= (form == kLess1 ? (zero + 15) % 16 : zero) << 4 * i;
-      }
-      if (form == kWordLess1) stored[w] -= 0x11111111u;
-    }
-    const auto tensors = [&] {
-      return Int4Tensors{add("words", "I32", words), add("scales", "F16", scales), add("zeros", "I32", stored)};
-    };
-    const auto number = [&](int64_t r, int64_t c, int64_t g) {
-      const auto at = static_cast<size_t>(g * kRows + r);
-      return static_cast<float>(values[static_cast<size_t>(c * kRows + r)] - zeros[at]) * f16_to_f32(scales[at]);
-    };
-    check(*gptq_matrix({"m", kRows, kCols}, DType::kInt4G64, kGroup, tensors(), form), ranges,
-          [&](int64_t r, int64_t c) { return number(r, c, c / kGroup); });
-    Int4Tensors ordered = tensors();
-    ordered.scales.shape = {kGroups, kRows};
-    check(*ordered_gptq_matrix({"m", kRows, kCols}, order, ordered, form), ranges,
-          [&](int64_t r, int64_t c) { return number(r, c, order[static_cast<size_t>(c)]); });
-  }
-}
-
-TEST_F(ManyScales, Nvfp4HasBlocks) {
-  constexpr int64_t kRows = 7, kCols = 384, kGroup = 16;
-  constexpr std::array kE2m1 = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-  const std::vector<uint8_t> values = mixed(kRows * kCols / 2, 256), scales = mixed(kRows * kCols / kGroup, 0x7f);
-  const std::vector<float> whole = {4.0f};
-  for (const bool divides : {false, true}) {
-    const auto matrix = nvfp4_matrix({"m", kRows, kCols}, add("values", "U8", values),
-                                     add("scales", "F8_E4M3", scales), add("whole", "F32", whole), divides);
-    check(*matrix, {{0, kRows, 0, kCols}, {2, 4, 128, 256}, {6, 1, 256, 128}}, [&](int64_t r, int64_t c) {
-      const int nibble = values[static_cast<size_t>(r * kCols + c) / 2] >> 4 * (c % 2) & 15;
-      const float value = kE2m1[static_cast<size_t>(nibble & 7)] * (nibble & 8 ? -1.0f : 1.0f);
-      return value * formats::e4m3_to_f32(scales[static_cast<size_t>(r * kCols + c) / kGroup]) *
-             (divides ? 1 / whole[0] : whole[0]);
-    });
-  }
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
 #include "services/cli/pack/pack_command.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +10,7 @@
 #include "common/formats/encode.h"
 #include "orchestrator/api/served_model.h"
 #include "services/cli/common/checkpoint_hint.h"
+#include "services/cli/common/output.h"
 #include "services/cli/pack/progress.h"
 #include "services/cli/pack/spread_option.h"
 #include "services/command_line/command_line.h"
@@ -42,6 +41,14 @@ Result<store::PackOptions> pack_options(const PackArguments& arguments) {
   return options;
 }
 
+/// A chat template that is broken costs only chat, so it is said and no more.
+Status check_served(const Result<orchestrator::ServedModel>& model) {
+  if (model && !model->chat_template_error.empty())
+    note("the chat template cannot be used, so the server will refuse chat requests; completions work: " +
+         model->chat_template_error);
+  return model.status();
+}
+
 /// What a pack is served with is read as the orchestrator reads it, before hours are spent on the weights.
 Status check_servable(const std::filesystem::path& source) {
   std::error_code error;
@@ -53,21 +60,19 @@ Status check_servable(const std::filesystem::path& source) {
         ": is missing, and a model cannot be served without it; add the model's file (a slow tokenizer is converted by "
         "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))");
   MOESTRO_RETURN_IF_ERROR(store::read_tokenizer_files(source).status());
-  return orchestrator::ServedModel::load("", source).status();
+  return check_served(orchestrator::ServedModel::load("", source));
 }
 
 /// The same of a GGUF file: of the files that its metadata become.
 Status check_servable_gguf(const std::filesystem::path& gguf) {
   MOESTRO_ASSIGN_OR_RETURN(const store::Checkpoint checkpoint, store::Checkpoint::open(gguf));
-  std::error_code failed;
-  std::string dir = (std::filesystem::temp_directory_path(failed) / "moestro-pack-XXXXXX").string();
-  if (failed) return io_error("TMPDIR", failed.value());
-  if (::mkdtemp(dir.data()) == nullptr) return io_error(dir, errno);
-  const auto written = store::write_files(*checkpoint.made_files(), dir);
-  const Status served = written ? orchestrator::ServedModel::load("", dir).status() : written.status();
-  std::error_code ignored;
-  std::filesystem::remove_all(dir, ignored);
-  return served.is_ok() ? served : served.with_context(gguf.string());
+  const auto read = [&](const std::string& name) -> Result<std::optional<std::string>> {
+    for (const store::TextFile& file : *checkpoint.made_files())
+      if (file.name == name) return std::optional(file.text);
+    return std::optional<std::string>();
+  };
+  const auto label = [&](const std::string& name) { return gguf.string() + ": its metadata as " + name; };
+  return check_served(orchestrator::ServedModel::of_files("", {read, label}));
 }
 
 Status run_pack(const PackArguments& arguments) {
