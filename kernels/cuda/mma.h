@@ -52,8 +52,8 @@ __device__ inline void load_matrices_turned(uint32_t (&to)[4], const void* row) 
 inline void multiply_given_tiles(uint64_t* given) {
   float a[16][16], b[16][8];
   const auto unpack = [](uint64_t word, float* first, float* second) {  // two pairs of numbers
-    first[0] = BF16::value(static_cast<uint16_t>(word)), first[1] = BF16::value(static_cast<uint16_t>(word >> 16));
-    second[0] = BF16::value(static_cast<uint16_t>(word >> 32)), second[1] = BF16::value(static_cast<uint16_t>(word >> 48));
+    const auto number = [&](int i) { return BF16::value(static_cast<uint16_t>(word >> 16 * i)); };
+    first[0] = number(0), first[1] = number(1), second[0] = number(2), second[1] = number(3);
   };
   for (int lane = 0; lane < kWarp; ++lane) {
     const int group = lane / 4, pair = lane % 4 * 2;
