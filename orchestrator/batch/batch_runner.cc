@@ -95,7 +95,7 @@ void BatchRunner::loop() {
     more = tidy() || more;
     fill();
     more = more || (!results_.empty() && figures_.stalled.empty());
-    if (Clock::now() >= sweep_at_) sweep_files();
+    if (may_try_ && Clock::now() >= sweep_at_) sweep_files();
     publish();
   }
 }
@@ -205,6 +205,7 @@ void BatchRunner::let_go(BatchJob& job) {
 }
 
 void BatchRunner::expire() {
+  if (!may_try_) return;
   for (const auto& job : jobs_) {
     const BatchStatus status = job->record().status;
     if (status != BatchStatus::kValidating && status != BatchStatus::kInProgress) continue;
@@ -218,23 +219,20 @@ void BatchRunner::expire() {
 }
 
 /// A piece of every batch's checking or writing; true if there is more. One that stands still for want of room may do
-/// so until another makes some, which goes on here. A state that does not answer is asked once, not for each batch.
+/// so until another makes some, which goes on here.
 bool BatchRunner::work() {
-  if (!may_try_) return false;
   bool more = false;
-  for (auto it = jobs_.begin(); it != jobs_.end();) {
+  for (auto it = jobs_.begin(); may_try_ && it != jobs_.end();) {
     BatchJob& job = *(it++)->get();
     const auto worked = job.work();
     if (!worked.is_ok()) {
-      if (put_off(job, worked.status())) continue;
-      stall(worked.status());
-      if (worked.status().code() != Code::kExhausted) return false;
+      if (!put_off(job, worked.status())) stall(worked.status());
       continue;
     }
     more = more || *worked;
     if (job.over()) forget(job);
   }
-  if (results_.empty() && loaded_ && !stalled_now_ && !figures_.stalled.empty()) {
+  if (may_try_ && results_.empty() && loaded_ && !stalled_now_ && !figures_.stalled.empty()) {
     log::info("batches go on");
     figures_.stalled.clear();
     more = true;
@@ -342,13 +340,11 @@ void BatchRunner::answered(uint64_t id, int status, const std::string& body) {
 
 /// All that has come in since the last time is one step of the state for each batch.
 void BatchRunner::keep_results() {
-  if (!may_try_) return;
-  for (auto it = results_.begin(); it != results_.end();) {
+  for (auto it = results_.begin(); may_try_ && it != results_.end();) {
     BatchJob& job = *it->first;
     const Status kept = state_->put_results(job.record().id, it->second);
     if (!kept.is_ok() && !put_off(job, kept) && !job.may_drop(kept)) {
       stall(kept);
-      if (kept.code() != Code::kExhausted) return;
       ++it;
       continue;
     }
@@ -365,9 +361,11 @@ void BatchRunner::keep_results() {
   }
 }
 
-/// Results wait in memory, no more than were in flight, and nothing new begins until the state can be written again.
+/// Results wait in memory, no more than were in flight, and nothing new begins until the state can be written again. A
+/// state that does not answer is not asked again in this turn, because each question may take seconds.
 void BatchRunner::stall(const Status& why) {
   stalled_now_ = true;
+  may_try_ = may_try_ && why.code() == Code::kExhausted;
   if (figures_.stalled != why.message()) log::error("batches stand still: {}", why.message());
   figures_.stalled = why.message();
   stalled_until_ = Clock::now() + limits_.stalled;
@@ -385,14 +383,16 @@ void BatchRunner::sweep_files() {
   }
 }
 
+/// With the inbox's mutex. While batches stand still, or no line may begin, no line that is to be tried again wakes it.
 BatchRunner::Clock::time_point BatchRunner::next_due() const {
+  if (!figures_.stalled.empty()) return stalled_until_;
   const auto now = Clock::now();
   auto due = std::min(sweep_at_, now + std::chrono::seconds(60));
-  if (!figures_.stalled.empty()) due = std::min(due, stalled_until_);
-  else if (shared_ != nullptr) due = std::min(due, look_at_);
+  if (shared_ != nullptr) due = std::min(due, look_at_);
   else if (!jobs_.empty()) due = std::min(due, now + limits_.look);  // there may be more workers than before
-  for (const auto& [id, flight] : flights_)
-    if (!flight.exchange) due = std::min(due, flight.due);
+  if (starting_)
+    for (const auto& [id, flight] : flights_)
+      if (!flight.exchange) due = std::min(due, flight.due);
   for (const auto& job : jobs_)
     if (const int64_t left = job->record().expires_at - this->now(); left < 60)
       due = std::min(due, now + std::chrono::seconds(std::max<int64_t>(left, 1)));
