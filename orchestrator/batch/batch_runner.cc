@@ -163,7 +163,7 @@ Result<BatchRecord> BatchRunner::add(BatchRecord record) {
   return record;
 }
 
-Result<BatchRecord> BatchRunner::cancel(const std::string& id) {
+Result<BatchRecord> BatchRunner::cancel(const std::string& id, bool drop_results) {
   MOESTRO_ASSIGN_OR_RETURN(const auto kept, state_->batch(id));
   if (!kept) return not_found("there is no batch '" + id + "'");
   BatchJob* job = find(id);
@@ -171,19 +171,22 @@ Result<BatchRecord> BatchRunner::cancel(const std::string& id) {
   if (shared_ != nullptr && job != nullptr && job->refresh(*kept)) let_go(*job);
   if (shared_ != nullptr && job == nullptr && !is_over(kept->status))
     job = (unknown = std::make_unique<BatchJob>(around_, *kept)).get();
-  const BatchStatus status = job == nullptr ? kept->status : job->record().status;
-  if (status == BatchStatus::kCancelling) return *kept;
-  if (job == nullptr || job->over() || status == BatchStatus::kFinalizing)
-    return invalid_argument("the batch is " + std::string(batch_status_name(status)) +
+  if (job == nullptr || job->over())
+    return invalid_argument("the batch is " + std::string(batch_status_name(kept->status)) +
                             " and cannot be cancelled any more");
-  MOESTRO_RETURN_IF_ERROR(job->end(BatchStatus::kCancelled));
+  if (job->record().status == BatchStatus::kCancelling && (!drop_results || job->drops_results())) return *kept;
+  MOESTRO_RETURN_IF_ERROR(job->end(BatchStatus::kCancelled, drop_results));
   let_go(*job);
   MOESTRO_ASSIGN_OR_RETURN(const auto now, state_->batch(id));
   return now ? *now : job->record();
 }
 
-/// Lines that are under way are given up; what is done and not kept yet is still kept.
+/// Lines that are under way are given up; what is done and not kept yet is still kept, if the batch keeps its results.
 void BatchRunner::let_go(BatchJob& job) {
+  if (const auto done = results_.find(&job); job.drops_results() && done != results_.end()) {
+    job.open_lines -= done->second.size();
+    results_.erase(done);
+  }
   const auto leave = [&](Flight& flight) {
     if (flight.exchange) post_([exchange = flight.exchange] { exchange->leave(); });
     --job.open_lines;
@@ -343,19 +346,19 @@ void BatchRunner::keep_results() {
   for (auto it = results_.begin(); may_try_ && it != results_.end();) {
     BatchJob& job = *it->first;
     const Status kept = state_->put_results(job.record().id, it->second);
-    if (!kept.is_ok() && !put_off(job, kept) && !job.may_drop(kept)) {
+    if (!kept.is_ok() && !put_off(job, kept)) {
       stall(kept);
       ++it;
       continue;
     }
     const auto results = std::move(it->second);
     it = results_.erase(it);
-    if (!kept.is_ok()) continue;  // the batch is gone, or gives up what has no room, and its results with it
+    job.open_lines -= results.size();
+    if (!kept.is_ok()) continue;  // the batch is gone, and they with it
     for (const LineResult& r : results) {
       (r.good ? figures_.lines_good : figures_.lines_bad) += 1;
       (r.good ? job.good_lines : job.bad_lines) += 1;
       job.mark_done(r.line);
-      --job.open_lines;
     }
     if (job.open_lines == 0) look_at_ = std::min(look_at_, Clock::now() + kLookSoon);  // perhaps these were the last
   }

@@ -36,6 +36,20 @@ TEST_P(SqliteBatchApiTest, AFullDiskStopsABatchAndLosesNothing) {
   EXPECT_TRUE(ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_null());
 }
 
+TEST_P(SqliteBatchApiTest, ResultsCanBeDroppedWhileTheDiskIsFull) {
+  join();
+  const std::string id = create(upload(lines(200)));
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["request_counts"]["completed"].get<int>() >= 5; });
+  std::atomic<bool> limited{false};
+  runner_->ask([&] { limited = sqlite().limit_pages(1).is_ok(); });
+  run_until([&] { return limited && ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+  EXPECT_EQ(ask("POST", "/v1/batches/" + id + "/cancel")["status"], "cancelling");
+  ask("POST", "/v1/batches/" + id + "/cancel", {{"drop_results", true}});
+  const json batch = wait_for(id, "cancelled");
+  EXPECT_EQ(batch["errors"]["data"][0]["code"], "results_dropped") << batch;
+  EXPECT_TRUE(batch["output_file_id"].is_null() && batch["error_file_id"].is_null());
+}
+
 /// Lines that are to be tried again while nothing may begin.
 class LinesToTryAgain : public BatchApiTest {
  protected:

@@ -80,14 +80,27 @@ TEST_P(SharedBatchTest, NothingIsWrittenOfFilesThatHaveNoRoom) {
   ASSERT_FALSE(pieces.empty());
   const std::string id = create(file);
   run_until([&] { return is_stalled(); });
-  EXPECT_THAT(ask("GET", "/v1/moestro/status")["batches"]["stalled"].get<std::string>(), HasSubstr("maxmemory"));
+  const std::string why = ask("GET", "/v1/moestro/status")["batches"]["stalled"];
+  EXPECT_THAT(why, AllOf(HasSubstr("maxmemory"), HasSubstr("--drop-results")));
   EXPECT_EQ(ask("GET", "/v1/batches/" + id)["request_counts"]["failed"], 6000);
   EXPECT_EQ(pieces_written(), pieces);
   ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "0"}).is_ok());
   EXPECT_EQ(custom_ids(content(wait_for(id, "completed")["error_file_id"])).size(), 6000u);
 }
 
-TEST_P(SharedBatchTest, OneThatFillsTheMemoryMakesRoomWhenItIsCancelled) {
+TEST_P(SharedBatchTest, OneThatHasExpiredAndFillsTheMemoryCanBeCancelledAndKeepsItsResults) {
+  RedisLink link(*parse_redis_url(box_->redis().url()), {});
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "12mb"}).is_ok());
+  const std::string id = create(upload(large_input()));
+  run_until([&] { return is_stalled(); });
+  now_ = 1000 + 24 * 3600;
+  wait_for(id, "finalizing");
+  EXPECT_EQ(ask("POST", "/v1/batches/" + id + "/cancel")["status"], "cancelling");
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "0"}).is_ok());
+  EXPECT_EQ(custom_ids(content(wait_for(id, "cancelled")["error_file_id"])).size(), 6000u);
+}
+
+TEST_P(SharedBatchTest, OneThatFillsTheMemoryMakesRoomWhenItsResultsAreDropped) {
   RedisLink link(*parse_redis_url(box_->redis().url()), {});
   const std::string other = create(upload(lines(20)));
   run_until([&] { return in_flight() == 4; });  // no worker: they wait
@@ -98,8 +111,10 @@ TEST_P(SharedBatchTest, OneThatFillsTheMemoryMakesRoomWhenItIsCancelled) {
   ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "1mb"}).is_ok());  // there is no room for anything
   join();                                                                // the other's results wait for room
   EXPECT_EQ(ask("POST", "/v1/batches/" + large + "/cancel")["status"], "cancelling");
+  ask("POST", "/v1/batches/" + large + "/cancel", {{"drop", true}}, 400);
+  ask("POST", "/v1/batches/" + large + "/cancel", {{"drop_results", true}});
   const json batch = wait_for(large, "cancelled");
-  EXPECT_EQ(batch["errors"]["data"][0]["code"], "no_room") << batch;
+  EXPECT_EQ(batch["errors"]["data"][0]["code"], "results_dropped") << batch;
   EXPECT_TRUE(batch["output_file_id"].is_null() && batch["error_file_id"].is_null());
   for (const char* what : {"moestro:results:", "moestro:queue:", "moestro:done:"}) {
     const std::string key = what + large;
