@@ -164,7 +164,7 @@ void BatchApi::handle_files(HttpRequest& request, const ExchangePtr& exchange, c
   }
   const auto [id, word] = split(rest);
   if (!is_id(id, "file-") || (!word.empty() && word != "content"))
-    return refuse(exchange, not_here("file", rest.substr(1)));
+    return refuse(exchange, not_here("file", is_id(id, "file-") ? rest.substr(1) : id));
   if (word == "content") {
     if (method != "GET") return wrong_method(exchange, request, "GET, HEAD");
     return content(exchange, id, scope);
@@ -188,14 +188,16 @@ void BatchApi::handle_batches(HttpRequest& request, const ExchangePtr& exchange,
   }
   const auto [id, word] = split(rest);
   if (!is_id(id, "batch_") || (!word.empty() && word != "cancel"))
-    return refuse(exchange, not_here("batch", rest.substr(1)));
+    return refuse(exchange, not_here("batch", is_id(id, "batch_") ? rest.substr(1) : id));
   if (word == "cancel") {
     if (method != "POST") return wrong_method(exchange, request, "POST");
-    return answer(exchange, [this, batch_id = id, scope]() -> Answer {
+    const auto drop_results = read_cancel_order(request.body);
+    if (const auto* error = std::get_if<ApiError>(&drop_results)) return refuse(exchange, *error);
+    return answer(exchange, [this, batch_id = id, scope, drops = std::get<bool>(drop_results)]() -> Answer {
       const auto known = batch(batch_id, scope);
       if (!known.is_ok()) return error_of(known.status());
       if (!*known) return not_here("batch", batch_id);
-      const auto cancelled = runner_.cancel(batch_id);
+      const auto cancelled = runner_.cancel(batch_id, drops);
       return cancelled.is_ok() ? Answer(batch_json(*cancelled)) : error_of(cancelled.status());
     });
   }

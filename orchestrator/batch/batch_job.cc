@@ -12,6 +12,7 @@ namespace moestro::orchestrator {
 namespace {
 constexpr int kLinesReadAtOnce = 256;
 constexpr size_t kBytesOfAPiece = 1 << 20;
+constexpr const char* kDropped = "results_dropped";  ///< an error code, by which other orchestrators know it too
 
 /// Equal by chance once in 2^64 batches of a million lines, and nobody knows the seed.
 CustomIdDigest digest(const std::string& custom_id) {
@@ -248,20 +249,29 @@ Result<std::optional<BatchJob::Ready>> BatchJob::next(size_t room) {
   }
 }
 
-Status BatchJob::end(BatchStatus outcome) {
+bool BatchJob::drops_results() const {
+  return record_.status == BatchStatus::kCancelling && record_.error_code == kDropped;
+}
+
+Status BatchJob::end(BatchStatus outcome, bool drop_results) {
   BatchRecord next = record_;
   next.outcome = outcome;
   if (outcome == BatchStatus::kCancelled) {
     next.status = BatchStatus::kCancelling;
-    next.cancelling_at = around_.now();
+    if (next.cancelling_at == 0) next.cancelling_at = around_.now();
   } else {
     next.status = BatchStatus::kFinalizing;
     next.finalizing_at = around_.now();
+  }
+  if (drop_results) {
+    next.error_code = kDropped;
+    next.error_message = "its results were dropped when it was cancelled, as drop_results asks";
   }
   MOESTRO_RETURN_IF_ERROR(around_.state.change_batch(next, record_.status));
   record_ = std::move(next);
   exhausted_ = true;
   input_.reset();
+  writing_.reset();  // the reason why lines were not run is another
   return Status::ok();
 }
 

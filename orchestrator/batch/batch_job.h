@@ -73,12 +73,10 @@ class BatchJob {
   void rest() { resting_ = true; }
   /// Lines that this orchestrator has taken and not given out yet.
   const std::deque<QueuedLine>& taken() const { return taken_; }
-  /// No more lines are given out; the batch will be `outcome` when its files are written.
-  Status end(BatchStatus outcome);
-  /// It was cancelled, and what it has is in the memory that is full: then it makes room, and does not wait for it.
-  bool may_drop(const Status& why) const {
-    return why.code() == Code::kExhausted && around_.shared != nullptr && record_.status == BatchStatus::kCancelling;
-  }
+  /// No more lines are given out; the batch will be `outcome` when its files are written. `drop_results`: it gets none.
+  Status end(BatchStatus outcome, bool drop_results = false);
+  /// It is cancelled and gets no files, whether there is room for them or not.
+  bool drops_results() const;
   /// Lines that were given out and have no stored result yet. Writing begins when there are none left.
   uint64_t open_lines = 0;
   /// Lines whose results were stored by this process; record() has earlier ones.
@@ -105,7 +103,7 @@ class BatchJob {
   Result<bool> write_results();
   Result<bool> write_rest();
   Result<bool> finish();
-  Result<bool> finish_without_files(const Status& why);
+  Result<bool> finish_without_files();
   Result<bool> fail(std::string code, std::string message);
   bool done(uint64_t line) const { return line < done_.size() && done_[line]; }
 

@@ -95,7 +95,7 @@ void BatchRunner::loop() {
     more = tidy() || more;
     fill();
     more = more || (!results_.empty() && figures_.stalled.empty());
-    if (Clock::now() >= sweep_at_) sweep_files();
+    if (may_try_ && Clock::now() >= sweep_at_) sweep_files();
     publish();
   }
 }
@@ -163,7 +163,7 @@ Result<BatchRecord> BatchRunner::add(BatchRecord record) {
   return record;
 }
 
-Result<BatchRecord> BatchRunner::cancel(const std::string& id) {
+Result<BatchRecord> BatchRunner::cancel(const std::string& id, bool drop_results) {
   MOESTRO_ASSIGN_OR_RETURN(const auto kept, state_->batch(id));
   if (!kept) return not_found("there is no batch '" + id + "'");
   BatchJob* job = find(id);
@@ -171,19 +171,22 @@ Result<BatchRecord> BatchRunner::cancel(const std::string& id) {
   if (shared_ != nullptr && job != nullptr && job->refresh(*kept)) let_go(*job);
   if (shared_ != nullptr && job == nullptr && !is_over(kept->status))
     job = (unknown = std::make_unique<BatchJob>(around_, *kept)).get();
-  const BatchStatus status = job == nullptr ? kept->status : job->record().status;
-  if (status == BatchStatus::kCancelling) return *kept;
-  if (job == nullptr || job->over() || status == BatchStatus::kFinalizing)
-    return invalid_argument("the batch is " + std::string(batch_status_name(status)) +
+  if (job == nullptr || job->over())
+    return invalid_argument("the batch is " + std::string(batch_status_name(kept->status)) +
                             " and cannot be cancelled any more");
-  MOESTRO_RETURN_IF_ERROR(job->end(BatchStatus::kCancelled));
+  if (job->record().status == BatchStatus::kCancelling && (!drop_results || job->drops_results())) return *kept;
+  MOESTRO_RETURN_IF_ERROR(job->end(BatchStatus::kCancelled, drop_results));
   let_go(*job);
   MOESTRO_ASSIGN_OR_RETURN(const auto now, state_->batch(id));
   return now ? *now : job->record();
 }
 
-/// Lines that are under way are given up; what is done and not kept yet is still kept.
+/// Lines that are under way are given up; what is done and not kept yet is still kept, if the batch keeps its results.
 void BatchRunner::let_go(BatchJob& job) {
+  if (const auto done = results_.find(&job); job.drops_results() && done != results_.end()) {
+    job.open_lines -= done->second.size();
+    results_.erase(done);
+  }
   const auto leave = [&](Flight& flight) {
     if (flight.exchange) post_([exchange = flight.exchange] { exchange->leave(); });
     --job.open_lines;
@@ -205,6 +208,7 @@ void BatchRunner::let_go(BatchJob& job) {
 }
 
 void BatchRunner::expire() {
+  if (!may_try_) return;
   for (const auto& job : jobs_) {
     const BatchStatus status = job->record().status;
     if (status != BatchStatus::kValidating && status != BatchStatus::kInProgress) continue;
@@ -218,23 +222,20 @@ void BatchRunner::expire() {
 }
 
 /// A piece of every batch's checking or writing; true if there is more. One that stands still for want of room may do
-/// so until another makes some, which goes on here. A state that does not answer is asked once, not for each batch.
+/// so until another makes some, which goes on here.
 bool BatchRunner::work() {
-  if (!may_try_) return false;
   bool more = false;
-  for (auto it = jobs_.begin(); it != jobs_.end();) {
+  for (auto it = jobs_.begin(); may_try_ && it != jobs_.end();) {
     BatchJob& job = *(it++)->get();
     const auto worked = job.work();
     if (!worked.is_ok()) {
-      if (put_off(job, worked.status())) continue;
-      stall(worked.status());
-      if (worked.status().code() != Code::kExhausted) return false;
+      if (!put_off(job, worked.status())) stall(worked.status());
       continue;
     }
     more = more || *worked;
     if (job.over()) forget(job);
   }
-  if (results_.empty() && loaded_ && !stalled_now_ && !figures_.stalled.empty()) {
+  if (may_try_ && results_.empty() && loaded_ && !stalled_now_ && !figures_.stalled.empty()) {
     log::info("batches go on");
     figures_.stalled.clear();
     more = true;
@@ -342,32 +343,32 @@ void BatchRunner::answered(uint64_t id, int status, const std::string& body) {
 
 /// All that has come in since the last time is one step of the state for each batch.
 void BatchRunner::keep_results() {
-  if (!may_try_) return;
-  for (auto it = results_.begin(); it != results_.end();) {
+  for (auto it = results_.begin(); may_try_ && it != results_.end();) {
     BatchJob& job = *it->first;
     const Status kept = state_->put_results(job.record().id, it->second);
-    if (!kept.is_ok() && !put_off(job, kept) && !job.may_drop(kept)) {
+    if (!kept.is_ok() && !put_off(job, kept)) {
       stall(kept);
-      if (kept.code() != Code::kExhausted) return;
       ++it;
       continue;
     }
     const auto results = std::move(it->second);
     it = results_.erase(it);
-    if (!kept.is_ok()) continue;  // the batch is gone, or gives up what has no room, and its results with it
+    job.open_lines -= results.size();
+    if (!kept.is_ok()) continue;  // the batch is gone, and they with it
     for (const LineResult& r : results) {
       (r.good ? figures_.lines_good : figures_.lines_bad) += 1;
       (r.good ? job.good_lines : job.bad_lines) += 1;
       job.mark_done(r.line);
-      --job.open_lines;
     }
     if (job.open_lines == 0) look_at_ = std::min(look_at_, Clock::now() + kLookSoon);  // perhaps these were the last
   }
 }
 
-/// Results wait in memory, no more than were in flight, and nothing new begins until the state can be written again.
+/// Results wait in memory, no more than were in flight, and nothing new begins until the state can be written again. A
+/// state that does not answer is not asked again in this turn, because each question may take seconds.
 void BatchRunner::stall(const Status& why) {
   stalled_now_ = true;
+  may_try_ = may_try_ && why.code() == Code::kExhausted;
   if (figures_.stalled != why.message()) log::error("batches stand still: {}", why.message());
   figures_.stalled = why.message();
   stalled_until_ = Clock::now() + limits_.stalled;
@@ -385,14 +386,16 @@ void BatchRunner::sweep_files() {
   }
 }
 
+/// With the inbox's mutex. While batches stand still, or no line may begin, no line that is to be tried again wakes it.
 BatchRunner::Clock::time_point BatchRunner::next_due() const {
+  if (!figures_.stalled.empty()) return stalled_until_;
   const auto now = Clock::now();
   auto due = std::min(sweep_at_, now + std::chrono::seconds(60));
-  if (!figures_.stalled.empty()) due = std::min(due, stalled_until_);
-  else if (shared_ != nullptr) due = std::min(due, look_at_);
+  if (shared_ != nullptr) due = std::min(due, look_at_);
   else if (!jobs_.empty()) due = std::min(due, now + limits_.look);  // there may be more workers than before
-  for (const auto& [id, flight] : flights_)
-    if (!flight.exchange) due = std::min(due, flight.due);
+  if (starting_)
+    for (const auto& [id, flight] : flights_)
+      if (!flight.exchange) due = std::min(due, flight.due);
   for (const auto& job : jobs_)
     if (const int64_t left = job->record().expires_at - this->now(); left < 60)
       due = std::min(due, now + std::chrono::seconds(std::max<int64_t>(left, 1)));

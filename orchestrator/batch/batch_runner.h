@@ -75,7 +75,8 @@ class BatchRunner {
   /// The batch as it is kept, durable when this returns. kExhausted: there are too many. kUnavailable: it may be kept
   /// all the same; the same order, sent again, then gets that one.
   Result<BatchRecord> add(BatchRecord record);
-  Result<BatchRecord> cancel(const std::string& id);
+  /// `drop_results`: without files, which may have no room; also of a batch that waits for it, cancelled or not.
+  Result<BatchRecord> cancel(const std::string& id, bool drop_results = false);
 
  private:
   using Clock = std::chrono::steady_clock;

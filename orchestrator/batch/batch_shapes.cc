@@ -139,6 +139,17 @@ std::variant<BatchOrder, ApiError> read_batch_order(const std::string& body) {
   return order;
 }
 
+std::variant<bool, ApiError> read_cancel_order(const std::string& body) {
+  if (body.empty()) return false;
+  const auto parsed = parse_body(body);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
+  FieldReader f(std::get<RequestJson>(parsed));
+  const auto drop_results = f.boolean("drop_results");
+  f.refuse_unknown();
+  if (f.error()) return *f.error();
+  return drop_results.value_or(false);
+}
+
 std::variant<ListQuery, ApiError> read_list_query(const std::string& query, bool of_files) {
   ListQuery list;
   list.limit = of_files ? kFilesLimitMax : kBatchesLimit;

@@ -22,6 +22,8 @@ struct BatchOrder {
   int64_t window_seconds = 0;
 };
 std::variant<BatchOrder, ApiError> read_batch_order(const std::string& body);
+/// The body of POST /v1/batches/ID/cancel, which may be empty: whether the results are dropped.
+std::variant<bool, ApiError> read_cancel_order(const std::string& body);
 
 /// ?after=ID&limit=N, and for files &order=asc|desc&purpose=P.
 std::variant<ListQuery, ApiError> read_list_query(const std::string& query, bool of_files);

@@ -48,6 +48,7 @@ Status BatchJob::begin_writing() {
 }
 
 Result<bool> BatchJob::write() {
+  if (drops_results()) return finish_without_files();
   const auto piece = [this]() -> Result<bool> {
     MOESTRO_RETURN_IF_ERROR(around_.state.has_room());
     if (!writing_) MOESTRO_RETURN_IF_ERROR(begin_writing());
@@ -55,7 +56,7 @@ Result<bool> BatchJob::write() {
   };
   auto more = piece();
   if (!more.is_ok()) writing_.reset();  // the parts are gone with it; it begins anew
-  return !more.is_ok() && may_drop(more.status()) ? finish_without_files(more.status()) : std::move(more);
+  return more;
 }
 
 Result<bool> BatchJob::write_results() {
@@ -129,17 +130,16 @@ Result<bool> BatchJob::finish() {
   return false;
 }
 
-Result<bool> BatchJob::finish_without_files(const Status& why) {
+Result<bool> BatchJob::finish_without_files() {
+  writing_.reset();
   BatchRecord next = record_;
   next.status = next.outcome;
   next.cancelled_at = around_.now();
   next.output_file.clear();
   next.error_file.clear();
-  next.error_code = "no_room";
-  next.error_message = "its results are dropped, because there is no room for its files: " + why.message();
   MOESTRO_RETURN_IF_ERROR(around_.state.finish(next, record_.status, {}));
   record_ = std::move(next);
-  log::warn("{} is cancelled: {}", record_.id, record_.error_message);
+  log::info("{} is cancelled: {}", record_.id, record_.error_message);
   return false;
 }
 

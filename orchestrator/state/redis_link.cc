@@ -25,7 +25,8 @@ Status meaning(std::string_view error, const std::string& where) {
   if (word == "CONFLICT") return conflict(rest);
   if (word == "ABSENT") return not_found(rest);
   if (word == "OOM")
-    return exhausted("the memory of " + where + " is full (maxmemory); delete files there, or give it more");
+    return exhausted("the memory of " + where +
+                     " is full (maxmemory); give it more, delete files there, or cancel batches with --drop-results");
   for (const std::string_view passing : {"LOADING", "BUSY", "MISCONF", "READONLY", "MASTERDOWN", "NOREPLICAS", "NOAUTH",
                                          "WRONGPASS", "NOPERM", "TRYAGAIN"})
     if (word == passing) return unavailable(where + " cannot take batches now: " + std::string(error));

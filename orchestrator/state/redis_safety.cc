@@ -56,8 +56,9 @@ Status check_kind(const Asked& asked) {
   MOESTRO_ASSIGN_OR_RETURN(const std::string server, asked.info("server"));
   const std::string version = line_of(server, "redis_version");
   if (is_old(version)) return asked.refuse("it is version " + version + "; 6.2 is the least");
-  if (line_of(server, "redis_mode") != "standalone")
-    return asked.refuse("it is a " + line_of(server, "redis_mode") + ", not one server for itself");
+  MOESTRO_ASSIGN_OR_RETURN(const std::string cluster, asked.info("cluster"));  // its mode has other names in Valkey
+  if (line_of(cluster, "cluster_enabled") != "0")
+    return asked.refuse("it is a cluster, which cannot change several keys in one step; give one server for itself");
   MOESTRO_ASSIGN_OR_RETURN(const std::string replication, asked.info("replication"));
   if (line_of(replication, "role") != "master") return asked.refuse("it is a replica; give its master");
   return Status::ok();

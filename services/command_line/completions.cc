@@ -66,8 +66,11 @@ std::string zsh_help(const std::string& help) {
   return replaced(replaced(replaced(replaced(short_help(help), '\\', "\\\\"), '[', "\\["), ']', "\\]"), '\'', "'\\''");
 }
 
+/// `--name=` takes its value as `--name VALUE` and as `--name=VALUE`; with * before it, it is offered again.
 std::string zsh_option(const OptionInfo& option, const std::string& name) {
-  std::string out = "'" + name + "[" + zsh_help(option.help) + "]";
+  const bool long_with_value = name.starts_with("--") && !option.value.empty();
+  std::string out =
+      (option.repeated ? "'*" : "'") + name + (long_with_value ? "=[" : "[") + zsh_help(option.help) + "]";
   if (!option.value.empty())
     out += ":value:" + (option.choices.empty() ? "_files" : "(" + joined(option.choices, " ") + ")");
   return out + "'";
@@ -112,6 +115,9 @@ std::string bash_completions(const CommandInfo& program) {
   std::ostringstream out;
   out << head(program, "bash") << function << "() {\n"
       << "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} values commands options\n"
+      << "  # --name=VALUE is three words here.\n"
+      << "  if [ \"$word\" = = ]; then\n    word=\n"
+      << "  elif [ \"$before\" = = ]; then\n    before=${COMP_WORDS[COMP_CWORD-2]}\n  fi\n"
       << find_command(program, "COMP_WORDS", 1, "COMP_CWORD") << "  COMPREPLY=()\n  case \"$command $before\" in\n"
       << values.str() << "  esac\n  if [ -n \"${values+set}\" ]; then\n"
       << "    COMPREPLY=($(compgen -W \"$values\" -- \"$word\"))\n    return\n  fi\n  case $command in\n"

@@ -75,6 +75,8 @@ TEST_P(BatchApiTest, WhatIsNoFileOfOursIsNotLookedFor) {
   for (const char* path : {"/v1/files/../state.db", "/v1/files/..%2fsecret/content", "/v1/files//etc/passwd",
                            "/v1/files/file-..%2f", "/v1/batches/../x", "/v1/files/"})
     ask("GET", path, {}, 404);
+  EXPECT_EQ(ask("POST", "/v1/batches/mine/cancel", {}, 404)["error"]["message"], "there is no batch 'mine'");
+  EXPECT_EQ(ask("GET", "/v1/files/mine/content", {}, 404)["error"]["message"], "there is no file 'mine'");
   ask("PUT", "/v1/files", {}, 405);
   ask("GET", "/v1/files?limit=x", {}, 404);  // the server takes the query off
 }
@@ -187,6 +189,28 @@ TEST_P(BatchApiTest, ABatchExpires) {
   const json batch = wait_for(id, "expired");
   EXPECT_EQ(batch["expired_at"], 1060);
   EXPECT_THAT(content(batch["error_file_id"]), HasSubstr("batch_expired"));
+}
+
+TEST_P(BatchApiTest, ABatchWhoseFilesAreBeingWrittenCanBeCancelled) {
+  const std::string id = create(upload(lines(3000)), "60s");  // no worker: its lines wait
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["status"] == "in_progress"; });
+  std::atomic<bool> cancelled{false};
+  int turns = 0;
+  const std::function<void()> cancel = [&] {  // its lines that were not run are written in many turns
+    const auto kept = runner_->state().batch(id);
+    const bool is_writing = kept.is_ok() && (*kept)->status == BatchStatus::kFinalizing;
+    if (is_writing && ++turns == 5) cancelled = runner_->cancel(id).is_ok();
+    else runner_->ask(cancel);
+  };
+  runner_->ask(cancel);
+  now_ = 1060;
+  const json batch = wait_for(id, "cancelled");
+  EXPECT_TRUE(cancelled);
+  const std::string errors = content(batch["error_file_id"]);
+  const auto named = custom_ids(errors);
+  EXPECT_EQ(std::set<std::string>(named.begin(), named.end()).size(), 3000u);
+  EXPECT_EQ(named.size(), 3000u) << "a line is there twice";
+  EXPECT_EQ(errors.find("batch_expired"), std::string::npos) << "what was written before is written anew";
 }
 
 TEST_P(BatchApiTest, WhatWasDoneBeforeABatchExpiredStays) {

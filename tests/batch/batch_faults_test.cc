@@ -1,6 +1,9 @@
 // Batches whose disk is full, whose input is harmed, or whose state goes away.
 
+#include <time.h>
+
 #include <fstream>
+#include <future>
 
 #include "tests/batch/batch_api_fixture.h"
 
@@ -31,6 +34,65 @@ TEST_P(SqliteBatchApiTest, AFullDiskStopsABatchAndLosesNothing) {
   EXPECT_EQ(batch["request_counts"]["completed"], 20);
   EXPECT_EQ(custom_ids(content(batch["output_file_id"])).size(), 20u);
   EXPECT_TRUE(ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_null());
+}
+
+TEST_P(SqliteBatchApiTest, ResultsCanBeDroppedWhileTheDiskIsFull) {
+  join();
+  const std::string id = create(upload(lines(200)));
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["request_counts"]["completed"].get<int>() >= 5; });
+  std::atomic<bool> limited{false};
+  runner_->ask([&] { limited = sqlite().limit_pages(1).is_ok(); });
+  run_until([&] { return limited && ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+  EXPECT_EQ(ask("POST", "/v1/batches/" + id + "/cancel")["status"], "cancelling");
+  ask("POST", "/v1/batches/" + id + "/cancel", {{"drop_results", true}});
+  const json batch = wait_for(id, "cancelled");
+  EXPECT_EQ(batch["errors"]["data"][0]["code"], "results_dropped") << batch;
+  EXPECT_TRUE(batch["output_file_id"].is_null() && batch["error_file_id"].is_null());
+}
+
+/// Lines that are to be tried again while nothing may begin.
+class LinesToTryAgain : public BatchApiTest {
+ protected:
+  void SetUp() override {
+    BatchApiTest::SetUp();
+    stop();
+    limits_.lines_in_flight = [] { return size_t{100}; };  // more than the queue takes
+    limits_.retry_max = std::chrono::milliseconds(10);
+    limits_.stalled = std::chrono::hours(1);
+    start();
+    create(upload(lines(100)));  // no worker yet: they stay in the queue
+    run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["lines"]["retries"] > 20; });
+  }
+  /// What the runner's thread computes within a fifth of a second.
+  std::chrono::milliseconds cpu_time() {
+    const auto spent_until_now = [&] {
+      std::promise<std::chrono::nanoseconds> spent;
+      runner_->ask([&] {
+        timespec t{};
+        ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        spent.set_value(std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec));
+      });
+      return spent.get_future().get();
+    };
+    const auto before = spent_until_now();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    run_until([&] { return std::chrono::steady_clock::now() > end; });
+    return std::chrono::duration_cast<std::chrono::milliseconds>(spent_until_now() - before);
+  }
+};
+
+TEST_P(LinesToTryAgain, CostNothingWhileTheStateIsFull) {
+  std::atomic<bool> limited{false};
+  runner_->ask([&] { limited = sqlite().limit_pages(1).is_ok(); });
+  run_until([&] { return limited.load(); });
+  join();  // the results of the others are not kept
+  run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+  EXPECT_LT(cpu_time(), std::chrono::milliseconds(20));
+}
+
+TEST_P(LinesToTryAgain, CostNothingWhileTheOrchestratorEnds) {
+  runner_->stop_starting();
+  EXPECT_LT(cpu_time(), std::chrono::milliseconds(20));
 }
 
 /// A batch under way whose input is harmed while nothing runs, beside one whose input is as it was.
@@ -122,6 +184,8 @@ TEST_P(RedisBatchApiTest, AStateThatGoesAwayIsWaitedFor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(One, SqliteBatchApiTest, ::testing::Values(test::Backend::kSqlite),
+                         [](const auto& each) { return test::backend_name(each.param); });
+INSTANTIATE_TEST_SUITE_P(One, LinesToTryAgain, ::testing::Values(test::Backend::kSqlite),
                          [](const auto& each) { return test::backend_name(each.param); });
 INSTANTIATE_TEST_SUITE_P(One, HarmedInput, ::testing::Values(test::Backend::kSqlite),
                          [](const auto& each) { return test::backend_name(each.param); });

@@ -1,5 +1,8 @@
 // Batches in a Redis: whose lines are whose, and what arrives there late.
 
+#include <regex>
+#include <semaphore>
+
 #include "orchestrator/state/redis_store.h"
 #include "tests/batch/batch_api_fixture.h"
 
@@ -77,14 +80,27 @@ TEST_P(SharedBatchTest, NothingIsWrittenOfFilesThatHaveNoRoom) {
   ASSERT_FALSE(pieces.empty());
   const std::string id = create(file);
   run_until([&] { return is_stalled(); });
-  EXPECT_THAT(ask("GET", "/v1/moestro/status")["batches"]["stalled"].get<std::string>(), HasSubstr("maxmemory"));
+  const std::string why = ask("GET", "/v1/moestro/status")["batches"]["stalled"];
+  EXPECT_THAT(why, AllOf(HasSubstr("maxmemory"), HasSubstr("--drop-results")));
   EXPECT_EQ(ask("GET", "/v1/batches/" + id)["request_counts"]["failed"], 6000);
   EXPECT_EQ(pieces_written(), pieces);
   ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "0"}).is_ok());
   EXPECT_EQ(custom_ids(content(wait_for(id, "completed")["error_file_id"])).size(), 6000u);
 }
 
-TEST_P(SharedBatchTest, OneThatFillsTheMemoryMakesRoomWhenItIsCancelled) {
+TEST_P(SharedBatchTest, OneThatHasExpiredAndFillsTheMemoryCanBeCancelledAndKeepsItsResults) {
+  RedisLink link(*parse_redis_url(box_->redis().url()), {});
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "12mb"}).is_ok());
+  const std::string id = create(upload(large_input()));
+  run_until([&] { return is_stalled(); });
+  now_ = 1000 + 24 * 3600;
+  wait_for(id, "finalizing");
+  EXPECT_EQ(ask("POST", "/v1/batches/" + id + "/cancel")["status"], "cancelling");
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "0"}).is_ok());
+  EXPECT_EQ(custom_ids(content(wait_for(id, "cancelled")["error_file_id"])).size(), 6000u);
+}
+
+TEST_P(SharedBatchTest, OneThatFillsTheMemoryMakesRoomWhenItsResultsAreDropped) {
   RedisLink link(*parse_redis_url(box_->redis().url()), {});
   const std::string other = create(upload(lines(20)));
   run_until([&] { return in_flight() == 4; });  // no worker: they wait
@@ -95,8 +111,10 @@ TEST_P(SharedBatchTest, OneThatFillsTheMemoryMakesRoomWhenItIsCancelled) {
   ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "1mb"}).is_ok());  // there is no room for anything
   join();                                                                // the other's results wait for room
   EXPECT_EQ(ask("POST", "/v1/batches/" + large + "/cancel")["status"], "cancelling");
+  ask("POST", "/v1/batches/" + large + "/cancel", {{"drop", true}}, 400);
+  ask("POST", "/v1/batches/" + large + "/cancel", {{"drop_results", true}});
   const json batch = wait_for(large, "cancelled");
-  EXPECT_EQ(batch["errors"]["data"][0]["code"], "no_room") << batch;
+  EXPECT_EQ(batch["errors"]["data"][0]["code"], "results_dropped") << batch;
   EXPECT_TRUE(batch["output_file_id"].is_null() && batch["error_file_id"].is_null());
   for (const char* what : {"moestro:results:", "moestro:queue:", "moestro:done:"}) {
     const std::string key = what + large;
@@ -107,6 +125,68 @@ TEST_P(SharedBatchTest, OneThatFillsTheMemoryMakesRoomWhenItIsCancelled) {
   EXPECT_EQ(wait_for(other, "completed")["request_counts"]["completed"], 20) << "it goes on when there is room";
 }
 
+/// One in which Redis refuses each script, as one that does not answer fails each call.
+class RefusedScripts : public SharedBatchTest {
+ protected:
+  void SetUp() override {
+    SharedBatchTest::SetUp();
+    if (IsSkipped()) return;
+    stop();
+    box_->set_lease(std::chrono::hours(4));
+    limits_.look = limits_.stalled = std::chrono::hours(1);  // it stands still once, and asks nothing by itself
+    start();
+    link_.emplace(*parse_redis_url(box_->redis().url()), RedisLink::Limits{});
+  }
+  void refuse_scripts() { EXPECT_TRUE(link_->call({"ACL", "SETUSER", "default", "-@scripting"}).is_ok()); }
+  int scripts_refused() {
+    const auto info = link_->call({"INFO", "commandstats"});
+    const std::string text(info.is_ok() ? (*info)->text() : "");
+    std::smatch found;
+    const std::regex refused("cmdstat_eval:[^\r]*rejected_calls=([0-9]+)");
+    return std::regex_search(text, found, refused) ? std::stoi(found[1]) : -1;
+  }
+  /// Holds up the runner's thread as soon as so many lines are in flight, until it is released.
+  void hold_at(size_t lines) {
+    if (runner_->figures().in_flight < lines) return runner_->ask([this, lines] { hold_at(lines); });
+    is_held_.release();
+    go_on_.acquire();
+  }
+  /// Until all that the runner was asked before is done, with the rest of that turn.
+  void finish_turn() {
+    std::atomic<bool> is_over{false};
+    runner_->ask([&] { runner_->ask([&] { is_over = true; }); });
+    run_until([&] { return is_over.load(); });
+  }
+
+  std::optional<RedisLink> link_;
+  std::binary_semaphore is_held_{0}, go_on_{0};
+};
+
+TEST_P(RefusedScripts, AStateThatDoesNotAnswerIsAskedOnceInATurn) {
+  join();
+  const std::string input = upload(lines(2));
+  const auto order = [&] {
+    return post("/v1/batches",
+                {{"input_file_id", input}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}});
+  };
+  order(), order();
+  runner_->ask([this] { hold_at(4); });
+  is_held_.acquire();  // nothing is computed meanwhile
+  run_until([&] { return ask("GET", "/v1/moestro/status")["requests"]["ended"]["ok"] == 4; });
+  // So the next turn has results of both, and two new ones to check.
+  order();
+  const auto last = order();
+  runner_->ask([this] { refuse_scripts(); });
+  go_on_.release();
+  finish(*last);
+  ASSERT_EQ(last->status, 200) << last->body;
+  finish_turn();
+  EXPECT_TRUE(is_stalled());
+  EXPECT_EQ(scripts_refused(), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(One, RefusedScripts, ::testing::Values(test::Backend::kRedis),
+                         [](const auto& each) { return test::backend_name(each.param); });
 INSTANTIATE_TEST_SUITE_P(One, SharedBatchTest, ::testing::Values(test::Backend::kRedis),
                          [](const auto& each) { return test::backend_name(each.param); });
 

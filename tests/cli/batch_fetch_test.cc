@@ -13,6 +13,7 @@ namespace moestro::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 namespace fs = std::filesystem;
 
 class BatchFetch : public testing::Test {
@@ -22,7 +23,7 @@ class BatchFetch : public testing::Test {
     if (r.path == "/v1/files/file-o/content") return {200, "output\n"};
     if (r.path == "/v1/files/file-e/content") return {200, "errors\n"};
     return {200, R"({"id":"batch_1","status":")" + status_ + R"(","output_file_id":)" + output_ +
-                     R"(,"error_file_id":)" + errors_ + "}"};
+                     R"(,"error_file_id":)" + errors_ + R"(,"errors":)" + why_ + "}"};
   }
   Ran fetch(const std::string& output, const std::string& errors, const std::vector<std::string>& more = {}) {
     std::vector<std::string> words{"batch", "results", "batch_1", "--url", server_.url(), "-o", output};
@@ -33,7 +34,7 @@ class BatchFetch : public testing::Test {
   std::string at(const std::string& name) const { return (dir_ / name).string(); }
 
   TempDir dir_;
-  std::string status_ = "completed", output_ = R"("file-o")", errors_ = R"("file-e")";
+  std::string status_ = "completed", output_ = R"("file-o")", errors_ = R"("file-e")", why_ = "null";
   TinyServer server_;
 };
 
@@ -76,6 +77,16 @@ TEST_F(BatchFetch, AFailedBatchIsAnError) {
   EXPECT_EQ(ran.exit_code, 1);
   EXPECT_THAT(ran.err, HasSubstr("moestro: the batch has failed"));
   EXPECT_EQ(read_file(dir_ / "o"), "");
+}
+
+TEST_F(BatchFetch, OneWhoseResultsWereDroppedHasNone) {
+  status_ = "cancelled", output_ = errors_ = "null";
+  why_ = R"({"data":[{"code":"results_dropped","message":"as drop_results asks"}]})";
+  const Ran ran = fetch(at("o"), at("e"));
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_THAT(ran.out, HasSubstr("as drop_results asks"));
+  EXPECT_THAT(ran.err, HasSubstr("the batch has no results: they were dropped"));
+  EXPECT_THAT(ran.err, Not(HasSubstr("no line")));
 }
 
 TEST_F(BatchFetch, AFileThatCannotBeWrittenIsSaidBeforeTheWait) {

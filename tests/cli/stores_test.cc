@@ -36,6 +36,9 @@ TEST(Stores, AreFoundWhereUpPutsThem) {
   test::write_file(mine / "no-store" / "store.sock", "");
   EXPECT_THAT(find_stores({root.path(), "/no/such/root"}),
               UnorderedElementsAre(mine / "demo", root / "moestro" / "other"));
+  EXPECT_THAT(find_stores({root.path()}, {root / "moestro" / ".." / "moestro" / "other"}),
+              UnorderedElementsAre(mine / "demo"))
+      << "however the directory is written";
 }
 
 TEST(Stores, OneThatWasAskedForAndDoesNotAnswerIsMissing) {

@@ -25,6 +25,7 @@ class Tool {
     bake->add_option("file", text, ".dotted \\path `quoted`")->required();
     bake->add_option("-o,--output", text, "where to; [default]")->default_str("out");
     bake->add_option("--mode", text, "how")->check(IsMember({"fast", "slow"}));
+    bake->add_option("--label", labels, "what it is");
     bake->footer("Example:\n  tool bake x");
     App* twice = bake->add_subcommand("twice", "Bake it twice");
     twice->add_option("-n", count, "how often");
@@ -34,6 +35,7 @@ class Tool {
   App app{"Bakes files.", "tool"};
   bool verbose = false;
   std::string text;
+  std::vector<std::string> labels;
   int64_t count = 0;
 };
 
@@ -44,7 +46,7 @@ TEST(Manual, InfoHasWhatTheHelpShows) {
   const CommandInfo& bake = info.commands.front();
   EXPECT_EQ(bake.name, "tool bake");
   EXPECT_EQ(bake.commands.front().name, "tool bake twice");
-  ASSERT_EQ(bake.options.size(), 4u);  // with --help
+  ASSERT_EQ(bake.options.size(), 5u);  // with --help
   EXPECT_TRUE(bake.options[1].positional && bake.options[1].required);
   EXPECT_THAT(bake.options[2].names, ElementsAre("-o", "--output"));
   EXPECT_EQ(bake.options[2].value, "TEXT");
@@ -87,6 +89,9 @@ TEST(Manual, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(completed("tool bake t", 2), "twice");
   EXPECT_EQ(completed("tool --verbose bake --o", 3), "--output");
   EXPECT_EQ(completed("tool bake --mode s", 3), "slow");
+  EXPECT_EQ(completed("tool bake --mode = ''", 4), "fast slow") << "bash takes --mode= apart";
+  EXPECT_EQ(completed("tool bake --mode = s", 4), "slow");
+  EXPECT_EQ(completed("tool bake --mode =", 3), "fast slow");
   EXPECT_EQ(completed("tool bake -o t", 3), "") << "a value: files are the shell's business";
   EXPECT_EQ(completed("tool bake twice -", 3), "-h --help -n");
 }
@@ -96,8 +101,10 @@ TEST(Manual, ZshAndFishGetQuotedHelps) {
   const std::string zsh = manual(tool.app.info(), "zsh");
   EXPECT_THAT(zsh, testing::StartsWith("#compdef tool\n"));
   EXPECT_THAT(zsh, HasSubstr("'--verbose[say more]'\n"));
-  EXPECT_THAT(zsh, HasSubstr("'--mode[how]:value:(fast slow)'\n"));
-  EXPECT_THAT(zsh, HasSubstr("'--output[where to]:value:_files'\n"));
+  EXPECT_THAT(zsh, HasSubstr("'--mode=[how]:value:(fast slow)'\n"));
+  EXPECT_THAT(zsh, HasSubstr("'-o[where to]:value:_files'\n"));
+  EXPECT_THAT(zsh, HasSubstr("'--output=[where to]:value:_files'\n"));
+  EXPECT_THAT(zsh, HasSubstr("'*--label=[what it is]:value:_files'\n")) << "it may be given again";
   EXPECT_THAT(zsh, HasSubstr("'bake:Bake a file'\n"));
   const std::string fish = manual(tool.app.info(), "fish");
   const std::string at = "complete -c tool -n \"test (__tool_command) = 'tool";

@@ -184,7 +184,7 @@ class OpenApi(BatchTest):
             for example in examples:
                 where = f"{path} with {example}"
                 self.assertEqual(self.errors(schema, example, False), [], where)
-                self.check(operation, self.send("post", path, self.ready(example)), where)
+                self.check(operation, self.send("post", self.filled(path, "post"), self.ready(example)), where)
         self.check(self.document["paths"]["/v1/files"]["post"],
                    (200, "application/json", json.dumps(self.uploaded()).encode()), "an upload")
 
@@ -249,13 +249,14 @@ class OpenApi(BatchTest):
             parts = [self.resolved(schema), *map(self.resolved, self.resolved(schema).get("allOf", []))]
             fields = {name for part in parts for name in part.get("properties", {})}
             required = {name for part in parts for name in part.get("required", [])}
-            self.assertGreater(len(fields), 1)
+            self.assertGreater(len(fields), 0)
             example = next(e for e in examples if not e.get("stream"))
             for name in fields - required - set(example):
-                self.check(operation, self.send("post", path, self.ready({**example, name: None})), f"{path}: {name}")
+                without = self.ready({**example, name: None})
+                self.check(operation, self.send("post", self.filled(path, "post"), without), f"{path}: {name}")
             for name in [*sorted(fields), "no_such_field"]:
                 strange = {**example, name: {"strange": [1]}}
-                _, _, text = self.send("post", path, strange)
+                _, _, text = self.send("post", self.filled(path, "post"), strange)
                 message = (json.loads(text).get("error") or {}).get("message", "")
                 unknown = f"'{name}': this field is not known here" in message
                 self.assertEqual(unknown, name == "no_such_field", f"{path}: {name}: {text}")

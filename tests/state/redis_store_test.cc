@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <regex>
 
 #include "orchestrator/batch/redis_files.h"
 #include "orchestrator/state/redis_migrations.h"
@@ -78,9 +79,29 @@ TEST_F(RedisStoreTest, OneThatMayLoseWhatItAcknowledgedIsRefusedWithTheReason) {
   EXPECT_THAT(refusal({"--no-appendfsync-on-rewrite", "yes"}), HasSubstr("no-appendfsync-on-rewrite no"));
   EXPECT_THAT(refusal({"--maxmemory-policy", "allkeys-lru"}), HasSubstr("noeviction"));
   EXPECT_THAT(refusal({"--rename-command", "CONFIG", "hidden"}), HasSubstr("CONFIG GET"));
-  EXPECT_THAT(refusal({"--cluster-enabled", "yes"}), HasSubstr("cluster"));
   EXPECT_THAT(refusal({"--requirepass", "secret"}), HasSubstr("NOAUTH"));
   EXPECT_EQ(refusal({}), "");
+}
+
+/// Valkey has another name for its mode, and redis_version for the sake of clients.
+TEST_F(RedisStoreTest, AValkeyIsTaken) {
+  RedisServer server;
+  const RedisPlace place = *parse_redis_url(server.url());
+  RedisLink link(place, {});
+  const Status safe = check_redis_safe(place, [&](const RedisLink::Words& words) -> Result<RedisReply> {
+    if (words != RedisLink::Words{"INFO", "server"}) return link.call(words);
+    MOESTRO_ASSIGN_OR_RETURN(const RedisReply info, link.call(words));
+    const std::string text = std::regex_replace(std::string(info->text()), std::regex("redis_mode:"), "server_mode:");
+    return link.call({"ECHO", text});
+  });
+  EXPECT_TRUE(safe.is_ok()) << safe.message();
+}
+
+TEST_F(RedisStoreTest, AClusterIsRefused) {
+  RedisServer server({"--cluster-enabled", "yes"});
+  EXPECT_FALSE(store_at(server.url(), "a")->unfinished().is_ok()) << "it has one database alone";
+  const auto store = store_at("redis://127.0.0.1:" + std::to_string(server.port()), "a");
+  EXPECT_THAT(store->unfinished().status().message(), HasSubstr("it is a cluster"));
 }
 
 TEST_F(RedisStoreTest, OneWhoseClockIsAnotherIsRefused) {

@@ -88,9 +88,10 @@ Result<json> BatchClient::batch(const std::string& id) {
   return body_of(http_.get("/v1/batches/" + id));
 }
 
-Result<json> BatchClient::cancel(const std::string& id) {
+Result<json> BatchClient::cancel(const std::string& id, bool drop_results) {
   MOESTRO_RETURN_IF_ERROR(check_id(id));
-  return body_of(http_.post("/v1/batches/" + id + "/cancel", ""));
+  const json order = drop_results ? json{{"drop_results", true}} : json::object();
+  return body_of(http_.post("/v1/batches/" + id + "/cancel", order.dump()));
 }
 
 Result<json> BatchClient::list(int64_t limit) {

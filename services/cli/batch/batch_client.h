@@ -20,7 +20,7 @@ class BatchClient {
   Status remove_file(const std::string& id);
   Result<nlohmann::json> create(const nlohmann::json& order);
   Result<nlohmann::json> batch(const std::string& id);
-  Result<nlohmann::json> cancel(const std::string& id);
+  Result<nlohmann::json> cancel(const std::string& id, bool drop_results = false);
   Result<nlohmann::json> list(int64_t limit);
   /// Writes a file of the server to `target`, completely or not at all.
   Status download(const std::string& id, const std::filesystem::path& target);

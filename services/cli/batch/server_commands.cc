@@ -24,7 +24,7 @@ struct ServerCommandOptions {
   std::string id, input, endpoint, window = "24h", output, errors;
   std::vector<std::string> metadata;
   int64_t limit = 20;
-  bool wait = false, json = false;
+  bool wait = false, json = false, drop_results = false;
 };
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -137,7 +137,7 @@ Status status(const ServerCommandOptions& options, BatchClient& client) {
 }
 
 Status cancel(const ServerCommandOptions& options, BatchClient& client) {
-  return report(client.cancel(options.id), options);
+  return report(client.cancel(options.id, options.drop_results), options);
 }
 
 /// The second would replace the first.
@@ -156,18 +156,22 @@ Status results(const ServerCommandOptions& options, BatchClient& client) {
   MOESTRO_ASSIGN_OR_RETURN(const json batch, options.wait ? wait_over(client, options.id) : client.batch(options.id));
   if (!is_over(batch))
     return unavailable("the batch is " + text_or(batch, "status") + "; its results are there when it is over (--wait)");
+  const bool failed = text_or(batch, "status") == "failed";
+  const bool has_no_files = failed || (batch.contains("errors") && batch["errors"].is_object());  // which say why
   const auto fetch = [&](const char* file, const std::string& target) -> Status {
     const std::string id = text_or(batch, file);
+    const char* const no_line = file[0] == 'o' ? "no line succeeded" : "no line failed";
     if (target.empty()) return Status::ok();
     if (!id.empty()) return client.download(id, target);
-    note(target + " is empty: no line " + (file[0] == 'o' ? "succeeded" : "failed"));
+    note(target + " is empty: " + (has_no_files ? "the batch has no results" : no_line));
     return write_empty_target(target);
   };
   MOESTRO_RETURN_IF_ERROR(fetch("output_file_id", options.output));
   MOESTRO_RETURN_IF_ERROR(fetch("error_file_id", options.errors));
   if (options.json) print_json(batch);
   else print_batch(batch);
-  return text_or(batch, "status") == "failed" ? unavailable("the batch has failed") : Status::ok();
+  if (failed) return unavailable("the batch has failed");
+  return has_no_files ? unavailable("the batch has no results: they were dropped") : Status::ok();
 }
 
 Status list(const ServerCommandOptions& options, BatchClient& client) {
@@ -234,7 +238,12 @@ void add_server_commands(command_line::App& batch, CommandResult& result) {
         c->add_option("--errors", o.errors, "File for the lines that failed")->type_name("FILE");
         c->add_flag("--wait", o.wait, "Wait until the batch is over, with a progress bar");
       }, check_results);
-  add(batch, result, "cancel", "Run no more lines of a batch. Finished lines keep their results", cancel, id);
+  add(batch, result, "cancel", "Run no more lines of a batch. Finished lines keep their results", cancel,
+      [&](command_line::App* c, ServerCommandOptions& o) {
+        id(c, o);
+        c->add_flag("--drop-results", o.drop_results,
+                    "End it without files: for a batch whose files have no room, cancelled or not");
+      });
   add(batch, result, "list", "List batches, newest first", list, [](command_line::App* c, ServerCommandOptions& o) {
     c->add_option("--limit", o.limit, "Batches to list")
         ->check(command_line::Range(int64_t{1}, int64_t{100}))

@@ -52,13 +52,17 @@ bool ask_store(const fs::path& run_dir, std::vector<Finding>& findings) {
 
 }  // namespace
 
-std::vector<fs::path> find_stores(const std::vector<fs::path>& roots) {
+std::vector<fs::path> find_stores(const std::vector<fs::path>& roots, const std::vector<fs::path>& known) {
   std::vector<fs::path> found;
+  const auto is_new = [&](const fs::path& dir) {
+    std::error_code error;
+    return std::ranges::none_of(known, [&](const fs::path& one) { return fs::equivalent(one, dir, error); });
+  };
   for (const fs::path& root : roots)
     for (const fs::path& home : {root / ("moestro-" + std::to_string(::geteuid())), root / "moestro"}) {
       std::error_code error;
       for (const auto& entry : fs::directory_iterator(home, error))
-        if (has_own_socket(entry.path())) found.push_back(entry.path());
+        if (has_own_socket(entry.path()) && is_new(entry.path())) found.push_back(entry.path());
     }
   return found;
 }
@@ -70,10 +74,7 @@ std::vector<Finding> judge_stores(const std::vector<fs::path>& roots, const std:
       findings.push_back(
           {kTopic, Verdict::kMissing, "no store answers in " + dir.string(), "moestro up, or see its log"});
   }
-  for (const fs::path& dir : find_stores(roots)) {
-    if (std::ranges::find(asked, dir) != asked.end()) continue;
-    (void)ask_store(dir, findings);
-  }
+  for (const fs::path& dir : find_stores(roots, asked)) (void)ask_store(dir, findings);
   return findings;
 }
 

@@ -9,8 +9,9 @@
 namespace moestro::cli {
 
 /// Run directories of the caller's own stores, where `up` makes them by itself under `roots`: ROOT/moestro-UID/NAME,
-/// ROOT/moestro/NAME.
-std::vector<std::filesystem::path> find_stores(const std::vector<std::filesystem::path>& roots);
+/// ROOT/moestro/NAME. Without those of `known`, however they are written.
+std::vector<std::filesystem::path> find_stores(const std::vector<std::filesystem::path>& roots,
+                                               const std::vector<std::filesystem::path>& known = {});
 
 /// Findings for all stores under `roots`, and for those with the run directories `asked`. One of `asked` that does not
 /// answer is `missing`.
