@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 #include <system_error>
 #include <thread>
 
@@ -66,7 +67,7 @@ Status BlobWriter::write_all() {
   if (observer_.progress) observer_.progress(done_bytes_, plan_.total_bytes);
   // All precisions of an expert one after another: its source is then read from the disk once.
   std::ranges::sort(todo_, {}, [this](uint32_t b) { return std::pair(plan_.origins[b].expert, b); });
-  in_threads(todo_.size(), [this] { work(); });
+  build_each(todo_, [this](BlobBuilder& builder, uint32_t blob) { return write_blob(builder, blob); });
   const std::lock_guard lock(mutex_);
   if (error_.is_ok()) error_ = commit_locked();
   return error_;
@@ -78,14 +79,17 @@ void BlobWriter::fail(Status error) {
   stop_ = true;
 }
 
-void BlobWriter::work() {
-  try {
-    BlobBuilder builder(checkpoint_, plan_, options_.scratch_bytes_max / threads_);
-    for (size_t i = next_++; i < todo_.size() && !stop_; i = next_++)
-      if (Status status = write_blob(builder, todo_[i]); !status.is_ok()) fail(std::move(status));
-  } catch (const std::bad_alloc&) {
-    fail(exhausted("not enough memory to pack with " + std::to_string(threads_) + " jobs; use fewer with --jobs"));
-  }
+void BlobWriter::build_each(const std::vector<uint32_t>& blobs,
+                            const std::function<Status(BlobBuilder&, uint32_t)>& with) {
+  in_threads(blobs.size(), [&] {
+    try {
+      BlobBuilder builder(checkpoint_, plan_, options_.scratch_bytes_max / threads_);
+      for (size_t i = next_++; i < blobs.size() && !stop_; i = next_++)
+        if (Status status = with(builder, blobs[i]); !status.is_ok()) fail(std::move(status));
+    } catch (const std::bad_alloc&) {
+      fail(exhausted("not enough memory to pack with " + std::to_string(threads_) + " jobs; use fewer with --jobs"));
+    }
+  });
 }
 
 Status BlobWriter::write_blob(BlobBuilder& builder, uint32_t index) {
@@ -111,6 +115,23 @@ Status BlobWriter::write_blob(BlobBuilder& builder, uint32_t index) {
   done_bytes_ += blob.length;
   if (observer_.progress) observer_.progress(done_bytes_, plan_.total_bytes);
   return pending_bytes_ >= options_.commit_bytes ? commit_locked() : Status::ok();
+}
+
+Status BlobWriter::compare_again() {
+  std::vector<uint32_t> all(plan_.manifest.blobs.size());
+  std::iota(all.begin(), all.end(), 0);
+  build_each(all, [this](BlobBuilder& builder, uint32_t blob) { return compare_blob(builder, blob); });
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+Status BlobWriter::compare_blob(BlobBuilder& builder, uint32_t index) const {
+  auto slice = plan_.manifest.blobs[index].slices.begin();
+  return builder.build(index, [&slice](std::span<const std::byte> bytes) {
+    for (; !bytes.empty(); bytes = bytes.subspan(slice++->length))
+      if (XXH3_64bits(bytes.data(), slice->length) != slice->xxh3_64) return corrupt("other bytes than before");
+    return Status::ok();
+  });
 }
 
 Status BlobWriter::commit_locked() {

@@ -29,13 +29,16 @@ class BlobWriter {
   uint64_t damaged_blobs() const { return damaged_; }
   /// Returns when everything is on disk and in the journal, or at the first error.
   Status write_all();
+  /// After that: reads the source again. kCorrupt if a blob of it would be another one now.
+  Status compare_again();
 
  private:
   void in_threads(size_t items, const std::function<void()>& work);
   void check_some();
   bool check_blob(uint32_t blob, std::vector<std::byte>& buffer) const;
-  void work();
+  void build_each(const std::vector<uint32_t>& blobs, const std::function<Status(BlobBuilder&, uint32_t)>& with);
   Status write_blob(BlobBuilder& builder, uint32_t blob);
+  Status compare_blob(BlobBuilder& builder, uint32_t blob) const;
   Status commit_locked();
   void fail(Status error);
 

@@ -348,14 +348,13 @@ Result<Checkpoint> Checkpoint::open_directory(const fs::path& dir) {
   return c;
 }
 
-Status Checkpoint::check_as_opened() const {
+Result<Checkpoint::Change> Checkpoint::change() const {
+  Change most;
   for (const File& file : files_) {
-    MOESTRO_ASSIGN_OR_RETURN(const bool as_opened, file.is_as_opened());
-    if (!as_opened)
-      return invalid_argument(file.path() + ": has changed while it was packed, so the pack would be of two versions; "
-                              "when nothing writes to it any more, give the same command again");
+    MOESTRO_ASSIGN_OR_RETURN(const File::Since since, file.since_opened());
+    if (since > most.since) most = {since, file.path()};
   }
-  return Status::ok();
+  return most;
 }
 
 Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const {

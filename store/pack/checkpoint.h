@@ -64,8 +64,12 @@ class Checkpoint {
   std::vector<std::string> left_out() const;
   /// What the source does not say, and what was taken for it.
   const std::vector<std::string>& remarks() const { return remarks_; }
-  /// Whether the files of the weights are as they were when they were opened; an error names the one that is not.
-  Status check_as_opened() const;
+  /// The file of weights to which most has happened since they were opened.
+  struct Change {
+    File::Since since = File::Since::kNothing;
+    std::string file;
+  };
+  Result<Change> change() const;
   uint64_t fingerprint() const { return fingerprint_; }  ///< changes when config, names, sizes or times of the files do
 
  private:

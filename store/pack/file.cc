@@ -61,11 +61,12 @@ Result<uint64_t> File::size() const {
   return static_cast<uint64_t>(st.st_size);
 }
 
-Result<bool> File::is_as_opened() const {
+Result<File::Since> File::since_opened() const {
   struct stat st{};
   if (fstat(fd_, &st) != 0) return io_error(path_, errno);
   const Version now = version_of(st);
-  return now.size == opened_.size && now.written == opened_.written;
+  if (now.size != opened_.size || now.written != opened_.written) return Since::kWritten;
+  return now.inode == opened_.inode ? Since::kNothing : Since::kTouched;
 }
 
 Status File::read_at(uint64_t offset, std::span<std::byte> out) const {

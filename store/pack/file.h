@@ -47,9 +47,13 @@ class File {
     Time inode;    ///< nothing can set it, but it also changes with a link, a new name or a mode
   };
   const Version& opened() const { return opened_; }  ///< as it was when it was opened
-  /// False if it has been written to since: by its size and the time of the last write, as a file that gets another
-  /// link is still the same.
-  Result<bool> is_as_opened() const;
+  enum class Since {
+    kNothing,
+    kTouched,  ///< it got another link, name or mode, or was written to and got its time back
+    kWritten,
+  };
+  /// What has happened to it since it was opened.
+  Result<Since> since_opened() const;
   int fd() const { return fd_; }
   const std::string& path() const { return path_; }
 

@@ -142,11 +142,21 @@ Result<std::vector<TextFile>> small_files(const Checkpoint& checkpoint, const fs
 }
 
 // What was read after a change is of another version than what was read before, here or in an earlier run whose blobs
-// the journal has. So nothing of it is kept.
-Status check_source(const Checkpoint& checkpoint, Journal& journal) {
-  Status unchanged = checkpoint.check_as_opened();
-  if (!unchanged.is_ok()) MOESTRO_RETURN_IF_ERROR(journal.clear());
-  return unchanged;
+// the journal has. So nothing of it is kept. A file that may only have another link or mode is read again.
+Status check_source(const Checkpoint& checkpoint, BlobWriter& writer, const Status& written, Journal& journal,
+                    const std::function<void(const std::string&)>& note) {
+  MOESTRO_ASSIGN_OR_RETURN(const Checkpoint::Change change, checkpoint.change());
+  if (change.since == File::Since::kNothing) return Status::ok();
+  if (change.since == File::Since::kTouched) {
+    if (!written.is_ok()) return Status::ok();  // that comes first, and the next run begins anew
+    note(change.file + ": has got another link, name or mode while it was packed, or other bytes and its old time: "
+         "reading the source again to know which");
+    const Status same = writer.compare_again();
+    if (same.code() != Code::kCorrupt) return same;
+  }
+  MOESTRO_RETURN_IF_ERROR(journal.clear());
+  return invalid_argument(change.file + ": has changed while it was packed, so the pack would be of two versions; when "
+                          "nothing writes to it any more, give the same command again");
 }
 
 // The manifest makes it a pack: after it nothing but the journal's removal is left.
@@ -274,7 +284,7 @@ Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const std::vector<
     note(std::to_string(writer.damaged_blobs()) +
          " blobs have changed since they were written and are written again: look at the drive");
   const Status written = writer.write_all();
-  MOESTRO_RETURN_IF_ERROR(check_source(checkpoint, journal));
+  MOESTRO_RETURN_IF_ERROR(check_source(checkpoint, writer, written, journal, note));
   if (!written.is_ok()) return stopped(written, dir, plan_with.shares.size());
   const Status finished = finish(small, dir, plan.manifest);
   if (!finished.is_ok()) return to_be_continued(finished, dir);

@@ -15,6 +15,7 @@
 #include "store/pack/journal.h"
 #include "store/pack/manifest.h"
 #include "store/pack/packer.h"
+#include "store/pack/spread.h"
 #include "store/pack/verify.h"
 #include "tests/pack/synthetic_checkpoint.h"
 
@@ -216,6 +217,52 @@ TEST_F(Resume, ASourceThatChangesMeanwhileIsRefusedAndPackedAnew) {
   ASSERT_TRUE(summary) << summary.status().message();
   EXPECT_EQ(summary->resumed_bytes, 0u) << "what is there may be of the other version";
   EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
+}
+
+// Whoever writes to a file may put its time back; nothing but another link is the same to the kernel.
+TEST_F(Resume, ASourceThatIsTouchedMeanwhileIsReadAgain) {
+  const auto file = dir_ / "src" / "model.safetensors";
+  const std::string before = testing::read_text(file);
+  testing::write_checkpoint(dir_ / "src", {.experts = 6, .layers = 3, .value = [](auto&, int64_t i) {
+                              return static_cast<float>(i % 7) / 8.0f;
+                            }});
+  const std::string after = testing::read_text(file);
+  testing::write_text(file, before);
+  const auto time = std::filesystem::last_write_time(file);
+  ASSERT_TRUE(pack("whole"));
+  const auto pack_while = [&](const std::function<void()>& happens) {
+    PackObserver observer = halfway(happens);
+    notes_.clear();
+    observer.note = [this](const std::string& line) { notes_.push_back(line); };
+    return pack_checkpoint(dir_ / "src", dir_ / "pack", options_, observer);
+  };
+  const auto linked = pack_while([&] { std::filesystem::create_hard_link(file, dir_ / "another"); });
+  ASSERT_TRUE(linked) << linked.status().message();
+  EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
+  ASSERT_THAT(notes_, SizeIs(1));
+  EXPECT_THAT(notes_[0], HasSubstr("model.safetensors: has got another link"));
+
+  std::filesystem::remove_all(dir_ / "pack");
+  const auto changed = pack_while([&] {
+    testing::write_text(file, after);
+    std::filesystem::last_write_time(file, time);
+  });
+  EXPECT_THAT(changed.status().message(), HasSubstr("model.safetensors: has changed while it was packed"));
+  EXPECT_FALSE(open_pack(dir_ / "pack"));
+  EXPECT_EQ(std::filesystem::file_size(dir_ / "pack" / kJournalName), 24u) << "its records are forgotten";
+}
+
+// All that is left to do then is to remove the journal.
+TEST_F(Resume, AKillBehindTheManifestLeavesAWholePack) {
+  ASSERT_TRUE(pack("pack"));
+  testing::write_text(dir_ / "pack" / kJournalName, std::string(24, 'x'));
+  testing::write_text(dir_ / "pack" / kSharesName, "1 .\n");
+  const auto files = read_directory(dir_ / "pack");
+  const auto manifest = open_pack(dir_ / "pack");
+  ASSERT_TRUE(manifest) << manifest.status().message();
+  EXPECT_EQ(verify_pack(dir_ / "pack", *manifest, 1, {})->blobs_bad, 0u);
+  EXPECT_THAT(pack("pack").status().message(), HasSubstr("already holds a pack"));
+  EXPECT_EQ(read_directory(dir_ / "pack"), files) << "it is not touched";
 }
 
 TEST_F(Resume, ASourceThatIsCutMeanwhileHasChanged) {
