@@ -107,13 +107,14 @@ TEST_F(MixedTest, WithEverythingThereIsBitwiseWhatItIsWithout) {
   EXPECT_GT(b.copies.choices, 0u);
 }
 
+/// The model's weights are those of a bf16 checkpoint: low copies in bf16 are the same where kernels compute in f32.
 TEST_F(MixedTest, AMissIsComputedWithTheLowCopy) {
-  Bench plain(any_fixture(), options_with({})), mixed(any_fixture(), options_with(low_), late());
+  const MixedOptions int8{.low = DType::kInt8, .t1 = 0, .t2 = 1};
+  Bench plain(any_fixture(), options_with({})), mixed(any_fixture(), options_with(int8), late());
   const Recorded full = recorded(plain, ids_), low = recorded(mixed, ids_);
-  EXPECT_EQ(low.copies, expected(low, low_));
+  EXPECT_EQ(low.copies, expected(low, int8));
   EXPECT_GT(low.copies.low, 0u);
   EXPECT_NE(full.logprobs, low.logprobs);
-  // bf16 has three digits.
   for (size_t i = 0; i < full.logprobs.size(); ++i) EXPECT_NEAR(full.logprobs[i], low.logprobs[i], 0.1) << i;
 }
 
@@ -202,6 +203,36 @@ TEST_F(MixedTest, ARequestsShareIsNeverExceededAndIsUsed) {
     for (const CopyCounts& c : record.after)
       ASSERT_LE(static_cast<double>(c.low + c.skipped), most * static_cast<double>(c.choices));
     EXPECT_GT(static_cast<double>(record.copies.low) + 2, most * static_cast<double>(record.copies.choices)) << most;
+  }
+}
+
+/// Others may go on behind any part of a prompt, so each of its tokens' rows counts with those before it alone.
+TEST_F(MixedTest, NoPartOfAChunkHasMoreThanItsShare) {
+  for (const double most : {0.05, 0.15, 0.25}) {
+    std::set<std::pair<uint32_t, uint32_t>> low;  // MoE layer, expert
+    const auto note = [&low](LateSource& source, uint32_t blob) {
+      const store::Blob& b = source.manifest().blobs[blob];
+      if (b.precision == DType::kBF16) low.emplace(b.moe_layer.value, b.expert.value);
+    };
+    Bench bench(any_fixture(), options_with(low_), late({.on_lease = note}));
+    CopyCounts parts;
+    bench.engine().set_route_observer([&](const RoutedTokens& t) {
+      for (int64_t row = t.first_row; row < t.first_row + t.tokens; ++row) {
+        for (int64_t i = 0; i < t.moe_layers * t.top_k; ++i) {
+          const auto at = (i / t.top_k * t.step_tokens + row) * t.top_k + i % t.top_k;
+          const auto expert = static_cast<uint32_t>(t.ids[static_cast<size_t>(at)]);
+          parts.low += low.contains({static_cast<uint32_t>(i / t.top_k), expert});
+        }
+        parts.choices += static_cast<uint64_t>(t.moe_layers * t.top_k);
+        EXPECT_LE(parts.not_full_share(), most) << "up to row " << row;
+      }
+    });
+    const std::vector<TokenId> chunk(ids_.begin(), ids_.begin() + 6);
+    bench.add(1, chunk).low_share_max = most;
+    const auto outcome = bench.run();
+    ASSERT_TRUE(outcome.is_ok() && outcome->sequences[0].status.is_ok());
+    EXPECT_EQ(outcome->sequences[0].copies, parts);
+    if (most > 0.1) EXPECT_GT(parts.low, 0u);
   }
 }
 
