@@ -79,6 +79,7 @@ Status serve(const WorkerOptions& o, store::StoreClient& client, const device::W
     options.device_slots = static_cast<uint32_t>(device->slots());
     options.device_slot_bytes = device->slot_bytes();
     options.take_device_figures = [device](tier::TierFigures& out) { device->take_figures(out); };
+    options.idle = [device] { device->idle(); };
   }
   MOESTRO_ASSIGN_OR_RETURN(auto service, WorkerService::create(options, engine, [&client, &on] {
     MOESTRO_RETURN_IF_ERROR(client.check());

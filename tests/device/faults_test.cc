@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "tests/device/device_bench.h"
+#include "tests/device/poisoned_source.h"
 
 namespace moestro::device::testing {
 namespace {
@@ -93,6 +97,37 @@ TEST(DeviceFaults, ACopyOfWhatWasFoundWrongIsNotKept) {
   ASSERT_TRUE(third.is_ok() && third->sequences.at(0).status.is_ok()) << "copied again";
   EXPECT_EQ(third->sequences.at(0).sampled.at(0).id, first->sequences.at(0).sampled.at(0).id);
   EXPECT_EQ(device.device().tier_counters().moved_bytes, moved + device.device().slot_bytes());
+}
+
+/// An expert that is foreseen, and may not take the slot of another, waits in host memory. Between requests it would be
+/// kept from others there for as long as none comes.
+TEST(DeviceFaults, AnIdleDevicePinsNothingInHostMemory) {
+  constexpr int32_t kLayers = 4, kExperts = 8;
+  const SteadyClock clock;
+  PoisonedSource host(plain_manifest(kLayers, kExperts, 4096), 1, 0);
+  const auto made = DeviceExperts::create(host, {.device = {.vram_bytes = 4 * 4096, .link_bytes_per_s = 1 << 30},
+                                                 .precision = DType::kF32}, clock);
+  ASSERT_TRUE(made.is_ok()) << made.status().message();
+  DeviceExperts& device = **made;
+  device.begin_step(PlanId(1), false);
+  const store::Need first{0, 1.0F};
+  device.need({MoeLayerId(0), {&first, 1}});
+  ASSERT_TRUE(device.fetch({&first.blob, 1}, {PlanId(1), MoeLayerId(0)}).is_ok());
+  auto lease = device.next_arrival(std::chrono::seconds(20));
+  ASSERT_TRUE(lease.is_ok()) << lease.status().message();
+  lease->release();
+  prediction::Forecast forecast(kLayers, kExperts);
+  for (int32_t layer = 1; layer < kLayers; ++layer) std::ranges::fill(forecast.row(layer), 0.9F);
+  device.forecast(0, forecast);
+  EXPECT_GT(host.leased(), 4) << "more than there are slots";
+  const Nanos until = clock.now() + std::chrono::seconds(20);
+  while (host.leased() > 0 && clock.now() < until) {
+    device.idle();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(host.leased(), 0);
+  device.forecast(0, forecast);
+  EXPECT_GT(host.leased(), 0) << "with the next step they may be copied again";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <semaphore>
 #include <thread>
 
 #include "tests/engine/engine_bench.h"
@@ -27,6 +28,7 @@ class ServiceTest : public ::testing::Test {
     ServiceOptions options;
     options.name = "w", options.device = "cpu", options.orchestrator = orchestrator_.endpoint();
     options.heartbeat = milliseconds(20), options.register_retry = milliseconds(100);
+    options.idle = [this] { idle_.release(); };
     auto service = WorkerService::create(
         options, bench_.engine(), [this] { return store_gone_ ? unavailable("the store is gone") : Status::ok(); });
     MOESTRO_CHECK(service.is_ok(), service.status().message());
@@ -47,6 +49,7 @@ class ServiceTest : public ::testing::Test {
 
   TempDir dir_;
   std::atomic<bool> store_gone_{false};
+  std::counting_semaphore<> idle_{0};
   Bench bench_;
   PlayedOrchestrator orchestrator_;
   std::unique_ptr<WorkerService> service_;
@@ -70,6 +73,11 @@ TEST_F(ServiceTest, RegistersAnswersPlansAndDrains) {
   send(message(b, wire::WorkerBody::Drain, wire::CreateDrain(b)));
   thread_.join();
   EXPECT_TRUE(end_.is_ok()) << end_.message();
+}
+
+TEST_F(ServiceTest, SaysThatItIsIdleWhileNoPlanComes) {
+  register_worker();
+  for (int again = 0; again < 2; ++again) ASSERT_TRUE(idle_.try_acquire_for(std::chrono::seconds(20)));
 }
 
 TEST_F(ServiceTest, SaysGoodbyeWhenItIsToStop) {

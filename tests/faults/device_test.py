@@ -75,6 +75,7 @@ class Device(FaultTest):
                 for prompt, ids, whole in zip(PROMPTS, [a.result() for a in answers], self.whole):
                     assert ids == whole, f"'{prompt}': {ids} instead of {whole}"
             box.until_serving()
+            self.settle(box)
         except AssertionError as e:
             self.fail(f"seed {SEED}, {title}: {e}\n{box.report()}")
 

@@ -83,6 +83,9 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   uint64_t begin_step(PlanId plan, bool scan) override;
   void resume_step(PlanId plan, bool scan, int32_t layer) override;
   void sequence_began(int32_t running) override;
+  /// No step is running, nor will one soon: host memory is given back that only copies would read which the link does
+  /// not carry now. Others who use it have a right to it.
+  void idle();
   /// Whether everything that need() has named since the last call was there.
   bool routed(MoeLayerId /*layer*/, std::span<const tier::DeviceTier::Wanted> /*wanted*/) override {
     return std::exchange(all_there_, true);

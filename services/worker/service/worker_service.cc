@@ -75,6 +75,7 @@ WorkerService::WorkerService(const ServiceOptions& options, engine::Engine& engi
     : engine_(engine),
       history_(options.history),
       take_device_figures_(options.take_device_figures),
+      idle_(options.idle),
       check_store_(std::move(check_store)),
       link_(std::move(link)) {}
 WorkerService::~WorkerService() = default;
@@ -128,7 +129,10 @@ Status WorkerService::run() {
       checked = now;
     }
     std::optional<Job> job = link_->next(kStoreCheck);
-    if (!job) continue;
+    if (!job) {
+      if (idle_) idle_();
+      continue;
+    }
     if (auto* stop = std::get_if<Stop>(&*job)) {
       end = stop->why;
       running = false;

@@ -26,6 +26,8 @@ struct ServiceOptions {
   /// The figures of that device since the last call, which are sent with every result. Called between steps, on the
   /// thread of run(). Empty: no such device.
   std::function<void(tier::TierFigures&)> take_device_figures;
+  /// Called now and then while there is no plan, on the thread of run(). May be empty.
+  std::function<void()> idle;
   std::chrono::milliseconds heartbeat{200};
   std::chrono::milliseconds register_retry{1000};
   size_t queued_plans_max = 16;
@@ -62,6 +64,7 @@ class WorkerService final : private lanes::Breaks {
   engine::Engine& engine_;
   WorkerHistory* const history_;
   const std::function<void(tier::TierFigures&)> take_device_figures_;
+  const std::function<void()> idle_;
   engine::StepOutcome outcome_, overtaking_outcome_;
   Status lost_amid_step_;  ///< not OK: the store was gone when a plan overtook the step at hand
   tier::TierFigures figures_;
