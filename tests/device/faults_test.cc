@@ -99,6 +99,36 @@ TEST(DeviceFaults, ACopyOfWhatWasFoundWrongIsNotKept) {
   EXPECT_EQ(device.device().tier_counters().moved_bytes, moved + device.device().slot_bytes());
 }
 
+/// A store that takes over from a killed one says that of each blob that was being read.
+TEST(DeviceFaults, ACopyOfWhatWasFoundWrongIsMadeAgainBeforeItIsUsed) {
+  const auto& fixture = engine::testing::any_fixture();
+  const int32_t all = [&] {
+    DeviceBench whole(fixture, {.slots = 1000});
+    return whole.device().slots();
+  }();
+  engine::testing::LateSource* host = nullptr;
+  DeviceBench device(fixture, {.slots = all - 1, .late_host = true, .late = {.on_lease = [&](auto& source, uint32_t) {
+                                 host = &source;
+                               }}});
+  uint64_t id = 0;
+  const auto run = [&] {
+    device.bench().add(++id, {11}).sample = true;
+    auto outcome = device.bench().run();
+    device.bench().release(id);
+    return outcome;
+  };
+  const auto first = run();
+  ASSERT_TRUE(first.is_ok()) << first.status().message();
+  const auto& used = first->sequences.at(0).activations.at(0);
+  const uint64_t moved = device.device().tier_counters().moved_bytes;
+  host->find_wrong(*device.device().manifest().expert_blob(used.layer, used.expert, DType::kF32));
+  const auto second = run();
+  ASSERT_TRUE(second.is_ok()) << second.status().message();
+  EXPECT_TRUE(second->sequences.at(0).status.is_ok()) << second->sequences.at(0).status.message();
+  EXPECT_EQ(second->sequences.at(0).sampled.at(0).id, first->sequences.at(0).sampled.at(0).id);
+  EXPECT_EQ(device.device().tier_counters().moved_bytes, moved + device.device().slot_bytes());
+}
+
 /// An expert that is foreseen, and may not take the slot of another, waits in host memory. Between requests it would be
 /// kept from others there for as long as none comes.
 TEST(DeviceFaults, AnIdleDevicePinsNothingInHostMemory) {

@@ -186,6 +186,8 @@ void DeviceExperts::need(const store::LayerNeeds& needs) {
       experts_[tier_options_.full_of(w.key)].served_low = tier_options_.copy_of(w.key) == Copy::kLow;
       if (w.skipped) continue;
       Expert& e = experts_[w.key];
+      // Where all fit, kernels that read its slot may be queued by now: then unpin() finds it.
+      if (!fits_all() && host_.finds(e.blob) != e.finds) tier_.spoiled(clock_.now(), w.key);
       e.needed = true, e.from_drive = e.host_asked;
     }
     tier_.hold_demands(lends_);
