@@ -93,11 +93,16 @@ class Assembler {
   }
 
   /// The group of each column; empty if they follow one another, as without act-order. In any order, each group has as
-  /// many columns as it is long; an index of zeros that nobody filled in would give all columns the first one's scales.
+  /// many columns as it is long. Without act-order some files have nothing but zeros, which means the same as no index.
   Status read_order(const SourceTensor& tensor, std::vector<int32_t>& groups_of) {
     if (!error_.is_ok()) return error_;
     groups_of.resize(static_cast<size_t>(cols_));
     MOESTRO_RETURN_IF_ERROR(read_(tensor, 0, std::as_writable_bytes(std::span(groups_of))));
+    if (!quantisation_.needs_order && std::ranges::all_of(groups_of, [](int32_t g) { return g == 0; })) {
+      groups_of.clear();
+      check_whole_groups();
+      return Status::ok();
+    }
     const std::string label = "tensor " + in_quotes(tensor.name);
     std::vector<int64_t> columns(static_cast<size_t>(groups()));
     bool in_order = true;
