@@ -97,14 +97,14 @@ Quantisation read_gptq(ConfigReader& format) {
   const std::string layout = format.text_or("checkpoint_format", format.text_or("format", "gptq"));
   if (layout != "gptq" && layout != "gptq_v2")
     format.refuse_unsupported("checkpoint_format", in_quotes(layout) + " is not supported (gptq and gptq_v2 are)");
-  if (layout == "gptq_v2") q.gptq_zeros = Quantisation::GptqZeros::kAsTheyAre;
+  if (format.flag_or("sym", false)) q.gptq_zeros = Quantisation::GptqZeros::kMiddle;
+  else if (layout == "gptq_v2") q.gptq_zeros = Quantisation::GptqZeros::kAsTheyAre;
   else if (is_of_gptqmodel(format)) q.gptq_zeros = Quantisation::GptqZeros::kWordLess1;
   expect_text(format, "pack_dtype", "int32");
   expect_flag(format, "is_marlin_format", false);
   // desc_act: columns may belong to groups out of turn. Their g_idx says whether they do, and is read.
   const bool static_groups = format.has("static_groups") && format.flag_or("static_groups", false);
   q.needs_order = format.flag_or("desc_act", false) && !static_groups;
-  q.symmetric = format.flag_or("sym", false);  // where nothing is said, any zero points are taken
   format.flag_or("lm_head", false);
   refuse_rules(format);
   return q;

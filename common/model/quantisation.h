@@ -21,10 +21,10 @@ struct Quantisation {
   Method method = Method::kNone;
   int64_t block_rows = 0, block_cols = 0;  ///< kFp8: that share a scale; 0: a row's or a tensor's columns do
   int64_t group = 0;               ///< 4 bits: columns that share a scale; 0: all of a row
-  /// kPackedInt4: there are no zero points. kGptq: all of them are 8, by what quantization_config says.
-  bool symmetric = false;
+  bool symmetric = false;          ///< kPackedInt4: there are no zero points
   /// kGptq: version 2 stores zero points as they are, version 1 less 1: AutoGPTQ each number, GPTQModel a whole word.
-  enum class GptqZeros : uint8_t { kAsTheyAre, kLess1, kWordLess1 };
+  /// With `sym` all are 8, and which version has stored them makes no difference: some files are of the other one.
+  enum class GptqZeros : uint8_t { kAsTheyAre, kLess1, kWordLess1, kMiddle };
   GptqZeros gptq_zeros = GptqZeros::kLess1;
   bool needs_order = false;  ///< kGptq: columns may be of groups out of turn, so g_idx must say of which
 

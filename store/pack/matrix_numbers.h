@@ -46,17 +46,17 @@ inline float scale_at(const std::string& format, const Bytes& bytes, int64_t ind
 /// Zero points of GPTQ as version 1 stores them, less 1. GPTQModel takes 1 from all eight of a word at once, with a
 /// borrow from the next where one is 0; AutoGPTQ from each number, of which 0 becomes 15.
 inline uint32_t zeros_of_word(uint32_t stored, GptqZeros zeros) {
-  constexpr uint32_t kOnes = 0x11111111u, kTops = 0x88888888u;
+  constexpr uint32_t kOnes = 0x11111111u, kTops = 0x88888888u, kMiddles = 0x88888888u;
   switch (zeros) {
     case GptqZeros::kAsTheyAre: return stored;
     case GptqZeros::kLess1: return ((stored & ~kTops) + kOnes) ^ (stored & kTops);
     case GptqZeros::kWordLess1: return stored + kOnes;
+    case GptqZeros::kMiddle: return kMiddles;
   }
   return stored;
 }
 
-/// Whether the words of `zeros` are what a quantizer writes that has 8 as every zero point, if `form` says so: of the
-/// other form, all weights would be off by their scale.
-Status check_symmetric(const SourceTensor& zeros, const Bytes& words, GptqForm form);
+/// With kMiddle: whether the words of `zeros` are those of zero points of 8, in version 1 or in version 2.
+Status check_middle(const SourceTensor& zeros, const Bytes& words, GptqZeros form);
 
 }  // namespace moestro::store

@@ -13,7 +13,7 @@ namespace {
 class OrderedGptqMatrix : public QuantisedMatrix {
  public:
   OrderedGptqMatrix(std::string name, int64_t rows, int64_t cols, std::vector<int32_t> groups_of, Int4Tensors t,
-                    GptqForm form)
+                    GptqZeros form)
       : QuantisedMatrix(std::move(name), DType::kF32, rows, cols),
         groups_of_(std::move(groups_of)),
         t_(std::move(t)),
@@ -41,7 +41,7 @@ class OrderedGptqMatrix : public QuantisedMatrix {
     MOESTRO_RETURN_IF_ERROR(read_rows(read, t_.scales, rows(), 2, {0, groups, range.first_row, range.rows}, scales));
     MOESTRO_RETURN_IF_ERROR(
         read_rows(read, *t_.zeros, rows() / kInWord, 4, {0, groups, first_word, words}, zeros));
-    MOESTRO_RETURN_IF_ERROR(check_symmetric(*t_.zeros, zeros, form_));
+    MOESTRO_RETURN_IF_ERROR(check_middle(*t_.zeros, zeros, form_));
     MOESTRO_RETURN_IF_ERROR(
         read_rows(read, t_.words, rows(), 4, {first_line, lines, range.first_row, range.rows}, numbers));
     for (int64_t r = 0; r < range.rows; ++r)
@@ -49,7 +49,7 @@ class OrderedGptqMatrix : public QuantisedMatrix {
         const int64_t column = range.first_col + c, g = groups_of_[static_cast<size_t>(column)],
                       row = range.first_row + r;
         const uint32_t zero_word =
-            zeros_of_word(number_at<uint32_t>(zeros, g * words + row / kInWord - first_word), form_.zeros);
+            zeros_of_word(number_at<uint32_t>(zeros, g * words + row / kInWord - first_word), form_);
         const auto zero = static_cast<int>(zero_word >> 4 * (row % kInWord) & 15);
         const auto word = number_at<uint32_t>(numbers, (column / kInWord - first_line) * range.rows + r);
         const auto number = static_cast<int>(word >> 4 * (column % kInWord) & 15);
@@ -61,13 +61,13 @@ class OrderedGptqMatrix : public QuantisedMatrix {
 
   std::vector<int32_t> groups_of_;  ///< of each column
   Int4Tensors t_;
-  GptqForm form_;
+  GptqZeros form_;
 };
 
 }  // namespace
 
 std::shared_ptr<const QuantisedMatrix> ordered_gptq_matrix(const MatrixName& m, std::vector<int32_t> groups_of,
-                                                           Int4Tensors t, GptqForm form) {
+                                                           Int4Tensors t, GptqZeros form) {
   return std::make_shared<OrderedGptqMatrix>(m.name, m.rows, m.cols, std::move(groups_of), std::move(t), form);
 }
 

@@ -213,7 +213,7 @@ class TransposedInt4Matrix : public Int4Matrix {
 
 class GptqMatrix : public TransposedInt4Matrix {
  public:
-  GptqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, Int4Tensors t, GptqForm form)
+  GptqMatrix(std::string name, DType dtype, int64_t rows, int64_t cols, int64_t group, Int4Tensors t, GptqZeros form)
       : TransposedInt4Matrix(std::move(name), dtype, rows, cols, group, std::move(t.scales)),
         words_(std::move(t.words)),
         zeros_(std::move(*t.zeros)),
@@ -224,8 +224,8 @@ class GptqMatrix : public TransposedInt4Matrix {
     MOESTRO_RETURN_IF_ERROR(load_scales(read, range, part));
     Bytes bytes;
     MOESTRO_RETURN_IF_ERROR(read_zeros(read, zeros_, range, part, bytes));
-    MOESTRO_RETURN_IF_ERROR(check_symmetric(zeros_, bytes, form_));
-    place_zeros(bytes, range, [&](uint32_t stored) { return spread(zeros_of_word(stored, form_.zeros)); }, part);
+    MOESTRO_RETURN_IF_ERROR(check_middle(zeros_, bytes, form_));
+    place_zeros(bytes, range, [&](uint32_t stored) { return spread(zeros_of_word(stored, form_)); }, part);
     const int64_t line = range.rows * 4;              // words of 8 adjacent columns of each row
     constexpr int64_t kLines = kRunColumns / kInWord;  // of a run
     return in_parts(range, kLines * line, [&](int64_t first_col, int64_t cols) -> Status {
@@ -241,7 +241,7 @@ class GptqMatrix : public TransposedInt4Matrix {
 
  private:
   SourceTensor words_, zeros_;
-  GptqForm form_;
+  GptqZeros form_;
 };
 
 class AwqMatrix : public TransposedInt4Matrix {
@@ -388,7 +388,7 @@ std::shared_ptr<const QuantisedMatrix> fp8_matrix(const MatrixName& m, DType dty
 }
 
 std::shared_ptr<const QuantisedMatrix> gptq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t,
-                                                   GptqForm form) {
+                                                   GptqZeros form) {
   return std::make_shared<GptqMatrix>(m.name, dtype, m.rows, m.cols, group, std::move(t), form);
 }
 

@@ -24,12 +24,6 @@ struct Int4Tensors {
 
 using GptqZeros = model::Quantisation::GptqZeros;
 
-/// How zero points are stored, and whether all of them must be 8.
-struct GptqForm {
-  GptqZeros zeros = GptqZeros::kLess1;
-  bool symmetric = false;
-};
-
 using Quantised = std::shared_ptr<const QuantisedMatrix>;
 
 /// blocks [rows, cols / 32, 16], low half of a byte first, and exponents [rows, cols / 32].
@@ -38,9 +32,9 @@ Quantised mxfp4_matrix(const MatrixName& m, SourceTensor blocks, SourceTensor sc
 Quantised fp8_matrix(const MatrixName& m, DType dtype, SourceTensor values, SourceTensor scales, int64_t block_rows,
                      int64_t block_cols);
 /// words [cols / 8, rows], zeros [groups, rows / 8], scales [groups, rows].
-Quantised gptq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t, GptqForm form);
+Quantised gptq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t, GptqZeros form);
 /// The same in f32, if column c is of group groups_of[c].
-Quantised ordered_gptq_matrix(const MatrixName& m, std::vector<int32_t> groups_of, Int4Tensors t, GptqForm form);
+Quantised ordered_gptq_matrix(const MatrixName& m, std::vector<int32_t> groups_of, Int4Tensors t, GptqZeros form);
 /// words [cols, rows / 8], zeros [groups, rows / 8], both in AWQ's order, scales [groups, rows].
 Quantised awq_matrix(const MatrixName& m, DType dtype, int64_t group, Int4Tensors t);
 /// words [rows, cols / 8], zeros [rows / 8, groups] (absent: all 8), scales [rows, groups].

@@ -83,7 +83,7 @@ class Assembler {
     else
       check_whole_groups();
     Int4Tensors t{std::move(words), std::move(scales), std::move(zeros)};
-    const GptqForm form{quantisation_.gptq_zeros, quantisation_.symmetric};
+    const GptqZeros form = quantisation_.gptq_zeros;
     if (!groups_of.empty()) {
       check_words_of_rows();
       if (cols_ % kInWord != 0) refuse_width("4 bits", kInWord);

@@ -70,7 +70,7 @@ model::Quantisation quantisation_of(const uint8_t* data) {
           .block_cols = kLengths[data[2] % 8],
           .group = kLengths[data[3] % 8],
           .symmetric = (data[4] & 1) != 0,
-          .gptq_zeros = static_cast<model::Quantisation::GptqZeros>((data[4] >> 4) % 3),
+          .gptq_zeros = static_cast<model::Quantisation::GptqZeros>((data[4] >> 4) % 4),
           .needs_order = (data[4] & 4) != 0};
 }
 

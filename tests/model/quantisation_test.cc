@@ -33,7 +33,7 @@ TEST(DescribeModel, QuantisationOfAModelWithAVisionTowerIsSaidAtTheTop) {
   EXPECT_THAT(other.status().message(), HasSubstr("quantization_config differs from that in text_config"));
 }
 
-// Version 2 says it; of version 1, GPTQModel writes its name.
+// Version 2 says it; of version 1, GPTQModel writes its name. With sym they are the same.
 TEST(DescribeModel, FormsOfGptqsZeroPoints) {
   using Zeros = Quantisation::GptqZeros;
   for (const auto& [more, form] : {std::pair{R"("sym": false)", Zeros::kLess1},
@@ -41,7 +41,8 @@ TEST(DescribeModel, FormsOfGptqsZeroPoints) {
                                    std::pair{R"("meta": {"quantizer": ["gptqmodel:1.9.0"]})", Zeros::kWordLess1},
                                    std::pair{R"("meta": {"quantizer": "gptqmodel:1.9.0"})", Zeros::kWordLess1},
                                    std::pair{R"("checkpoint_format": "gptq_v2", "meta": {"quantizer": "gptqmodel"})",
-                                             Zeros::kAsTheyAre}}) {
+                                             Zeros::kAsTheyAre},
+                                   std::pair{R"("checkpoint_format": "gptq_v2", "sym": true)", Zeros::kMiddle}}) {
     const std::string config = R"({"quantization_config": {"quant_method": "gptq", "bits": 4, )";
     const auto d = describe("MixtralForCausalLM", config + more + "}}");
     ASSERT_TRUE(d) << d.status().message();
