@@ -8,15 +8,13 @@ namespace moestro::store {
 // Qwen/Qwen3.5-27B-GPTQ-Int4 (vllm-project/vllm#38966).
 Status check_middle(const SourceTensor& zeros, const Bytes& words, GptqZeros form) {
   constexpr uint32_t kVersion1 = 0x77777777u, kVersion2 = 0x88888888u;
-  const auto all_are = [&](uint32_t wanted) {
-    for (int64_t i = 0; i < std::ssize(words) / static_cast<int64_t>(sizeof wanted); ++i)
-      if (number_at<uint32_t>(words, i) != wanted) return false;
-    return true;
-  };
-  if (form != GptqZeros::kMiddle || all_are(kVersion1) || all_are(kVersion2)) return Status::ok();
-  return invalid_argument("tensor " + model::in_quotes(zeros.name) +
-                          " holds zero points that differ, but quantization_config says sym true; if the model was "
-                          "quantised with zero points, set sym to false, else the tensor is damaged");
+  if (form != GptqZeros::kMiddle) return Status::ok();
+  for (int64_t i = 0; i < std::ssize(words) / static_cast<int64_t>(sizeof kVersion1); ++i)
+    if (const auto word = number_at<uint32_t>(words, i); word != kVersion1 && word != kVersion2)
+      return invalid_argument("tensor " + model::in_quotes(zeros.name) +
+                              " holds zero points that differ, but quantization_config says sym true; if the model was "
+                              "quantised with zero points, set sym to false, else the tensor is damaged");
+  return Status::ok();
 }
 
 }  // namespace moestro::store
