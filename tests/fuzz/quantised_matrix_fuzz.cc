@@ -23,6 +23,7 @@ using store::SourceTensor;
 constexpr uint64_t kBytesMax = 1 << 22;
 
 uint64_t value_bytes(const std::string& format) {
+  if (format == "I64") return 8;
   if (format == "F32" || format == "I32") return 4;
   return format == "F16" || format == "BF16" ? 2 : 1;
 }
