@@ -23,7 +23,6 @@ struct Int4Tensors {
 };
 
 using GptqZeros = model::Quantisation::GptqZeros;
-
 using Quantised = std::shared_ptr<const QuantisedMatrix>;
 
 /// blocks [rows, cols / 32, 16], low half of a byte first, and exponents [rows, cols / 32].

@@ -249,7 +249,7 @@ class OpenApi(BatchTest):
             parts = [self.resolved(schema), *map(self.resolved, self.resolved(schema).get("allOf", []))]
             fields = {name for part in parts for name in part.get("properties", {})}
             required = {name for part in parts for name in part.get("required", [])}
-            self.assertGreater(len(fields), 0)
+            self.assertGreaterEqual(len(fields), 1 if path.endswith("/cancel") else 2, path)
             example = next(e for e in examples if not e.get("stream"))
             for name in fields - required - set(example):
                 without = self.ready({**example, name: None})
