@@ -57,7 +57,9 @@ Status check_kind(const Asked& asked) {
   const std::string version = line_of(server, "redis_version");
   if (is_old(version)) return asked.refuse("it is version " + version + "; 6.2 is the least");
   MOESTRO_ASSIGN_OR_RETURN(const std::string cluster, asked.info("cluster"));  // its mode has other names in Valkey
-  if (line_of(cluster, "cluster_enabled") != "0")
+  const std::string is_cluster = line_of(cluster, "cluster_enabled");
+  if (is_cluster.empty()) return asked.refuse("it keeps no keys, as a sentinel; give the server that it watches");
+  if (is_cluster != "0")
     return asked.refuse("it is a cluster, which cannot change several keys in one step; give one server for itself");
   MOESTRO_ASSIGN_OR_RETURN(const std::string replication, asked.info("replication"));
   if (line_of(replication, "role") != "master") return asked.refuse("it is a replica; give its master");

@@ -104,6 +104,17 @@ TEST_F(RedisStoreTest, AClusterIsRefused) {
   EXPECT_THAT(store->unfinished().status().message(), HasSubstr("it is a cluster"));
 }
 
+// Its INFO has no such section.
+TEST_F(RedisStoreTest, ASentinelIsRefused) {
+  RedisServer server;
+  const RedisPlace place = *parse_redis_url(server.url());
+  RedisLink link(place, {});
+  const Status safe = check_redis_safe(place, [&](const RedisLink::Words& words) {
+    return words == RedisLink::Words{"INFO", "cluster"} ? link.call({"ECHO", ""}) : link.call(words);
+  });
+  EXPECT_THAT(safe.message(), HasSubstr("it keeps no keys, as a sentinel"));
+}
+
 TEST_F(RedisStoreTest, OneWhoseClockIsAnotherIsRefused) {
   RedisServer server;
   const RedisPlace place = *parse_redis_url(server.url());
