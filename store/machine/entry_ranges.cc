@@ -119,12 +119,8 @@ Actions StoreMachine::mend_entries(uint32_t first, uint32_t count) {
     const uint32_t kept = contents_.resolve(index);
     Entry& entry = entries_[kept];
     if (entry.state != Residency::kBad) continue;
-    if (entry.held) {
-      read_where_it_lies(kept, actions);
-      continue;
-    }
-    entry.failure = Status::ok();
-    set_state(kept, Residency::kAbsent);
+    entry.pause = Nanos(0);
+    try_again(kept, actions);
   }
   schedule(actions);
   return actions;

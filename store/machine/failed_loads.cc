@@ -13,6 +13,10 @@
 // added. A pin that is only the wish to have the blob is waited for like the others: its worker clears it when it hears
 // that the blob is bad.
 //
+// A drive that was away for a moment must not need an operator. So a BAD blob is read again when a worker needs it and
+// some time has passed: 10 s, and twice as long after each further failure, up to 5 minutes. Between two tries it fails
+// whoever needs it at once, for reads of a bad drive can take a minute each.
+//
 // The place in the table is kNoPlace from the time that the range may be another blob's, so that a successor knows the
 // one from the other.
 
@@ -21,6 +25,11 @@
 #include "store/machine/store_machine.h"
 
 namespace moestro::store {
+namespace {
+
+constexpr Nanos kFirstPause = std::chrono::seconds(10), kLongestPause = std::chrono::minutes(5);
+
+}  // namespace
 
 Actions StoreMachine::found_wrong(uint32_t index) {
   Actions actions;
@@ -46,11 +55,21 @@ void StoreMachine::read_where_it_lies(uint32_t index, Actions& actions) {
 void StoreMachine::failed(uint32_t index, const Status& why, Actions& actions) {
   Entry& entry = entries_[index];
   entry.failure = why;
-  ++counters_.bad_blobs;
+  if (!failed_before(index)) ++counters_.bad_blobs;
+  entry.pause = failed_before(index) ? std::min(2 * entry.pause, kLongestPause) : kFirstPause;
+  entry.again = pace_.now() + entry.pause;
   entry.held = under_leases(index);
   if (entry.held) held_.push_back(index);
   else leave_place(index, actions);
   set_state(index, Residency::kBad);
+}
+
+/// Of one that is BAD.
+void StoreMachine::try_again(uint32_t index, Actions& actions) {
+  Entry& entry = entries_[index];
+  if (entry.held) return read_where_it_lies(index, actions);
+  entry.failure = Status::ok();
+  set_state(index, Residency::kAbsent);
 }
 
 /// Unlike the counter, it goes down again: mended, read from another pack, or forgotten with their own.

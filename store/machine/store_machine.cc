@@ -150,6 +150,7 @@ Actions StoreMachine::fetch(uint32_t slot, ReadQueue::Why why, const std::vector
     }
     const uint32_t index = contents_.resolve(asked);
     const Entry& entry = entries_[index];
+    if (entry.state == Residency::kBad && pace_.now() >= entry.again) try_again(index, actions);
     switch (entry.state) {
       case Residency::kResident:
       case Residency::kEvicting:  // only ever within try_evict()
@@ -192,6 +193,7 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
   no_longer_loading(entry);
   entry.tried.clear();
   if (verdict.is_ok()) {
+    entry.pause = Nanos(0);
     const auto first = contents_.learn(index, key);
     note_claim(index, entry.source);
     if (first) {

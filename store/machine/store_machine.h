@@ -177,7 +177,7 @@ class StoreMachine {
   /// True if all of them are forgotten and nothing is being read from their pack, so that they may be assigned to other
   /// blobs.
   bool entries_free(uint32_t first, uint32_t count) const;
-  /// Their pack has been repaired: bad blobs may be read again.
+  /// Their pack has been repaired: bad blobs may be read again at once.
   Actions mend_entries(uint32_t first, uint32_t count);
   /// True if removed entries, or places under leases, wait for something that is not reported. Call poll() from time to
   /// time.
@@ -221,7 +221,9 @@ class StoreMachine {
   size_t loading(ReadClass read_class) const { return loading_[static_cast<size_t>(read_class)]; }
   size_t loading() const { return loading_[0] + loading_[1] + loading_[2]; }
   size_t unchecked() const { return unchecked_; }  ///< entries that are kAdopted
-  size_t unreadable() const;  ///< entries that are kBad: whoever needs them is refused until their pack is repaired
+  size_t unreadable() const;  ///< entries that are kBad: whoever needs them is refused
+  /// It could not be read when that was last tried.
+  bool failed_before(uint32_t entry) const { return entries_[entry].pause > Nanos(0); }
   uint64_t expert_bytes() const { return expert_bytes_; }
   /// For tests: what is wrong with the bookkeeping of reads ahead; empty if nothing is.
   std::string inconsistency() const;
@@ -247,6 +249,7 @@ class StoreMachine {
     bool scanned = false;  ///< read ahead for a scan, and used by no whole token since
     Nanos due{0};          ///< while `ahead`: of its wish
     Status failure;
+    Nanos pause{0}, again{0};  ///< after `failure`: how long it is left alone, and until when; 0: it could be read
   };
   static MachineBlob kind_of(const MachineBlob& blob);
   StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
@@ -257,6 +260,7 @@ class StoreMachine {
   void begin(uint32_t index, ReadClass read_class, Actions& actions);
   void read_where_it_lies(uint32_t index, Actions& actions);
   void failed(uint32_t index, const Status& why, Actions& actions);
+  void try_again(uint32_t index, Actions& actions);
   bool under_leases(uint32_t index);
   void leave_place(uint32_t index, Actions& actions);
   void leave_held_places(Actions& actions);

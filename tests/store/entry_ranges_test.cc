@@ -208,6 +208,32 @@ TEST_F(EntryRanges, MendedEntriesAreReadAgain) {
   EXPECT_EQ(machine_->counters().bad_blobs, 1u) << "a counter never goes down";
 }
 
+/// A drive that was away is back without anybody's doing.
+TEST_F(EntryRanges, WhatCouldNotBeReadIsTriedAgainWhenItIsNeededAfterAPause) {
+  make(10);
+  const auto fails_again_at = [&](std::chrono::seconds now) {
+    machine_->at(now);
+    const Actions reads = machine_->fetch(0, {}, {2});
+    if (reads.at(0).kind == Action::Kind::kRead)
+      machine_->read_done(2, reads[0].load, io_error("the drive is away"), {});
+    EXPECT_EQ(shared_.state(2), Residency::kBad);
+    return reads[0].kind == Action::Kind::kRead;
+  };
+  EXPECT_TRUE(fails_again_at(std::chrono::seconds(100)));
+  EXPECT_FALSE(fails_again_at(std::chrono::seconds(109))) << "nobody waits for a drive that has just failed";
+  EXPECT_TRUE(fails_again_at(std::chrono::seconds(110)));
+  EXPECT_FALSE(fails_again_at(std::chrono::seconds(129))) << "the pause doubles";
+  std::chrono::seconds now(130);
+  for (int i = 0; i < 6; ++i, now += std::chrono::minutes(5)) EXPECT_TRUE(fails_again_at(now)) << i;
+  EXPECT_EQ(machine_->counters().bad_blobs, 1u) << "it is the same one all the time";
+  EXPECT_EQ(machine_->unreadable(), 1u);
+  machine_->at(now);
+  EXPECT_TRUE(machine_->failed_before(2));
+  bring(0, 2, hash_of(2));
+  EXPECT_EQ(shared_.state(2), Residency::kResident);
+  EXPECT_FALSE(machine_->failed_before(2));
+}
+
 TEST_F(EntryRanges, WhatCouldNotBeReadIsNoProblemOnceItsPackIsGone) {
   make(10);
   ASSERT_TRUE(machine_->add_entries(4, pack()));

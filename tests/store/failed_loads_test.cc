@@ -101,6 +101,21 @@ TEST_F(FailedLoads, APlaceUnderALeaseIsKeptUntilTheLeaseIsGone) {
   EXPECT_EQ(shared_.offsets[kLost], kNoPlace);
 }
 
+TEST_F(FailedLoads, APlaceUnderALeaseIsReadAgainWhereItLiesAfterAPause) {
+  const uint64_t place = shared_.offsets[kLost];
+  end_read(io_error("the drive is away"));
+  ASSERT_EQ(shared_.state(kLost), Residency::kBad);
+  machine_->at(std::chrono::seconds(10));
+  told_.clear();
+  took_all(machine_->fetch(1, {}, {kLost}));
+  ASSERT_EQ(reads_.size(), 1u);
+  EXPECT_EQ(reads_[0].offset, place) << "worker 0 still has it leased";
+  end_read(Status::ok());
+  EXPECT_THAT(told_, ElementsAre(std::pair(kLost, Code::kOk)));
+  EXPECT_EQ(shared_.state(kLost), Residency::kResident);
+  EXPECT_FALSE(machine_->sweeping());
+}
+
 TEST_F(FailedLoads, WhatIsFoundWrongIsLeasedToNobodyAndReadAgainUnderItsLeases) {
   end_read(Status::ok());
   ASSERT_EQ(shared_.state(kLost), Residency::kResident);

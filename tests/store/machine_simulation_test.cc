@@ -57,7 +57,7 @@ class Simulation {
       worker.attached = machine_->attach(slot, reserve_, "w").is_ok();
       return;
     }
-    machine_->at(now_ += Nanos(pick(5)));
+    machine_->at(now_ += pick(500) == 0 ? std::chrono::seconds(15) : Nanos(pick(5)));
     switch (pick(14)) {
       case 0: return begin_layer(worker);
       case 1: return pin_one(slot, worker, static_cast<uint32_t>(1 + pick(kSimulated)));

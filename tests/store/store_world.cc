@@ -20,7 +20,8 @@ void StoreWorld::run(uint64_t events) {
 }
 
 void StoreWorld::event() {
-  machine_->at(now_ += Nanos(pick(3)));
+  const uint64_t passed = pick(1500);
+  machine_->at(now_ += passed == 0 ? std::chrono::seconds(15) : Nanos(passed % 3));
   SimulatedWorker& worker = workers_[pick(workers_.size())];
   const uint64_t what = pick(200);
   if (what < 2) return damage_memory();
