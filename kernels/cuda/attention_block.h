@@ -245,7 +245,7 @@ struct AttentionBlock {
           dots[i * kPairs + pair] = multiply_add(q[pair][e], k[e], dots[i * kPairs + pair]);
       }
     }
-    const int which = sum_dots<kBatch * kPairs, kLanes>(dots);
+    const int which = sum_dots(dots);
     if (which < 0) return;
     const int key = tile_key + which / kPairs * kAtOnce + lane_id() / kLanes;
     room.weights[warp][from + key][which % kPairs] = dots[0] * score_scale(key);
@@ -275,17 +275,12 @@ struct AttentionBlock {
   }
 
   /// dots[0]: the whole of the dot product that is returned; -1 in lanes that need not write it. The lanes are added in
-  /// one order whatever kCount is.
-  template <int kCount, int kStep>
+  /// one order however many dots there are.
   __device__ static int sum_dots(float (&dots)[kBatch * kPairs]) {
-    if constexpr (kCount > 1) {
-      halve_sums<kCount>(dots, kStep / 2);
-      return sum_dots<kCount / 2, kStep / 2>(dots);
-    } else {
-      dots[0] = warp_sum<kStep>(dots[0]);
-      constexpr int kSame = kLanes / (kBatch * kPairs);
-      return lane_id() % kSame == 0 ? lane_id() % kLanes / kSame : -1;
-    }
+    constexpr int kCount = kBatch * kPairs, kSame = kLanes / kCount;
+    reduce_scatter<kCount, 1, kLanes / 2>(dots);
+    if constexpr (kSame > 1) dots[0] = warp_sum<kSame>(dots[0]);
+    return lane_id() % kSame == 0 ? lane_id() % kLanes / kSame : -1;
   }
 
   /// Turns the warp's scores into weights, a lane for each key. `whole`: every pair sees every key. Pairs that the unit
@@ -299,14 +294,21 @@ struct AttentionBlock {
       for (int pair = 0; pair < pairs(); ++pair)
         if (sight(pair).sees(warp_position(at.part) + lane_id())) seen |= 1u << pair;
     }
+    float tops[kPairs], sums[kPairs];
+    MOESTRO_UNROLL
+    for (int pair = 0; pair < kPairs; ++pair) tops[pair] = (seen >> pair & 1u) != 0 ? scores[pair] : -INFINITY;
+    warp_max_each(tops);
     MOESTRO_UNROLL
     for (int pair = 0; pair < kPairs; ++pair) {
       const bool sees = (seen >> pair & 1u) != 0;
-      const float score = scores[pair], top = warp_max(sees ? score : -INFINITY),
-                  weight = sees ? exp2f(score - top) : -1.0f, sum = warp_sum(sees ? weight : 0.0f);
+      const float weight = sees ? exp2f(scores[pair] - tops[pair]) : -1.0f;
+      sums[pair] = sees ? weight : 0.0f;
       scores[pair] = weight;
-      if (lane_id() == 0) room.part[warp][pair] = {top, sum};
     }
+    warp_sum_each(sums);
+    MOESTRO_UNROLL
+    for (int pair = 0; pair < kPairs; ++pair)
+      if (lane_id() == 0) room.part[warp][pair] = {tops[pair], sums[pair]};
   }
 
   /// `whole`: as in weigh.
@@ -344,14 +346,9 @@ struct AttentionBlock {
   /// Leaves the warp's weighted values in room.values.
   __device__ void keep_values(float (&sums)[kPairs * 8]) {
     int first_kept = 0;
-    if constexpr (kAtOnce >= 2) {
-      halve_sums<kPairs * 8>(sums, kWarp / 2);
-      first_kept += lane_id() / 16 * (kPairs * 4);
-    }
-    if constexpr (kAtOnce >= 4) {
-      halve_sums<kPairs * 4>(sums, kWarp / 4);
-      first_kept += lane_id() / 8 % 2 * (kPairs * 2);
-    }
+    reduce_scatter<kPairs * 8, kHeld, kWarp / 2>(sums);
+    if constexpr (kAtOnce >= 2) first_kept += lane_id() / 16 * (kPairs * 4);
+    if constexpr (kAtOnce >= 4) first_kept += lane_id() / 8 % 2 * (kPairs * 2);
     MOESTRO_UNROLL
     for (int i = 0; i < kHeld; i += 4) {
       const int at_value = first_kept + i;

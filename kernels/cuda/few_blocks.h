@@ -88,16 +88,16 @@ struct FewBlocks {
   }
 
   /// Writes this warp's sums, over its lanes, to room[row of the warp][token], where its spans have been.
-  __device__ void store() const {
+  __device__ void store() {
     float* room = place.room.of_warp();
     __syncwarp();
     MOESTRO_UNROLL
     for (int r = 0; r < kBlockRowsOfLane; ++r) {
+      warp_sum_each<kBlockLanes>(sums[r], kTokens > 1 ? count : 1);
       MOESTRO_UNROLL
       for (int t = 0; t < kTokens; ++t) {
         if (kTokens > 1 && t >= count) break;
-        const float sum = warp_sum<kBlockLanes>(sums[r][t]);
-        if (lane_of_row() == 0) room[row_of_lane(r) * kTokens + t] = sum;
+        if (lane_of_row() == 0) room[row_of_lane(r) * kTokens + t] = sums[r][t];
       }
     }
   }

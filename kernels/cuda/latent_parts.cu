@@ -106,11 +106,7 @@ struct PartBlock {
       float dots[kKeys * kPairs] = {};
       if (count > 0)
         score_keys(LatentRows<N>(a.latent, unit.blocks[p / kTokensOfBlock]), p % kTokensOfBlock, count, dots);
-      halve_sums<32>(dots, 16);
-      halve_sums<16>(dots, 8);
-      halve_sums<8>(dots, 4);
-      halve_sums<4>(dots, 2);
-      halve_sums<2>(dots, 1);
+      reduce_scatter<kKeys * kPairs, 1, kWarp / 2>(dots);
       room.weights[warp][key + lane_id() / kPairs][lane_id() % kPairs] = dots[0] * (a.latent.scale * kLog2E);
     }
   }

@@ -114,10 +114,7 @@ __global__ void __launch_bounds__(kThreads) expand_values_kernel(MoestroCudaLate
       }
     }
   }
-  halve_sums<16>(dots, 16);
-  halve_sums<8>(dots, 8);
-  halve_sums<4>(dots, 4);
-  halve_sums<2>(dots, 2);
+  reduce_scatter<kRows * kQueries, 1, kWarp / 2>(dots);
   const float sum = dots[0] + __shfl_xor_sync(kWholeWarp, dots[0], 1);
   const int which = lane_id() / 2, value = first + which / kQueries, query = which % kQueries;
   if (lane_id() % 2 != 0 || value >= values || query >= of.count) return;

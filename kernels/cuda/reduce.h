@@ -11,23 +11,22 @@ __device__ inline float warp_sum(float value) {
   return warp_fold<kWidth>(value, [](float a, float b) { return a + b; });
 }
 
+/// The same of each of the first `count` values.
+template <int kWidth = kWarp, int kSize>
+__device__ inline void warp_sum_each(float (&values)[kSize], int count = kSize) {
+  warp_fold_each<kWidth>(values, count, [](float a, float b) { return a + b; });
+}
+
 /// NaN is ignored, unless all are NaN.
 __device__ inline float warp_max(float value) {
   return warp_fold<kWarp>(value, [](float a, float b) { return fmaxf(a, b); });
 }
+template <int kSize>
+__device__ inline void warp_max_each(float (&values)[kSize]) {
+  warp_fold_each<kWarp>(values, kSize, [](float a, float b) { return fmaxf(a, b); });
+}
 
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
-
-/// Sums each of `kCount` values over this lane and the lane `step` away. Each of the two keeps half of the values; the
-/// lane whose bit `step` is 0 keeps the first half. This lane's half is moved to values[0, kCount / 2). Like warp_sum's
-/// step, with half the exchanges.
-template <int kCount, int kSize>
-__device__ inline void halve_sums(float (&values)[kSize], int step) {
-  const bool upper = (lane_id() & step) != 0;
-  swap_lanes<kCount / 2>(
-      step, [&](int i) { return upper ? values[i] : values[i + kCount / 2]; },
-      [&](int i, float got) { values[i] = (upper ? values[i + kCount / 2] : values[i]) + got; });
-}
 
 /// Afterwards words[i] is what words[lane % 4] was in lane i of these four. Whole warps.
 __device__ inline void transpose_in_quad(uint32_t (&words)[4]) {
@@ -53,8 +52,7 @@ __device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; 
 /// memory for each warp; free again afterwards.
 template <int kCount>
 __device__ inline void block_sums(float (&values)[kCount], float* room) {
-  MOESTRO_UNROLL
-  for (int i = 0; i < kCount; ++i) values[i] = warp_sum(values[i]);
+  warp_sum_each(values);
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   if (warps == 1) return;
   MOESTRO_UNROLL

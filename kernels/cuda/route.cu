@@ -34,12 +34,12 @@ __device__ void add_four(const float (&w)[4], const float (&x)[kTokens][4], floa
 /// An expert's logits of `count` tokens from `first` on.
 template <int kTokens>
 __device__ void write_logits(const MoestroCudaRoute& a, int64_t first, int count, int64_t expert,
-                             const float (&sums)[kTokens]) {
+                             float (&sums)[kTokens]) {
+  warp_sum_each(sums);
   MOESTRO_UNROLL
   for (int t = 0; t < kTokens; ++t) {
-    const float sum = warp_sum(sums[t]);
     if (lane_id() == 0 && t < count && expert < a.choice.experts)
-      a.logits[(first + t) * a.choice.experts + expert] = sum + (a.bias ? a.bias[expert] : 0.0f);
+      a.logits[(first + t) * a.choice.experts + expert] = sums[t] + (a.bias ? a.bias[expert] : 0.0f);
   }
 }
 

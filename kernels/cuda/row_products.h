@@ -112,11 +112,7 @@ __device__ inline void add_unit(const WeightRow (&rows)[kRows], int64_t unit, co
 template <int kRows>
 __device__ inline void sum_lanes(int count, float (&sums)[kRows][kTokensAtOnce]) {
   MOESTRO_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    MOESTRO_UNROLL
-    for (int t = 0; t < kTokensAtOnce; ++t)
-      if (t < count) sums[r][t] = warp_sum(sums[r][t]);
-  }
+  for (int r = 0; r < kRows; ++r) warp_sum_each(sums[r], count);
 }
 
 /// Whether activations of rows this long can be loaded eight at a time.

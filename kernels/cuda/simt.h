@@ -50,12 +50,30 @@ __device__ inline T warp_fold(T value, Fold fold) {
   for (int step = kWidth / 2; step > 0; step /= 2) value = fold(value, __shfl_xor_sync(0xffffffffu, value, step));
   return value;
 }
-/// For each i of kCount: take(i, what give(i) is in the lane `step` away). give(i) does not read what take() has
-/// written for a smaller i.
-template <int kCount, typename Give, typename Take>
-__device__ inline void swap_lanes(int step, Give give, Take take) {
+/// The same for each of the first `count` values, which all lanes agree on.
+template <int kWidth, typename T, int kSize, typename Fold>
+__device__ inline void warp_fold_each(T (&values)[kSize], int count, Fold fold) {
   MOESTRO_UNROLL
-  for (int i = 0; i < kCount; ++i) take(i, __shfl_xor_sync(0xffffffffu, give(i), step));
+  for (int i = 0; i < kSize; ++i) {
+    if (i >= count) break;
+    values[i] = warp_fold<kWidth>(values[i], fold);
+  }
+}
+/// Sums each of kCount values over this lane and the lane kStep away. Each of the two keeps half of the sums; the lane
+/// whose bit kStep is 0 keeps the first half. Those are then summed over lanes kStep / 2 away, and so on, until a lane
+/// has kKept sums, in values[0, kKept). Like warp_fold's steps, with fewer exchanges.
+template <int kCount, int kKept, int kStep, int kSize>
+__device__ inline void reduce_scatter(float (&values)[kSize]) {
+  if constexpr (kCount > kKept) {
+    constexpr int kHalf = kCount / 2;
+    const bool upper = (threadIdx.x & kStep) != 0;
+    MOESTRO_UNROLL
+    for (int i = 0; i < kHalf; ++i) {
+      const float got = __shfl_xor_sync(0xffffffffu, upper ? values[i] : values[i + kHalf], kStep);
+      values[i] = (upper ? values[i + kHalf] : values[i]) + got;
+    }
+    reduce_scatter<kHalf, kKept, kStep / 2>(values);
+  }
 }
 /// The largest value of a warp, in every lane.
 __device__ inline uint32_t warp_most(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }

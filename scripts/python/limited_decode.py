@@ -4,6 +4,7 @@ its mapped file) under one limit of memory.
 Ours is a store and an engine on it, in one cgroup; llama.cpp a process in another. One side runs at a time, from caches
 without the model's files, on cores that are kept awake."""
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -19,6 +20,7 @@ import memory_limit as limits
 from emulated_drive import EmulatedDrive
 
 MIB = 1 << 20
+BESIDE_ARENA_MIB = 64  # what store and engine need, of one sequence
 PROMPT_TOKENS, STEP_TOKENS = 32, 32  # of a sequence; of a step, at least
 KV_TOKENS, KV_BLOCK_TOKENS = 128, 16  # at least
 EXACT = ("bf16", "bf16-12bit")
@@ -30,6 +32,16 @@ BATCH_AIMS = {("mixtral-12gb", 50, 64): 3.0}  # the same weights as above, by se
 # llama.cpp's settings are tried with this part of the tokens first; those that reach this part of the best one's rate
 # run in every round.
 TRIAL_SHARE, WORTH_THE_ROUNDS = 6, 0.75
+
+
+def bytes_per_s(text):
+    """The type of an argument."""
+    try:
+        if 0.01 <= float(text) <= 1000:
+            return round(float(text) * 1e9)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"'{text}' is not a speed in GB/s, as 3.7")
 
 
 class Store:
@@ -85,15 +97,15 @@ def asked(program, request):
         program.stop()
 
 
-def ours(args, side, pack, group, limit):
-    """(tokens/s, the rest of what is known)"""
+def ours(args, side, pack, group, limit, *options):
+    """(tokens/s, the rest of what is known); `options`: further ones of `moestro bench engine`"""
     step_tokens = max(STEP_TOKENS, args.sequences)
     kv_tokens = max(KV_TOKENS, args.sequences * whole_blocks(PROMPT_TOKENS + args.tokens))
     with Store(args, pack, group, limit - args.beside_arena, kv_tokens, step_tokens) as store:
         engine = side("moestro bench engine", [
             args.bin, "bench", "engine", "--model", "m", "--store", store.endpoint, "--threads", args.threads,
             "--turns", "--json", "--no-limits", "--prompt", 0, "--generate", args.tokens, "--batch", args.sequences,
-            "--depth", PROMPT_TOKENS, "--step-tokens", step_tokens
+            "--depth", PROMPT_TOKENS, "--step-tokens", step_tokens, *options
         ], within=group)
         rate, report = asked(engine, 0)
         report = json.loads(report)["results"][0]

@@ -409,7 +409,7 @@ class BenchMixed(unittest.TestCase):
     def test_unknown_parts_are_refused(self):
         ran = run("bench_mixed", "pack", "--only", "replay,training")
         self.assertEqual(ran.returncode, 2)
-        self.assertIn("--only training: there are replay, shares, cpu, policy, live, drive", ran.stderr)
+        self.assertIn("--only training: there are replay, shares, cpu, policy, live, drive, decode", ran.stderr)
 
     def test_a_table_for_each_kind_of_row(self):
         loader = importlib.machinery.SourceFileLoader("bench_mixed", str(SCRIPTS / "bench_mixed"))

@@ -20,21 +20,38 @@ __device__ float folded(float value, bool plainly) {
   for (int step = kWidth / 2; step > 0; step /= 2) value += __shfl_xor_sync(kWholeWarp, value, step);
   return value;
 }
-template <int kCount>
-__device__ float swapped(float value, int step, bool plainly) {
-  float all = 0.0f;
-  const auto give = [&](int i) { return value * static_cast<float>(i + 1); };
-  const auto take = [&](int i, float got) { all = all * 1.5f + got * static_cast<float>(i); };
-  if (!plainly) swap_lanes<kCount>(step, give, take);
-  for (int i = 0; plainly && i < kCount; ++i) take(i, __shfl_xor_sync(kWholeWarp, give(i), step));
+/// Three of four values, which is as many as are asked for; the last is not touched.
+template <int kWidth>
+__device__ float folded_each(float value, bool plainly) {
+  float values[] = {value, value * 3.0f, -value, value};
+  if (!plainly) warp_sum_each<kWidth>(values, 3);
+  for (int i = 0; plainly && i < 3; ++i) values[i] = folded<kWidth>(values[i], true);
+  return values[0] * 5.0f + values[1] * 7.0f + values[2] * 11.0f + values[3];
+}
+template <int kCount, int kKept, int kStep>
+__device__ float reduced(float value, bool plainly) {
+  float values[kCount], all = 0.0f;
+  for (int i = 0; i < kCount; ++i) values[i] = value * static_cast<float>(i + 1) + static_cast<float>(i);
+  if (!plainly) reduce_scatter<kCount, kKept, kStep>(values);
+  for (int half = kCount / 2, step = kStep; plainly && half >= kKept; half /= 2, step /= 2) {
+    const bool upper = (lane_id() & step) != 0;
+    for (int i = 0; i < half; ++i) {
+      const float got = __shfl_xor_sync(kWholeWarp, upper ? values[i] : values[i + half], step);
+      values[i] = (upper ? values[i + half] : values[i]) + got;
+    }
+  }
+  for (int i = 0; i < kKept; ++i) all = all * 1.5f + values[i];
   return all;
 }
 __global__ void exchanges_kernel(const float* from, bool plainly, std::vector<float>* out) {
   const float mine = from[threadIdx.x];
   float* to = out->data() + threadIdx.x * 16;
-  const float all[] = {folded<1>(mine, plainly),  folded<2>(mine, plainly),        folded<8>(mine, plainly),
-                       folded<32>(mine, plainly), swapped<1>(mine, 16, plainly),   swapped<2>(mine, 1, plainly),
-                       swapped<5>(mine, 4, plainly), swapped<32>(mine, 2, plainly)};
+  const float all[] = {folded<1>(mine, plainly),           folded<2>(mine, plainly),
+                       folded<8>(mine, plainly),           folded<32>(mine, plainly),
+                       folded_each<4>(mine, plainly),      folded_each<32>(mine, plainly),
+                       reduced<2, 1, 16>(mine, plainly),   reduced<16, 1, 16>(mine, plainly),
+                       reduced<32, 1, 16>(mine, plainly),  reduced<32, 8, 16>(mine, plainly),
+                       reduced<8, 2, 4>(mine, plainly)};
   std::copy(std::begin(all), std::end(all), to);
 }
 

@@ -124,7 +124,9 @@ void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*
   body_ = body;
   argument_ = argument;
   while (fibers_.size() < count_) fibers_.push_back(std::make_unique<Fiber>(thread_main, this));
-  for (unsigned i = 0; i < count_; ++i) indices_[i] = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+  if (block.x != blockDim.x || block.y != blockDim.y || block.z != blockDim.z) {
+    for (unsigned i = 0; i < count_; ++i) indices_[i] = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+  }
   warps_.resize(count_ / kLanes);
   random_.seed(seed);
   blockDim = block;
@@ -187,6 +189,7 @@ void Block::wait(State state) {
     const unsigned next = first + (running - first + i) % kLanes;
     if (states_[next] != State::kReady) continue;
     become(next);
+    fibers_[first + (next + 1) % kLanes]->expect();
     return fiber.hand_over(*fibers_[next]);
   }
   fiber.leave();

@@ -41,7 +41,7 @@ inline dim3 blockDim, gridDim;
 namespace emulated {
 
 /// The kind of an exchange; all lanes of a warp do the same.
-enum class Exchange : uint8_t { kShuffle, kShuffleXor, kFold, kSwap, kBallot, kTiles, kMatrices, kWait };
+enum class Exchange : uint8_t { kShuffle, kShuffleXor, kFold, kReduce, kBallot, kTiles, kMatrices, kWait };
 
 /// 0, the default: threads run in the order of their numbers wherever possible, and blocks in a random order, which is
 /// the same for each grid of as many blocks. Otherwise threads, warps and blocks run in a random order from this seed.
@@ -75,7 +75,7 @@ char* shared();
 using Combine = void(uint64_t* words);
 /// The exchanges of a warp.
 struct Warp {
-  static constexpr unsigned kWordsMax = 16;
+  static constexpr unsigned kWordsMax = 32;
   uint64_t words[2][kWordsMax * kLanes];  ///< of the last exchange and of the one that goes on
   unsigned given = 0, turn = 0;
   Exchange kind = Exchange::kWait;
@@ -167,32 +167,61 @@ T load_fresh(const T* at) {
   return *at;
 }
 inline float load_unwritten(const float* at) { return *at; }
-/// One exchange in place of one for each step, since most of what kernels exchange is this; the same bits.
-template <int kWidth, typename T, typename Fold>
-T warp_fold(T value, Fold) {
+/// One exchange in place of one for each step and value, since most of what kernels exchange is this; the same bits.
+template <int kWidth, typename T, int kSize, typename Fold>
+void warp_fold_each(T (&values)[kSize], int count, Fold) {
+  constexpr unsigned kOfWord = sizeof(uint64_t) / sizeof(T), kWords = (kSize + kOfWord - 1) / kOfWord;
   constexpr auto fold_all = [](uint64_t* words) {
-    T values[32], others[32];
-    for (unsigned i = 0; i < 32; ++i) values[i] = emulated::unpacked<T>(words[i]);
-    for (unsigned step = kWidth / 2; step > 0; step /= 2) {
-      for (unsigned i = 0; i < 32; ++i) others[i] = values[i ^ step];
-      for (unsigned i = 0; i < 32; ++i) values[i] = Fold{}(values[i], others[i]);
+    for (uint64_t* word = words; word < words + kWords * 32; word += 32) {
+      T all[32 * kOfWord], others[32 * kOfWord];
+      std::memcpy(all, word, sizeof all);
+      for (unsigned apart = kWidth / 2 * kOfWord; apart >= kOfWord; apart /= 2) {
+        for (unsigned i = 0; i < 32 * kOfWord; ++i) others[i] = all[i ^ apart];
+        for (unsigned i = 0; i < 32 * kOfWord; ++i) all[i] = Fold{}(all[i], others[i]);
+      }
+      std::memcpy(word, all, sizeof all);
     }
-    for (unsigned i = 0; i < 32; ++i) words[i] = emulated::packed(values[i]);
   };
-  const uint64_t* all = emulated::exchange(emulated::Exchange::kFold, emulated::packed(value), fold_all);
-  return emulated::unpacked<T>(all[emulated::lane()]);
+  std::array<uint64_t, kWords> mine{};
+  std::memcpy(mine.data(), values, sizeof values);
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kFold, mine, fold_all);
+  for (unsigned i = 0; i < kWords; ++i) mine[i] = all[i * 32 + emulated::lane()];
+  std::memcpy(values, mine.data(), static_cast<size_t>(count) * sizeof(T));
 }
-template <int kCount, typename Give, typename Take>
-void swap_lanes(int step, Give give, Take take) {
-  constexpr int kPairs = (kCount + 1) / 2;
-  float values[2 * kPairs] = {};
-  for (int i = 0; i < kCount; ++i) values[i] = give(i);
-  std::array<uint64_t, kPairs> words;
-  std::memcpy(words.data(), values, sizeof words);
-  const uint64_t* all = emulated::exchange(emulated::Exchange::kSwap, words);
-  for (int i = 0; i < kPairs; ++i) words[i] = all[(emulated::lane() ^ static_cast<unsigned>(step)) + i * 32];
-  std::memcpy(values, words.data(), sizeof words);
-  for (int i = 0; i < kCount; ++i) take(i, values[i]);
+template <int kWidth, typename T, typename Fold>
+T warp_fold(T value, Fold fold) {
+  T values[] = {value};
+  warp_fold_each<kWidth>(values, 1, fold);
+  return values[0];
+}
+template <int kCount, int kKept, int kStep, int kSize>
+void reduce_scatter(float (&values)[kSize]) {
+  if constexpr (kCount > kKept) {
+    static_assert(kCount % 2 == 0 && kCount <= kSize);
+    constexpr auto reduce_all = [](uint64_t* words) {
+      float all[kCount * 32];
+      std::memcpy(all, words, sizeof all);
+      const auto at = [&all](unsigned value, unsigned lane) -> float& {
+        return all[value / 2 * 64 + lane * 2 + value % 2];
+      };
+      for (unsigned half = kCount / 2, step = kStep; half >= kKept; half /= 2, step /= 2) {
+        for (unsigned i = 0; i < half; ++i) {
+          for (unsigned lower = 0; lower < 32; ++lower) {
+            if ((lower & step) != 0) continue;
+            const unsigned upper = lower + step;
+            at(i, lower) += at(i, upper);
+            at(i, upper) = at(i + half, upper) + at(i + half, lower);
+          }
+        }
+      }
+      std::memcpy(words, all, (kKept + 1) / 2 * 32 * sizeof(uint64_t));
+    };
+    std::array<uint64_t, kCount / 2> mine;
+    std::memcpy(mine.data(), values, sizeof mine);
+    const uint64_t* all = emulated::exchange(emulated::Exchange::kReduce, mine, reduce_all);
+    for (unsigned i = 0; i < (kKept + 1) / 2; ++i) mine[i] = all[i * 32 + emulated::lane()];
+    std::memcpy(values, mine.data(), kKept * sizeof(float));
+  }
 }
 inline uint32_t warp_most(uint32_t value) {
   return warp_fold<32>(value, [](uint32_t a, uint32_t b) { return a < b ? b : a; });

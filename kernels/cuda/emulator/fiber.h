@@ -39,6 +39,12 @@ class Fiber {
   void leave();
   /// From within: another fiber continues, and leaves to where this one would have.
   void hand_over(Fiber& next);
+  /// It will be gone on with soon: its stack's top comes into the cache meanwhile.
+  void expect() const {
+#ifndef MOESTRO_FIBER_UCONTEXT
+    for (int line = 0; line < 3; ++line) __builtin_prefetch(static_cast<const char*>(own_) + line * 64);
+#endif
+  }
 
  private:
   static constexpr std::size_t kStackBytes = std::size_t{128} << 10, kColours = 32, kColourBytes = 1088;
