@@ -1,18 +1,25 @@
 #include "kernels/memory.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 
 namespace moestro::kernels {
 namespace {
 
-constexpr size_t kAlign = 64;
+constexpr size_t kAlign = 64, kHugePage = size_t{2} << 20;
 
 class HostMemory final : public Memory {
  public:
   bool is_host() const override { return true; }
   void* allocate(int64_t bytes) override {
-    return std::aligned_alloc(kAlign, (static_cast<size_t>(bytes) + kAlign - 1) / kAlign * kAlign);
+    const auto size = static_cast<size_t>(bytes);
+    const size_t align = size < kHugePage ? kAlign : kHugePage;
+    void* memory = std::aligned_alloc(align, (size + align - 1) / align * align);
+    // Backed several times as fast, and fewer TLB misses, where the kernel has them; nothing lost where not.
+    if (memory != nullptr) (void)madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+    return memory;
   }
   void release(void* memory) override { std::free(memory); }
   void copy_in(void* to, const void* host, int64_t bytes) override {

@@ -67,7 +67,7 @@ class BenchThroughput(unittest.TestCase):
         self.assertIn("moestro_group_bench", ran.stderr)
 
 
-FAKE_PLANNED = """#!/usr/bin/env python3
+FAKE_PLANNED = f"#!{sys.executable} -IS" + """
 import json, sys
 if sys.argv[1] == "plan":
     print(json.dumps({"model": {"experts_bytes": 1000, "dense_bytes": 100, "kv_bytes_per_token": 1, "moe_layers": 4,

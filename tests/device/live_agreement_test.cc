@@ -26,7 +26,7 @@ constexpr Nanos kCopy = std::chrono::microseconds(1300);  ///< none ends at the 
 constexpr double kLateMax = 1.06;  ///< of the mean of what computes, over kExpert
 constexpr int kSlots = 32;
 constexpr int kDecoded = 40;
-constexpr size_t kRounds = 2;
+constexpr int kRounds = 2;     ///< unless the first agrees
 constexpr int kRoundsMax = 5;  ///< where others use the machine
 
 std::vector<std::vector<TokenId>> prompts(int64_t vocab, uint32_t tokens) {
@@ -37,13 +37,6 @@ std::vector<std::vector<TokenId>> prompts(int64_t vocab, uint32_t tokens) {
       prompt.push_back(static_cast<TokenId>((i * 977 + p * 131 + 57) % static_cast<uint32_t>(vocab)));
   }
   return all;
-}
-
-/// The one nearest to `to`. Where threads wait for a core a round comes out far off; a device that is late by design is
-/// late in every round.
-double nearest(const std::vector<double>& v, double to) {
-  return *std::min_element(v.begin(), v.end(),
-                           [to](double a, double b) { return std::abs(a - to) < std::abs(b - to); });
 }
 
 /// Threads of the whole machine that run or would.
@@ -145,25 +138,28 @@ TEST_F(LiveAgreementTest, WithoutPrefetchTheSameExpertsAreFound) {
   EXPECT_LT(l.decoded.hits, l.decoded.uses);
 }
 
+/// Where threads wait for a core a round comes out far off; a device that is late by design is late in every round. So
+/// one that agrees is enough.
 TEST_F(LiveAgreementTest, WithPrefetchHitRateAndStallAreClose) {
   bool compared = true;
   for (const char* predictor : {"popularity", "correlation"}) {
-    std::vector<double> hit_points, stall_ratios;
-    for (int round = 0; round < kRoundsMax && stall_ratios.size() < kRounds; ++round) {
+    bool hits_agree = false, stalls_agree = false;
+    int undisturbed = 0;
+    for (int round = 0; round < kRoundsMax && undisturbed < kRounds && !(hits_agree && stalls_agree); ++round) {
       const Live l = live(predictor);
       const tier::ReplayReport r = replayed(l, predictor);
       ASSERT_EQ(r.uses, l.decoded.uses);
-      hit_points.push_back(l.decoded.hit_percent() - 100 * r.hit_rate());
-      if (l.undisturbed()) stall_ratios.push_back(l.decoded.stall_s / std::chrono::duration<double>(r.stall).count());
+      const double replayed_s = std::chrono::duration<double>(r.stall).count();
+      hits_agree |= std::abs(l.decoded.hit_percent() - 100 * r.hit_rate()) <= 2;
+      if (l.undisturbed()) ++undisturbed, stalls_agree |= std::abs(l.decoded.stall_s / replayed_s - 1) <= 0.1;
       std::printf("%s: hits %.1f %% live, %.1f %% by replay; stall %.1f ms and %.1f ms, computing %.3f ms%s\n",
-                  predictor, l.decoded.hit_percent(), 100 * r.hit_rate(), 1e3 * l.decoded.stall_s,
-                  1e3 * std::chrono::duration<double>(r.stall).count(),
+                  predictor, l.decoded.hit_percent(), 100 * r.hit_rate(), 1e3 * l.decoded.stall_s, 1e3 * replayed_s,
                   std::chrono::duration<double, std::milli>(l.compute()).count(),
                   l.undisturbed() ? "" : " (others used the machine)");
     }
-    EXPECT_NEAR(nearest(hit_points, 0), 0, 2) << predictor;
-    if (stall_ratios.size() < kRounds) compared = false;
-    else EXPECT_NEAR(nearest(stall_ratios, 1), 1, 0.1) << predictor;
+    EXPECT_TRUE(hits_agree) << predictor << ": more than 2 points of hits apart";
+    EXPECT_TRUE(stalls_agree || undisturbed < kRounds) << predictor << ": more than a tenth of the stall apart";
+    compared &= stalls_agree || undisturbed == kRounds;
   }
   if (!compared) GTEST_SKIP() << "the machine is too busy to compare stalls";
 }

@@ -21,6 +21,14 @@ DEMO = SOURCE / "models" / "demo"
 READY_SECONDS_MAX = 60
 
 
+def memory_or_tmp():
+    """Where arenas lie: on a disk, the pages that a store writes cost far more. Containers have small ones."""
+    with contextlib.suppress(OSError):
+        if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free >= 2 << 30:
+            return "/dev/shm"
+    return "/tmp"
+
+
 def moestro(*args, check=True):
     """Runs the CLI; returns the finished process."""
     done = subprocess.run([BIN / "moestro", *map(str, args)], capture_output=True, text=True)
@@ -160,8 +168,9 @@ class Cluster(Served):
             command += ["--run-dir", self.run_dir]
         if "--http" not in options:
             command += ["--http", "127.0.0.1:0"]
+        self.memory = pathlib.Path(tempfile.mkdtemp(prefix="moestro-it-", dir=memory_or_tmp()))
         if "--arena-dir" not in options:
-            command += ["--arena-dir", self.dir / "arena"]
+            command += ["--arena-dir", self.memory / "arena"]
         self.process = subprocess.Popen([str(c) for c in command + list(options)], stdout=subprocess.PIPE,
                                         stderr=self.log, text=True, env=env)
         self.host, self.port = None, None
@@ -193,7 +202,8 @@ class Cluster(Served):
         for file in sorted(self.run_dir.glob("**/*.log")):
             self.log_text += f"\n--- {file.name}\n{file.read_text(errors='replace')[-4000:]}"
         self.log.close()
-        shutil.rmtree(self.dir, ignore_errors=True)
+        for place in (self.dir, self.memory):
+            shutil.rmtree(place, ignore_errors=True)
         self.exit_code = self.process.returncode
 
     def children(self, program):

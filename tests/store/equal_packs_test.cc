@@ -77,7 +77,7 @@ TEST_F(EqualPacks, DenseWeightsThatAreBadKeepTheirPlaceUnderALease) {
   const auto lease = client->try_pin(dense);
   ASSERT_TRUE(lease);
   damage_file(a, dense);
-  auto arena = shm::MappedFile::open(a.dir / "arena" / "arena", shm::MappedFile::Access::kReadWrite, 1);
+  auto arena = shm::MappedFile::open(a.arena.path() / "arena", shm::MappedFile::Access::kReadWrite, 1);
   ASSERT_TRUE(arena);
   arena->data()[lease->data() - client->memory().data() + 100] ^= std::byte{8};
   while (status().bad_blobs == 0) {}

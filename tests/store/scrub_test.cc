@@ -39,7 +39,7 @@ class ReadingTest : public ::testing::TestWithParam<IoKind> {
   }
   /// Changes a byte of a blob where it lies in the arena.
   static void flip(const SmallPack& pack, const Lease& lease, uint64_t at) {
-    auto arena = shm::MappedFile::open(pack.dir / "arena" / "arena", shm::MappedFile::Access::kReadWrite, 1);
+    auto arena = shm::MappedFile::open(pack.arena.path() / "arena", shm::MappedFile::Access::kReadWrite, 1);
     ASSERT_TRUE(arena);
     const auto found =
         std::search(arena->data(), arena->data() + arena->size(), lease.data(), lease.data() + lease.length());

@@ -11,6 +11,7 @@
 #include "store/pack/packer.h"
 #include "store/pack/slice_reader.h"
 #include "tests/pack/synthetic_checkpoint.h"
+#include "tests/store/memory_directory.h"
 
 namespace moestro::store {
 
@@ -38,6 +39,7 @@ struct SmallPack {
   }
 
   testing::TemporaryDirectory dir;
+  testing::MemoryDirectory arena{dir / "arena"};  ///< for a store's: on a disk, pages that are written cost far more
   Manifest manifest;
   std::vector<std::vector<std::byte>> contents;
   std::vector<uint32_t> experts_list;

@@ -49,7 +49,7 @@ class RunningStore {
 inline StoreOptions store_options(const SmallPack& pack, uint64_t dram) {
   StoreOptions options;
   options.run_dir = pack.dir / "run";
-  options.arena_dir = pack.dir / "arena";
+  options.arena_dir = pack.arena.path();
   options.dram_bytes = dram;
   options.models = {{"tiny", pack.dir / "pack"}};
   options.poison_freed = true;

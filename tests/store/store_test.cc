@@ -232,8 +232,8 @@ TEST_P(StoreTest, ClientsNoticeThatTheStoreHasStopped) {
   EXPECT_EQ(gone.code(), Code::kUnavailable);
   EXPECT_THAT(gone.message(), HasSubstr("the store at " + store.endpoint() + " has shut down"));
   EXPECT_EQ((*client)->fetch(std::vector<uint32_t>{pack_.experts_list[0]}, {}).code(), Code::kUnavailable);
-  EXPECT_FALSE(std::filesystem::exists(pack_.dir / "arena" / "table")) << "it removes its files";
-  EXPECT_TRUE(std::filesystem::exists(pack_.dir / "arena" / "store.lock"));
+  EXPECT_FALSE(std::filesystem::exists(pack_.arena.path() / "table")) << "it removes its files";
+  EXPECT_TRUE(std::filesystem::exists(pack_.arena.path() / "store.lock"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Io, StoreTest, ::testing::Values(IoKind::kAuto, IoKind::kPread),
