@@ -132,7 +132,7 @@ DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, 
   spec.vocab = config.count("vocab_size", kVocabMax);
   const int64_t max_position = config.count("max_position_embeddings", kPositionsMax);
   spec.norm_eps = config.positive_or("rms_norm_eps", defaults.norm_eps);
-  spec.tied_embeddings = config.flag_or("tie_word_embeddings", false);
+  spec.tied_embeddings = config.flag_or("tie_word_embeddings", defaults.tied);
   read_own_token_ids(config, defaults, spec);
   DecoderBase base;
   base.layers = config.count("num_hidden_layers", kLayersMax);
@@ -171,19 +171,20 @@ MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string
   return moe;
 }
 
-MoeSpec read_grouped_moe(ConfigReader& config, int64_t hidden) {
+MoeSpec read_grouped_moe(ConfigReader& config, int64_t hidden, const RouterSpec& defaults) {
   expect_text(config, "scoring_func", "sigmoid");
   expect_text(config, "topk_method", "noaux_tc");
-  MoeSpec moe = read_shared_moe(config, hidden);
+  MoeSpec moe = read_shared_moe(config, hidden, defaults);
   moe.router.scores = RouterSpec::Scores::kSigmoid;
   moe.router.choice_bias = true;
   read_groups(config, moe);
   return moe;
 }
 
-MoeSpec read_shared_moe(ConfigReader& config, int64_t hidden) {
+MoeSpec read_shared_moe(ConfigReader& config, int64_t hidden, const RouterSpec& defaults) {
   MoeSpec moe = read_moe(config, "n_routed_experts", "num_local_experts", "moe_intermediate_size", hidden);
-  moe.router.scale = config.positive_or("routed_scaling_factor", 1.0);
+  moe.router = defaults;
+  moe.router.scale = config.positive_or("routed_scaling_factor", defaults.scale);
   moe.shared_ffn = moe.expert.ffn * config.count("n_shared_experts", kExpertsMax);
   if (moe.shared_ffn > kFfnMax)
     config.refuse(invalid_argument(config.where() + ": n_shared_experts times moe_intermediate_size is above " +
@@ -192,8 +193,8 @@ MoeSpec read_shared_moe(ConfigReader& config, int64_t hidden) {
 }
 
 void read_groups(ConfigReader& config, MoeSpec& moe) {
-  moe.router.groups = config.count_or("n_group", 1, kExpertsMax);
-  moe.router.groups_kept = config.count_or("topk_group", 1, kExpertsMax);
+  moe.router.groups = config.count_or("n_group", moe.router.groups, kExpertsMax);
+  moe.router.groups_kept = config.count_or("topk_group", moe.router.groups_kept, kExpertsMax);
   if (config.failed()) return;
   const int64_t width = moe.experts / moe.router.groups;
   if (moe.experts % moe.router.groups != 0 || width < moe.router.group_best)

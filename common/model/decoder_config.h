@@ -31,6 +31,7 @@ struct DecoderDefaults {
   bool latent = false;   ///< latent attention
   std::optional<int64_t> bos = std::nullopt, eos = std::nullopt;
   bool mxfp4 = false;  ///< experts may be MXFP4, where quantization_config says so
+  bool tied = false;   ///< the head is the embedding
 };
 
 struct DecoderBase {
@@ -61,11 +62,11 @@ MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string
                  std::string_view ffn_key, int64_t hidden);
 
 /// The MoE of DeepSeek-V3's kind: sigmoid scores with a bias for the choice, groups of experts, and shared experts that
-/// are one of their joint width.
-MoeSpec read_grouped_moe(ConfigReader& config, int64_t hidden);
+/// are one of their joint width. `defaults`: the scale and the groups where config.json does not say.
+MoeSpec read_grouped_moe(ConfigReader& config, int64_t hidden, const RouterSpec& defaults = {});
 /// n_routed_experts of a width, shared ones, routed_scaling_factor: what all of DeepSeek's kind have.
-MoeSpec read_shared_moe(ConfigReader& config, int64_t hidden);
-/// n_group and topk_group, which `moe.router` gets.
+MoeSpec read_shared_moe(ConfigReader& config, int64_t hidden, const RouterSpec& defaults = {});
+/// n_group and topk_group, which `moe.router` gets; it has their defaults.
 void read_groups(ConfigReader& config, MoeSpec& moe);
 /// Accepts the only value of a key that is supported, or none.
 void expect_text(ConfigReader& config, std::string_view key, std::string_view only);

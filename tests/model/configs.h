@@ -50,7 +50,7 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
   c[grouped ? "n_routed_experts" : local ? "num_local_experts" : "num_experts"] = 4;
   if (grouped) c["moe_intermediate_size"] = 24, c["n_shared_experts"] = 2, c["first_k_dense_replace"] = 0;
   if (latent) {
-    c["num_key_value_heads"] = 4;
+    c["num_key_value_heads"] = 4, c["n_group"] = c["topk_group"] = 1;
     c["q_lora_rank"] = 20, c["kv_lora_rank"] = 12;
     c["qk_nope_head_dim"] = 10, c["qk_rope_head_dim"] = 6, c["v_head_dim"] = 14;
   }

@@ -32,8 +32,9 @@ void expect_plain_ernie(ConfigReader& config) {
 
 // ERNIE 4.5: pairs that RoPE rotates are adjacent, a bias chooses among the scores of a softmax, and the router is f32.
 void describe_ernie4_5_moe(ConfigReader& config, ModelSpec& spec) {
-  DecoderBase base =
-      read_decoder(config, {.rope = {.theta = 500000.0}, .norm_eps = 1e-5, .kv_heads = 4, .bos = 1, .eos = 2}, spec);
+  const DecoderDefaults defaults{
+      .rope = {.theta = 500000.0}, .norm_eps = 1e-5, .kv_heads = 4, .bos = 1, .eos = 2, .tied = true};
+  DecoderBase base = read_decoder(config, defaults, spec);
   spec.rope.pairs_adjacent = true;
   spec.mtp_layers = config.count_or("num_nextn_predict_layers", 0, kLayersMax, 0);
   expect_plain_ernie(config);

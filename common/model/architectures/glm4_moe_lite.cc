@@ -28,7 +28,7 @@ void describe_glm4_moe_lite(ConfigReader& config, ModelSpec& spec) {
   DecoderBase base = read_decoder(config, {.norm_eps = 1e-5, .latent = true, .bos = 0, .eos = 1}, spec);
   base.latent->interleaved = config.flag_or("rope_interleave", true);
   spec.mtp_layers = config.count_or("num_nextn_predict_layers", 0, kLayersMax, 0);
-  MoeSpec moe = read_grouped_moe(config, spec.hidden);
+  MoeSpec moe = read_grouped_moe(config, spec.hidden, {.scale = 1.8});
   moe.router.normalise = config.flag_or("norm_topk_prob", true);
   const int64_t dense_ffn = config.count("intermediate_size", kFfnMax);
   add_layers(config, base, moe, read_sparse(config, base.layers), dense_ffn, spec);

@@ -65,7 +65,8 @@ void describe_switch_transformers(ConfigReader& config, ModelSpec& spec) {
 
   StackConfig encoder{.layers = config.count("num_layers", kLayersMax), .attention = attention, .ffn = ffn};
   StackConfig decoder = encoder;
-  decoder.layers = config.count_or("num_decoder_layers", encoder.layers, kLayersMax);
+  if (!config.is_null("num_decoder_layers"))  // null: as many as the encoder
+    decoder.layers = config.count_or("num_decoder_layers", 12, kLayersMax);
   encoder.sparse = every_nth(config, encoder.layers, "num_sparse_encoder_layers", "encoder_sparse_step", 3);
   decoder.sparse = every_nth(config, decoder.layers, "num_sparse_decoder_layers", "decoder_sparse_step", 3);
   spec.embedding_copies = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
