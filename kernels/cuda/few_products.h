@@ -330,11 +330,11 @@ struct FewProducts {
     __syncwarp();
     MOESTRO_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      warp_sum_each<kLanes>(sums[r], kTokens > 1 ? count : 1);
       MOESTRO_UNROLL
       for (int t = 0; t < kTokens; ++t) {
         if (kTokens > 1 && t >= count) break;
-        if (Loads::slot_of_lane() == 0) room[(r * kRowsApart + Loads::row_of_lane()) * kTokens + t] = sums[r][t];
+        const float sum = warp_sum<kLanes>(sums[r][t]);
+        if (Loads::slot_of_lane() == 0) room[(r * kRowsApart + Loads::row_of_lane()) * kTokens + t] = sum;
       }
     }
   }
