@@ -151,7 +151,10 @@ std::string synthetic_config(const CheckpointOptions& o) {
                 name == "ArcticForCausalLM";
   if (name == "ArcticForCausalLM") c["moe_layer_frequency"] = 1;
   c[deepseek ? "n_routed_experts" : mixtral ? "num_local_experts" : "num_experts"] = o.experts;
-  if (deepseek) c["moe_intermediate_size"] = o.ffn, c["n_shared_experts"] = 1, c["first_k_dense_replace"] = 0;
+  if (deepseek) {
+    c["moe_intermediate_size"] = o.ffn, c["n_shared_experts"] = 1, c["first_k_dense_replace"] = 0;
+    c["n_group"] = 1, c["topk_group"] = 1;
+  }
   if (latent) {
     c["num_key_value_heads"] = 4;
     c["q_lora_rank"] = 24, c["kv_lora_rank"] = 20;
@@ -162,7 +165,7 @@ std::string synthetic_config(const CheckpointOptions& o) {
   if (name == "Ernie4_5_MoeForCausalLM") {
     c.erase("num_experts"), c.erase("num_experts_per_tok");
     c["moe_num_experts"] = o.experts, c["moe_k"] = 2, c["moe_intermediate_size"] = o.ffn;
-    c["moe_num_shared_experts"] = 1, c["moe_layer_start_index"] = 0;
+    c["moe_num_shared_experts"] = 1, c["moe_layer_start_index"] = 0, c["tie_word_embeddings"] = false;
   }
   if (name == "GptOssForCausalLM") c["sliding_window"] = 8, c["rope_parameters"] = {{"rope_type", "default"}};
   if (name == "Qwen3NextForCausalLM" || name.starts_with("Qwen3_5")) {

@@ -40,6 +40,7 @@ inline ModelSizes two_stacks() {
                                  {"d_ff", 128},
                                  {"num_heads", 4},
                                  {"num_layers", 4},
+                                 {"num_decoder_layers", 4},
                                  {"num_sparse_encoder_layers", 2},
                                  {"num_sparse_decoder_layers", 2},
                                  {"num_experts", 4},
