@@ -167,22 +167,30 @@ def turn(run, files, limit, drive=None):
         group.close()
 
 
+def turn_on_drive(run, model, files, limit, bytes_per_s):
+    """A turn of run(model, group), the model on an emulated drive of that speed if there is one."""
+    with EmulatedDrive(model, bytes_per_s, limit) if bytes_per_s else contextlib.nullcontext() as drive:
+        at = drive.path if drive else model
+        return turn(lambda group: run(at, group), (*files, at), limit, drive)
+
+
+def limit_of(model, whole, percent, beside_arena):
+    """That part of a model's bytes."""
+    limit = whole * percent // 100
+    if limit <= beside_arena:
+        raise SystemExit(f"error: {percent} % of {model} are {limit >> 20} MiB, and store and engine need "
+                         f"{beside_arena >> 20} MiB beside the arena: take a larger model")
+    return limit
+
+
 def compare(args, side, say, models, shape, dtype, percent):
     """One row; `models`: (our pack, their file, their interpreter)."""
     pack, gguf, python = models
     whole = gguf.stat().st_size  # the same for every form of ours
-    limit = whole * percent // 100
-    if limit <= args.beside_arena:
-        raise SystemExit(
-            f"error: {percent} % of {shape} are {limit >> 20} MiB, and store and engine need {args.beside_arena >> 20} "
-            f"MiB beside the arena (--beside-arena): take a larger model"
-        )
+    limit = limit_of(shape, whole, percent, args.beside_arena)
 
     def measured(who, run, model, when):
-        with EmulatedDrive(model, args.emulate_drive,
-                           limit) if args.emulate_drive else contextlib.nullcontext() as drive:
-            at = drive.path if drive else model
-            rate, more = turn(lambda group: run(at, group), (pack, gguf, at), limit, drive)
+        rate, more = turn_on_drive(run, model, (pack, gguf), limit, args.emulate_drive)
         say(f"{shape} {dtype}, {percent} % ({limit / 1e9:.2f} GB), {when}, {who}: {rate:.2f} tokens/s, "
             f"{more['peak_bytes'] / 1e9:.2f} GB at most"
             + (f", {100 * more['hit_rate']:.1f} % hits" if "hit_rate" in more else ""))

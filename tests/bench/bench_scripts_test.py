@@ -411,6 +411,12 @@ class BenchMixed(unittest.TestCase):
         self.assertEqual(ran.returncode, 2)
         self.assertIn("--only training: there are replay, shares, cpu, policy, live, drive, decode", ran.stderr)
 
+    def test_decoding_that_cannot_be_measured_is_refused(self):
+        for options, why in ((["--rounds", "0"], "--rounds and --tokens are 1 at least"),
+                             (["--only", "decode"], "--only decode needs --pack12")):
+            ran = run("bench_mixed", "pack", *options)
+            self.assertEqual((ran.returncode, why in ran.stderr), (2, True), ran.stderr)
+
     def test_a_table_for_each_kind_of_row(self):
         loader = importlib.machinery.SourceFileLoader("bench_mixed", str(SCRIPTS / "bench_mixed"))
         script = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_mixed", loader))
