@@ -21,18 +21,19 @@ double rank_of(double interval) { return -kStep * std::round(interval / kStep); 
 IntervalPolicy::IntervalPolicy(size_t keys)
     : keys_(static_cast<double>(std::max<size_t>(keys, 1))), first_(std::log2(kFirst * keys_)) {}
 
+/// A prompt uses nearly every expert, each by a part of a token. Parts add up until they are a use; the time since the
+/// last one is then the interval, as if a token had used it. Many prompts in turn are a cyclic scan like any other.
 void IntervalPolicy::apply(State& state, const Use& use, bool) const {
   state.tie = mixed(state.key);
   if (!state.known) {
     state.interval = first_ - std::log2(std::max(use.weight, kWeightMin));
-    state.intervals = 0, state.last = use.time;
-  } else if (!use.scan) {
-    const double uses = std::max(use.weight, 1.0);  // reported together, if more than one
-    const double each = std::log2(std::max((use.time - state.last) / uses, 1.0));
+    state.intervals = 0, state.last = use.time, state.uses = 0;
+  } else if (state.uses += use.weight; state.uses >= 1) {  // several, if they were reported together
+    const double each = std::log2(std::max((use.time - state.last) / state.uses, 1.0));
     const double newest = std::max(kNewest, 1.0 / (state.intervals + 1));
-    state.interval += (each - state.interval) * (1 - std::pow(1 - newest, uses));
+    state.interval += (each - state.interval) * (1 - std::pow(1 - newest, state.uses));
     state.intervals = std::min<uint32_t>(state.intervals + 1, static_cast<uint32_t>(1 / kNewest));
-    state.last = std::max(state.last, use.time);
+    state.last = std::max(state.last, use.time), state.uses = 0;
   }
   state.rank = rank_of(state.interval);
 }

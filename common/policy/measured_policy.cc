@@ -43,6 +43,7 @@ void MeasuredPolicy::ruled_out(uint32_t key) {
 }
 
 void MeasuredPolicy::forget(uint32_t key) {
+  measure_layer();
   for (const auto& policy : real_) policy->forget(key);
   for (Shadow& shadow : shadows_) {
     shadow.policy->forget(key);
@@ -51,12 +52,13 @@ void MeasuredPolicy::forget(uint32_t key) {
 }
 
 void MeasuredPolicy::at_layer(int32_t layer) {
-  ++visit_;
+  measure_layer();
   for (const auto& policy : real_) policy->at_layer(layer);
   for (Shadow& shadow : shadows_) shadow.policy->at_layer(layer);
 }
 
 void MeasuredPolicy::sequence_began(int32_t sequences) {
+  measure_layer();
   for (const auto& policy : real_) policy->sequence_began(sequences);
   for (Shadow& shadow : shadows_) shadow.policy->sequence_began(sequences);
 }
@@ -66,14 +68,24 @@ void MeasuredPolicy::look_again() {
 }
 
 void MeasuredPolicy::measure(uint32_t key, const Use& use) {
-  if (shadows_.empty() || !sampled(key)) return;
-  if (key >= last_visit_.size()) last_visit_.resize(std::max<size_t>(key + 1, 2 * last_visit_.size()));
-  last_visit_[key] = visit_;
-  for (Shadow& shadow : shadows_) pass(shadow, key, use);
-  if (!use.scan && ++window_ >= options_.window_uses) choose();
+  if (!shadows_.empty() && sampled(key)) layer_uses_.push_back({key, use});
 }
 
-/// As a cache on demand would: what a layer has used in this pass stays until it is over.
+/// The layer is over. As in the cache, what it uses stays meanwhile, also what it has not come to yet: else a policy
+/// would be judged by misses that the cache does not have.
+void MeasuredPolicy::measure_layer() {
+  ++visit_;
+  for (const auto& [key, use] : layer_uses_) {
+    if (key >= last_visit_.size()) last_visit_.resize(std::max<size_t>(key + 1, 2 * last_visit_.size()));
+    last_visit_[key] = visit_;
+  }
+  for (const auto& [key, use] : layer_uses_) {
+    for (Shadow& shadow : shadows_) pass(shadow, key, use);
+    if (!use.scan && ++window_ >= options_.window_uses) choose();
+  }
+  layer_uses_.clear();
+}
+
 void MeasuredPolicy::pass(Shadow& shadow, uint32_t key, const Use& use) {
   if (key >= shadow.in.size()) shadow.in.resize(last_visit_.size());
   if (shadow.in[key] != 0) return shadow.policy->used(key, use);

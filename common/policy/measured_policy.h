@@ -1,10 +1,10 @@
 #pragma once
 // Follows the policy with the fewest recent misses: `auto` of a device cache.
 //
-// The uses that the cache serves are replayed at once on a shadow cache for each policy. A shadow has the same number
-// of slots but holds only keys, and fetches everything on demand. At the end of each window of uses, the policy with
-// the fewest misses takes over if it is better by more than chance. Older windows count less. All policies see what
-// happens in the real cache, so the new one knows its contents.
+// The uses that the cache serves are replayed, layer by layer, on a shadow cache for each policy. A shadow has the same
+// number of slots but holds only keys, and fetches everything on demand. At the end of each window of uses, the policy
+// with the fewest misses takes over if it is better by more than chance. Older windows count less. All policies see
+// what happens in the real cache, so the new one knows its contents.
 //
 // For a large cache, the shadows hold a sample: keys chosen by a hash, and the same share of the slots. Misses of such
 // a miniature are close to those of the whole (Waldspurger et al., "Cache modeling and optimization using miniature
@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/policy/cache_policy.h"
@@ -59,6 +60,7 @@ class MeasuredPolicy final : public CachePolicy {
   CachePolicy& now() { return *real_[chosen_]; }
   bool sampled(uint32_t key) const;
   void measure(uint32_t key, const Use& use);
+  void measure_layer();
   void pass(Shadow& shadow, uint32_t key, const Use& use);
   void choose();
 
@@ -67,6 +69,7 @@ class MeasuredPolicy final : public CachePolicy {
   const size_t shadow_slots_;
   std::vector<std::unique_ptr<CachePolicy>> real_;
   std::vector<Shadow> shadows_;      ///< none: there is no choice
+  std::vector<std::pair<uint32_t, Use>> layer_uses_;  ///< of the sample, in the layer's pass under way
   std::vector<uint64_t> last_visit_; ///< [key]: the layer's pass that used it last
   uint64_t visit_ = 1;
   size_t window_ = 0;          ///< uses of this one

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace moestro::policy {
 
@@ -145,7 +146,7 @@ std::optional<uint32_t> RankedPolicy::search(std::span<const uint32_t> groups, c
 
 /// The coldest of those whose rank was just put right.
 std::optional<uint32_t> RankedPolicy::take_from(std::vector<uint32_t>& sample, const Judge& judge) {
-  std::ranges::sort(sample, {}, [this](uint32_t key) { return states_[key].shown; });
+  std::ranges::sort(sample, {}, [this](uint32_t key) { return std::pair(states_[key].shown, states_[key].tie); });
   for (const uint32_t key : sample) {
     if (!has(key) || states_[key].parked || place_[key] == Ranking::kNowhere) continue;
     if (judge(key).kind == Verdict::Kind::kTake) return key;

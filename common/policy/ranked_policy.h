@@ -40,6 +40,7 @@ class RankedPolicy : public CachePolicy {
     uint32_t group = 0, key = 0;
     // Of policies that look at intervals.
     double last = 0;         ///< time of the last use
+    double uses = 0;         ///< since then, by prompts: less than a whole one
     double interval = 0;     ///< log2 of the time between two uses
     uint32_t intervals = 0;  ///< that it comes from, as far as it matters how many
     bool known = false;      ///< `rank` is known

@@ -104,6 +104,19 @@ TEST(MeasuredPolicy, OneAloneIsNotMeasured) {
   EXPECT_EQ(policy.chosen(), 0u);
 }
 
+/// Two layers of two experts, three slots: what the layer uses next is not what its first expert takes the place of.
+TEST(MeasuredPolicy, WhatALayerUsesLaterStaysInTheShadowsToo) {
+  MeasuredPolicy policy({.slots = 3, .window_uses = 4}, two());
+  double time = 0;
+  for (int step = 0; step < 100; ++step)
+    for (uint32_t layer = 0; layer < 2; ++layer) {
+      policy.at_layer(static_cast<int32_t>(layer));
+      for (const uint32_t key : {2 * layer, 2 * layer + 1}) policy.used(key, {time += 1});
+    }
+  const double all_missed = 4 / (1 - 0.75);  // of windows that count three quarters of the one after them
+  EXPECT_NEAR(policy.misses(0) / all_missed, 0.5, 0.05) << "LRU: each layer finds one of its two";
+}
+
 TEST(MeasuredPolicy, WhatALayerUsesAtOnceStaysInTheShadows) {
   // Layers of three experts where two slots are: whatever is evicted, all of the layer are wanted together.
   const auto policy = make_device_policy("auto", {4, 8, 2});

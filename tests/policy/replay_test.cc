@@ -193,6 +193,25 @@ TEST(Replay, WhereAllIsUsedInTurnAFixedPartStays) {
   }
 }
 
+/// The same after many prompts in turn, each of which uses a part of every expert: before the first token is decoded it
+/// is known that all intervals are equal.
+TEST(Replay, AFixedPartStaysFromTheFirstTokensAfterManyPrompts) {
+  constexpr uint32_t kKeys = 128;
+  std::vector<ReplayUse> uses;
+  const auto step = [&](float weight) {
+    for (uint32_t key = 0; key < kKeys; ++key) uses.push_back({key, weight, weight == 1});
+  };
+  for (int chunk = 0; chunk < 32; ++chunk) step(0.25);
+  for (int token = 0; token < 8; ++token) step(1);
+  for (const int percent : {10, 25, 50, 75}) {
+    const size_t slots = kKeys * static_cast<size_t>(percent) / 100;
+    const double fixed = static_cast<double>(slots - 1) / kKeys;  // one slot for what comes and goes
+    const ReplayScore score = score_of("interval", uses, kKeys, slots);
+    EXPECT_GT(score.decode_hit_rate(), 0.7 * fixed) << percent << ": the first step may miss";
+    EXPECT_GT(score.hit_rate(), 0.85 * fixed) << percent;
+  }
+}
+
 /// Decoding, then a prompt of another request that touches every expert, then the same decoding again.
 TEST(Replay, APromptThatTouchesEveryExpertDoesNotFlushTheDecodeSet) {
   const Shape shape{.layers = 4, .experts = 32, .top_k = 2, .skew = 1.5};
