@@ -14,7 +14,10 @@ constexpr double kOverdue = 2;             ///< times its interval: a key that i
 constexpr double kStep = 0.125;            ///< of the ranks: intervals that differ less are equal
 constexpr double kAgeEvery = 0.25;         ///< uses a key
 
-double rank_of(double interval) { return -kStep * std::round(interval / kStep); }
+/// A rank stays while the interval is within a step of it.
+double rank_of(double interval, double before) {
+  return std::abs(interval + before) <= kStep ? before : -kStep * std::round(interval / kStep);
+}
 
 }  // namespace
 
@@ -35,7 +38,7 @@ void IntervalPolicy::apply(State& state, const Use& use, bool) const {
     state.intervals = std::min<uint32_t>(state.intervals + 1, static_cast<uint32_t>(1 / kNewest));
     state.last = std::max(state.last, use.time), state.uses = 0;
   }
-  state.rank = rank_of(state.interval);
+  state.rank = rank_of(state.interval, state.rank);
 }
 
 double IntervalPolicy::interval_at(const State& state, double now) const {
@@ -46,7 +49,7 @@ double IntervalPolicy::interval_at(const State& state, double now) const {
 void IntervalPolicy::age(double now) {
   if (now - aged_at_ < kAgeEvery * keys_) return;
   aged_at_ = now;
-  rerank([&](const State& state) { return rank_of(interval_at(state, now)); });
+  rerank([&](const State& state) { return rank_of(interval_at(state, now), state.rank); });
 }
 
 std::optional<uint32_t> IntervalPolicy::victim(const Wanted& wanted, const Judge& judge) {

@@ -113,6 +113,8 @@ const Ranking::Item* RankedPolicy::coldest(std::span<const uint32_t> groups) con
 }
 
 std::optional<uint32_t> RankedPolicy::victim(const Wanted& wanted, const Judge& judge) {
+  if (wanted.now - looked_again_at_ >= kLookAgain * static_cast<double>(states_.size()))
+    look_again(), looked_again_at_ = wanted.now;
   auto found = search(wanted.groups, judge);
   if (!found && unpark(wanted.groups)) found = search(wanted.groups, judge);
   for (const uint32_t key : spared_) sort_in(key);

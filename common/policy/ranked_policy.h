@@ -20,6 +20,7 @@ class RankedPolicy : public CachePolicy {
   RankedPolicy(const RankedPolicy&) = delete;
   RankedPolicy& operator=(const RankedPolicy&) = delete;
   static constexpr uint32_t kLooksMax = 64;
+  static constexpr double kLookAgain = 1.0 / 16;  ///< uses a key, after which those found in use are proposed again
   static constexpr double kWeightMin = 1.0 / 1024;  ///< a prompt that sent nobody there by the token still used it
 
   void inserted(uint32_t key, uint32_t group, const Use& use, bool predicted) override;
@@ -75,6 +76,7 @@ class RankedPolicy : public CachePolicy {
   std::optional<uint32_t> take_from(std::vector<uint32_t>& sample, const Judge& judge);
 
   uint32_t looks_max_ = kLooksMax;
+  double looked_again_at_ = 0;
   std::vector<State> states_;
   std::vector<uint32_t> place_;
   std::deque<Ranking> groups_;

@@ -12,6 +12,9 @@ namespace {
 constexpr uint64_t kGranule = kDiskAlign;
 static_assert(kGranule == SegmentAllocator::kGranule);
 constexpr uint32_t kLooksAtOnce = 4096;  ///< entries of the table: tens of microseconds
+/// Read ahead at once, if it is at most this part of the room; of blobs that are larger two, so that the drive goes on
+/// from one to the next. Drives have two chunks in flight of what nobody waits for (DriveOptions::background_depth).
+constexpr uint64_t kAheadBytes = 4ULL << 20, kAheadShare = 16;
 
 struct Needs {
   uint64_t dense = 0, largest_expert = 0;
@@ -234,14 +237,17 @@ void StoreMachine::no_longer_loading(const Entry& entry) {
   if (entry.blob.streamed) --loading_streamed_, loading_streamed_bytes_ -= entry.blob.length;
 }
 
-/// Reads ahead go only as far as they keep the drive busy: what is begun holds room and, until its chunk is read, the
-/// drive.
+/// Reads ahead go only as far as they keep the drive busy: each takes its room when it is begun, from what may be used
+/// until it has come, and, until its chunk is read, the drive.
 bool StoreMachine::may_begin(const MachineBlob& blob, ReadClass read_class) const {
+  if (blob.streamed) return true;
   const bool demand = read_class == ReadClass::kDemand;
-  if (blob.streamed || (demand ? loading_[0] - loading_streamed_ : loading()) == 0) return true;
+  const size_t reads = demand ? loading_[0] - loading_streamed_ : loading();
   const uint64_t bytes = demand ? loading_bytes_[0] - loading_streamed_bytes_
                                 : loading_bytes_[0] + loading_bytes_[1] + loading_bytes_[2];
-  return bytes + blob.length <= options_.loading_bytes_max;
+  const uint64_t ahead_max = std::max(2 * blob.length, std::min(kAheadBytes, expert_bytes_ / kAheadShare));
+  const uint64_t bytes_max = demand ? options_.loading_bytes_max : std::min(options_.loading_bytes_max, ahead_max);
+  return reads == 0 || bytes + blob.length <= bytes_max;
 }
 
 /// Whoever asked for it has set its pin word, which counts as a use; where nobody did, it was brought on a promise.

@@ -52,6 +52,16 @@ TEST(LruPolicy, EntryInConstantUseDoesNotHoldItUp) {
   EXPECT_EQ(lru.victim(any(), take_any), 1u) << "what was in use is asked about again";
 }
 
+/// A layer's experts are pinned while it is computed; the first to go may be among them.
+TEST(LruPolicy, WhatWasInUseIsSoonProposedAgain) {
+  LruPolicy lru;
+  for (uint32_t key = 0; key < 32; ++key) lru.inserted(key, kGroup, {1.0 + key}, false);
+  const auto unless_first = [](uint32_t key) { return Verdict{key == 0 ? Kind::kInUse : Kind::kTake, {}}; };
+  EXPECT_EQ(lru.victim(any(32), unless_first), 1u);
+  EXPECT_EQ(lru.victim(any(33), take_any), 1u) << "not asked about each time";
+  EXPECT_EQ(lru.victim(any(64), take_any), 0u) << "a use of every key later";
+}
+
 TEST(LruPolicy, WhatAScanBringsGoesFirstAndRefreshesNothing) {
   LruPolicy lru;
   lru.inserted(1, kGroup, {10}, false), lru.inserted(2, kGroup, {20}, false);

@@ -44,6 +44,19 @@ Routes repeating(uint64_t seed) {
   return routes;
 }
 
+/// Three of them at once.
+Routes three_repeating() {
+  Routes all = repeating(1);
+  for (const uint64_t seed : {2, 3}) {
+    const Routes more = repeating(seed);
+    for (size_t step = 0; step < all.size(); ++step)
+      for (uint32_t layer = 0; layer < kLayers; ++layer)
+        for (const uint32_t expert : more[step][layer])
+          if (auto& used = all[step][layer]; std::ranges::find(used, expert) == used.end()) used.push_back(expert);
+  }
+  return all;
+}
+
 /// So many sequences that each layer uses every expert.
 Routes all_in_turn() {
   std::vector<uint32_t> all(kPerLayer);
@@ -79,7 +92,7 @@ class Box {
     VirtualStoreOptions options;
     options.experts = kLayers * kPerLayer;
     options.experts_held = static_cast<uint32_t>(resident * options.experts);
-    options.expert_bytes = kBlob, options.chunk_bytes = kChunk, options.loading_bytes_max = 2 * kBlob;
+    options.expert_bytes = kBlob, options.chunk_bytes = kChunk;
     options.drive.bytes_per_s = 1e9 * kBlob / (read_per_compute * static_cast<double>(kCompute.count()));
     store_ = std::move(*VirtualStore::create(options, *policy::make_policy(policy, options.experts)));
   }
@@ -153,7 +166,7 @@ void compare(const char* name, const Routes& routes, bool forecasts_lead) {
   std::printf("%s: stall as a share of computing, and MiB read\n", name);
   std::printf("resident  read   on demand: LRU    interval  foreseen: all       70 %%\n");
   for (const double resident : {0.25, 0.5})
-    for (const double read : {0.5, 1.0, 2.0}) {
+    for (const double read : {0.5, 1.0, 2.0, 4.0}) {
       const Result lru = Box("lru", resident, read).run(routes, {});
       const Result demand = Box("interval", resident, read).run(routes, {});
       const Result all = Box("interval", resident, read).run(routes, {&routes, 1, true});
@@ -172,6 +185,7 @@ void compare(const char* name, const Routes& routes, bool forecasts_lead) {
 }
 
 TEST(ForesightReplay, OneSequenceThatRepeatsItself) { compare("one sequence", repeating(1), true); }
+TEST(ForesightReplay, ThreeSequencesThatRepeatThemselves) { compare("3 sequences", three_repeating(), true); }
 TEST(ForesightReplay, ExpertsUsedInTurn) { compare("64 sequences", all_in_turn(), false); }
 
 }  // namespace

@@ -60,6 +60,17 @@ TEST_F(ForesightTest, OnlyWhatTheDriveCanBringInTimeIsRead) {
   EXPECT_THAT(of(foresee({{5, 1, 2 * kRead}}), Kind::kRead), ElementsAre(5));
 }
 
+/// What is begun takes its room at once.
+TEST_F(ForesightTest, AheadOnlySoManyAreBegunAsKeepTheDriveBusy) {
+  make(20, 0, 8);
+  std::vector<ForeseenEntry> likely;
+  for (uint32_t i = 1; i <= 8; ++i) likely.push_back({i, 1, i * kRead});
+  const Actions begun = foresee(likely);
+  EXPECT_THAT(of(begun, Kind::kRead), ElementsAre(1, 2));
+  EXPECT_THAT(of(done(begun[0]), Kind::kRead), ElementsAre(3)) << "one that is read, and the next";
+  EXPECT_EQ(of(machine_->fetch(0, {1, 0}, {11, 12, 13, 14}), Kind::kRead).size(), 4u) << "demands are not held back";
+}
+
 TEST_F(ForesightTest, ReadThatEvictsWaitsForItsTime) {
   make(3);
   taught(1);
