@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "common/ids.h"
 #include "common/status.h"
+#include "orchestrator/api/model_files.h"
 #include "orchestrator/chat/chat_template.h"
 #include "orchestrator/forms/reasoning_style.h"
 #include "orchestrator/forms/tool_form.h"
@@ -24,12 +24,6 @@ struct TargetBegin {
   std::optional<TokenId> forced = {};  ///< after that, unless the request says how its target begins
 };
 
-/// The small files of a model, and what they are called in errors.
-struct ModelFiles {
-  std::function<Result<std::optional<std::string>>(const std::string& name)> read;  ///< nothing if it is not there
-  std::function<std::string(const std::string& name)> label;
-};
-
 struct ServedModel {
   std::string name;
   Tokenizer tokenizer;
@@ -41,6 +35,7 @@ struct ServedModel {
   int64_t context_max = 0;  ///< positions
   int64_t created_unix_s = 0;
   std::string pad_token = {}, unk_token = {};
+  std::optional<ChatTemplate> tool_template = {};  ///< of requests with tools; nullopt: chat_template
   std::shared_ptr<const ToolForm> tool_form = {};  ///< of the chat template; null: see tool_form_missing
   std::string chat_template_error = {};  ///< what is wrong with the template that is there; empty: nothing
   std::string tool_form_missing = "the model has no chat template";
@@ -57,6 +52,7 @@ struct ServedModel {
 
   /// Sets what is known of the chat template by its source.
   void set_styles(const std::string& source);
+  void set_tool_form(const std::string& source);
   /// Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json and the chat template of a pack
   /// or a checkpoint. Refuses files that contradict each other: a token beyond the embedding, a token that only
   /// tokenizer_config.json knows.

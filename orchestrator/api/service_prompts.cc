@@ -60,16 +60,18 @@ std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInp
 std::variant<TokenizedPrompt, ApiError> Service::apply_template(const CompletionRequest& request,
                                                                 const std::stop_token& stop) const {
   if (const auto error = refuse_with_encoder(model_, "chats")) return *error;
-  if (!model_.chat_template) return bad_request(model_.chat_template_missing);
+  const bool tools = request.tool_choice != ToolChoice::kNone;
+  const auto& chat_template = tools && model_.tool_template ? model_.tool_template : model_.chat_template;
+  if (!chat_template) return bad_request(model_.chat_template_missing);
   RequestJson arguments = request.template_arguments;
   arguments["add_generation_prompt"] = request.add_generation_prompt;
-  if (request.tool_choice != ToolChoice::kNone) arguments["tools"] = request.tools;
+  if (tools) arguments["tools"] = request.tools;
   add_reasoning_effort(model_, request, arguments);
   // A token that the model lacks is not defined: templates ask.
   for (const auto& [name, token] : {std::pair("bos_token", &model_.bos_token), {"eos_token", &model_.eos_token},
                                     {"pad_token", &model_.pad_token}, {"unk_token", &model_.unk_token}})
     if (!token->empty()) arguments[name] = *token;
-  auto rendered = render_chat(*model_.chat_template, request, arguments, model_.tool_form.get());
+  auto rendered = render_chat(*chat_template, request, arguments, model_.tool_form.get());
   if (auto* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
   std::string& text = std::get<std::string>(rendered);
   if (const auto error = check_text(text.size(), "messages")) return *error;

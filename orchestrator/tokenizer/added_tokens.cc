@@ -81,40 +81,65 @@ Result<AddedTokens::Token> AddedTokens::parse_token(const Json& entry, const Mod
   MOESTRO_ASSIGN_OR_RETURN(token.content, read_string(entry, "content"));
   MOESTRO_RETURN_IF_ERROR(read_int(entry, "id", 0, UINT32_MAX).status());
   token.id = model.id_of(token.content);
-  MOESTRO_ASSIGN_OR_RETURN(token.special, read_bool(entry, "special", false));
-  MOESTRO_ASSIGN_OR_RETURN(token.single_word, read_bool(entry, "single_word", false));
-  MOESTRO_ASSIGN_OR_RETURN(token.strip_left, read_bool(entry, "lstrip", false));
-  MOESTRO_ASSIGN_OR_RETURN(token.strip_right, read_bool(entry, "rstrip", false));
-  MOESTRO_ASSIGN_OR_RETURN(token.normalized, read_bool(entry, "normalized", !token.special));
+  MOESTRO_ASSIGN_OR_RETURN(token.flags.special, read_bool(entry, "special", false));
+  MOESTRO_ASSIGN_OR_RETURN(token.flags.single_word, read_bool(entry, "single_word", false));
+  MOESTRO_ASSIGN_OR_RETURN(token.flags.strip_left, read_bool(entry, "lstrip", false));
+  MOESTRO_ASSIGN_OR_RETURN(token.flags.strip_right, read_bool(entry, "rstrip", false));
+  MOESTRO_ASSIGN_OR_RETURN(token.flags.normalized, read_bool(entry, "normalized", !token.flags.special));
   return token;
 }
 
-Result<AddedTokens> AddedTokens::parse(const Json* list, const Model& model, const Normalizer& normalizer) {
-  AddedTokens added;
-  if (list == nullptr) return added;
-  if (!list->is_array()) return invalid_argument("'added_tokens' must be an array");
-  // As the reference numbers them, whatever ids the file gives: the vocabulary's tokens as the vocabulary does, the
-  // others in a row behind it.
+// As the reference numbers them, whatever ids the file gives: the vocabulary's tokens as the vocabulary does, others in
+// a row behind it.
+Status AddedTokens::read(const Json& list, const Model& model) {
+  if (!list.is_array()) return invalid_argument("'added_tokens' must be an array");
   auto next_id = static_cast<TokenId>(model.vocab().size());
   std::unordered_map<std::string, TokenId> seen;
-  for (const Json& entry : *list) {
-    const auto index = static_cast<uint32_t>(added.tokens_.size());
+  for (const Json& entry : list) {
     auto token = parse_token(entry, model);
-    if (!token.is_ok()) return token.status().with_context("added token " + std::to_string(index));
+    if (!token.is_ok()) return token.status().with_context("added token " + std::to_string(tokens_.size()));
     if (token->content.empty()) continue;
     if (token->id < 0) {
       const auto [it, fresh] = seen.emplace(token->content, next_id);
       if (fresh) ++next_id;
       token->id = it->second;
     }
-    added.tokens_.push_back(std::move(token).value());
-    const Token& kept = added.tokens_.back();
-    if (!kept.normalized) {
-      added.raw_.add(kept.content, index);
+    tokens_.push_back(std::move(token).value());
+  }
+  return Status::ok();
+}
+
+void AddedTokens::apply(std::span<const Tokenizer::Said> said, const Model& model) {
+  std::unordered_multimap<std::string, size_t> places;
+  for (size_t i = 0; i < tokens_.size(); ++i) places.emplace(tokens_[i].content, i);
+  for (const Tokenizer::Said& one : said) {
+    const TokenId id = model.id_of(one.content);
+    if (!places.contains(one.content) && id >= 0 && !one.content.empty()) {
+      places.emplace(one.content, tokens_.size());
+      tokens_.push_back({one.content, id, {}});
+    }
+    const auto [begin, end] = places.equal_range(one.content);
+    for (auto it = begin; it != end; ++it) {
+      Tokenizer::Flags& flags = tokens_[it->second].flags;
+      if (one.flags) flags = *one.flags;
+      else flags.special = true;
+    }
+  }
+}
+
+Result<AddedTokens> AddedTokens::parse(const Json* list, std::span<const Tokenizer::Said> said, const Model& model,
+                                       const Normalizer& normalizer) {
+  AddedTokens added;
+  if (list != nullptr) MOESTRO_RETURN_IF_ERROR(added.read(*list, model));
+  added.apply(said, model);
+  for (uint32_t index = 0; index < added.tokens_.size(); ++index) {
+    const Token& token = added.tokens_[index];
+    if (!token.flags.normalized) {
+      added.raw_.add(token.content, index);
       continue;
     }
-    auto spelled = normalizer.apply(kept.content);
-    if (!spelled.is_ok()) return spelled.status().with_context("added token " + model::in_quotes(kept.content));
+    auto spelled = normalizer.apply(token.content);
+    if (!spelled.is_ok()) return spelled.status().with_context("added token " + model::in_quotes(token.content));
     added.after_normalizer_.add(*spelled, index);
   }
   return added;
@@ -129,10 +154,10 @@ std::vector<Segment> AddedTokens::split(std::string_view text, bool normalized) 
     if (hit.end == 0) break;
     from = hit.end;
     const Token& token = tokens_[hit.token];
-    if (token.single_word && (word_before(text, hit.begin) || word_after(text, hit.end))) continue;
+    if (token.flags.single_word && (word_before(text, hit.begin) || word_after(text, hit.end))) continue;
     size_t begin = std::max(hit.begin, done), end = hit.end;
-    if (token.strip_left) begin = skip_spaces_left(text, begin, done);
-    if (token.strip_right) end = skip_spaces_right(text, end);
+    if (token.flags.strip_left) begin = skip_spaces_left(text, begin, done);
+    if (token.flags.strip_right) end = skip_spaces_right(text, end);
     if (begin > done) out.push_back({done, begin, -1});
     out.push_back({begin, end, token.id});
     done = std::max(done, end);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 #include "orchestrator/tokenizer/json_fields.h"
 #include "orchestrator/tokenizer/model.h"
 #include "orchestrator/tokenizer/normalizer.h"
+#include "orchestrator/tokenizer/tokenizer.h"
 
 namespace moestro::tok {
 
@@ -47,11 +49,12 @@ class AddedTokens {
   struct Token {
     std::string content;
     TokenId id;
-    bool special, single_word, strip_left, strip_right, normalized;
+    Tokenizer::Flags flags;
   };
 
-  /// `list` may be null: none.
-  static Result<AddedTokens> parse(const Json* list, const Model& model, const Normalizer& normalizer);
+  /// `list` may be null: none. `said`: see Tokenizer::from_json.
+  static Result<AddedTokens> parse(const Json* list, std::span<const Tokenizer::Said> said, const Model& model,
+                                   const Normalizer& normalizer);
 
   /// Cuts `text` at the tokens that are searched before (or, if `normalized`, after) the normalizer.
   std::vector<Segment> split(std::string_view text, bool normalized) const;
@@ -59,6 +62,8 @@ class AddedTokens {
 
  private:
   static Result<Token> parse_token(const Json& entry, const Model& model);
+  Status read(const Json& list, const Model& model);
+  void apply(std::span<const Tokenizer::Said> said, const Model& model);
 
   std::vector<Token> tokens_;
   TokenFinder raw_, after_normalizer_;

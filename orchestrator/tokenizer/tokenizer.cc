@@ -57,7 +57,7 @@ Status TokenizerData::name_tokens() {
   for (const auto& [token, id] : model->vocab()) MOESTRO_RETURN_IF_ERROR(name(id, token));
   for (const auto& token : added.tokens()) {
     MOESTRO_RETURN_IF_ERROR(name(token.id, token.content));
-    special[token.id] = special[token.id] || token.special;
+    special[token.id] = special[token.id] || token.flags.special;
     added_ids.emplace(token.content, token.id);
   }
   for (const std::string& token : tokens) token_bytes_max = std::max(token_bytes_max, token.size());
@@ -89,7 +89,7 @@ namespace {
 
 constexpr size_t kTextBytesMax = size_t{256} << 20;
 
-Result<std::shared_ptr<const TokenizerData>> build(const Json& json) {
+Result<std::shared_ptr<const TokenizerData>> build(const Json& json, std::span<const Tokenizer::Said> said) {
   const Json* model = member(json, "model");
   if (model == nullptr)
     return invalid_argument("it has no model: this is not a tokenizer.json of Hugging Face tokenizers");
@@ -98,7 +98,7 @@ Result<std::shared_ptr<const TokenizerData>> build(const Json& json) {
   MOESTRO_ASSIGN_OR_RETURN(data->normalizer, Normalizer::parse(member(json, "normalizer")));
   MOESTRO_ASSIGN_OR_RETURN(data->pre_tokenizer, PreTokenizer::parse(member(json, "pre_tokenizer")));
   MOESTRO_ASSIGN_OR_RETURN(data->added,
-                           AddedTokens::parse(member(json, "added_tokens"), *data->model, data->normalizer));
+                           AddedTokens::parse(member(json, "added_tokens"), said, *data->model, data->normalizer));
   MOESTRO_ASSIGN_OR_RETURN(data->post_processor, PostProcessor::parse(member(json, "post_processor")));
   MOESTRO_ASSIGN_OR_RETURN(data->decoder, Decoder::parse(member(json, "decoder")));
   MOESTRO_RETURN_IF_ERROR(data->name_tokens());
@@ -114,9 +114,9 @@ Result<std::shared_ptr<const TokenizerData>> build(const Json& json) {
 }  // namespace
 }  // namespace tok
 
-Result<Tokenizer> Tokenizer::from_json(std::string_view json) {
+Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::span<const Said> said) {
   MOESTRO_ASSIGN_OR_RETURN(const tok::Json parsed, model::parse_json_object(json, "tokenizer.json"));
-  auto data = tok::build(parsed);
+  auto data = tok::build(parsed, said);
   if (!data.is_ok()) return data.status().with_context("tokenizer.json");
   return Tokenizer(std::move(data).value());
 }

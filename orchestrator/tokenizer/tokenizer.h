@@ -25,9 +25,20 @@ class DecodeStream;
 /// thread.
 class Tokenizer {
  public:
-  /// Errors: kInvalidArgument for what is not a tokenizer.json, kUnsupported naming the kind of a part that
-  /// is not known. "truncation" and "padding" are not applied: the caller decides what does not fit.
-  static Result<Tokenizer> from_json(std::string_view json);
+  /// How a token that a text spells out is found.
+  struct Flags {
+    bool special = false, single_word = false, strip_left = false, strip_right = false, normalized = false;
+  };
+  /// What another file says of a token.
+  struct Said {
+    std::string content;
+    std::optional<Flags> flags;  ///< nullopt: that it is special
+  };
+  /// `said` holds in place of what "added_tokens" says, and makes added tokens of those that only the vocabulary has. A
+  /// token that neither has is left out. Errors: kInvalidArgument for what is not a tokenizer.json, kUnsupported naming
+  /// the kind of a part that is not known. "truncation" and "padding" are not applied: the caller decides what does not
+  /// fit.
+  static Result<Tokenizer> from_json(std::string_view json, std::span<const Said> said = {});
   /// Reads `path` (a tokenizer.json, or a directory that holds one).
   static Result<Tokenizer> load(const std::filesystem::path& path);
 

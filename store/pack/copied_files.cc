@@ -13,8 +13,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
-                                           "chat_template.json"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",      "tokenizer_config.json", "special_tokens_map.json",
+                                           "chat_template.jinja", "tool_use.jinja",        "chat_template.json"};
+/// Where a checkpoint has the file: a pack has no folders.
+fs::path in_checkpoint(std::string_view name) {
+  return name == "tool_use.jinja" ? fs::path("additional_chat_templates") / name : fs::path(name);
+}
 constexpr const char kGenerationConfig[] = "generation_config.json";
 
 /// An orchestrator would read a tokenizer, chat template or defaults of sampling that an earlier run left, of another
@@ -35,7 +39,7 @@ Status remove_others(const std::vector<TextFile>& files, const fs::path& dir) {
 Result<std::vector<TextFile>> read_tokenizer_files(const fs::path& from) {
   std::vector<TextFile> files;
   for (const char* name : kTokenizerFiles) {
-    MOESTRO_ASSIGN_OR_RETURN(auto text, read_text_file_if_any(from / name, kCopiedBytesMax));
+    MOESTRO_ASSIGN_OR_RETURN(auto text, read_text_file_if_any(from / in_checkpoint(name), kCopiedBytesMax));
     if (text) files.push_back({name, std::move(*text)});
   }
   return files;

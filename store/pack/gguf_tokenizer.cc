@@ -199,6 +199,8 @@ Result<std::vector<TextFile>> gguf_tokenizer_files(const GgufMetadata& m) {
   std::vector<TextFile> files = {{"tokenizer.json", dump(tokenizer)}, {"tokenizer_config.json", dump(config)}};
   MOESTRO_ASSIGN_OR_RETURN(const auto chat, m.text("tokenizer.chat_template"));
   if (chat) files.push_back({"chat_template.jinja", *chat});
+  MOESTRO_ASSIGN_OR_RETURN(const auto tools, m.text("tokenizer.chat_template.tool_use"));
+  if (tools) files.push_back({"tool_use.jinja", *tools});
   return files;
 }
 

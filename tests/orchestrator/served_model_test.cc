@@ -39,6 +39,18 @@ class ServedModelTest : public ::testing::Test {
     EXPECT_FALSE(model.is_ok());
     return model.is_ok() ? "" : model.status().message();
   }
+  /// Begun as the template for tools, if there is one.
+  std::string tools() {
+    const auto model = load();
+    EXPECT_TRUE(model.is_ok()) << model.status().message();
+    if (!model.is_ok() || !model->tool_template) return "none";
+    return *model->tool_template->render(json::array(), json::object());
+  }
+  std::vector<TokenId> ids(const std::string& text) {
+    const auto model = load();
+    EXPECT_TRUE(model.is_ok()) << model.status().message();
+    return model.is_ok() ? *model->tokenizer.encode(text, false) : std::vector<TokenId>{};
+  }
   std::string chat() {
     const auto model = load();
     EXPECT_TRUE(model.is_ok()) << model.status().message();
@@ -69,13 +81,40 @@ TEST_F(ServedModelTest, AProcessorsTemplateIsTakenWhereThereIsNoOther) {
 }
 
 TEST_F(ServedModelTest, OfNamedTemplatesTheDefaultIsTaken) {
-  const json tools = {{"name", "tool_use"}, {"template", "tools"}};
-  config({{"chat_template", {tools, {{"name", "default"}, {"template", "plain"}}}}});
+  const json of_tools = {{"name", "tool_use"}, {"template", "tools"}};
+  config({{"chat_template", {of_tools, {{"name", "default"}, {"template", "plain"}}}}});
   EXPECT_EQ(chat(), "plain");
-  config({{"chat_template", {tools}}});
+  config({{"chat_template", {of_tools}}});
   EXPECT_THAT(chat(), HasSubstr("no chat template"));
   config({{"chat_template", {5, json::object(), {{"name", "default"}, {"template", 7}}}}});
   EXPECT_THAT(chat(), HasSubstr("no chat template"));
+}
+
+TEST_F(ServedModelTest, RequestsWithToolsHaveATemplateOfTheirOwn) {
+  config({{"chat_template", "plain"}});
+  EXPECT_EQ(tools(), "none");
+  config({{"chat_template", {{{"name", "tool_use"}, {"template", "listed"}}}}});
+  EXPECT_EQ(tools(), "listed");
+  config({{"chat_template", {{"default", "plain"}, {"tool_use", "in an object"}}}});
+  EXPECT_EQ(tools(), "in an object");
+  EXPECT_EQ(chat(), "plain");
+  const std::string calls = "{{ tools }}<tool_call>{\"name\"</tool_call>";
+  std::filesystem::create_directory(dir_ / "additional_chat_templates");
+  write("additional_chat_templates/tool_use.jinja", calls);
+  EXPECT_EQ(chat(), "none: the model has no chat template (chat_template.jinja, tokenizer_config.json or "
+                    "chat_template.json); use /v1/completions")
+      << "with a file, as transformers has it, the config's templates do not count";
+  write("chat_template.jinja", "of the file");
+  EXPECT_EQ(chat(), "of the file");
+  ASSERT_TRUE(load()->tool_form) << load()->tool_form_missing;
+  std::filesystem::remove_all(dir_ / "additional_chat_templates");
+  EXPECT_EQ(tools(), "none");
+  write("tool_use.jinja", "of a pack");
+  EXPECT_EQ(tools(), "of a pack");
+  write("tool_use.jinja", "{% if %}");
+  EXPECT_EQ(chat(), "of the file");
+  EXPECT_FALSE(load()->tool_form);
+  EXPECT_THAT(load()->tool_form_missing, HasSubstr("its chat template 'tool_use' cannot be used: "));
 }
 
 TEST_F(ServedModelTest, AnUnusableTemplateOnlyCostsChat) {
@@ -91,6 +130,50 @@ TEST_F(ServedModelTest, SpecialTokens) {
   EXPECT_EQ(model->eos_token, "</s>");
   EXPECT_EQ(model->unk_token, "<unk>");
   EXPECT_EQ(model->pad_token, "");
+}
+
+TEST_F(ServedModelTest, SpecialTokensOfTheMapHoldWhereTheConfigHasNoAddedTokens) {
+  write("special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})");
+  EXPECT_EQ(load()->bos_token, "<s>") << "with no config";
+  config({{"bos_token", "a"}, {"unk_token", "<unk>"}});
+  EXPECT_EQ(load()->bos_token, "<s>");
+  EXPECT_EQ(load()->eos_token, "</s>");
+  EXPECT_EQ(load()->unk_token, "<unk>");
+  config({{"bos_token", "a"}, {"added_tokens_decoder", json::object()}});
+  EXPECT_EQ(load()->bos_token, "a");
+  EXPECT_EQ(load()->eos_token, "");
+}
+
+TEST_F(ServedModelTest, WhatTheConfigSaysOfTokensHolds) {
+  const TokenId space = 285;
+  EXPECT_EQ(ids("a <s>a"), (std::vector<TokenId>{space, 259, space, 1, space, 259}));
+  config({{"added_tokens_decoder", {{"1", {{"content", "<s>"}, {"lstrip", true}, {"special", true}}}}}});
+  EXPECT_EQ(ids("a <s>a"), (std::vector<TokenId>{space, 259, 1, space, 259})) << "the space is the token's";
+
+  auto tokenizer = moestro::testing::llama2_like({});
+  tokenizer["added_tokens"] = {moestro::testing::added_token(1, "<s>", {{"special", false}})};
+  write("tokenizer.json", tokenizer.dump());
+  config(json::object());
+  EXPECT_FALSE(load()->tokenizer.is_special(1));
+  EXPECT_THAT(ids("</s>"), ::testing::Not(::testing::Contains(2)));
+  config({{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"pad_token", "[PAD]"}});
+  EXPECT_TRUE(load()->tokenizer.is_special(1));
+  EXPECT_TRUE(load()->tokenizer.is_special(2));
+  EXPECT_EQ(ids("</s>"), std::vector<TokenId>{2}) << "found, though only the vocabulary has it";
+  for (const json& list : {json{"b", "c"}, json{{"call_token", "b"}, {"other_token", "c"}}}) {
+    config({{"extra_special_tokens", list}});
+    EXPECT_TRUE(load()->tokenizer.is_special(260)) << list;
+  }
+}
+
+TEST_F(ServedModelTest, SpecialTokensThatWouldBeCutAreRefused) {
+  config({{"additional_special_tokens", {"<s>", {{"content", "<|call|>"}}}}});
+  EXPECT_THAT(refusal(), HasSubstr("tokenizer_config.json: 'additional_special_tokens' has the token '<|call|>', which "
+                                   "tokenizer.json lacks"));
+  config({{"split_special_tokens", true}});
+  EXPECT_THAT(refusal(), HasSubstr("'split_special_tokens' is not supported"));
+  config({{"split_special_tokens", false}, {"additional_special_tokens", nullptr}});
+  EXPECT_TRUE(load().is_ok()) << load().status().message();
 }
 
 TEST_F(ServedModelTest, AddedTokensOfTheConfigMustBeTheTokenizers) {

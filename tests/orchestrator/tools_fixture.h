@@ -50,6 +50,22 @@ class ToolsTest : public ApiTest {
     if (!choice.is_null()) r["tool_choice"] = choice;
     return r;
   }
+  /// What the worker is sent of a chat.
+  std::string prompt_of(const nlohmann::json& body) {
+    const auto exchange = post("/v1/chat/completions", body);
+    std::optional<Plan> plan;  // the request is read on a thread of its own first
+    for (const auto end = std::chrono::steady_clock::now() + kAnswerLimit;
+         !plan && !exchange->done && std::chrono::steady_clock::now() < end;) {
+      (void)run_posted();
+      plan = worker_.try_plan(std::chrono::milliseconds(5));
+    }
+    if (!plan) return exchange->body;
+    std::string text;
+    for (const TokenId t : plan->sequences.at(0).tokens) text += static_cast<char>(t);
+    worker_.answer(compute_texts(*plan));
+    finish(*exchange);
+    return text;
+  }
   nlohmann::json choice(const nlohmann::json& body) {
     const auto exchange = complete(body, "/v1/chat/completions");
     EXPECT_EQ(exchange->status, 200) << exchange->body;

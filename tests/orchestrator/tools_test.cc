@@ -88,21 +88,6 @@ TEST_F(ToolsTest, ItMustCall) {
 }
 
 TEST_F(ToolsTest, TheTemplateSeesToolsAndCallsOfBefore) {
-  const auto prompt_of = [&](const json& body) {
-    const auto exchange = post("/v1/chat/completions", body);
-    std::optional<Plan> plan;  // the request is read on a thread of its own first
-    for (const auto end = std::chrono::steady_clock::now() + kAnswerLimit;
-         !plan && !exchange->done && std::chrono::steady_clock::now() < end;) {
-      (void)run_posted();
-      plan = worker_.try_plan(std::chrono::milliseconds(5));
-    }
-    if (!plan) return exchange->body;
-    std::string text;
-    for (const TokenId t : plan->sequences.at(0).tokens) text += static_cast<char>(t);
-    worker_.answer(compute_texts(*plan));
-    finish(*exchange);
-    return text;
-  };
   EXPECT_EQ(prompt_of(request()), "2 f g <tool_call>{\"name\"</tool_call>|x|");
   EXPECT_EQ(prompt_of(request("none")), "x|") << "what may not be called is not shown";
   json body = request("none");
@@ -114,6 +99,22 @@ TEST_F(ToolsTest, TheTemplateSeesToolsAndCallsOfBefore) {
   EXPECT_EQ(prompt_of(body), "x|41|") << "arguments are objects to the template";
   body["messages"].back()["tool_calls"][0]["function"]["arguments"] = "";
   EXPECT_EQ(prompt_of(body), "x||") << "an empty text is an empty object";
+}
+
+class ToolTemplateTest : public ToolsTest {
+ protected:
+  static ServedModel model() {
+    ServedModel m = model_with_tools();
+    m.chat_template = std::move(*ChatTemplate::parse("plain"));
+    m.tool_template = std::move(*ChatTemplate::parse("with {{ tools | length }}"));
+    return m;
+  }
+  ToolTemplateTest() : ToolsTest(model()) {}
+};
+
+TEST_F(ToolTemplateTest, OfRequestsThatMayCall) {
+  EXPECT_EQ(prompt_of(request()), "with 2");
+  EXPECT_EQ(prompt_of(request("none")), "plain");
 }
 
 TEST_F(ToolsTest, RefusesByName) {

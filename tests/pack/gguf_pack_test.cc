@@ -340,6 +340,15 @@ TEST(GgufTokenizer, WordsOfLlama4ThatAreTokensStayWhole) {
   EXPECT_EQ(nlohmann::json::parse(made->front().text)["model"]["ignore_merges"], true);
 }
 
+TEST(GgufTokenizer, ATemplateForTools) {
+  GgufMetadata metadata = header_of("llama4_q8_0").metadata;
+  metadata.values["tokenizer.chat_template.tool_use"] = std::string("{{ tools }}");
+  const auto made = gguf_tokenizer_files(metadata);
+  ASSERT_TRUE(made) << made.status().message();
+  EXPECT_EQ(made->back().name, "tool_use.jinja");
+  EXPECT_EQ(made->back().text, "{{ tools }}");
+}
+
 TEST(GgufConfig, LatentsAndYarnOfDeepSeek) {
   const auto checkpoint = Checkpoint::open(file_of("deepseek2_split"));
   ASSERT_TRUE(checkpoint) << checkpoint.status().message();

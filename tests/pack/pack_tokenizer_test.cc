@@ -69,7 +69,12 @@ TEST_F(PackTokenizer, ATokenOfTheConfigOnly) {
 TEST_F(PackTokenizer, TheTemplateFileIsTakenOver) {
   write("chat_template.jinja", "{{ messages[0].content }}");
   write("chat_template.json", R"({"chat_template": "of the processor"})");
+  write("special_tokens_map.json", "{}");
+  std::filesystem::create_directory(dir_ / "src" / "additional_chat_templates");
+  write("additional_chat_templates/tool_use.jinja", "{{ tools }}");
   ASSERT_EQ(pack(), 0) << error_;
+  EXPECT_EQ(testing::read_text(dir_ / "pack" / "special_tokens_map.json"), "{}");
+  EXPECT_EQ(testing::read_text(dir_ / "pack" / "tool_use.jinja"), "{{ tools }}");
   EXPECT_EQ(testing::read_text(dir_ / "pack" / "chat_template.json"), R"({"chat_template": "of the processor"})");
   EXPECT_EQ(testing::read_text(dir_ / "pack" / "chat_template.jinja"), "{{ messages[0].content }}");
 }
