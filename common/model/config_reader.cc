@@ -88,6 +88,11 @@ std::optional<double> ConfigReader::number(std::string_view key) {
   return value == nullptr ? std::nullopt : real(key, *value);
 }
 
+double ConfigReader::number_or(std::string_view key, double standard) {
+  const auto* value = find_or_absent(key);
+  return value == nullptr ? standard : real(key, *value).value_or(standard);
+}
+
 bool ConfigReader::flag_or(std::string_view key, bool standard) {
   const auto* value = find_or_absent(key);
   if (value == nullptr) return standard;

@@ -32,6 +32,7 @@ class ConfigReader {
   double positive(std::string_view key);
   double positive_or(std::string_view key, double standard);
   std::optional<double> number(std::string_view key);  ///< any finite number, or nothing
+  double number_or(std::string_view key, double standard);  ///< any finite number
   bool flag_or(std::string_view key, bool standard);
   bool truth_or(std::string_view key, bool standard);  ///< true or false, or a number, which is true unless it is 0
   std::string text_or(std::string_view key, std::string standard);

@@ -136,12 +136,15 @@ DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, 
   read_own_token_ids(config, defaults, spec);
   DecoderBase base;
   base.layers = config.count("num_hidden_layers", kLayersMax);
+  if (!defaults.null_head_dim && config.is_null("head_dim")) config.count("head_dim", kHeadDimMax);  // says so
   if (defaults.latent)
     base.latent = read_latent(config);
   else
     base.attention = read_attention(config, defaults, spec.hidden);
   const int64_t rotated = base.latent ? base.latent->rope_dim : base.attention.head_dim;
-  spec.rope = read_rope(config, rotated, max_position, defaults.rope);
+  RopeDefaults rope = defaults.rope;
+  rope.factor_scales_latents = defaults.latent;
+  spec.rope = read_rope(config, rotated, max_position, rope);
   if (base.latent) scale_latent(config, spec.rope, *base.latent);
   spec.max_position = usable_positions(spec.rope, max_position);
   return base;

@@ -32,6 +32,7 @@ struct DecoderDefaults {
   std::optional<int64_t> bos = std::nullopt, eos = std::nullopt;
   bool mxfp4 = false;  ///< experts may be MXFP4, where quantization_config says so
   bool tied = false;   ///< the head is the embedding
+  bool null_head_dim = false;  ///< head_dim may be null, as if it were absent
 };
 
 struct DecoderBase {

@@ -30,11 +30,14 @@ int64_t original_length(ConfigReader& config, ConfigReader& rope, int64_t max_po
   return config.count_or("original_max_position_embeddings", inner, kPositionsMax);
 }
 
-void read_yarn(ConfigReader& config, ConfigReader& rope, int64_t max_position, RopeSpec& spec) {
+void read_yarn(ConfigReader& config, ConfigReader& rope, int64_t max_position, const RopeDefaults& defaults,
+               RopeSpec& spec) {
   spec.original_max_position = original_length(config, rope, max_position);
-  spec.factor = rope.has("factor")
-                    ? rope.positive("factor")
-                    : static_cast<double>(max_position) / static_cast<double>(spec.original_max_position);
+  spec.mscale = nonzero(rope.number("mscale"));
+  spec.mscale_all_dim = nonzero(rope.number("mscale_all_dim"));
+  const bool by_lengths = rope.is_null("factor") && !(defaults.factor_scales_latents && spec.mscale_all_dim);
+  spec.factor = by_lengths ? static_cast<double>(max_position) / static_cast<double>(spec.original_max_position)
+                           : rope.positive("factor");
   spec.beta_fast = nonzero(rope.number("beta_fast")).value_or(32.0);
   spec.beta_slow = nonzero(rope.number("beta_slow")).value_or(1.0);
   if (spec.beta_fast < spec.beta_slow || spec.beta_slow <= 0)
@@ -42,8 +45,6 @@ void read_yarn(ConfigReader& config, ConfigReader& rope, int64_t max_position, R
   spec.attention_factor = rope.number("attention_factor");
   if (spec.attention_factor && *spec.attention_factor <= 0)
     rope.refuse(invalid_argument(rope.where() + ": attention_factor must be above 0"));
-  spec.mscale = nonzero(rope.number("mscale"));
-  spec.mscale_all_dim = nonzero(rope.number("mscale_all_dim"));
   spec.truncate = !rope.is_null("truncate") && rope.flag_or("truncate", true);  // transformers takes None for false
   if (spec.theta <= 1.0) rope.refuse(invalid_argument(rope.where() + ": yarn needs a rope_theta above 1"));
 }
@@ -59,15 +60,11 @@ void read_llama3(ConfigReader& config, ConfigReader& rope, int64_t max_position,
 
 // The factor of cos and sin is `attention_factor`, or what follows from the lengths; Phi-3.5-MoE's own keys say it for
 // both kinds of factors.
-void read_longrope(ConfigReader& config, ConfigReader& rope, int64_t max_position, RopeSpec& spec) {
+void read_longrope(ConfigReader& config, ConfigReader& rope, int64_t max_position, const RopeDefaults& defaults,
+                   RopeSpec& spec) {
   spec.original_max_position = original_length(config, rope, max_position);
   const auto original = static_cast<double>(spec.original_max_position);
   const double factor = rope.has("factor") ? rope.positive("factor") : static_cast<double>(max_position) / original;
-  const double standard =
-      factor <= 1.0 || original <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(original));
-  const double mscale = rope.has("attention_factor") ? rope.positive("attention_factor") : standard;
-  spec.short_mscale = rope.positive_or("short_mscale", mscale);
-  spec.long_mscale = rope.positive_or("long_mscale", mscale);
   for (const auto& [key, factors] :
        {std::pair{"short_factor", &spec.short_factors}, {"long_factor", &spec.long_factors}}) {
     *factors = rope.positives(key);
@@ -76,9 +73,15 @@ void read_longrope(ConfigReader& config, ConfigReader& rope, int64_t max_positio
                                                                "is rotated (" +
                                    std::to_string(spec.rotary_dim / 2) + ")"));
   }
+  const double standard =
+      factor <= 1.0 || original <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(original));
+  const double mscale = rope.has("attention_factor") ? rope.positive("attention_factor") : standard;
+  spec.short_mscale = defaults.own_mscales ? rope.positive("short_mscale") : rope.positive_or("short_mscale", mscale);
+  spec.long_mscale = defaults.own_mscales ? rope.positive("long_mscale") : rope.positive_or("long_mscale", mscale);
 }
 
-void read_scaling(ConfigReader& config, ConfigReader& rope, int64_t max_position, RopeSpec& spec) {
+void read_scaling(ConfigReader& config, ConfigReader& rope, int64_t max_position, const RopeDefaults& defaults,
+                  RopeSpec& spec) {
   switch (spec.scaling) {
     case Scaling::kNone: return;
     case Scaling::kLinear: spec.factor = rope.positive("factor"); return;
@@ -88,9 +91,9 @@ void read_scaling(ConfigReader& config, ConfigReader& rope, int64_t max_position
       if (spec.factor < 1.0) rope.refuse(invalid_argument(rope.where() + ": factor must be at least 1"));
       if (spec.rotary_dim <= 2) rope.refuse_unsupported("rope_type", "'dynamic' needs heads of more than 2 components");
       return;
-    case Scaling::kYarn: return read_yarn(config, rope, max_position, spec);
+    case Scaling::kYarn: return read_yarn(config, rope, max_position, defaults, spec);
     case Scaling::kLlama3: return read_llama3(config, rope, max_position, spec);
-    case Scaling::kLongrope: return read_longrope(config, rope, max_position, spec);
+    case Scaling::kLongrope: return read_longrope(config, rope, max_position, defaults, spec);
   }
 }
 
@@ -99,6 +102,7 @@ int64_t read_rotary_dim(ConfigReader& config, ConfigReader& rope, int64_t head_d
   constexpr std::string_view kKey = "partial_rotary_factor";
   const std::optional<double> outer = config.number(kKey), inner = rope.number(kKey);
   const double factor = inner.value_or(outer.value_or(standard.value_or(1.0)));
+  if (standard && rope.is_null(kKey)) rope.positive(kKey);  // refuses it by name
   if (!standard && factor != 1.0) config.refuse_unsupported(kKey, "other than 1 is not supported");
   const auto rotated = static_cast<int64_t>(static_cast<double>(head_dim) * factor);
   if (!(factor > 0 && factor <= 1) || rotated < 2 || rotated % 2 != 0) {
@@ -143,7 +147,7 @@ RopeSpec read_rope(ConfigReader& config, int64_t head_dim, int64_t max_position,
   else
     rope.refuse(unsupported(rope.where() + ": rope_type " + in_quotes(type) +
                             " is not supported (default, linear, dynamic, yarn, llama3 and longrope are)"));
-  if (!rope.failed()) read_scaling(config, rope, max_position, spec);
+  if (!rope.failed()) read_scaling(config, rope, max_position, defaults, spec);
   if (Status status = rope.finish(is_key_of_another_type); !status.is_ok()) config.refuse(std::move(status));
   return spec;
 }

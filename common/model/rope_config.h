@@ -11,6 +11,8 @@ namespace moestro::model {
 struct RopeDefaults {
   double theta = 10000.0;
   std::optional<double> partial_rotary = std::nullopt;
+  bool factor_scales_latents = false;  ///< yarn's factor is also read by itself, where mscale_all_dim is given
+  bool own_mscales = false;            ///< longrope has its factors of cos and sin by name (Phi-3.5-MoE)
 };
 
 /// Reads the rotary embedding in either spelling: rope_theta and rope_scaling at the top (older files), or both inside

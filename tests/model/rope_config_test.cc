@@ -67,6 +67,7 @@ TEST(RopeConfig, Refusals) {
       {R"({"rope_scaling": {"type": "su", "short_factor": [1], "long_factor": [1]}})", "'su'"},
       {R"({"rope_scaling": {"type": "mrope", "mrope_section": [1, 2]}})", "'mrope'"},
       {R"({"rope_scaling": {"type": "linear"}})", "factor is missing"},
+      {R"({"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 64}})", "factor is missing"},
       {R"({"rope_scaling": {"type": "linear", "factor": 0}})", "factor"},
       {R"({"rope_scaling": {"type": "linear", "factor": "2"}})", "factor"},
       {R"({"rope_scaling": {"type": "dynamic", "factor": 2, "alpha": 1000}})", "'alpha'"},

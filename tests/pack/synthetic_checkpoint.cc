@@ -138,7 +138,7 @@ std::string synthetic_config(const CheckpointOptions& o) {
          {"n_heads", 4},
          {"vocab_size", o.vocab},
          {"max_seq_len", 64},
-         {"attn_config", {{"kv_n_heads", 2}}},
+         {"attn_config", {{"kv_n_heads", 2}, {"clip_qkv", 8.0}, {"rope_theta", 10000.0}}},
          {"ffn_config", {{"ffn_hidden_size", o.ffn}, {"moe_num_experts", o.experts}, {"moe_top_k", 2}}}};
     c.update(nlohmann::json::parse(o.config));
     return c.dump();

@@ -5,7 +5,8 @@ namespace moestro::model {
 // Arctic: beside the experts, which see the layer's input before attention, a dense MLP as wide as the model after it.
 // Read by its published modeling file; transformers has none.
 void describe_arctic(ConfigReader& config, ModelSpec& spec) {
-  DecoderBase base = read_decoder(config, {.rope = {.theta = 1e6}, .norm_eps = 1e-5, .bos = 1, .eos = 2}, spec);
+  DecoderBase base = read_decoder(
+      config, {.rope = {.theta = 1e6}, .norm_eps = 1e-5, .bos = 1, .eos = 2, .null_head_dim = true}, spec);
   if (config.has("sliding_window")) base.attention.sliding_window = config.count("sliding_window", kPositionsMax);
   expect_flag(config, "attention_bias", false);
   const bool parallel = config.flag_or("parallel_attn_mlp_res", false);

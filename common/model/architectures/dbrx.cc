@@ -28,8 +28,8 @@ AttentionSpec read_dbrx_attention(ConfigReader& config, int64_t hidden, std::opt
   attention.heads = config.count("n_heads", kHeadsMax);
   ConfigReader own(dbrx_section(config, "attn_config"), config.where() + ": attn_config");
   attention.kv_heads = own.count_or("kv_n_heads", 1, kHeadsMax);
-  if (own.has("rope_theta")) theta = own.positive("rope_theta");
-  if (own.has("clip_qkv")) attention.clip_qkv = own.positive("clip_qkv");
+  if (own.has("rope_theta") || config.object("rope_parameters") == nullptr) theta = own.positive("rope_theta");
+  attention.clip_qkv = own.positive("clip_qkv");
   own.number("attn_pdrop");  // in training
   if (hidden % attention.heads != 0 || hidden / attention.heads % 2 != 0)
     own.refuse(invalid_argument(config.where() + ": d_model must be an even multiple of n_heads"));

@@ -5,7 +5,8 @@ namespace moestro::model {
 
 // DeepSeek-V2 and V2-Lite: latent attention, shared experts, and a softmax router that may be limited to some groups.
 void describe_deepseek_v2(ConfigReader& config, ModelSpec& spec) {
-  const DecoderBase base = read_decoder(config, {.latent = true, .bos = 1, .eos = 2}, spec);
+  const DecoderBase base =
+      read_decoder(config, {.latent = true, .bos = 1, .eos = 2, .null_head_dim = true}, spec);
   for (const auto* key : {"mlp_bias", "norm_topk_prob"}) expect_flag(config, key, false);
   expect_text(config, "scoring_func", "softmax");
   MoeSpec moe = read_shared_moe(config, spec.hidden);

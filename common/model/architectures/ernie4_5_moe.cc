@@ -24,7 +24,7 @@ void expect_plain_ernie(ConfigReader& config) {
   for (const auto* key : {"compression_ratio", "moe_aux_loss_lambda", "hidden_dropout_prob"}) config.number(key);
   if (config.has("moe_capacity")) config.counts("moe_capacity", kExpertsMax);
   // transformers divides by at least this; a sum of weights of a softmax that is so small has none to give.
-  if (const auto least = config.number("moe_norm_min"); least.value_or(1e-12) > 1e-6 || least.value_or(0.0) < 0.0)
+  if (const double least = config.number_or("moe_norm_min", 1e-12); least > 1e-6 || least < 0.0)
     config.refuse_unsupported("moe_norm_min", "above 1e-6 is not supported");
 }
 

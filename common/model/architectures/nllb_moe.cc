@@ -33,7 +33,7 @@ StackConfig read_stack(ConfigReader& config, const std::string& name, const Mode
 
 /// What a router drops depends on all tokens of a batch; with a fraction of 1, it drops none.
 void refuse_dropping(ConfigReader& config) {
-  if (const auto fraction = config.number("moe_eval_capacity_token_fraction"); fraction.value_or(1.0) != 1.0)
+  if (config.number_or("moe_eval_capacity_token_fraction", 1.0) != 1.0)
     config.refuse_unsupported("moe_eval_capacity_token_fraction",
                               "other than 1 is not supported: which tokens an expert drops would depend on what else "
                               "is in the batch");
@@ -74,7 +74,7 @@ void describe_nllb_moe(ConfigReader& config, ModelSpec& spec) {
   MoeSpec moe = read_ungated_moe(config, 2, encoder.ffn, spec);
   moe.expert.bias = true;
   moe.router.normalise = true;
-  const double dropout = config.number("moe_token_dropout").value_or(0.2);
+  const double dropout = config.number_or("moe_token_dropout", 0.2);
   if (dropout < 0 || dropout >= 1)
     config.refuse(invalid_argument(config.where() + ": moe_token_dropout must be within 0 and below 1"));
   moe.router.scale = 1.0 - dropout;
