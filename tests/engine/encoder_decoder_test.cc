@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "services/worker/engine/position_tables.h"
@@ -102,6 +103,20 @@ TEST_P(EncoderDecoderTest, AnotherSourceShows) {
   run();
   target(1, a, 16);
   EXPECT_NE(scores(run().sequences[0]), alone);
+}
+
+// Numbers of transformers 5.24.
+TEST_P(EncoderDecoderTest, PaddingInASourceIsNotCounted) {
+  const std::map<std::string, std::vector<float>> known = {
+      {"nllb_moe_bias", {-6.76397F, -3.753248F, -6.192143F, -5.632376F, -5.464243F}},
+      {"nllb_moe_scaled", {-6.761561F, -3.984315F, -7.118071F, -6.556473F, -5.142632F}}};
+  const auto want = known.find(GetParam().name);
+  ASSERT_EQ(want != known.end(), bench_.engine().spec().sinusoidal_positions);
+  if (want == known.end()) return;
+  source(1, {5, 1, 77, 1, 1, 40, 12}, 0);
+  run();
+  target(1, {2, 9, 31, 1, 100, 64}, 16);
+  EXPECT_THAT(scores(run().sequences[0]), ::testing::Pointwise(::testing::FloatNear(1e-4F), want->second));
 }
 
 TEST_P(EncoderDecoderTest, StacksCountTheirOwnLayers) {
@@ -212,22 +227,21 @@ TEST(Sinusoids, AreCountedFromThePaddingTokenWhichHasNone) {
   model::ModelSpec spec;
   spec.hidden = 6, spec.sinusoidal_positions = true, spec.pad_id = 1;
   const Sinusoids sinusoids(spec);
-  std::vector<float> rows;
-  sinusoids.append(7, 0, rows);
-  sinusoids.append(1, 1, rows);
-  sinusoids.append(7, 2, rows);
   const auto row = [](double counted) {
     std::vector<float> numbers;
     for (const double f : {1.0, 1e-2, 1e-4}) numbers.push_back(static_cast<float>(std::sin(counted * f)));
     for (const double f : {1.0, 1e-2, 1e-4}) numbers.push_back(static_cast<float>(std::cos(counted * f)));
     return numbers;
   };
-  std::vector<float> want = row(2);
-  want.insert(want.end(), 6, 0.0F);
-  const auto third = row(4);
-  want.insert(want.end(), third.begin(), third.end());
-  ASSERT_EQ(rows.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(rows[i], want[i], 1e-6) << i;
+  const std::vector<int32_t> ids = {7, 1, 7, 9, 1}, positions = {0, 1, 2, 0, 1};
+  for (const bool sources : {false, true}) {  // of a source, padding is not counted
+    std::vector<float> rows, want;
+    sinusoids.append(ids, positions, sources, rows);
+    for (const auto& one : {row(2), std::vector<float>(6), row(sources ? 3 : 4), row(2), std::vector<float>(6)})
+      want.insert(want.end(), one.begin(), one.end());
+    ASSERT_EQ(rows.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(rows[i], want[i], 1e-6) << i;
+  }
   EXPECT_TRUE(Sinusoids(model::ModelSpec()).empty());
 }
 

@@ -91,8 +91,7 @@ void LayerMath::embed(float* x) {
 
 void LayerMath::add_positions(float* x) {
   position_list_.clear();
-  for (size_t i = 0; i < batch_->ids.size(); ++i)
-    sinusoids_.append(batch_->ids[i], batch_->positions[i], position_list_);
+  sinusoids_.append(batch_->ids, batch_->positions, batch_->encodes, position_list_);
   send(p_.memory, out_, position_list_);
   p_.ops.add_scaled(out_, nullptr, rows_, hidden_, x);
 }

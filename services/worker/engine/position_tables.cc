@@ -35,11 +35,21 @@ Sinusoids::Sinusoids(const model::ModelSpec& spec) {
   for (int64_t i = 0; i < half; ++i) frequencies_.push_back(std::exp(static_cast<float>(i) * -step));
 }
 
-void Sinusoids::append(TokenId id, int64_t position, std::vector<float>& to) const {
-  if (id == pad_) {
-    to.insert(to.end(), 2 * frequencies_.size(), 0.0F);
-    return;
+void Sinusoids::append(std::span<const int32_t> ids, std::span<const int32_t> positions, bool sources,
+                       std::vector<float>& to) const {
+  int64_t uncounted = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (positions[i] == 0) uncounted = 0;  // a source is whole in its step
+    if (ids[i] != pad_) {
+      append(positions[i] - uncounted, to);
+    } else {
+      to.insert(to.end(), 2 * frequencies_.size(), 0.0F);
+      uncounted += sources ? 1 : 0;
+    }
   }
+}
+
+void Sinusoids::append(int64_t position, std::vector<float>& to) const {
   const auto counted = static_cast<float>(position + pad_ + 1);
   for (const float frequency : frequencies_) to.push_back(std::sin(counted * frequency));
   for (const float frequency : frequencies_) to.push_back(std::cos(counted * frequency));

@@ -24,10 +24,13 @@ class Sinusoids {
   Sinusoids() = default;
   explicit Sinusoids(const model::ModelSpec& spec);  ///< empty if the model has none
   bool empty() const { return frequencies_.empty(); }
-  /// Appends the numbers that are added to this token's embedding.
-  void append(TokenId id, int64_t position, std::vector<float>& to) const;
+  /// Appends the numbers that are added to the embeddings of a step's tokens. Padding tokens in a source are not
+  /// counted; those in a target are, as transformers has it token by token.
+  void append(std::span<const int32_t> ids, std::span<const int32_t> positions, bool sources,
+              std::vector<float>& to) const;
 
  private:
+  void append(int64_t position, std::vector<float>& to) const;
   TokenId pad_ = -1;
   std::vector<float> frequencies_;  ///< half as many as a hidden state has numbers: sines, then cosines
 };
