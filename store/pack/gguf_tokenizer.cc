@@ -1,6 +1,7 @@
 #include "store/pack/gguf_tokenizer.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "common/model/strict_json.h"
@@ -146,11 +147,23 @@ Result<json> byte_level(const GgufMetadata& m, Vocabulary& v) {
   return out;
 }
 
+/// llama.cpp's converter gives all pieces one score where a checkpoint has no tokenizer.model to take them from.
+bool says_no_order(const Vocabulary& v, const std::vector<double>& scores) {
+  std::vector<double> of_pieces;
+  for (size_t i = 0; i < scores.size(); ++i)
+    if (v.types[i] == kNormal) of_pieces.push_back(scores[i]);
+  return of_pieces.size() > 1 && std::ranges::adjacent_find(of_pieces, std::not_equal_to()) == of_pieces.end();
+}
+
 Result<json> sentence_piece(const GgufMetadata& m, Vocabulary& v) {
   MOESTRO_ASSIGN_OR_RETURN(v, read_vocabulary(m, true));
   MOESTRO_ASSIGN_OR_RETURN(const auto* scores, m.numbers(key_of("scores")));
   if (scores == nullptr || scores->size() != v.tokens->size())
     return invalid_argument("metadata 'tokenizer.ggml.scores' must have a number for each token");
+  if (says_no_order(v, *scores))
+    return unsupported("metadata 'tokenizer.ggml.scores' are all the same: the file was made without the model's "
+                       "tokenizer.model, and does not say in which order pieces are joined; use another file of the "
+                       "model, or its safetensors");
   MOESTRO_ASSIGN_OR_RETURN(const auto prefix, m.flag(key_of("add_space_prefix")));
   MOESTRO_ASSIGN_OR_RETURN(const auto strip, m.flag(key_of("remove_extra_whitespaces")));
   if (strip.value_or(false))

@@ -340,6 +340,14 @@ TEST(GgufTokenizer, WordsOfLlama4ThatAreTokensStayWhole) {
   EXPECT_EQ(nlohmann::json::parse(made->front().text)["model"]["ignore_merges"], true);
 }
 
+TEST(GgufTokenizer, ScoresThatGiveNoOrderAreRefused) {
+  GgufMetadata metadata = header_of("llama_q8_0").metadata;
+  ASSERT_TRUE(gguf_tokenizer_files(metadata));
+  auto& scores = std::get<std::vector<double>>(metadata.values["tokenizer.ggml.scores"]);
+  std::ranges::fill(scores, -1000.0);
+  EXPECT_THAT(gguf_tokenizer_files(metadata).status().message(), HasSubstr("'tokenizer.ggml.scores' are all the same"));
+}
+
 TEST(GgufTokenizer, ATemplateForTools) {
   GgufMetadata metadata = header_of("llama4_q8_0").metadata;
   metadata.values["tokenizer.chat_template.tool_use"] = std::string("{{ tools }}");
