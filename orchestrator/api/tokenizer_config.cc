@@ -38,6 +38,13 @@ Tokenizer::Flags flags_of(const json& token) {
           .normalized = flag(token, "normalized", !special)};
 }
 
+/// Of one that is named as special; its flags hold if it is no added token yet.
+Tokenizer::Said special(const json& token) {
+  Tokenizer::Flags flags = token.is_object() ? flags_of(token) : Tokenizer::Flags();
+  flags.special = true;
+  return {content_of(token), flags, false};
+}
+
 Result<json> object_in(const ModelFiles& files, const std::string& name) {
   MOESTRO_ASSIGN_OR_RETURN(const auto text, files.read(name));
   return text ? model::parse_json_object(*text, files.label(name)) : json::object();
@@ -77,16 +84,18 @@ void TokenizerConfig::read_special_tokens(const json& config) {
   eos_token = token_named(config, "eos_token");
   pad_token = token_named(config, "pad_token");
   unk_token = token_named(config, "unk_token");
-  for (const auto& [key, value] : config.items()) {
-    if (key == "additional_special_tokens" || key == "extra_special_tokens") {  // a list, or an object of names
-      if (!value.is_structured()) continue;
-      for (const json& token : value)
-        if (const std::string content = content_of(token); !content.empty()) further_.emplace_back(key, content);
-    } else if (const std::string content = content_of(value); key.ends_with("_token") && !content.empty()) {
-      said.push_back({content, std::nullopt});
+  for (const auto& [key, value] : config.items())
+    if (key.ends_with("_token") && !content_of(value).empty()) said.push_back(special(value));
+  for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {  // lists, or objects of names
+    const auto list = config.find(key);
+    if (list == config.end() || !list->is_structured()) continue;
+    for (const json& token : *list) {
+      if (content_of(token).empty()) continue;
+      said.push_back(special(token));
+      further_.emplace_back(key, said.back().content);
     }
+    if (!list->empty()) return;  // the older name counts where the newer one says nothing
   }
-  for (const auto& [key, content] : further_) said.push_back({content, std::nullopt});
 }
 
 Status TokenizerConfig::read_added_tokens(const json& config) {
@@ -101,7 +110,7 @@ Status TokenizerConfig::read_added_tokens(const json& config) {
     const std::string content = content_of(entry);
     if (content.empty()) return invalid_argument("'added_tokens_decoder': the token " + key + " has no content");
     ids_.emplace_back(id, content);
-    if (entry.is_object()) said.push_back({content, flags_of(entry)});
+    if (entry.is_object()) said.push_back({content, flags_of(entry), true});
   }
   return Status::ok();
 }

@@ -116,13 +116,13 @@ void AddedTokens::apply(std::span<const Tokenizer::Said> said, const Model& mode
     const TokenId id = model.id_of(one.content);
     if (!places.contains(one.content) && id >= 0 && !one.content.empty()) {
       places.emplace(one.content, tokens_.size());
-      tokens_.push_back({one.content, id, {}});
+      tokens_.push_back({one.content, id, one.flags});
     }
     const auto [begin, end] = places.equal_range(one.content);
     for (auto it = begin; it != end; ++it) {
       Tokenizer::Flags& flags = tokens_[it->second].flags;
-      if (one.flags) flags = *one.flags;
-      else flags.special = true;
+      if (one.replaces) flags = one.flags;
+      flags.special = flags.special || !one.replaces;
     }
   }
 }

@@ -32,7 +32,8 @@ class Tokenizer {
   /// What another file says of a token.
   struct Said {
     std::string content;
-    std::optional<Flags> flags;  ///< nullopt: that it is special
+    Flags flags;
+    bool replaces = true;  ///< false: of a token that "added_tokens" has, no more than that it is special
   };
   /// `said` holds in place of what "added_tokens" says, and makes added tokens of those that only the vocabulary has. A
   /// token that neither has is left out. Errors: kInvalidArgument for what is not a tokenizer.json, kUnsupported naming

@@ -161,9 +161,13 @@ TEST_F(ServedModelTest, WhatTheConfigSaysOfTokensHolds) {
   EXPECT_TRUE(load()->tokenizer.is_special(2));
   EXPECT_EQ(ids("</s>"), std::vector<TokenId>{2}) << "found, though only the vocabulary has it";
   for (const json& list : {json{"b", "c"}, json{{"call_token", "b"}, {"other_token", "c"}}}) {
-    config({{"extra_special_tokens", list}});
+    config({{"extra_special_tokens", list}, {"additional_special_tokens", {"d"}}});
     EXPECT_TRUE(load()->tokenizer.is_special(260)) << list;
+    EXPECT_FALSE(load()->tokenizer.is_special(262)) << "the older name of the list";
   }
+  EXPECT_EQ(ids("a b"), (std::vector<TokenId>{space, 259, space, 260}));
+  config({{"extra_special_tokens", {{{"content", "b"}, {"lstrip", true}}}}});
+  EXPECT_EQ(ids("a b"), (std::vector<TokenId>{space, 259, 260}));
 }
 
 TEST_F(ServedModelTest, SpecialTokensThatWouldBeCutAreRefused) {
