@@ -25,9 +25,16 @@ std::optional<Scaling> parse_scaling(const std::string& type) {
 // A value of 0 means "not set" to transformers wherever it writes `x or default`.
 std::optional<double> nonzero(std::optional<double> value) { return value == 0.0 ? std::nullopt : value; }
 
+// Versions of transformers differ in whether one beside the section counts (5.24: it does not), so it may say nothing
+// else.
 int64_t original_length(ConfigReader& config, ConfigReader& rope, int64_t max_position) {
-  const int64_t inner = rope.count_or("original_max_position_embeddings", max_position, kPositionsMax);
-  return config.count_or("original_max_position_embeddings", inner, kPositionsMax);
+  constexpr std::string_view kKey = "original_max_position_embeddings";
+  const int64_t original = rope.count_or(kKey, max_position, kPositionsMax);
+  if (const int64_t outer = config.count_or(kKey, original, kPositionsMax); outer != original)
+    config.refuse(invalid_argument(config.where() + ": original_max_position_embeddings is " + std::to_string(outer) +
+                                   ", but " + std::to_string(original) + " by " + rope.where() +
+                                   "; give the length that the model was trained with there"));
+  return original;
 }
 
 void read_yarn(ConfigReader& config, ConfigReader& rope, int64_t max_position, const RopeDefaults& defaults,

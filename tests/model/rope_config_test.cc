@@ -45,10 +45,10 @@ TEST(RopeConfig, Yarn) {
   EXPECT_EQ(full.attention_factor, 1.2);
   EXPECT_FALSE(full.truncate);
   EXPECT_FALSE(rope_of(R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "truncate": null}})").truncate);
-  EXPECT_EQ(rope_of(R"({"original_max_position_embeddings": 32,
+  EXPECT_EQ(rope_of(R"({"original_max_position_embeddings": 64,
       "rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": 64}})")
                 .original_max_position,
-            32);
+            64);
 }
 
 TEST(RopeConfig, Llama3AndDynamic) {
@@ -68,6 +68,9 @@ TEST(RopeConfig, Refusals) {
       {R"({"rope_scaling": {"type": "mrope", "mrope_section": [1, 2]}})", "'mrope'"},
       {R"({"rope_scaling": {"type": "linear"}})", "factor is missing"},
       {R"({"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 64}})", "factor is missing"},
+      {R"({"original_max_position_embeddings": 32, "rope_scaling": {"type": "yarn", "factor": 2,
+           "original_max_position_embeddings": 64}})", "is 32, but 64 by config.json: rope_scaling"},
+      {R"({"original_max_position_embeddings": 32, "rope_scaling": {"type": "yarn", "factor": 2}})", "is 32, but 256"},
       {R"({"rope_scaling": {"type": "linear", "factor": 0}})", "factor"},
       {R"({"rope_scaling": {"type": "linear", "factor": "2"}})", "factor"},
       {R"({"rope_scaling": {"type": "dynamic", "factor": 2, "alpha": 1000}})", "'alpha'"},

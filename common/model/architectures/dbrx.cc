@@ -23,12 +23,12 @@ Status finish_section(ConfigReader& own) {
   return own.finish(is_harmless_key);
 }
 
-AttentionSpec read_dbrx_attention(ConfigReader& config, int64_t hidden, std::optional<double>& theta) {
+AttentionSpec read_dbrx_attention(ConfigReader& config, int64_t hidden, double& theta) {
   AttentionSpec attention;
   attention.heads = config.count("n_heads", kHeadsMax);
   ConfigReader own(dbrx_section(config, "attn_config"), config.where() + ": attn_config");
   attention.kv_heads = own.count_or("kv_n_heads", 1, kHeadsMax);
-  if (own.has("rope_theta") || config.object("rope_parameters") == nullptr) theta = own.positive("rope_theta");
+  theta = own.positive("rope_theta");
   attention.clip_qkv = own.positive("clip_qkv");
   own.number("attn_pdrop");  // in training
   if (hidden % attention.heads != 0 || hidden / attention.heads % 2 != 0)
@@ -81,10 +81,10 @@ void describe_dbrx(ConfigReader& config, ModelSpec& spec) {
   DecoderBase base;
   base.layers = config.count("n_layers", kLayersMax);
   const int64_t max_position = config.count("max_seq_len", kPositionsMax);
-  std::optional<double> theta;
+  double theta = 0;
   base.attention = read_dbrx_attention(config, spec.hidden, theta);
-  spec.rope = read_rope(config, base.attention.head_dim, max_position, {.theta = theta.value_or(10000.0)});
-  if (theta && spec.rope.theta != *theta)
+  spec.rope = read_rope(config, base.attention.head_dim, max_position, {.theta = theta});
+  if (spec.rope.theta != theta)
     config.refuse(invalid_argument(config.where() + ": rope_theta in attn_config and in rope_parameters differ"));
   spec.max_position = usable_positions(spec.rope, max_position);
   const MoeSpec moe = read_dbrx_experts(config, spec.hidden);
