@@ -56,11 +56,12 @@ void set_tool_template(const std::optional<std::string>& source, ServedModel& m)
   }
 }
 
-Result<Tokenizer> read_tokenizer(const ModelFiles& files, const TokenizerConfig& config) {
+/// `rows`: of the embedding.
+Result<Tokenizer> read_tokenizer(const ModelFiles& files, const TokenizerConfig& config, int64_t rows) {
   constexpr char kName[] = "tokenizer.json";
   MOESTRO_ASSIGN_OR_RETURN(const auto text, files.read(kName));
   if (!text) return io_error("cannot open " + files.label(kName), ENOENT);
-  auto tokenizer = Tokenizer::from_json(*text, config.said);
+  auto tokenizer = Tokenizer::from_json(*text, config.said, rows);
   if (!tokenizer) return tokenizer.status().with_context(files.label(kName));
   if (const Status s = config.check(*tokenizer); !s.is_ok()) return s.with_context(files.label(kTokenizerConfig));
   return tokenizer;
@@ -96,7 +97,7 @@ Result<ServedModel> ServedModel::of_files(const std::string& name, const ModelFi
   MOESTRO_ASSIGN_OR_RETURN(const auto generation, files.read("generation_config.json"));
   MOESTRO_ASSIGN_OR_RETURN(const auto description, model::describe_model(*config, generation.value_or("")));
   MOESTRO_ASSIGN_OR_RETURN(const TokenizerConfig words, TokenizerConfig::of_files(files));
-  MOESTRO_ASSIGN_OR_RETURN(auto tokenizer, read_tokenizer(files, words));
+  MOESTRO_ASSIGN_OR_RETURN(auto tokenizer, read_tokenizer(files, words, description.spec.vocab));
   ServedModel m{name, std::move(tokenizer), std::nullopt, "", "", "", description.spec.eos_ids, description.spec.vocab,
                 description.spec.max_position, 0};
   m.hidden = description.spec.hidden;

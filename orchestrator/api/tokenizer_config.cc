@@ -89,11 +89,8 @@ void TokenizerConfig::read_special_tokens(const json& config) {
   for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {  // lists, or objects of names
     const auto list = config.find(key);
     if (list == config.end() || !list->is_structured()) continue;
-    for (const json& token : *list) {
-      if (content_of(token).empty()) continue;
-      said.push_back(special(token));
-      further_.emplace_back(key, said.back().content);
-    }
+    for (const json& token : *list)
+      if (!content_of(token).empty()) said.push_back(special(token));
     if (!list->empty()) return;  // the older name counts where the newer one says nothing
   }
 }
@@ -136,10 +133,6 @@ Status TokenizerConfig::check(const Tokenizer& tokenizer) const {
       return invalid_argument("'added_tokens_decoder' gives id " + std::to_string(id) + " to " +
                               model::in_quotes(content) +
                               "; tokenizer.json does not: save the tokenizer again with transformers");
-  for (const auto& [key, content] : further_)
-    if (!tokenizer.id_of(content))
-      return invalid_argument(model::in_quotes(key) + " has the token " + model::in_quotes(content) +
-                              ", which tokenizer.json lacks: save the tokenizer again with transformers");
   return Status::ok();
 }
 

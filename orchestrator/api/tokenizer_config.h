@@ -23,7 +23,7 @@ struct TokenizerConfig {
   std::vector<Tokenizer::Said> said;         ///< for the tokenizer
 
   static Result<TokenizerConfig> of_files(const ModelFiles& files);
-  /// Refuses tokens that tokenizer.json lacks: they would be cut into pieces, silently.
+  /// Refuses ids that are not tokenizer.json's: their tokens would be cut into pieces, silently.
   Status check(const Tokenizer& tokenizer) const;
 
  private:
@@ -32,7 +32,6 @@ struct TokenizerConfig {
   void read_templates(const nlohmann::json& templates);
 
   std::vector<std::pair<TokenId, std::string>> ids_;  ///< of 'added_tokens_decoder'
-  std::vector<std::pair<std::string, std::string>> further_;  ///< key and token of the lists of special tokens
 };
 
 }  // namespace moestro::orchestrator

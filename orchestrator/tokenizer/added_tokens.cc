@@ -109,12 +109,18 @@ Status AddedTokens::read(const Json& list, const Model& model) {
   return Status::ok();
 }
 
-void AddedTokens::apply(std::span<const Tokenizer::Said> said, const Model& model) {
+void AddedTokens::apply(const Further& further, const Model& model) {
   std::unordered_multimap<std::string, size_t> places;
-  for (size_t i = 0; i < tokens_.size(); ++i) places.emplace(tokens_[i].content, i);
-  for (const Tokenizer::Said& one : said) {
-    const TokenId id = model.id_of(one.content);
-    if (!places.contains(one.content) && id >= 0 && !one.content.empty()) {
+  auto next_id = static_cast<TokenId>(model.vocab().size());
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    places.emplace(tokens_[i].content, i);
+    next_id = std::max(next_id, tokens_[i].id + 1);
+  }
+  for (const Tokenizer::Said& one : further.said) {
+    if (!places.contains(one.content) && !one.content.empty()) {
+      TokenId id = model.id_of(one.content);
+      if (id < 0 && !one.replaces && next_id < further.ids_end) id = next_id++;
+      if (id < 0) continue;
       places.emplace(one.content, tokens_.size());
       tokens_.push_back({one.content, id, one.flags});
     }
@@ -127,11 +133,11 @@ void AddedTokens::apply(std::span<const Tokenizer::Said> said, const Model& mode
   }
 }
 
-Result<AddedTokens> AddedTokens::parse(const Json* list, std::span<const Tokenizer::Said> said, const Model& model,
+Result<AddedTokens> AddedTokens::parse(const Json* list, const Further& further, const Model& model,
                                        const Normalizer& normalizer) {
   AddedTokens added;
   if (list != nullptr) MOESTRO_RETURN_IF_ERROR(added.read(*list, model));
-  added.apply(said, model);
+  added.apply(further, model);
   for (uint32_t index = 0; index < added.tokens_.size(); ++index) {
     const Token& token = added.tokens_[index];
     if (!token.flags.normalized) {

@@ -52,8 +52,13 @@ class AddedTokens {
     Tokenizer::Flags flags;
   };
 
-  /// `list` may be null: none. `said`: see Tokenizer::from_json.
-  static Result<AddedTokens> parse(const Json* list, std::span<const Tokenizer::Said> said, const Model& model,
+  /// As Tokenizer::from_json has them.
+  struct Further {
+    std::span<const Tokenizer::Said> said;
+    int64_t ids_end;
+  };
+  /// `list` may be null: none.
+  static Result<AddedTokens> parse(const Json* list, const Further& further, const Model& model,
                                    const Normalizer& normalizer);
 
   /// Cuts `text` at the tokens that are searched before (or, if `normalized`, after) the normalizer.
@@ -63,7 +68,7 @@ class AddedTokens {
  private:
   static Result<Token> parse_token(const Json& entry, const Model& model);
   Status read(const Json& list, const Model& model);
-  void apply(std::span<const Tokenizer::Said> said, const Model& model);
+  void apply(const Further& further, const Model& model);
 
   std::vector<Token> tokens_;
   TokenFinder raw_, after_normalizer_;

@@ -89,7 +89,8 @@ namespace {
 
 constexpr size_t kTextBytesMax = size_t{256} << 20;
 
-Result<std::shared_ptr<const TokenizerData>> build(const Json& json, std::span<const Tokenizer::Said> said) {
+Result<std::shared_ptr<const TokenizerData>> build(const Json& json, std::span<const Tokenizer::Said> said,
+                                                   int64_t ids_end) {
   const Json* model = member(json, "model");
   if (model == nullptr)
     return invalid_argument("it has no model: this is not a tokenizer.json of Hugging Face tokenizers");
@@ -97,8 +98,8 @@ Result<std::shared_ptr<const TokenizerData>> build(const Json& json, std::span<c
   MOESTRO_ASSIGN_OR_RETURN(data->model, Model::parse(*model));
   MOESTRO_ASSIGN_OR_RETURN(data->normalizer, Normalizer::parse(member(json, "normalizer")));
   MOESTRO_ASSIGN_OR_RETURN(data->pre_tokenizer, PreTokenizer::parse(member(json, "pre_tokenizer")));
-  MOESTRO_ASSIGN_OR_RETURN(data->added,
-                           AddedTokens::parse(member(json, "added_tokens"), said, *data->model, data->normalizer));
+  MOESTRO_ASSIGN_OR_RETURN(data->added, AddedTokens::parse(member(json, "added_tokens"), {said, ids_end}, *data->model,
+                                                           data->normalizer));
   MOESTRO_ASSIGN_OR_RETURN(data->post_processor, PostProcessor::parse(member(json, "post_processor")));
   MOESTRO_ASSIGN_OR_RETURN(data->decoder, Decoder::parse(member(json, "decoder")));
   MOESTRO_RETURN_IF_ERROR(data->name_tokens());
@@ -114,9 +115,9 @@ Result<std::shared_ptr<const TokenizerData>> build(const Json& json, std::span<c
 }  // namespace
 }  // namespace tok
 
-Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::span<const Said> said) {
+Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::span<const Said> said, int64_t ids_end) {
   MOESTRO_ASSIGN_OR_RETURN(const tok::Json parsed, model::parse_json_object(json, "tokenizer.json"));
-  auto data = tok::build(parsed, said);
+  auto data = tok::build(parsed, said, ids_end);
   if (!data.is_ok()) return data.status().with_context("tokenizer.json");
   return Tokenizer(std::move(data).value());
 }

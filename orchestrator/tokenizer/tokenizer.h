@@ -35,11 +35,11 @@ class Tokenizer {
     Flags flags;
     bool replaces = true;  ///< false: of a token that "added_tokens" has, no more than that it is special
   };
-  /// `said` holds in place of what "added_tokens" says, and makes added tokens of those that only the vocabulary has. A
-  /// token that neither has is left out. Errors: kInvalidArgument for what is not a tokenizer.json, kUnsupported naming
-  /// the kind of a part that is not known. "truncation" and "padding" are not applied: the caller decides what does not
-  /// fit.
-  static Result<Tokenizer> from_json(std::string_view json, std::span<const Said> said = {});
+  /// `said` holds in place of what "added_tokens" says, and makes added tokens of those that only the vocabulary has.
+  /// Of tokens that neither has, those that replace nothing get the next ids below `ids_end`; others are left out.
+  /// Errors: kInvalidArgument for what is not a tokenizer.json, kUnsupported naming the kind of a part that is not
+  /// known. "truncation" and "padding" are not applied: the caller decides what does not fit.
+  static Result<Tokenizer> from_json(std::string_view json, std::span<const Said> said = {}, int64_t ids_end = 0);
   /// Reads `path` (a tokenizer.json, or a directory that holds one).
   static Result<Tokenizer> load(const std::filesystem::path& path);
 

@@ -170,10 +170,14 @@ TEST_F(ServedModelTest, WhatTheConfigSaysOfTokensHolds) {
   EXPECT_EQ(ids("a b"), (std::vector<TokenId>{space, 259, 260}));
 }
 
-TEST_F(ServedModelTest, SpecialTokensThatWouldBeCutAreRefused) {
-  config({{"additional_special_tokens", {"<s>", {{"content", "<|call|>"}}}}});
-  EXPECT_THAT(refusal(), HasSubstr("tokenizer_config.json: 'additional_special_tokens' has the token '<|call|>', which "
-                                   "tokenizer.json lacks"));
+TEST_F(ServedModelTest, SpecialTokensThatTheTokenizerLacksGetTheNextIds) {
+  config({{"pad_token", "[PAD]"}, {"additional_special_tokens", {"<s>", {{"content", "<0>"}}, "<1>", "<2>", "<3>"}}});
+  EXPECT_EQ(ids("[PAD]<0><1><2>"), (std::vector<TokenId>{286, 287, 288, 289}));
+  EXPECT_THAT(ids("<3>"), ::testing::Each(::testing::Lt(286))) << "no row of the embedding is left";
+  EXPECT_TRUE(load()->tokenizer.is_special(289));
+}
+
+TEST_F(ServedModelTest, SpecialTokensAreNotSplit) {
   config({{"split_special_tokens", true}});
   EXPECT_THAT(refusal(), HasSubstr("'split_special_tokens' is not supported"));
   config({{"split_special_tokens", false}, {"additional_special_tokens", nullptr}});
