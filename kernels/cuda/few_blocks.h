@@ -91,15 +91,9 @@ struct FewBlocks {
   __device__ void store() {
     float* room = place.room.of_warp();
     __syncwarp();
-    MOESTRO_UNROLL
-    for (int r = 0; r < kBlockRowsOfLane; ++r) {
-      warp_sum_each<kBlockLanes>(sums[r], kTokens > 1 ? count : 1);
-      MOESTRO_UNROLL
-      for (int t = 0; t < kTokens; ++t) {
-        if (kTokens > 1 && t >= count) break;
-        if (lane_of_row() == 0) room[row_of_lane(r) * kTokens + t] = sums[r][t];
-      }
-    }
+    warp_sum_rows<kBlockLanes>(sums, kTokens > 1 ? count : 1, [&](int r, int t, float sum) {
+      if (lane_of_row() == 0) room[row_of_lane(r) * kTokens + t] = sum;
+    });
   }
 
  private:

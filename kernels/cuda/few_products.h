@@ -328,15 +328,9 @@ struct FewProducts {
   /// Writes this warp's sums, over its lanes, to room[row of the warp][token], where its activations have been.
   __device__ void store(float* room) {
     __syncwarp();
-    MOESTRO_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      MOESTRO_UNROLL
-      for (int t = 0; t < kTokens; ++t) {
-        if (kTokens > 1 && t >= count) break;
-        const float sum = warp_sum<kLanes>(sums[r][t]);
-        if (Loads::slot_of_lane() == 0) room[(r * kRowsApart + Loads::row_of_lane()) * kTokens + t] = sum;
-      }
-    }
+    warp_sum_rows<kLanes>(sums, kTokens > 1 ? count : 1, [&](int r, int t, float sum) {
+      if (Loads::slot_of_lane() == 0) room[(r * kRowsApart + Loads::row_of_lane()) * kTokens + t] = sum;
+    });
   }
 };
 

@@ -17,6 +17,12 @@ __device__ inline void warp_sum_each(float (&values)[kSize], int count = kSize) 
   warp_fold_each<kWidth>(values, count, [](float a, float b) { return a + b; });
 }
 
+/// take(row, i, sum) for each of the first `count` values of each row; in every lane.
+template <int kWidth = kWarp, int kRows, int kSize, typename Take>
+__device__ inline void warp_sum_rows(const float (&values)[kRows][kSize], int count, Take take) {
+  warp_fold_rows<kWidth>(values, count, [](float a, float b) { return a + b; }, take);
+}
+
 /// NaN is ignored, unless all are NaN.
 __device__ inline float warp_max(float value) {
   return warp_fold<kWarp>(value, [](float a, float b) { return fmaxf(a, b); });

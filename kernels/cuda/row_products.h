@@ -111,8 +111,7 @@ __device__ inline void add_unit(const WeightRow (&rows)[kRows], int64_t unit, co
 /// The sums over the lanes, in every lane.
 template <int kRows>
 __device__ inline void sum_lanes(int count, float (&sums)[kRows][kTokensAtOnce]) {
-  MOESTRO_UNROLL
-  for (int r = 0; r < kRows; ++r) warp_sum_each(sums[r], count);
+  warp_sum_rows(sums, count, [&](int r, int t, float sum) { sums[r][t] = sum; });
 }
 
 /// Whether activations of rows this long can be loaded eight at a time.

@@ -59,6 +59,19 @@ __device__ inline void warp_fold_each(T (&values)[kSize], int count, Fold fold) 
     values[i] = warp_fold<kWidth>(values[i], fold);
   }
 }
+/// take(row, i, folded) in every lane, for each of the first `count` values of each row. One is handed on before the
+/// next is folded, so that they need no registers of their own.
+template <int kWidth, typename T, int kRows, int kSize, typename Fold, typename Take>
+__device__ inline void warp_fold_rows(const T (&values)[kRows][kSize], int count, Fold fold, Take take) {
+  MOESTRO_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    MOESTRO_UNROLL
+    for (int i = 0; i < kSize; ++i) {
+      if (i >= count) break;
+      take(r, i, warp_fold<kWidth>(values[r][i], fold));
+    }
+  }
+}
 /// Sums each of kCount values over this lane and the lane kStep away. Each of the two keeps half of the sums; the lane
 /// whose bit kStep is 0 keeps the first half. Those are then summed over lanes kStep / 2 away, and so on, until a lane
 /// has kKept sums, in values[0, kKept). Like warp_fold's steps, with fewer exchanges.

@@ -28,6 +28,16 @@ __device__ float folded_each(float value, bool plainly) {
   for (int i = 0; plainly && i < 3; ++i) values[i] = folded<kWidth>(values[i], true);
   return values[0] * 5.0f + values[1] * 7.0f + values[2] * 11.0f + values[3];
 }
+/// Two of the three values of each row, in their order.
+template <int kWidth>
+__device__ float folded_rows(float value, bool plainly) {
+  const float values[2][3] = {{value, value * 3.0f, value}, {-value, value * 0.7f, value}};
+  float all = 0.0f;
+  const auto take = [&all](int row, int i, float sum) { all = all * 1.5f + sum * static_cast<float>(row * 2 + i + 1); };
+  if (!plainly) warp_sum_rows<kWidth>(values, 2, take);
+  for (int i = 0; plainly && i < 4; ++i) take(i / 2, i % 2, folded<kWidth>(values[i / 2][i % 2], true));
+  return all;
+}
 template <int kCount, int kKept, int kStep>
 __device__ float reduced(float value, bool plainly) {
   float values[kCount], all = 0.0f;
@@ -49,6 +59,7 @@ __global__ void exchanges_kernel(const float* from, bool plainly, std::vector<fl
   const float all[] = {folded<1>(mine, plainly),           folded<2>(mine, plainly),
                        folded<8>(mine, plainly),           folded<32>(mine, plainly),
                        folded_each<4>(mine, plainly),      folded_each<32>(mine, plainly),
+                       folded_rows<8>(mine, plainly),      folded_rows<32>(mine, plainly),
                        reduced<2, 1, 16>(mine, plainly),   reduced<16, 1, 16>(mine, plainly),
                        reduced<32, 1, 16>(mine, plainly),  reduced<32, 8, 16>(mine, plainly),
                        reduced<8, 2, 4>(mine, plainly)};

@@ -168,16 +168,21 @@ T load_fresh(const T* at) {
 }
 inline float load_unwritten(const float* at) { return *at; }
 /// One exchange in place of one for each step and value, since most of what kernels exchange is this; the same bits.
-template <int kWidth, typename T, int kSize, typename Fold>
-void warp_fold_each(T (&values)[kSize], int count, Fold) {
-  constexpr unsigned kOfWord = sizeof(uint64_t) / sizeof(T), kWords = (kSize + kOfWord - 1) / kOfWord;
+template <int kWidth, typename T, int kRows, int kSize, typename Fold, typename Take>
+void warp_fold_rows(const T (&values)[kRows][kSize], int count, Fold, Take take) {
+  constexpr unsigned kOfWord = sizeof(uint64_t) / sizeof(T), kWords = (kRows * kSize + kOfWord - 1) / kOfWord;
   constexpr auto fold_all = [](uint64_t* words) {
     for (uint64_t* word = words; word < words + kWords * 32; word += 32) {
-      T all[32 * kOfWord], others[32 * kOfWord];
+      T all[32 * kOfWord];
       std::memcpy(all, word, sizeof all);
       for (unsigned apart = kWidth / 2 * kOfWord; apart >= kOfWord; apart /= 2) {
-        for (unsigned i = 0; i < 32 * kOfWord; ++i) others[i] = all[i ^ apart];
-        for (unsigned i = 0; i < 32 * kOfWord; ++i) all[i] = Fold{}(all[i], others[i]);
+        for (T* lower = all; lower < all + 32 * kOfWord; lower += 2 * apart) {
+          for (unsigned i = 0; i < apart; ++i) {
+            const T a = lower[i], b = lower[apart + i];
+            lower[i] = Fold{}(a, b);
+            lower[apart + i] = Fold{}(b, a);
+          }
+        }
       }
       std::memcpy(word, all, sizeof all);
     }
@@ -186,7 +191,16 @@ void warp_fold_each(T (&values)[kSize], int count, Fold) {
   std::memcpy(mine.data(), values, sizeof values);
   const uint64_t* all = emulated::exchange(emulated::Exchange::kFold, mine, fold_all);
   for (unsigned i = 0; i < kWords; ++i) mine[i] = all[i * 32 + emulated::lane()];
-  std::memcpy(values, mine.data(), static_cast<size_t>(count) * sizeof(T));
+  T folded[kRows][kSize];
+  std::memcpy(folded, mine.data(), sizeof folded);
+  for (int r = 0; r < kRows; ++r)
+    for (int i = 0; i < kSize && i < count; ++i) take(r, i, folded[r][i]);
+}
+template <int kWidth, typename T, int kSize, typename Fold>
+void warp_fold_each(T (&values)[kSize], int count, Fold fold) {
+  T row[1][kSize];
+  std::memcpy(row[0], values, sizeof values);
+  warp_fold_rows<kWidth>(row, count, fold, [&values](int, int i, T folded) { values[i] = folded; });
 }
 template <int kWidth, typename T, typename Fold>
 T warp_fold(T value, Fold fold) {
