@@ -7,13 +7,6 @@
 
 namespace moestro::kernels::cuda {
 
-/// The value of the warp's first lane. Where lanes have equal values, the compiler sees by this that they do, and that
-/// branches on them do not part the warp.
-template <typename T>
-__device__ inline T uniform(T value) {
-  return __shfl_sync(kWholeWarp, value, 0);
-}
-
 struct Task {
   int unit = 0, head = 0;
   int index = -1, count = 0;  ///< of the unit's parts

@@ -36,6 +36,13 @@ __device__ inline uint32_t float_to_bits(float f) { return __float_as_uint(f); }
 __device__ inline float f16_value(uint16_t half) { return __half2float(__ushort_as_half(half)); }
 __device__ inline uint16_t f16_bits(float f) { return __half_as_ushort(__float2half_rn(f)); }
 
+/// A value that all lanes of the warp have: the compiler sees by this that they do, and that branches on it do not part
+/// the warp. All lanes call it.
+template <typename T>
+__device__ inline T uniform(T value) {
+  return __shfl_sync(0xffffffffu, value, 0);
+}
+
 /// Past the caches that other blocks' writes do not reach.
 __device__ inline float load_fresh(const float* at) { return __ldcg(at); }
 __device__ inline int32_t load_fresh(const int32_t* at) { return __ldcg(at); }

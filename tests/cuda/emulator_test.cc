@@ -431,6 +431,9 @@ __global__ void two_exchanges_kernel() {
   if (threadIdx.x < 16) __syncwarp();
   else __ballot_sync(kWholeWarp, true);
 }
+__global__ void unlike_lanes_kernel(int from, bool meet) {
+  if (uniform(static_cast<int>(threadIdx.x) >= from) && meet) __syncwarp();
+}
 __global__ void unwaited_copy_kernel(const char* from) { copy_async16(shared_memory() + threadIdx.x * 16, from); }
 __global__ void odd_matrix_kernel() {
   uint32_t words[4];
@@ -442,6 +445,9 @@ TEST(EmulatorDeathTest, WhatCudaLeavesUndefinedEndsTheTest) {
   EXPECT_DEATH(launch(half_a_barrier_kernel, dim3(1), dim3(64), 0, nullptr), "barrier|wait for others");
   EXPECT_DEATH(launch(half_a_warp_kernel, dim3(1), dim3(32), 0, nullptr), "wait for others");
   EXPECT_DEATH(launch(two_exchanges_kernel, dim3(1), dim3(32), 0, nullptr), "exchange different things");
+  launch(unlike_lanes_kernel, dim3(1), dim3(64), 0, nullptr, 32, true);
+  EXPECT_DEATH(launch(unlike_lanes_kernel, dim3(1), dim3(64), 0, nullptr, 33, true), "wait for others");
+  EXPECT_DEATH(launch(unlike_lanes_kernel, dim3(1), dim3(64), 0, nullptr, 33, false), "different values");
   alignas(16) static const char bytes[32] = {};
   const char* from = bytes;
   EXPECT_DEATH(launch(unwaited_copy_kernel, dim3(1), dim3(32), 512, nullptr, from), "ended before its copies");

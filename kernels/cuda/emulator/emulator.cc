@@ -157,6 +157,7 @@ void Block::run_one() {
     }
     MOESTRO_CHECK(progress, "threads of a block wait for others that have ended or wait elsewhere");
   }
+  for (const Warp& w : warps_) w.check_said();
 }
 
 /// Runs the lanes of a warp that can run, once; false: none can.

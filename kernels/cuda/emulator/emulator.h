@@ -4,6 +4,7 @@
 // What is undefined in CUDA is a failed check here: a barrier that not all threads reach, an exchange with a missing
 // lane, more shared memory than requested. Each block's shared memory initially contains NaN.
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -77,9 +78,14 @@ using Combine = void(uint64_t* words);
 struct Warp {
   static constexpr unsigned kWordsMax = 32;
   uint64_t words[2][kWordsMax * kLanes];  ///< of the last exchange and of the one that goes on
+  std::array<uint64_t, kLanes> said{};  ///< by each lane, of what all of them have
   unsigned given = 0, turn = 0;
   Exchange kind = Exchange::kWait;
   Combine* combine = nullptr;
+  void check_said() const {
+    MOESTRO_CHECK(std::all_of(said.begin(), said.end(), [this](uint64_t of_lane) { return of_lane == said[0]; }),
+                  "lanes of a warp that have different values of what all have");
+  }
 };
 inline Warp* running_warp = nullptr;  ///< that of the running thread
 /// The running thread waits until the last lane has given its words.
@@ -103,6 +109,7 @@ const uint64_t* exchange(Exchange kind, const std::array<uint64_t, kWords>& mine
   }
   w.given = 0;
   ++w.turn;
+  w.check_said();
   if (combine != nullptr) combine(words);
   let_lanes_continue();
   return words;
@@ -151,6 +158,13 @@ inline uint32_t __ballot_sync(uint32_t, bool value) {
   uint32_t votes = 0;
   for (uint32_t i = 0; i < 32; ++i) votes |= static_cast<uint32_t>(all[i]) << i;
   return votes;
+}
+/// No exchange: that the lanes' values are equal is checked when they next meet.
+template <typename T>
+T uniform(T value) {
+  uint64_t& said = emulated::running_warp->said[emulated::lane()];
+  said = said * 31 + emulated::packed(value) + 1;
+  return value;
 }
 inline int __popc(uint32_t bits) { return __builtin_popcount(bits); }
 template <typename T>
