@@ -106,11 +106,13 @@ void Block::order_blocks(unsigned n) {
 
 void Block::thread_main(void* of) {
   Block& block = *static_cast<Block*>(of);
-  block.body_(block.argument_);
-  MOESTRO_CHECK(block.copying_[running].copies == 0, "a thread has ended before its copies");
-  block.copying_[running] = {};
-  block.states_[running] = State::kEnded;
-  ++block.ended_;
+  for (;;) {
+    block.body_(block.argument_);
+    MOESTRO_CHECK(block.copying_[running].copies == 0, "a thread has ended before its copies");
+    block.copying_[running] = {};
+    ++block.ended_;
+    block.wait(State::kEnded);  // until the next block
+  }
 }
 
 void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument,
