@@ -343,9 +343,9 @@ __device__ inline Run run_of_warp(int32_t segments) {
   return {segments * warp / warps, segments * (warp + 1) / warps};
 }
 
-/// Threads of a block: most warps would have nothing to do with short rows.
+/// Threads of a block. With short rows most of its warps would have little to do, and those beyond `segments` nothing.
 inline unsigned few_threads(int32_t segments) {
-  return (segments >= 16 ? 8 : 4) * kWarp;
+  return static_cast<unsigned>(at_most(segments, segments >= 16 ? 8 : 4)) * kWarp;
 }
 inline constexpr int kFewThreadsMax = 8 * kWarp;
 
