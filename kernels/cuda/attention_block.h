@@ -375,13 +375,14 @@ struct AttentionBlock {
     for (int tile = 0; tile < 2 * kTiles; ++tile) {
       next_tile();
       const int from = tile % kTiles * kTileKeys;
+      const bool seen_tile = (seen >> (tile % kTiles) & 1u) != 0;
       if (tile < kTiles) {
-        score_tile(from);
+        if (seen_tile) score_tile(from);
         if (a.sink_q && p + from < last.sinks) score_sinks(from);
         if (tile < kTiles - 1) continue;
         __syncwarp();
         weigh(whole);  // the others see it after next_tile()
-      } else if ((seen >> (tile - kTiles) & 1u) != 0) {
+      } else if (seen_tile) {
         add_tile(from, whole, sums);
       }
     }
