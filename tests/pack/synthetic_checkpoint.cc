@@ -17,6 +17,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+class SyntheticTensor {
+ public:
+  explicit SyntheticTensor(const std::string& name) : hash_(std::hash<std::string>{}(name)) {}
+  float at(int64_t index) const {
+    uint64_t x = hash_ + static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15ull;
+    x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9ull;
+    x ^= x >> 29;
+    return static_cast<float>(static_cast<int64_t>(x % 20001) - 10000) / 8192.0f;
+  }
+
+ private:
+  uint64_t hash_;
+};
+
 struct Shard {
   nlohmann::json header = nlohmann::json::object();
   std::string data;
@@ -29,8 +43,9 @@ void add_tensor(Shard& shard, const CheckpointOptions& options, const std::strin
   int64_t n = 1;
   for (const int64_t s : shape) n *= s;
   std::vector<float> values(static_cast<size_t>(n));
+  const SyntheticTensor tensor(name);
   for (int64_t i = 0; i < n; ++i)
-    values[static_cast<size_t>(i)] = options.value ? options.value(name, i) : synthetic_value(name, i);
+    values[static_cast<size_t>(i)] = options.value ? options.value(name, i) : tensor.at(i) + options.shift;
   std::string bytes(static_cast<size_t>(n * dtype_bytes(dtype)), '\0');
   const bool fits = store::convert_values(DType::kF32, reinterpret_cast<const std::byte*>(values.data()), dtype,
                                           reinterpret_cast<std::byte*>(bytes.data()), n);
@@ -41,11 +56,17 @@ void add_tensor(Shard& shard, const CheckpointOptions& options, const std::strin
   shard.data += bytes;
 }
 
+uint8_t byte_of(const std::string& name, const SyntheticTensor& tensor, int64_t index) {
+  const auto x = static_cast<uint32_t>((tensor.at(index) + 2.0f) * 8192.0f);
+  return static_cast<uint8_t>(name.ends_with("_scales") ? 118 + x % 16 : x % 256);
+}
+
 void add_bytes(Shard& shard, const std::string& name, const std::vector<int64_t>& shape) {
   int64_t n = 1;
   for (const int64_t s : shape) n *= s;
   std::string bytes(static_cast<size_t>(n), '\0');
-  for (int64_t i = 0; i < n; ++i) bytes[static_cast<size_t>(i)] = static_cast<char>(synthetic_byte(name, i));
+  const SyntheticTensor tensor(name);
+  for (int64_t i = 0; i < n; ++i) bytes[static_cast<size_t>(i)] = static_cast<char>(byte_of(name, tensor, i));
   shard.header[name] = {
       {"dtype", "U8"}, {"shape", shape}, {"data_offsets", {shard.data.size(), shard.data.size() + bytes.size()}}};
   shard.data += bytes;
@@ -79,8 +100,15 @@ std::map<std::string, std::vector<int64_t>> expert_tensors(const model::ModelDes
 }  // namespace
 
 uint8_t synthetic_byte(const std::string& tensor, int64_t index) {
-  const auto x = static_cast<uint32_t>((synthetic_value(tensor, index) + 2.0f) * 8192.0f);
-  return static_cast<uint8_t>(tensor.ends_with("_scales") ? 118 + x % 16 : x % 256);
+  return byte_of(tensor, SyntheticTensor(tensor), index);
+}
+
+float synthetic_value(const std::string& tensor, int64_t index) {
+  // Most calls are for the tensor of the last one.
+  thread_local std::string last;
+  thread_local SyntheticTensor values(last);
+  if (tensor != last) values = SyntheticTensor(last = tensor);
+  return values.at(index);
 }
 
 TemporaryDirectory::TemporaryDirectory() {
@@ -92,17 +120,6 @@ TemporaryDirectory::TemporaryDirectory() {
 TemporaryDirectory::~TemporaryDirectory() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
-}
-
-float synthetic_value(const std::string& tensor, int64_t index) {
-  // Most calls are for the tensor of the last one.
-  thread_local std::string last;
-  thread_local uint64_t hash = std::hash<std::string>{}(last);
-  if (tensor != last) hash = std::hash<std::string>{}(last = tensor);
-  uint64_t x = hash + static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9ull;
-  x ^= x >> 29;
-  return static_cast<float>(static_cast<int64_t>(x % 20001) - 10000) / 8192.0f;
 }
 
 std::string synthetic_config(const CheckpointOptions& o) {

@@ -35,11 +35,12 @@ struct CheckpointOptions {
   std::map<std::string, std::vector<int64_t>> extra = {};  ///< tensors that the model does not need, with their shapes
   std::string config = "{}";                               ///< keys to set in config.json, as JSON
   int64_t hidden = 72, ffn = 100, experts = 3, layers = 2, vocab = 40;
-  /// Last word on a tensor's value at an index; the default is a small pseudo-random number.
+  float shift = 0.0f;  ///< added to each value, a small pseudo-random number
+  /// Last word on a tensor's value at an index.
   std::function<float(const std::string& tensor, int64_t index)> value = nullptr;
 };
 
-/// The value of a tensor at an index before rounding to the checkpoint's format.
+/// The value of a tensor at an index before it is shifted and rounded to the checkpoint's format.
 float synthetic_value(const std::string& tensor, int64_t index);
 
 /// A byte of a tensor of MXFP4: numbers, or exponents of factors around 2^-4.

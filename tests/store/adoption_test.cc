@@ -199,12 +199,8 @@ TEST_F(Adoption, PacksComeAndGoAfterIt) {
   fetch(**client, pack_.experts_list[0]);
   kill(store);
   store = start_store(8, "second.log");
-  const auto of_two_experts = [](float more) {
-    return testing::CheckpointOptions{.experts = 2, .value = [more](const std::string& tensor, int64_t i) {
-                                        return testing::synthetic_value(tensor, i) + more;
-                                      }};
-  };
-  const SmallPack other(of_two_experts(0.5F)), its_next_version(of_two_experts(0.25F));
+  const SmallPack other(testing::CheckpointOptions{.experts = 2, .shift = 0.5F}),
+      its_next_version(testing::CheckpointOptions{.experts = 2, .shift = 0.25F});
   const auto change = [&](PackChange what, const char* name, const std::filesystem::path& pack) {
     const auto done = change_packs(endpoint(), what, name, pack.string(), kLong);
     EXPECT_TRUE(done) << done.status().message();
@@ -232,9 +228,7 @@ TEST_F(Adoption, PacksComeAndGoAfterIt) {
 }
 
 TEST_F(Adoption, AWorkerKeepsTheVersionThatItAttachedWith) {
-  const SmallPack other(testing::CheckpointOptions{.experts = 8, .value = [](const std::string& tensor, int64_t i) {
-                                                     return testing::synthetic_value(tensor, i) + 0.5F;
-                                                   }});
+  const SmallPack other(testing::CheckpointOptions{.experts = 8, .shift = 0.5F});
   const std::vector<std::string> both{"--model", "other=" + (other.dir / "pack").string()};
   const auto slots = static_cast<uint32_t>(12 + other.dense_bytes / pack_.expert_bytes + 1);
   auto store = start_store(slots, "first.log", both);
@@ -334,13 +328,7 @@ TEST_F(Adoption, KilledAgainAndAgainNothingIsReadTwice) {
 }
 
 /// Another small pack, with other bytes.
-SmallPack shifted_pack() {
-  testing::CheckpointOptions options;
-  options.value = [](const std::string& tensor, int64_t index) {
-    return testing::synthetic_value(tensor, index) + 0.25F;
-  };
-  return SmallPack(options);
-}
+SmallPack shifted_pack() { return SmallPack(testing::CheckpointOptions{.shift = 0.25F}); }
 
 TEST_F(Adoption, AModelThatWasAddedIsServedByTheNextStoreOutOfTheSameArena) {
   const SmallPack more = shifted_pack();

@@ -15,13 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-testing::CheckpointOptions large(float shift) {
-  testing::CheckpointOptions options{.hidden = 512, .ffn = 1024, .experts = 8};
-  options.value = [shift](const std::string& tensor, int64_t index) {
-    return testing::synthetic_value(tensor, index) + shift;
-  };
-  return options;
-}
+testing::CheckpointOptions large(float shift) { return {.hidden = 512, .ffn = 1024, .experts = 8, .shift = shift}; }
 
 class EqualPacks : public ::testing::Test {
  protected:

@@ -14,13 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-testing::CheckpointOptions weights(float shift) {
-  testing::CheckpointOptions options{.experts = 8};
-  options.value = [shift](const std::string& tensor, int64_t index) {
-    return testing::synthetic_value(tensor, index) + shift;
-  };
-  return options;
-}
+testing::CheckpointOptions weights(float shift) { return {.experts = 8, .shift = shift}; }
 
 class PacksWhileServing : public ::testing::TestWithParam<IoKind> {
  protected:

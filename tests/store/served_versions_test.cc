@@ -31,12 +31,8 @@ class ServedVersions : public KillableStore {
   }
   /// Other weights, or the same ones as another version.
   static SmallPack version(float shift) {
-    testing::CheckpointOptions options{.config = R"({"use_cache": false})", .experts = 8};
-    if (shift != 0)
-      options.value = [shift](const std::string& tensor, int64_t i) {
-        return testing::synthetic_value(tensor, i) + shift;
-      };
-    return SmallPack(options);
+    return SmallPack(
+        testing::CheckpointOptions{.config = R"({"use_cache": false})", .experts = 8, .shift = shift});
   }
   fs::path copy(const char* name) {
     fs::copy(pack_.dir / "pack", pack_.dir / name, fs::copy_options::recursive);
