@@ -3,8 +3,8 @@
 // for tests. So a kernel uses only what both have:
 //
 // - threadIdx, blockIdx, blockDim, gridDim; __syncthreads(), __syncwarp(); __shfl_sync, __shfl_xor_sync, __ballot_sync
-//   of whole warps; atomicAdd. Every thread of the block or warp reaches a barrier or an exchange, and the number of
-//   threads of a block is a multiple of kWarp.
+//   of whole warps, and what is made of them below; atomicAdd. Every thread of the block or warp reaches a barrier or
+//   an exchange, and the number of threads of a block is a multiple of kWarp.
 // - shared memory only through shared_memory(), with the size given at launch: the emulation poisons and guards it.
 // - explicit multiply-adds (multiply_add): nvcc contracts nothing (--fmad=false), so that a function rounds in the same
 //   way wherever it is used.
