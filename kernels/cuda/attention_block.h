@@ -380,6 +380,10 @@ struct AttentionBlock {
         if (seen_tile) score_tile(from);
         if (a.sink_q && p + from < last.sinks) score_sinks(from);
         if (tile < kTiles - 1) continue;
+        if (seen == 0) {
+          if (lane_id() < kPairs) room.part[warp][lane_id()] = {};
+          continue;
+        }
         __syncwarp();
         weigh(whole);  // the others see it after next_tile()
       } else if (seen_tile) {
