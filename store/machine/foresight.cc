@@ -2,7 +2,8 @@
 // demand waits: schedule() asks for the next one only when no worker waits for anything that could be begun. Limits
 // keep reads ahead from doing harm (common/tier/prefetch_rules.h has their figures):
 //
-//   floor     only what is likely enough; the floor rises while too many of the bytes read are wasted
+//   floor     only what is likely enough to be worth that a demand may wait for a chunk of it; the floor rises while
+//             too many of the bytes read are wasted
 //   budget    only what the drives can bring before it is due, behind demands and what is due earlier
 //   patience  one that evicts waits until it would otherwise come late; free room is used at once
 //   guard     it takes nothing that is used sooner than itself (victims.cc)
@@ -21,7 +22,13 @@ constexpr double kPassedBy = 0.5;  ///< of the horizon: a due that moved further
 constexpr uint32_t kSearchesMax = 4;  ///< for room, in vain, before the rest of the wishes waits for the next event
 }
 
-void StoreMachine::at(Nanos now) { pace_.at(now, loading() > 0); }
+void StoreMachine::at(Nanos now) { pace_.at(now, loading() > 0, loading_[0] > 0 || queue_.queued_demands() > 0); }
+
+bool StoreMachine::likely_enough(const Wish& wish) const {
+  const uint64_t in_the_way = std::min(read_bytes_, entries_[wish.entry].blob.length);
+  return wish.probability >= waste_.floor() && wish.probability >= pace_.break_even(static_cast<double>(in_the_way));
+}
+
 
 Actions StoreMachine::foresee(uint32_t slot, const SlotOutlook& outlook) {
   Actions actions;
@@ -128,7 +135,7 @@ bool StoreMachine::next_ahead(AheadTurn& turn, Actions& actions) {
     const uint32_t index = wish.entry;
     const Entry& entry = entries_[index];
     if (entry.state != Residency::kAbsent) continue;
-    if (!wish.scan && wish.probability < waste_.floor()) {
+    if (!wish.scan && !likely_enough(wish)) {
       counters_.below_floor += !std::exchange(wish.below_floor, true);
       continue;
     }
@@ -186,7 +193,7 @@ bool StoreMachine::may_wait(const Wish& wish) {
     for (const uint32_t i : by_due) {
       const Entry& entry = entries_[wishes[i].entry];
       const bool to_come = entry.state == Residency::kAbsent || entry.state == Residency::kLoading;
-      if (to_come && (wishes[i].scan || wishes[i].probability >= waste_.floor()))
+      if (to_come && (wishes[i].scan || likely_enough(wishes[i])))
         sum += wishes[i].probability * static_cast<double>(entry.blob.length);
       due_bytes_.push_back(sum);
     }
@@ -215,7 +222,7 @@ const PrefetchLedger::Counters& StoreMachine::prefetch_counters() {
 /// Reads ahead that only wait for the drives: not for their time, or for room.
 size_t StoreMachine::ahead_to_read() const {
   return static_cast<size_t>(std::ranges::count_if(outlooks_.wishes(), [this](const Wish& wish) {
-    return entries_[wish.entry].state == Residency::kAbsent && (wish.scan || wish.probability >= waste_.floor()) &&
+    return entries_[wish.entry].state == Residency::kAbsent && (wish.scan || likely_enough(wish)) &&
            !wish.over_budget && !wish.early && !wish.guarded;
   }));
 }

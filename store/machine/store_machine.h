@@ -165,6 +165,8 @@ class StoreMachine {
   std::optional<Nanos> look_again() const { return look_again_; }
   /// The probability below which nothing is read ahead now.
   float ahead_floor() const { return waste_.floor(); }
+  /// Of one read of a drive, which a demand waits for. 0, until this is called: for nothing.
+  void set_read_bytes(uint64_t bytes) { read_bytes_ = bytes; }
   /// `carried`: bytes that the drives have read for it, if it failed or was cancelled.
   Actions read_done(uint32_t entry, uint64_t load, const Status& status, const ContentHash& content,
                     uint64_t carried = 0);
@@ -326,6 +328,7 @@ class StoreMachine {
   bool next_ahead(AheadTurn& turn, Actions& actions);
   std::optional<uint64_t> free_room(uint32_t entry);
   bool in_budget(const Wish& wish);
+  bool likely_enough(const Wish& wish) const;
   bool may_wait(const Wish& wish);
   bool scan_is_full(uint64_t length) const;
   void give_up_ahead(Actions& actions);
@@ -387,6 +390,7 @@ class StoreMachine {
   DrivePace pace_;
   Outlooks outlooks_;
   tier::WasteLimit waste_;
+  uint64_t read_bytes_ = 0;
   std::vector<uint32_t> ahead_;          ///< entries that are `ahead`, and some that no longer are
   std::vector<uint32_t> reading_ahead_;  ///< of them, those being read as such, and some that no longer are
   std::vector<uint32_t> scanned_;        ///< entries that are, and some that no longer are

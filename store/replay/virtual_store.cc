@@ -23,6 +23,7 @@ Result<std::unique_ptr<VirtualStore>> VirtualStore::create(const VirtualStoreOpt
   machine.ahead_floor = options.ahead_floor, machine.ahead_waste_max = options.ahead_waste_max;
   const std::vector<MachineBlob> blobs(options.experts, MachineBlob{.length = options.expert_bytes});
   MOESTRO_ASSIGN_OR_RETURN(made->machine_, StoreMachine::create(machine, blobs, std::move(policy), made->memory_));
+  made->machine_->set_read_bytes(options.chunk_bytes);
   MOESTRO_RETURN_IF_ERROR(made->machine_->attach(VirtualMemory::kSlot, options.expert_bytes, "replay"));
   return made;
 }

@@ -24,16 +24,19 @@ Status StoreServer::start_reader(const StoreOptions& options) {
     log::warn("{} does not allow O_DIRECT: it is read through the page cache", path);
   if (options.read_faults) log::warn("reads go wrong on purpose (store.inject_read_faults)");
   std::vector<DriveReader> drives;
+  uint32_t read_bytes = 0;
   for (uint32_t drive = 0; drive < std::max<size_t>(files.drive_count(), 1); ++drive) {
     MOESTRO_ASSIGN_OR_RETURN(auto reader, make_reader(options, drive));
     if (const Status registered = reader->registered(); !registered && drive == 0)
       log::warn("{}; reads go on without, which costs some CPU", registered.message());
-    DriveOptions chosen = measure_drive(*reader, drive, options);
+    const DriveOptions chosen = measure_drive(*reader, drive, options);
+    read_bytes = std::max(read_bytes, chosen.chunk_bytes);
     if (options.read_faults)
       reader = std::make_unique<FaultyReader>(std::move(reader), random_faults(*options.read_faults));
     if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
     drives.emplace_back(std::move(reader), files.names(), chosen);
   }
+  machine_->set_read_bytes(read_bytes);
   MOESTRO_ASSIGN_OR_RETURN(loader_, BlobLoader::start(std::move(drives), files.drives()));
   return Status::ok();
 }

@@ -64,6 +64,18 @@ Routes all_in_turn() {
   return Routes(kSteps + kLayers, std::vector(kLayers, all));
 }
 
+/// Of each choice, each expert is as likely as any other.
+Routes by_chance(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Routes routes(kSteps + kLayers, std::vector<std::vector<uint32_t>>(kLayers));
+  for (auto& step : routes)
+    for (auto& chosen : step) {
+      chosen.push_back(static_cast<uint32_t>(random() % kPerLayer));
+      chosen.push_back(static_cast<uint32_t>((chosen[0] + 1 + random() % (kPerLayer - 1)) % kPerLayer));
+    }
+  return routes;
+}
+
 /// Of each choice, with a probability of 0.7, itself, else another expert.
 Routes partly_right(const Routes& routes) {
   std::mt19937_64 random(7);
@@ -187,6 +199,19 @@ void compare(const char* name, const Routes& routes, bool forecasts_lead) {
 TEST(ForesightReplay, OneSequenceThatRepeatsItself) { compare("one sequence", repeating(1), true); }
 TEST(ForesightReplay, ThreeSequencesThatRepeatThemselves) { compare("3 sequences", three_repeating(), true); }
 TEST(ForesightReplay, ExpertsUsedInTurn) { compare("64 sequences", all_in_turn(), false); }
+
+/// Guesses are right as often as they claim, a quarter of the time. Each costs what a demand waits for its chunk.
+TEST(ForesightReplay, WhatNobodyCanForeseeIsNoSlowerForTrying) {
+  const Routes routes = by_chance(1), guessed = by_chance(2);
+  for (const double read : {1.0, 2.0, 4.0, 8.0, 16.0}) {
+    const Result demand = Box("interval", 0.25, read).run(routes, {});
+    const Result ahead = Box("interval", 0.25, read).run(routes, {&guessed, 0.25F, false});
+    std::printf("a read takes %4.1f: %.3f of the time of on demand, %.2f of the bytes\n", read,
+                (1 + ahead.stall) / (1 + demand.stall),
+                static_cast<double>(ahead.bytes) / static_cast<double>(demand.bytes));
+    EXPECT_LE(1 + ahead.stall, 1.005 * (1 + demand.stall)) << read;
+  }
+}
 
 }  // namespace
 }  // namespace moestro::store

@@ -108,29 +108,45 @@ TEST(DrivePaceTest, RateIsThatOfTheTimeInWhichSomethingWasRead) {
   DrivePace pace;
   EXPECT_TRUE(pace.in_time(1e12, Nanos(0))) << "unknown: no limit";
   EXPECT_FALSE(pace.may_wait(1, Nanos(1'000'000)));
-  pace.at(Nanos(1000), false);
-  pace.at(Nanos(2000), true);
+  pace.at(Nanos(1000), false, false);
+  pace.at(Nanos(2000), true, true);
   pace.carried(4000);
   EXPECT_NEAR(pace.bytes_per_s(), 4e9, 1);
-  pace.at(Nanos(5000), false);
-  pace.at(Nanos(6000), true);
+  pace.at(Nanos(5000), false, false);
+  pace.at(Nanos(6000), true, true);
   pace.carried(0);  // cancelled, while another one was read
-  pace.at(Nanos(7000), true);
+  pace.at(Nanos(7000), true, true);
   pace.carried(8000);
   EXPECT_NEAR(pace.bytes_per_s(), 4e9, 1);
 }
 
 TEST(DrivePaceTest, BudgetAndPatience) {
   DrivePace pace;
-  pace.at(Nanos(1000), true);
+  pace.at(Nanos(1000), true, true);
   pace.carried(1000);  // a byte a nanosecond
   EXPECT_TRUE(pace.in_time(500, Nanos(1500)));
   EXPECT_FALSE(pace.in_time(510, Nanos(1500)));
   const auto until = pace.may_wait(200, Nanos(1500));
   ASSERT_TRUE(until);
   EXPECT_NEAR(static_cast<double>(until->count()), 1200, 2) << "one and a half times as early as is needed";
-  pace.at(*until, false);
+  pace.at(*until, false, false);
   EXPECT_FALSE(pace.may_wait(200, Nanos(1500)));
+}
+
+TEST(DrivePaceTest, WhatADemandMayWaitForIsWorthItFromAProbabilityOn) {
+  DrivePace pace;
+  EXPECT_EQ(pace.break_even(1e6), 0) << "unknown";
+  pace.at(Nanos(1000), true, true);
+  pace.carried(1000);  // a byte a nanosecond
+  EXPECT_EQ(pace.break_even(1e6), 0) << "no pause has ended yet";
+  pace.at(Nanos(1400), false, false);
+  pace.at(Nanos(1500), true, false);  // what is read ahead is no demand
+  pace.at(Nanos(2000), true, true);
+  EXPECT_NEAR(pace.break_even(1000), 1000.0 / (500 + 1000), 1e-9);
+  EXPECT_NEAR(pace.break_even(100), 100.0 / (500 + 100), 1e-9);
+  pace.at(Nanos(2000) + std::chrono::minutes(1), false, false);
+  pace.at(Nanos(3000) + std::chrono::minutes(1), true, true);
+  EXPECT_NEAR(pace.break_even(1000), 1000.0 / (500 + 1000), 1e-9) << "nobody asked for anything: not a pause of a step";
 }
 
 }  // namespace
