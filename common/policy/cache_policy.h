@@ -68,9 +68,6 @@ class CachePolicy {
   /// A new sequence has joined; `sequences` run now, including it. For policies that count by request.
   virtual void sequence_began(int32_t sequences) { (void)sequences; }
 
-  /// Entries that were in use may be free now, so they are proposed again in their order. Call this from time to time.
-  virtual void look_again() {}
-
   /// How much a key of the cache is worth at `now`: comparable between keys, and sums of it between sets of keys.
   virtual double heat(uint32_t key, double now) const = 0;
 };

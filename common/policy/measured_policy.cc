@@ -63,10 +63,6 @@ void MeasuredPolicy::sequence_began(int32_t sequences) {
   for (Shadow& shadow : shadows_) shadow.policy->sequence_began(sequences);
 }
 
-void MeasuredPolicy::look_again() {
-  for (const auto& policy : real_) policy->look_again();
-}
-
 void MeasuredPolicy::measure(uint32_t key, const Use& use) {
   if (!shadows_.empty() && sampled(key)) layer_uses_.push_back({key, use});
 }

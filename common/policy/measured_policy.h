@@ -43,7 +43,6 @@ class MeasuredPolicy final : public CachePolicy {
   }
   void at_layer(int32_t layer) override;
   void sequence_began(int32_t sequences) override;
-  void look_again() override;
   double heat(uint32_t key, double time) const override { return real_[chosen_]->heat(key, time); }
 
   size_t chosen() const { return chosen_; }  ///< of the candidates

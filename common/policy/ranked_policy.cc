@@ -100,10 +100,6 @@ bool RankedPolicy::unpark(std::span<const uint32_t> groups) {
   return any;
 }
 
-void RankedPolicy::look_again() {
-  for (uint32_t group = 0; group < parked_.size(); ++group) unpark({&group, 1});
-}
-
 const Ranking::Item* RankedPolicy::coldest(std::span<const uint32_t> groups) const {
   const Ranking::Item* first = nullptr;
   for (const uint32_t group : groups)
@@ -113,8 +109,10 @@ const Ranking::Item* RankedPolicy::coldest(std::span<const uint32_t> groups) con
 }
 
 std::optional<uint32_t> RankedPolicy::victim(const Wanted& wanted, const Judge& judge) {
-  if (wanted.now - looked_again_at_ >= kLookAgain * static_cast<double>(states_.size()))
-    look_again(), looked_again_at_ = wanted.now;
+  if (wanted.now - looked_again_at_ >= kLookAgain * static_cast<double>(states_.size())) {
+    for (uint32_t group = 0; group < parked_.size(); ++group) unpark({&group, 1});
+    looked_again_at_ = wanted.now;
+  }
   auto found = search(wanted.groups, judge);
   if (!found && unpark(wanted.groups)) found = search(wanted.groups, judge);
   for (const uint32_t key : spared_) sort_in(key);

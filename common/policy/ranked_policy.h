@@ -29,7 +29,6 @@ class RankedPolicy : public CachePolicy {
   void forget(uint32_t key) override;
   void ruled_out(uint32_t key) override;
   std::optional<uint32_t> victim(const Wanted& wanted, const Judge& judge) override;
-  void look_again() override;
 
   void set_looks_max(uint32_t looks) { looks_max_ = looks; }
 

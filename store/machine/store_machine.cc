@@ -272,7 +272,6 @@ void StoreMachine::look_around() {
   for (uint32_t i = 0; i < std::min<size_t>(kLooksAtOnce, entries_.size()); ++i) {
     look_at(looked_);
     looked_ = (looked_ + 1) % static_cast<uint32_t>(entries_.size());
-    if (looked_ == 0) policy_->look_again();
   }
 }
 
