@@ -304,18 +304,21 @@ void blocks(Bench& b) {
 }
 
 void one_format(Bench& b, DType d) {
+  b.peak();
   b.stream(DType::kBF16);
   b.stream(d);
-  b.matvec_in_cache(d);
+  if (is_blocks(d)) b.matvec_in_cache(d);
   for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32, 128}) b.expert(d, n);
 }
 
 int part(Bench& b, std::string_view name) {
   if (name == "blocks") return blocks(b), 0;
   if (name == "latents") return latents(b), 0;
-  for (const DType d : block_formats())
+  std::vector<DType> formats = block_formats();
+  formats.insert(formats.end(), {DType::kF32, DType::kBF16, DType::kF16, DType::kBF16In12, DType::kInt8, DType::kInt4});
+  for (const DType d : formats)
     if (dtype_name(d) == name) return one_format(b, d), 0;
-  std::fprintf(stderr, "kernels_bench: no part '%s': latents, blocks, or a format of blocks\n",
+  std::fprintf(stderr, "kernels_bench: no part '%s': latents, blocks, or a format of weights\n",
                std::string(name).c_str());
   return 2;
 }
