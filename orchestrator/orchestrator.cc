@@ -193,7 +193,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
       unix_seconds, options.aliases);
   auto batches = std::make_unique<BatchApi>(*runner, options.model_name, post);
   DialectApi dialects(service, options.lenient);
-  ResponsesApi responses(service, *runner, post, {options.lenient, options.response_bytes_max});
+  ResponsesApi responses(service, *runner, {options.lenient, options.response_bytes_max});
   for (Extension* extension : std::initializer_list<Extension*>{batches.get(), &dialects, &responses})
     service.extend(*extension);
   shelf.open(*runner, *control);

@@ -103,11 +103,20 @@ void BatchApi::say(const ExchangePtr& exchange, const Answer& what) {
   exchange->respond(200, kJson, dump(std::get<json>(what)));
 }
 
-void BatchApi::answer(const ExchangePtr& exchange, std::function<Answer()> ask) {
-  runner_.ask([this, exchange, ask = std::move(ask)] {
-    const log::Field field("request_id", exchange->request_id());
-    post_([this, exchange, what = std::make_shared<Answer>(ask())] { say(exchange, *what); });
-  });
+template <typename T>
+void BatchApi::ask(const ExchangePtr& exchange, std::function<T()> question,
+                   std::function<void(const ExchangePtr&, const T&)> say) {
+  const Status asked = runner_.ask<T>(
+      [id = exchange->request_id(), question = std::move(question)] {
+        const log::Field field("request_id", id);
+        return question();
+      },
+      [exchange, say = std::move(say)](const T& answer) { say(exchange, answer); });
+  if (!asked.is_ok()) post_([exchange, asked] { refuse(exchange, from_status(asked)); });
+}
+
+void BatchApi::answer(const ExchangePtr& exchange, std::function<Answer()> question) {
+  ask<Answer>(exchange, std::move(question), say);
 }
 
 std::vector<ServedRoute> BatchApi::routes() {
@@ -259,25 +268,20 @@ void BatchApi::list_files(const HttpRequest& request, const ExchangePtr& exchang
 }
 
 void BatchApi::content(const ExchangePtr& exchange, const std::string& id, const Scope& scope) {
-  runner_.ask([this, exchange, id, scope] {
+  using Found = std::variant<std::shared_ptr<BodySource>, ApiError>;
+  const auto open = [this, id, scope]() -> Found {
     const auto known = file(id, scope);
-    if (!known.is_ok() || !*known) {
-      post_([exchange, error = known.is_ok() ? not_here("file", id) : error_of(known.status())] {
-        refuse(exchange, error);
-      });
-      return;
-    }
+    if (!known.is_ok()) return error_of(known.status());
+    if (!*known) return not_here("file", id);
     auto bytes = runner_.files().open(id);
-    if (!bytes.is_ok()) {
-      // The file is known: that its bytes are gone is no fault of whoever asks.
-      const bool gone = bytes.status().code() == Code::kNotFound;
-      post_([exchange, error = error_of(gone ? io_error(bytes.status().message()) : bytes.status())] {
-        refuse(exchange, error);
-      });
-      return;
-    }
-    const auto source = std::make_shared<FileSource>(std::move(*bytes), (*known)->bytes, disk_, post_);
-    post_([exchange, source] { exchange->respond_from("application/octet-stream", source); });
+    // The file is known: that its bytes are gone is no fault of whoever asks.
+    if (bytes.status().code() == Code::kNotFound) return error_of(io_error(bytes.status().message()));
+    if (!bytes.is_ok()) return error_of(bytes.status());
+    return std::make_shared<FileSource>(std::move(*bytes), (*known)->bytes, disk_, post_);
+  };
+  ask<Found>(exchange, open, [](const ExchangePtr& to, const Found& found) {
+    if (const auto* error = std::get_if<ApiError>(&found)) return refuse(to, *error);
+    to->respond_from("application/octet-stream", std::get<std::shared_ptr<BodySource>>(found));
   });
 }
 

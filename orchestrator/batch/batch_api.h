@@ -35,9 +35,12 @@ class BatchApi final : public Extension {
   using ExchangePtr = std::shared_ptr<Exchange>;
   /// The project whose files and batches a request sees; nullopt: all.
   using Scope = std::optional<std::string>;
-  /// Reads the state and answers with the result.
-  void answer(const ExchangePtr& exchange, std::function<std::variant<nlohmann::json, ApiError>()> ask);
-  void say(const ExchangePtr& exchange, const std::variant<nlohmann::json, ApiError>& what);
+  /// Asks the state on the runner's thread, and says the answer on the server's.
+  template <typename T>
+  void ask(const ExchangePtr& exchange, std::function<T()> question,
+           std::function<void(const ExchangePtr&, const T&)> say);
+  void answer(const ExchangePtr& exchange, std::function<std::variant<nlohmann::json, ApiError>()> question);
+  static void say(const ExchangePtr& exchange, const std::variant<nlohmann::json, ApiError>& what);
   static void refuse(const ExchangePtr& exchange, const ApiError& error);
   void handle_files(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest);
   void handle_batches(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest);

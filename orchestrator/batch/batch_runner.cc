@@ -56,6 +56,17 @@ BatchRunner::~BatchRunner() {
 
 void BatchRunner::ask(std::function<void()> task) { inbox_->put(std::move(task)); }
 
+Status BatchRunner::ask_for_client(std::function<void()> task) {
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    if (inbox_->questions >= limits_.questions_max)
+      return exhausted("too many requests wait for the state of files, batches and responses; try again later");
+    ++inbox_->questions;
+  }
+  inbox_->put(std::move(task));
+  return Status::ok();
+}
+
 BatchFigures BatchRunner::figures() const {
   const std::lock_guard lock(inbox_->mutex);
   return published_;
@@ -83,6 +94,7 @@ void BatchRunner::loop() {
       if (!more) inbox_->wake.wait_until(lock, next_due(), [this] { return stop_ || !inbox_->tasks.empty(); });
       if (stop_) return;
       tasks.swap(inbox_->tasks);
+      inbox_->questions = 0;
     }
     may_try_ = figures_.stalled.empty() || Clock::now() >= stalled_until_;
     stalled_now_ = false;

@@ -22,6 +22,7 @@ struct BatchLimits {
   uint64_t bytes_each = 32 << 10;           ///< of the bodies of lines in flight, on average; one line may have more
   uint64_t sequences_in_flight = 2048;      ///< likewise
   size_t batches_max = 256;                 ///< batches that have not ended
+  size_t questions_max = 1024;              ///< of clients to the state, waiting
   std::chrono::milliseconds retry_first{250}, retry_max{5000};  ///< pauses for a line while the server is full
   std::chrono::milliseconds stalled{1000};  ///< between tries while the state cannot be written
   std::chrono::milliseconds look{
@@ -62,6 +63,14 @@ class BatchRunner {
 
   /// From any thread: runs `task` on this one's.
   void ask(std::function<void()> task);
+  /// From any thread, for a client: asks on this thread, and tells the answer on the server's. Nothing else lets go of
+  /// `tell`, so that it may hold an exchange. kExhausted: too many wait already, and neither is called.
+  template <typename Answer>
+  Status ask(std::function<Answer()> question, std::function<void(Answer)> tell) {
+    return ask_for_client([question = std::move(question), tell = std::move(tell), post = post_]() mutable {
+      post([answer = std::make_shared<Answer>(question()), tell = std::move(tell)] { tell(std::move(*answer)); });
+    });
+  }
   BatchFigures figures() const;
   /// Gives out no more lines. From any thread.
   void stop_starting();
@@ -93,6 +102,7 @@ class BatchRunner {
     std::mutex mutex;
     std::condition_variable wake;
     std::deque<std::function<void()>> tasks;
+    size_t questions = 0;  ///< of clients, among them
     void put(std::function<void()> task) {
       {
         const std::lock_guard lock(mutex);
@@ -102,6 +112,7 @@ class BatchRunner {
     }
   };
 
+  Status ask_for_client(std::function<void()> task);
   void loop();
   void load();
   void sweep_strays();

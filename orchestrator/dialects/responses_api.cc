@@ -193,34 +193,35 @@ void ResponsesApi::go_on(HttpRequest head, const RequestPtr& read, std::string b
 std::function<void(RequestJson, std::function<void(bool)>)> ResponsesApi::keeper(const std::string& id,
                                                                                  const std::string& owner) {
   return [this, id, owner](RequestJson record, std::function<void(bool)> then) {
-    runner_.ask([this, id, owner, record = std::move(record), then = std::move(then)] {
-      const int64_t now = runner_.now();
+    auto keep = [this, id, owner, record = std::move(record)]() -> Status {
       std::string text = text_of(record);
-      const ResponseLimits limits{now - options_.kept_seconds, options_.kept_bytes_max};
-      const Status kept = text.size() > kRecordBytesMax
-                              ? exhausted("with its input it has " + std::to_string(text.size()) + " bytes; at most " +
-                                          std::to_string(kRecordBytesMax) + " are kept of one")
-                              : runner_.state().put_response({id, owner, now, std::move(text)}, limits);
+      if (text.size() > kRecordBytesMax)
+        return exhausted("with its input it has " + std::to_string(text.size()) + " bytes; at most " +
+                         std::to_string(kRecordBytesMax) + " are kept of one");
+      const int64_t now = runner_.now();
+      return runner_.state().put_response({id, owner, now, std::move(text)},
+                                          {now - options_.kept_seconds, options_.kept_bytes_max});
+    };
+    const auto tell = [id, then = std::move(then)](const Status& kept) {
       if (!kept.is_ok()) log::warn("response {} is not kept: {}", id, kept.message());
-      post_([then = std::move(then), good = kept.is_ok()] { then(good); });
-    });
+      then(kept.is_ok());
+    };
+    if (const Status asked = runner_.ask<Status>(std::move(keep), tell); !asked.is_ok()) tell(asked);
   };
 }
 
 void ResponsesApi::find(const std::string& id, const Scope& scope, const ExchangePtr& exchange,
                         std::function<void(Known)> then) {
   if (!is_id(id, std::string(kIdPrefix))) return then(no_response(id, "response_id"));
-  runner_.ask([this, id, scope, exchange, then = std::move(then)] {
-    const log::Field field("request_id", exchange->request_id());
+  const auto look = [this, id, scope, request = exchange->request_id()]() -> Known {
+    const log::Field field("request_id", request);
     auto kept = runner_.state().response(id);
-    const auto known = std::make_shared<Known>(no_response(id, "response_id"));
-    if (!kept.is_ok())
-      *known = error_of_state(kept.status());
-    else if (*kept && (!scope || (*kept)->owner == *scope) &&
-             (*kept)->created_at > runner_.now() - options_.kept_seconds)
-      *known = std::move(**kept);
-    post_([then, known] { then(std::move(*known)); });
-  });
+    if (!kept.is_ok()) return error_of_state(kept.status());
+    const bool is_there = *kept && (!scope || (*kept)->owner == *scope) &&
+                          (*kept)->created_at > runner_.now() - options_.kept_seconds;
+    return is_there ? Known(std::move(**kept)) : no_response(id, "response_id");
+  };
+  if (const Status asked = runner_.ask<Known>(look, then); !asked.is_ok()) then(from_status(asked));
 }
 
 void ResponsesApi::show(const HttpRequest& request, const std::string& id, const ExchangePtr& exchange, Part part) {
@@ -261,13 +262,12 @@ void ResponsesApi::list_input(const HttpRequest& request, const std::string& id,
 void ResponsesApi::remove(const std::string& id, const Scope& scope, const ExchangePtr& exchange) {
   find(id, scope, exchange, [this, id, exchange](Known known) {
     if (const auto* error = std::get_if<ApiError>(&known)) return refuse_response(exchange, *error);
-    runner_.ask([this, id, exchange] {
-      const Status removed = runner_.state().remove_response(id);
-      post_([id, exchange, removed] {
-        if (!removed.is_ok()) return refuse_response(exchange, error_of_state(removed));
-        exchange->respond(200, kJsonBody, text_of({{"id", id}, {"object", "response"}, {"deleted", true}}));
-      });
-    });
+    const auto tell = [id, exchange](const Status& removed) {
+      if (!removed.is_ok()) return refuse_response(exchange, error_of_state(removed));
+      exchange->respond(200, kJsonBody, text_of({{"id", id}, {"object", "response"}, {"deleted", true}}));
+    };
+    const Status asked = runner_.ask<Status>([this, id] { return runner_.state().remove_response(id); }, tell);
+    if (!asked.is_ok()) refuse_response(exchange, from_status(asked));
   });
 }
 

@@ -20,9 +20,9 @@ struct ResponsesOptions {
 
 class ResponsesApi final : public Extension {
  public:
-  /// The three outlive it, and so does what `post` leads to.
-  ResponsesApi(Service& service, BatchRunner& runner, BatchRunner::Post post, ResponsesOptions options)
-      : service_(service), runner_(runner), post_(std::move(post)), options_(options) {}
+  /// Both outlive it.
+  ResponsesApi(Service& service, BatchRunner& runner, ResponsesOptions options)
+      : service_(service), runner_(runner), options_(options) {}
 
   bool handle(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) override;
   /// What it serves.
@@ -53,7 +53,6 @@ class ResponsesApi final : public Extension {
 
   Service& service_;
   BatchRunner& runner_;
-  const BatchRunner::Post post_;
   const ResponsesOptions options_;
 };
 

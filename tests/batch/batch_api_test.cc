@@ -1,5 +1,7 @@
 // Files and batches from their upload to their results.
 
+#include <future>
+
 #include "tests/batch/batch_api_fixture.h"
 
 namespace moestro::orchestrator {
@@ -258,6 +260,25 @@ TEST_P(BatchApiTest, ABatchOfAModelThatIsNotServedWaits) {
   aliases_ = {"old"};
   start();
   EXPECT_EQ(wait_for(kept, "completed")["request_counts"]["completed"], 3);
+}
+
+TEST_P(BatchApiTest, OnlySoManyQuestionsWaitForTheState) {
+  stop();
+  limits_.questions_max = 2;
+  start();
+  std::promise<void> held, go_on;
+  runner_->ask([&held, wait = go_on.get_future().share()] { held.set_value(), wait.wait(); });
+  held.get_future().wait();
+  const auto first = send("GET", "/v1/batches"), second = send("GET", "/v1/files"), third = send("GET", "/v1/files");
+  finish(*third);
+  EXPECT_EQ(third->status, 429) << third->body;
+  EXPECT_EQ(third->header("Retry-After"), "1");
+  go_on.set_value();
+  for (const auto& asked : {first, second}) {
+    finish(*asked);
+    EXPECT_EQ(asked->status, 200) << asked->body;
+  }
+  ask("GET", "/v1/files");
 }
 
 TEST_P(BatchApiTest, AnEmptyInputFails) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <future>
 
 #include "tests/dialects/dialect_events.h"
 #include "tests/orchestrator/api_fixture.h"
@@ -61,10 +62,10 @@ class ResponsesApiTest : public ApiTest, public ::testing::WithParamInterface<te
       posted_.push_back(std::move(work));
     };
     runner_ = std::make_unique<BatchRunner>(
-        std::move(opened.state), std::move(opened.files), "m", BatchLimits{},
+        std::move(opened.state), std::move(opened.files), "m", limits_,
         [this](HttpRequest r, std::shared_ptr<Exchange> e) { service_->handle(std::move(r), std::move(e)); }, post,
         [this] { return now_.load(); });
-    api_ = std::make_unique<ResponsesApi>(*service_, *runner_, post, options);
+    api_ = std::make_unique<ResponsesApi>(*service_, *runner_, options);
     service_->extend(*api_);
   }
   void stop() {
@@ -92,6 +93,7 @@ class ResponsesApiTest : public ApiTest, public ::testing::WithParamInterface<te
   json respond(json body, int status = 200) { return ask("POST", "/v1/responses", std::move(body), status); }
   std::string id_of(const json& body) { return respond(body).value("id", ""); }
 
+  BatchLimits limits_;   ///< from the next start() on
   std::string project_;  ///< whose requests are sent
   std::atomic<int64_t> now_{1'000'000'000};
   std::optional<test::StateBox> box_;
@@ -283,6 +285,33 @@ TEST_P(ResponsesApiTest, WhatCannotBeKeptIsAnsweredAndSaysSo) {
   stop();
   start({.kept_bytes_max = 0});
   EXPECT_EQ(respond({{"input", "hi"}})["store"], false);
+}
+
+TEST_P(ResponsesApiTest, AStateOfWhichTooMuchIsAskedKeepsNothing) {
+  const std::string id = id_of({{"input", "hi"}});
+  stop();
+  limits_.questions_max = 0;
+  start({});
+  EXPECT_EQ(respond({{"input", "hi"}})["store"], false);
+  EXPECT_EQ(ask("GET", "/v1/responses/" + id, {}, 429)["error"]["type"], "rate_limit_error");
+  EXPECT_EQ(exchange_of("GET", "/v1/responses/" + id)->header("Retry-After"), "1");
+}
+
+/// What the runner's thread let go of last would take an exchange with it, and with that a key's count of its requests.
+TEST_P(ResponsesApiTest, TheExchangeOfAClientThatLeavesGoesOnTheServersThread) {
+  const json body{{"input", "so"}, {"previous_response_id", id_of({{"input", "hi"}})}};
+  std::promise<void> held, begin, end;
+  runner_->ask([&held, wait = begin.get_future().share()] { held.set_value(), wait.wait(); });
+  held.get_future().wait();
+  auto exchange = std::make_shared<FakeExchange>();
+  const std::weak_ptr<FakeExchange> left = exchange;
+  service_->handle({"POST", "/v1/responses", body.dump()}, exchange);
+  runner_->ask([wait = end.get_future().share()] { wait.wait(); });  // the same turn of the thread
+  begin.set_value();
+  std::exchange(exchange, nullptr)->gone();
+  while (!run_posted()) std::this_thread::yield();
+  EXPECT_TRUE(left.expired());
+  end.set_value();
 }
 
 TEST_P(ResponsesApiTest, LargeOnesAreReadElsewhere) {
