@@ -312,9 +312,9 @@ void BatchApi::create_batch(const HttpRequest& request, const ExchangePtr& excha
     record.model = model_;
     record.created_at = runner_.now();
     record.expires_at = record.created_at + o.window_seconds;
+    if (const Status place = runner_.has_place(); !place.is_ok()) return from_status(place);
     const auto added = runner_.add(std::move(record));
-    if (added.is_ok()) return batch_json(*added);
-    return added.status().message().starts_with("there are ") ? from_status(added.status()) : error_of(added.status());
+    return added.is_ok() ? Answer(batch_json(*added)) : error_of(added.status());
   });
 }
 

@@ -150,11 +150,14 @@ BatchJob* BatchRunner::find(const std::string& id) const {
   return nullptr;
 }
 
+Status BatchRunner::has_place() const {
+  const size_t open = served_jobs();
+  if (open < limits_.batches_max) return Status::ok();
+  return exhausted("there are " + std::to_string(open) + " batches that are not over; try again when some are");
+}
+
 /// Clients send an order again that was answered with 503. Where the state had not answered, the batch may be there.
 Result<BatchRecord> BatchRunner::add(BatchRecord record) {
-  if (const size_t open = served_jobs(); open >= limits_.batches_max)
-    return exhausted("there are " + std::to_string(open) +
-                     " batches that are not over; try again when some are");
   std::erase_if(in_doubt_, [&](const BatchRecord& r) { return record.created_at - r.created_at > kInDoubtSeconds; });
   const auto before = std::ranges::find_if(in_doubt_, [&](const BatchRecord& r) { return is_same_order(r, record); });
   const bool again = before != in_doubt_.end();

@@ -81,8 +81,10 @@ class BatchRunner {
   StateStore& state() { return *state_; }
   const FileStore& files() const { return *files_; }
   int64_t now() const { return around_.now(); }
-  /// The batch as it is kept, durable when this returns. kExhausted: there are too many. kUnavailable: it may be kept
-  /// all the same; the same order, sent again, then gets that one.
+  /// kExhausted: there are as many batches as there may be.
+  Status has_place() const;
+  /// The batch as it is kept, durable when this returns. kUnavailable: it may be kept all the same; the same order,
+  /// sent again, then gets that one.
   Result<BatchRecord> add(BatchRecord record);
   /// `drop_results`: without files, which may have no room; also of a batch that waits for it, cancelled or not.
   Result<BatchRecord> cancel(const std::string& id, bool drop_results = false);

@@ -281,6 +281,18 @@ TEST_P(BatchApiTest, OnlySoManyQuestionsWaitForTheState) {
   ask("GET", "/v1/files");
 }
 
+TEST_P(BatchApiTest, OneBatchTooManyIsToBeSentAgainLater) {
+  stop();
+  limits_.batches_max = 1;
+  start();
+  const std::string file = upload(lines(1)), id = create(file);
+  const json order{{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}};
+  EXPECT_EQ(ask("POST", "/v1/batches", order, 429)["error"]["type"], "rate_limit_error");
+  ask("POST", "/v1/batches/" + id + "/cancel");
+  wait_for(id, "cancelled");
+  ask("POST", "/v1/batches", order);
+}
+
 TEST_P(BatchApiTest, AnEmptyInputFails) {
   const json batch = wait_for(create(upload("\n \n")), "failed");
   EXPECT_EQ(batch["errors"]["data"][0]["code"], "empty_file");
