@@ -13,6 +13,15 @@ void add_list(Headers& headers, const char* name, const std::vector<std::string>
   headers.emplace_back(name, std::move(text));
 }
 
+void add_retry_after(Headers& headers, const ApiError& error) {
+  if (error.http_status == 503 || error.http_status == 429) headers.emplace_back("Retry-After", "1");
+}
+
+void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers) {
+  add_retry_after(headers, error);
+  exchange->respond(error.http_status, "application/json", error.body(), headers);
+}
+
 Headers failure_headers(const ApiError& error, ControlPlane& control, bool quarantined) {
   Headers headers;
   if (error.http_status == 429) headers.emplace_back("Retry-After", std::to_string(control.retry_after().count()));

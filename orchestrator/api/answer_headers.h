@@ -1,6 +1,7 @@
 #pragma once
-// Headers that answers of several routes have.
+// Headers that answers of several routes have, and refusals.
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,12 @@ namespace moestro::orchestrator {
 
 /// Adds `what`, joined by "; " and made printable, unless it is empty.
 void add_list(Headers& headers, const char* name, const std::vector<std::string>& what);
+
+/// When a request that was refused so may be sent again, unless it should not.
+void add_retry_after(Headers& headers, const ApiError& error);
+
+/// Answers with the error, in OpenAI's shape.
+void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers = {});
 
 /// Of a request that failed after it was read: when, and whether, it is to be sent again. A 429 counts as refused by
 /// `control`, whose queue was full.

@@ -36,6 +36,20 @@ ApiError not_supported(const std::string& param, const std::string& what) {
   return e;
 }
 
+ApiError not_here(const std::string& what, const std::string& id, const std::string& param) {
+  ApiError e = bad_request("there is no " + what + " '" + id.substr(0, 80) + "'", param);
+  e.http_status = 404;
+  e.type = "not_found_error";
+  e.code = "not_found";
+  return e;
+}
+
+ApiError wrong_method(const std::string& path, const std::string& method, const std::string& allowed) {
+  ApiError e = bad_request(path + " takes " + allowed + ", not " + method);
+  e.http_status = 405;
+  return e;
+}
+
 ApiError from_status(const Status& status) {
   ApiError e;
   e.message = status.message();

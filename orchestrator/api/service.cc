@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "orchestrator/api/answer_headers.h"
 #include "orchestrator/api/chat_history.h"
 #include "orchestrator/api/chat_prompt.h"
 #include "orchestrator/api/request_rules.h"
@@ -56,11 +57,6 @@ Service::Service(ServedModel model, ControlPlane& control, std::function<void(st
       context_{model_, control_, metrics_, std::move(post), reading_, model_.context_max, options.mixed_warn_share},
       reading_(pool_limits(), context_.post) {}
 
-void Service::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers) {
-  if (error.http_status == 503 || error.http_status == 429) headers.emplace_back("Retry-After", "1");
-  exchange->respond(error.http_status, kJson, error.body(), headers);
-}
-
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   for (Extension* extension : extensions_)
     if (extension->handle(request, exchange)) return;
@@ -74,10 +70,9 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     return refuse(exchange, error);
   }
   if (found->method != request.method) {
-    error.http_status = 405;
-    error.message = request.path + " takes " + found->method + ", not " + request.method;
     // The server answers HEAD wherever there is a GET.
-    return refuse(exchange, error, {{"Allow", found->method == "GET" ? "GET, HEAD" : found->method}});
+    const std::string allowed = found->method == "GET" ? "GET, HEAD" : found->method;
+    return refuse(exchange, wrong_method(request.path, request.method, found->method), {{"Allow", allowed}});
   }
   found->act(*this, {request, exchange}, rest);
 }

@@ -147,7 +147,6 @@ class Service {
   void answer_text(const Call& call, TextOrError (Service::*read)(const HttpRequest&, const std::stop_token&) const);
   nlohmann::json model_entry(const std::string& id) const;
   ApiError unknown_model(const std::string& name) const;
-  static void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers = {});
 
   const ServedModel model_;
   const ServiceOptions options_;

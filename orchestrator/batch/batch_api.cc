@@ -1,7 +1,8 @@
 #include "orchestrator/batch/batch_api.h"
 
 #include "common/log_format.h"
-#include "orchestrator/api/answer.h"
+#include "orchestrator/api/answer_headers.h"
+#include "orchestrator/api/json_text.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -16,35 +17,8 @@ constexpr int kUploadsMax = 32;
 /// Of an order, with all the metadata that it may have: it is read on the server's thread.
 constexpr size_t kOrderBytesMax = 64 << 10;
 
-/// As other errors are, but for a disk that is full: 507; and for what is in use, or was changed by somebody else: 409.
-ApiError error_of(const Status& status) {
-  if (status.code() == kConflict) {
-    ApiError e = bad_request(status.message(), "id");
-    e.http_status = 409;
-    return e;
-  }
-  if (status.code() != Code::kExhausted) return from_status(status);
-  ApiError e;
-  e.http_status = 507;
-  e.type = "insufficient_storage_error";
-  e.message = status.message();
-  return e;
-}
-
-ApiError not_here(const std::string& what, const std::string& id) {
-  ApiError e = bad_request("there is no " + what + " '" + id.substr(0, 80) + "'", "id");
-  e.http_status = 404;
-  e.type = "not_found_error";
-  e.code = "not_found";
-  return e;
-}
-
 ApiError list_error(const Status& status) {
-  return status.code() == Code::kNotFound ? bad_request(status.message(), "after") : error_of(status);
-}
-
-std::optional<std::string> scope_of(const HttpRequest& request) {
-  return request.sees_all ? std::nullopt : std::optional(request.project);
+  return status.code() == Code::kNotFound ? bad_request(status.message(), "after") : error_of_state(status);
 }
 
 /// The record, if it is of the project.
@@ -90,12 +64,6 @@ Result<std::optional<FileRecord>> BatchApi::file(const std::string& id, const Sc
 
 Result<std::optional<BatchRecord>> BatchApi::batch(const std::string& id, const Scope& scope) const {
   return within(scope, runner_.state().batch(id));
-}
-
-void BatchApi::refuse(const ExchangePtr& exchange, const ApiError& error) {
-  Headers headers;
-  if (error.http_status == 503 || error.http_status == 429) headers.emplace_back("Retry-After", "1");
-  exchange->respond(error.http_status, kJson, error.body(), headers);
 }
 
 void BatchApi::say(const ExchangePtr& exchange, const Answer& what) {
@@ -155,65 +123,63 @@ Rest split(const std::string& rest) {
   return {rest.substr(1, slash - 1), rest.substr(slash + 1)};
 }
 
-void wrong_method(const std::shared_ptr<Exchange>& exchange, const HttpRequest& request, const std::string& allowed) {
-  ApiError e = bad_request(request.path + " takes " + allowed + ", not " + request.method);
-  e.http_status = 405;
-  exchange->respond(405, kJson, e.body(), {{"Allow", allowed}});
+void only_methods(const std::shared_ptr<Exchange>& exchange, const HttpRequest& request, const std::string& allowed) {
+  refuse(exchange, wrong_method(request.path, request.method, allowed), {{"Allow", allowed}});
 }
 
 }  // namespace
 
 void BatchApi::handle_files(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest) {
   const std::string& method = request.method;
-  const Scope scope = scope_of(request);
+  const Scope scope = request.scope();
   if (rest.empty()) {
     if (method == "GET") return list_files(request, exchange);
     if (method == "POST") return upload(request, exchange);
-    return wrong_method(exchange, request, "GET, HEAD, POST");
+    return only_methods(exchange, request, "GET, HEAD, POST");
   }
   const auto [id, word] = split(rest);
   if (!is_id(id, "file-") || (!word.empty() && word != "content"))
     return refuse(exchange, not_here("file", is_id(id, "file-") ? rest.substr(1) : id));
   if (word == "content") {
-    if (method != "GET") return wrong_method(exchange, request, "GET, HEAD");
+    if (method != "GET") return only_methods(exchange, request, "GET, HEAD");
     return content(exchange, id, scope);
   }
   if (method == "DELETE") return answer(exchange, [this, file_id = id, scope] { return remove_file(file_id, scope); });
-  if (method != "GET") return wrong_method(exchange, request, "GET, HEAD, DELETE");
+  if (method != "GET") return only_methods(exchange, request, "GET, HEAD, DELETE");
   answer(exchange, [this, file_id = id, scope]() -> Answer {
     const auto known = file(file_id, scope);
-    if (!known.is_ok()) return error_of(known.status());
+    if (!known.is_ok()) return error_of_state(known.status());
     return *known ? Answer(file_json(**known)) : not_here("file", file_id);
   });
 }
 
 void BatchApi::handle_batches(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest) {
   const std::string& method = request.method;
-  const Scope scope = scope_of(request);
+  const Scope scope = request.scope();
   if (rest.empty()) {
     if (method == "GET") return list_batches(request, exchange);
     if (method == "POST") return create_batch(request, exchange);
-    return wrong_method(exchange, request, "GET, HEAD, POST");
+    return only_methods(exchange, request, "GET, HEAD, POST");
   }
   const auto [id, word] = split(rest);
   if (!is_id(id, "batch_") || (!word.empty() && word != "cancel"))
     return refuse(exchange, not_here("batch", is_id(id, "batch_") ? rest.substr(1) : id));
   if (word == "cancel") {
-    if (method != "POST") return wrong_method(exchange, request, "POST");
+    if (method != "POST") return only_methods(exchange, request, "POST");
     const auto drop_results = read_cancel_order(request.body);
     if (const auto* error = std::get_if<ApiError>(&drop_results)) return refuse(exchange, *error);
     return answer(exchange, [this, batch_id = id, scope, drops = std::get<bool>(drop_results)]() -> Answer {
       const auto known = batch(batch_id, scope);
-      if (!known.is_ok()) return error_of(known.status());
+      if (!known.is_ok()) return error_of_state(known.status());
       if (!*known) return not_here("batch", batch_id);
       const auto cancelled = runner_.cancel(batch_id, drops);
-      return cancelled.is_ok() ? Answer(batch_json(*cancelled)) : error_of(cancelled.status());
+      return cancelled.is_ok() ? Answer(batch_json(*cancelled)) : error_of_state(cancelled.status());
     });
   }
-  if (method != "GET") return wrong_method(exchange, request, "GET, HEAD");
+  if (method != "GET") return only_methods(exchange, request, "GET, HEAD");
   answer(exchange, [this, batch_id = id, scope]() -> Answer {
     const auto known = batch(batch_id, scope);
-    if (!known.is_ok()) return error_of(known.status());
+    if (!known.is_ok()) return error_of_state(known.status());
     return *known ? Answer(batch_json(**known)) : not_here("batch", batch_id);
   });
 }
@@ -239,13 +205,13 @@ void BatchApi::upload(const HttpRequest& request, const ExchangePtr& exchange) {
     auto finished = sink->finish();
     if (finished.is_ok()) finished->owner = project;
     answer(exchange, [this, file = std::move(finished), seconds = sink->expires_seconds()]() mutable -> Answer {
-      if (!file.is_ok()) return error_of(file.status());
+      if (!file.is_ok()) return error_of_state(file.status());
       file->created_at = runner_.now();
       if (seconds > 0) file->expires_at = file->created_at + seconds;
       const Status kept = runner_.state().put_file(*file);
       if (kept.is_ok()) return file_json(*file);
       runner_.files().remove(file->id);
-      return error_of(kept);
+      return error_of_state(kept);
     });
   });
   if (!queued) refuse(exchange, from_status(exhausted("many files are being written already; try again later")));
@@ -254,7 +220,7 @@ void BatchApi::upload(const HttpRequest& request, const ExchangePtr& exchange) {
 void BatchApi::list_files(const HttpRequest& request, const ExchangePtr& exchange) {
   auto query = read_list_query(request.query, true);
   if (const auto* error = std::get_if<ApiError>(&query)) return refuse(exchange, *error);
-  answer(exchange, [this, list = std::get<ListQuery>(query), scope = scope_of(request)]() mutable -> Answer {
+  answer(exchange, [this, list = std::get<ListQuery>(query), scope = request.scope()]() mutable -> Answer {
     list.owner = scope;
     ++list.limit;  // one more tells whether there are more
     auto files = runner_.state().files(list);
@@ -271,12 +237,12 @@ void BatchApi::content(const ExchangePtr& exchange, const std::string& id, const
   using Found = std::variant<std::shared_ptr<BodySource>, ApiError>;
   const auto open = [this, id, scope]() -> Found {
     const auto known = file(id, scope);
-    if (!known.is_ok()) return error_of(known.status());
+    if (!known.is_ok()) return error_of_state(known.status());
     if (!*known) return not_here("file", id);
     auto bytes = runner_.files().open(id);
     // The file is known: that its bytes are gone is no fault of whoever asks.
-    if (bytes.status().code() == Code::kNotFound) return error_of(io_error(bytes.status().message()));
-    if (!bytes.is_ok()) return error_of(bytes.status());
+    if (bytes.status().code() == Code::kNotFound) return error_of_state(io_error(bytes.status().message()));
+    if (!bytes.is_ok()) return error_of_state(bytes.status());
     return std::make_shared<FileSource>(std::move(*bytes), (*known)->bytes, disk_, post_);
   };
   ask<Found>(exchange, open, [](const ExchangePtr& to, const Found& found) {
@@ -287,9 +253,9 @@ void BatchApi::content(const ExchangePtr& exchange, const std::string& id, const
 
 Answer BatchApi::remove_file(const std::string& id, const Scope& scope) {
   const auto known = file(id, scope);
-  if (!known.is_ok()) return error_of(known.status());
+  if (!known.is_ok()) return error_of_state(known.status());
   if (!*known) return not_here("file", id);
-  if (const Status removed = runner_.state().remove_file(id); !removed.is_ok()) return error_of(removed);
+  if (const Status removed = runner_.state().remove_file(id); !removed.is_ok()) return error_of_state(removed);
   runner_.files().remove(id);
   return json{{"id", id}, {"object", "file"}, {"deleted", true}};
 }
@@ -300,10 +266,10 @@ void BatchApi::create_batch(const HttpRequest& request, const ExchangePtr& excha
                                         " bytes; its lines go into a file"));
   auto order = read_batch_order(request.body);
   if (const auto* error = std::get_if<ApiError>(&order)) return refuse(exchange, *error);
-  answer(exchange, [this, o = std::move(std::get<BatchOrder>(order)), scope = scope_of(request)]() mutable -> Answer {
+  answer(exchange, [this, o = std::move(std::get<BatchOrder>(order)), scope = request.scope()]() mutable -> Answer {
     BatchRecord& record = o.record;
     const auto input = file(record.input_file, scope);
-    if (!input.is_ok()) return error_of(input.status());
+    if (!input.is_ok()) return error_of_state(input.status());
     if (!*input) return bad_request("there is no file '" + record.input_file.substr(0, 80) + "'", "input_file_id");
     if ((*input)->purpose != "batch")
       return bad_request("the file's purpose is '" + (*input)->purpose + "', not 'batch'", "input_file_id");
@@ -314,14 +280,14 @@ void BatchApi::create_batch(const HttpRequest& request, const ExchangePtr& excha
     record.expires_at = record.created_at + o.window_seconds;
     if (const Status place = runner_.has_place(); !place.is_ok()) return from_status(place);
     const auto added = runner_.add(std::move(record));
-    return added.is_ok() ? Answer(batch_json(*added)) : error_of(added.status());
+    return added.is_ok() ? Answer(batch_json(*added)) : error_of_state(added.status());
   });
 }
 
 void BatchApi::list_batches(const HttpRequest& request, const ExchangePtr& exchange) {
   auto query = read_list_query(request.query, false);
   if (const auto* error = std::get_if<ApiError>(&query)) return refuse(exchange, *error);
-  answer(exchange, [this, list = std::get<ListQuery>(query), scope = scope_of(request)]() mutable -> Answer {
+  answer(exchange, [this, list = std::get<ListQuery>(query), scope = request.scope()]() mutable -> Answer {
     list.owner = scope;
     ++list.limit;
     auto batches = runner_.state().batches(list);
@@ -363,7 +329,7 @@ json BatchApi::status(const HttpRequest& request) const {
   for (size_t s = 0; s < f.batches.size(); ++s)
     batches[std::string(batch_status_name(static_cast<BatchStatus>(s)))] = f.batches[s];
   json under_way = json::array();
-  const Scope scope = scope_of(request);
+  const Scope scope = request.scope();
   for (const auto& b : f.under_way) {
     if (scope && b.owner != *scope) continue;
     under_way.push_back({{"id", b.id},

@@ -41,7 +41,6 @@ class BatchApi final : public Extension {
            std::function<void(const ExchangePtr&, const T&)> say);
   void answer(const ExchangePtr& exchange, std::function<std::variant<nlohmann::json, ApiError>()> question);
   static void say(const ExchangePtr& exchange, const std::variant<nlohmann::json, ApiError>& what);
-  static void refuse(const ExchangePtr& exchange, const ApiError& error);
   void handle_files(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest);
   void handle_batches(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest);
 

@@ -5,6 +5,7 @@
 
 #include "common/percent_decode.h"
 #include "orchestrator/api/field_reader.h"
+#include "orchestrator/state/conflict.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -59,6 +60,18 @@ void read_output_expiry(FieldReader& f, BatchRecord& record) {
 }
 
 }  // namespace
+
+ApiError error_of_state(const Status& status) {
+  ApiError e = from_status(status);
+  if (status.code() == Code::kExhausted) {
+    e.http_status = 507;
+    e.type = "insufficient_storage_error";
+  } else if (status.code() == kConflict) {
+    e = bad_request(status.message(), "id");
+    e.http_status = 409;
+  }
+  return e;
+}
 
 json file_json(const FileRecord& file) {
   json value{

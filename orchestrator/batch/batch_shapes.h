@@ -11,6 +11,10 @@
 
 namespace moestro::orchestrator {
 
+/// What went wrong in the state or with a file: as from_status(), but 507 if a disk or memory is full, which may last,
+/// and 409 for what is in use or was changed by another host.
+ApiError error_of_state(const Status& status);
+
 nlohmann::json file_json(const FileRecord& file);
 nlohmann::json batch_json(const BatchRecord& batch);
 /// {"object": "list", "data", "first_id", "last_id", "has_more"}

@@ -72,9 +72,9 @@ bool DialectApi::handle(HttpRequest& request, const std::shared_ptr<Exchange>& e
   auto route = dialect_route(request.path, service_, lenient_);
   if (!route) return false;
   if (request.method != "POST") {
-    ApiError e = bad_request(request.path + " takes POST, not " + request.method);
-    e.http_status = 405;
-    exchange->respond(405, "application/json", route->error_body(e, exchange->request_id()), {{"Allow", "POST"}});
+    const ApiError e = wrong_method(request.path, request.method, "POST");
+    exchange->respond(e.http_status, "application/json", route->error_body(e, exchange->request_id()),
+                      {{"Allow", "POST"}});
     return true;
   }
   const auto slot = std::make_shared<std::unique_ptr<AnswerTranslator>>();

@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "common/log_format.h"
+#include "orchestrator/api/answer_headers.h"
 #include "orchestrator/api/json_text.h"
 #include "orchestrator/batch/batch_shapes.h"
 #include "orchestrator/dialects/dialect_text.h"
@@ -20,34 +21,13 @@ constexpr const char* kJsonBody = "application/json";
 constexpr size_t kRecordBytesMax = 4 << 20;
 constexpr std::string_view kResponses = "/v1/responses", kIdPrefix = "resp_", kInputItems = "input_items";
 
-ApiError no_response(const std::string& id, const char* field) {
-  ApiError e = bad_request("there is no response '" + id.substr(0, 80) + "'", field);
-  e.http_status = 404;
-  e.type = "not_found_error";
-  e.code = "not_found";
-  return e;
-}
-
-/// A full disk is no reason to try again soon.
-ApiError error_of_state(const Status& status) {
-  ApiError e = from_status(status);
-  if (status.code() == Code::kExhausted) e.http_status = 507, e.type = "insufficient_storage_error";
-  return e;
-}
-
 void refuse_response(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers = {}) {
-  if (error.http_status == 503 || error.http_status == 429) headers.emplace_back("Retry-After", "1");
+  add_retry_after(headers, error);
   exchange->respond(error.http_status, kJsonBody, responses_error_body(error, exchange->request_id()), headers);
 }
 
 void only_methods(const std::shared_ptr<Exchange>& exchange, const HttpRequest& request, const std::string& allowed) {
-  ApiError e = bad_request(request.path + " takes " + allowed + ", not " + request.method);
-  e.http_status = 405;
-  refuse_response(exchange, e, {{"Allow", allowed}});
-}
-
-std::optional<std::string> project_of(const HttpRequest& request) {
-  return request.sees_all ? std::nullopt : std::optional(request.project);
+  refuse_response(exchange, wrong_method(request.path, request.method, allowed), {{"Allow", allowed}});
 }
 
 /// {"response", "input"} of a record; an empty object if it is damaged.
@@ -96,7 +76,7 @@ bool ResponsesApi::handle(HttpRequest& request, const ExchangePtr& exchange) {
   const size_t slash = std::min(rest.find('/', 1), rest.size());
   const std::string id = rest.substr(1, slash - 1), word = rest.substr(std::min(slash + 1, rest.size()));
   if (!is_id(id, std::string(kIdPrefix)) || (!word.empty() && word != kInputItems)) {
-    refuse_response(exchange, no_response(rest.substr(1), "response_id"));
+    refuse_response(exchange, not_here("response", rest.substr(1), "response_id"));
   } else if (word == kInputItems) {
     if (method == "GET")
       list_input(request, id, exchange);
@@ -111,7 +91,7 @@ bool ResponsesApi::handle(HttpRequest& request, const ExchangePtr& exchange) {
     else
       refuse_response(exchange, not_supported("query", "nothing is known in this query; leave it out"));
   } else if (method == "DELETE") {
-    remove(id, project_of(request), exchange);
+    remove(id, request.scope(), exchange);
   } else {
     only_methods(exchange, request, "GET, HEAD, DELETE");
   }
@@ -148,7 +128,7 @@ void ResponsesApi::recall(HttpRequest head, const RequestPtr& read, const Exchan
                           TranslatedExchange::Slot slot) {
   const auto left = std::make_shared<bool>(false);
   exchange->on_gone([left] { *left = true; });
-  const Scope scope = project_of(head);
+  const Scope scope = head.scope();
   find(read->previous, scope, exchange,
        [this, head = std::move(head), read, exchange, slot = std::move(slot), left](Known known) {
          if (*left) return;
@@ -212,20 +192,20 @@ std::function<void(RequestJson, std::function<void(bool)>)> ResponsesApi::keeper
 
 void ResponsesApi::find(const std::string& id, const Scope& scope, const ExchangePtr& exchange,
                         std::function<void(Known)> then) {
-  if (!is_id(id, std::string(kIdPrefix))) return then(no_response(id, "response_id"));
+  if (!is_id(id, std::string(kIdPrefix))) return then(not_here("response", id, "response_id"));
   const auto look = [this, id, scope, request = exchange->request_id()]() -> Known {
     const log::Field field("request_id", request);
     auto kept = runner_.state().response(id);
     if (!kept.is_ok()) return error_of_state(kept.status());
     const bool is_there = *kept && (!scope || (*kept)->owner == *scope) &&
                           (*kept)->created_at > runner_.now() - options_.kept_seconds;
-    return is_there ? Known(std::move(**kept)) : no_response(id, "response_id");
+    return is_there ? Known(std::move(**kept)) : not_here("response", id, "response_id");
   };
   if (const Status asked = runner_.ask<Known>(look, then); !asked.is_ok()) then(from_status(asked));
 }
 
 void ResponsesApi::show(const HttpRequest& request, const std::string& id, const ExchangePtr& exchange, Part part) {
-  find(id, project_of(request), exchange,
+  find(id, request.scope(), exchange,
        [this, id, owner = request.owner, peer = request.peer, exchange, part = std::move(part)](Known known) {
          if (const auto* error = std::get_if<ApiError>(&known)) return refuse_response(exchange, *error);
          HttpRequest kept{"GET", "", std::move(std::get<ResponseRecord>(known).text)};

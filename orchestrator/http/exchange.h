@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,9 @@ struct HttpRequest {
   std::string project =
       {};  ///< the project of its files, batches and cached prefixes, from its API key or its batch; empty: none
   bool sees_all = false;  ///< it also sees the files and batches of all projects
+
+  /// The project whose files, batches and responses it sees; nullopt: all.
+  std::optional<std::string> scope() const { return sees_all ? std::nullopt : std::optional(project); }
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
