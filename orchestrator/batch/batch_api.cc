@@ -3,6 +3,7 @@
 #include "common/log_format.h"
 #include "orchestrator/api/answer_headers.h"
 #include "orchestrator/api/json_text.h"
+#include "orchestrator/api/metric_text.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -302,25 +303,24 @@ void BatchApi::list_batches(const HttpRequest& request, const ExchangePtr& excha
 
 std::string BatchApi::metrics() const {
   const BatchFigures f = runner_.figures();
-  const std::string labels = "{model=\"" + model_ + "\"";
-  std::string text = "# HELP moestro_batches Batches that are known, by status.\n# TYPE moestro_batches gauge\n";
-  for (size_t s = 0; s < f.batches.size(); ++s)
-    text += "moestro_batches" + labels + ",status=\"" + std::string(batch_status_name(static_cast<BatchStatus>(s))) +
-            "\"} " + std::to_string(f.batches[s]) + "\n";
-  text +=
-      "# HELP moestro_batch_lines_total Lines of batches that have been answered, by result.\n# TYPE "
-      "moestro_batch_lines_total counter\n";
-  text += "moestro_batch_lines_total" + labels + ",result=\"ok\"} " + std::to_string(f.lines_good) + "\n";
-  text += "moestro_batch_lines_total" + labels + ",result=\"error\"} " + std::to_string(f.lines_bad) + "\n";
-  const auto one = [&](const char* name, const char* type, const char* help, uint64_t value) {
-    text += std::string("# HELP ") + name + " " + help + "\n# TYPE " + name + " " + type + "\n" + name + labels + "} " +
-            std::to_string(value) + "\n";
+  const auto labelled = [this](const char* name, std::string_view value) {
+    return MetricText::Labels{{"model", model_}, {name, std::string(value)}};
   };
-  one("moestro_batch_lines_in_flight", "gauge", "Lines that have been given out and are not answered.", f.in_flight);
-  one("moestro_batch_retries_total", "counter", "Lines given out again because the server was full or had no worker.",
-      f.retries);
-  one("moestro_batches_stalled", "gauge", "1 while the state cannot be written.", f.stalled.empty() ? 0 : 1);
-  return text;
+  const MetricText::Labels model{{"model", model_}};
+  MetricText text;
+  text.gauge("moestro_batches", "Batches that are known, by status.");
+  for (size_t s = 0; s < f.batches.size(); ++s)
+    text.sample(static_cast<double>(f.batches[s]), labelled("status", batch_status_name(static_cast<BatchStatus>(s))));
+  text.counter("moestro_batch_lines_total", "Lines of batches that have been answered, by result.")
+      .sample(static_cast<double>(f.lines_good), labelled("result", "ok"))
+      .sample(static_cast<double>(f.lines_bad), labelled("result", "error"));
+  text.gauge("moestro_batch_lines_in_flight", "Lines that have been given out and are not answered.")
+      .sample(static_cast<double>(f.in_flight), model);
+  text.counter("moestro_batch_retries_total", "Lines given out again because the server was full or had no worker.")
+      .sample(static_cast<double>(f.retries), model);
+  text.gauge("moestro_batches_stalled", "1 while the state cannot be written.")
+      .sample(f.stalled.empty() ? 0 : 1, model);
+  return text.text();
 }
 
 json BatchApi::status(const HttpRequest& request) const {
