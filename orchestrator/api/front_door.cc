@@ -7,11 +7,14 @@
 namespace moestro::orchestrator {
 
 /// Adds headers to the answer, and counts the request until it is out.
-class FrontDoor::Guarded final : public Exchange {
+class FrontDoor::Guarded final : public ForwardingExchange {
  public:
   Guarded(std::shared_ptr<Exchange> inner, Headers headers, std::shared_ptr<std::map<std::string, uint32_t>> counts,
           std::string key)
-      : inner_(std::move(inner)), headers_(std::move(headers)), counts_(std::move(counts)), key_(std::move(key)) {
+      : ForwardingExchange(std::move(inner)),
+        headers_(std::move(headers)),
+        counts_(std::move(counts)),
+        key_(std::move(key)) {
     if (!key_.empty()) ++(*counts_)[key_];
   }
   ~Guarded() override { leave(); }
@@ -19,41 +22,32 @@ class FrontDoor::Guarded final : public Exchange {
   Guarded& operator=(const Guarded&) = delete;
 
   void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override {
-    Headers all = headers_;
-    all.insert(all.end(), headers.begin(), headers.end());
     leave();
-    inner_->respond(status, content_type, std::move(body), all);
+    inner_->respond(status, content_type, std::move(body), with_own(headers));
   }
   void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source,
                     const Headers& headers) override {
-    Headers all = headers_;
-    all.insert(all.end(), headers.begin(), headers.end());
     leave();
-    inner_->respond_from(content_type, std::move(source), all);
+    inner_->respond_from(content_type, std::move(source), with_own(headers));
   }
-  void begin_stream(const Headers& headers) override {
-    Headers all = headers_;
-    all.insert(all.end(), headers.begin(), headers.end());
-    inner_->begin_stream(all);
-  }
-  void write(std::string text) override { inner_->write(std::move(text)); }
+  void begin_stream(const Headers& headers) override { inner_->begin_stream(with_own(headers)); }
   void end_stream() override {
     leave();
     inner_->end_stream();
   }
-  void on_gone(std::function<void()> callback) override { inner_->on_gone(std::move(callback)); }
-  bool background() const override { return inner_->background(); }
-  const std::string& request_id() const override { return inner_->request_id(); }
-  bool crowded() const override { return inner_->crowded(); }
-  void on_drained(std::function<void()> callback) override { inner_->on_drained(std::move(callback)); }
 
  private:
+  Headers with_own(const Headers& headers) const {
+    Headers all = headers_;
+    all.insert(all.end(), headers.begin(), headers.end());
+    return all;
+  }
   void leave() {
     if (key_.empty()) return;
     const auto count = counts_->find(std::exchange(key_, {}));
     if (--count->second == 0) counts_->erase(count);
   }
-  const std::shared_ptr<Exchange> inner_;
+
   const Headers headers_;
   const std::shared_ptr<std::map<std::string, uint32_t>> counts_;
   std::string key_;

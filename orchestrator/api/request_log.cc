@@ -43,11 +43,11 @@ int64_t WarningLimit::take(Time now) {
 }
 
 /// Adds the header, and writes the line when the answer is out.
-class RequestLog::Logged final : public Exchange {
+class RequestLog::Logged final : public ForwardingExchange {
  public:
   Logged(std::shared_ptr<Exchange> inner, std::shared_ptr<WarningLimit> limit, std::string id,
          const HttpRequest& request)
-      : inner_(std::move(inner)),
+      : ForwardingExchange(std::move(inner)),
         limit_(std::move(limit)),
         id_(std::move(id)),
         what_(request.method + " " + request.path.substr(0, kShownBytes)),
@@ -63,7 +63,6 @@ class RequestLog::Logged final : public Exchange {
     inner_->respond_from(content_type, std::move(source), with_id(headers));
   }
   void begin_stream(const Headers& headers) override { inner_->begin_stream(with_id(headers)); }
-  void write(std::string text) override { inner_->write(std::move(text)); }
   void end_stream() override {
     write_line(200, "");
     inner_->end_stream();
@@ -75,9 +74,6 @@ class RequestLog::Logged final : public Exchange {
       callback();
     });
   }
-  bool background() const override { return inner_->background(); }
-  bool crowded() const override { return inner_->crowded(); }
-  void on_drained(std::function<void()> callback) override { inner_->on_drained(std::move(callback)); }
   const std::string& request_id() const override { return id_; }
 
  private:
@@ -96,7 +92,6 @@ class RequestLog::Logged final : public Exchange {
               left_out == 0 ? "" : " (and " + std::to_string(left_out) + " more before it)");
   }
 
-  const std::shared_ptr<Exchange> inner_;
   const std::shared_ptr<WarningLimit> limit_;
   const std::string id_, what_;
   const bool quiet_;

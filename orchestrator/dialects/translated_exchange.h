@@ -12,7 +12,7 @@
 
 namespace moestro::orchestrator {
 
-class TranslatedExchange final : public Exchange, public std::enable_shared_from_this<TranslatedExchange> {
+class TranslatedExchange final : public ForwardingExchange, public std::enable_shared_from_this<TranslatedExchange> {
  public:
   /// Where reading the request puts what turns its answer.
   using Slot = std::shared_ptr<std::unique_ptr<AnswerTranslator>>;
@@ -20,33 +20,22 @@ class TranslatedExchange final : public Exchange, public std::enable_shared_from
   /// `pool`: for long answers, as requests of `flow`. It outlives this.
   TranslatedExchange(std::shared_ptr<Exchange> inner, ErrorBody error_body, Slot slot, ReadingPool& pool,
                      std::string flow)
-      : inner_(std::move(inner)),
+      : ForwardingExchange(std::move(inner)),
         error_body_(error_body),
         slot_(std::move(slot)),
         pool_(pool),
         flow_(std::move(flow)) {}
 
   void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override;
-  void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source,
-                    const Headers& headers) override {
-    inner_->respond_from(content_type, std::move(source), headers);
-  }
-  void begin_stream(const Headers& headers) override { inner_->begin_stream(headers); }
   /// Takes server-sent events, cut anywhere.
   void write(std::string text) override;
   void end_stream() override;
-  void on_gone(std::function<void()> callback) override { inner_->on_gone(std::move(callback)); }
-  bool background() const override { return inner_->background(); }
-  const std::string& request_id() const override { return inner_->request_id(); }
-  bool crowded() const override { return inner_->crowded(); }
-  void on_drained(std::function<void()> callback) override { inner_->on_drained(std::move(callback)); }
 
  private:
   AnswerTranslator& answer() { return **slot_; }
   void take_event(std::string_view event);
   void say_whole(const Headers& headers);
 
-  const std::shared_ptr<Exchange> inner_;
   const ErrorBody error_body_;
   const Slot slot_;
   ReadingPool& pool_;

@@ -83,6 +83,31 @@ class Exchange {
   }
 };
 
+/// Hands everything on; a derived one overrides what it changes.
+class ForwardingExchange : public Exchange {
+ public:
+  explicit ForwardingExchange(std::shared_ptr<Exchange> inner) : inner_(std::move(inner)) {}
+
+  void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override {
+    inner_->respond(status, content_type, std::move(body), headers);
+  }
+  void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source,
+                    const Headers& headers) override {
+    inner_->respond_from(content_type, std::move(source), headers);
+  }
+  void begin_stream(const Headers& headers) override { inner_->begin_stream(headers); }
+  void write(std::string text) override { inner_->write(std::move(text)); }
+  void end_stream() override { inner_->end_stream(); }
+  bool crowded() const override { return inner_->crowded(); }
+  void on_drained(std::function<void()> callback) override { inner_->on_drained(std::move(callback)); }
+  void on_gone(std::function<void()> callback) override { inner_->on_gone(std::move(callback)); }
+  bool background() const override { return inner_->background(); }
+  const std::string& request_id() const override { return inner_->request_id(); }
+
+ protected:
+  const std::shared_ptr<Exchange> inner_;
+};
+
 using Handler = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;
 /// Chooses where the body of a request goes, by its head; null: into HttpRequest::body.
 using SinkFor = std::function<std::shared_ptr<BodySink>(const HttpRequest& head, const std::string& content_type)>;
