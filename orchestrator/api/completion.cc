@@ -240,20 +240,9 @@ void Completion::finish() {
     exchange_->write("data: [DONE]\n\n");
     return exchange_->end_stream();
   }
-  const auto say = [headers = whole_headers()](const std::shared_ptr<Exchange>& e, std::string text) {
-    e->respond(200, "application/json", std::move(text), headers);
-  };
   const bool is_long = prompt_tokens() + completion_tokens() > kLongAnswerTokens;
-  const bool taken = is_long && context_.pool.run(
-                                    request_.owner, /*heavy=*/false,
-                                    [self = shared_from_this(), say](const std::stop_token&) -> ReadingPool::Outcome {
-                                      auto text = std::make_shared<std::string>(self->answer_text());
-                                      return [self, say, text](const std::shared_ptr<Exchange>& e) {
-                                        say(e, std::move(*text));
-                                      };
-                                    },
-                                    exchange_);
-  if (!taken) say(exchange_, answer_text());
+  context_.pool.answer(
+      request_.owner, is_long, [self = shared_from_this()] { return self->answer_text(); }, whole_headers(), exchange_);
 }
 
 /// Those of a prompt's choices that are returned, the best first where there are more of them; `first` is the prompt's

@@ -113,19 +113,10 @@ void Embedding::finish() {
   context_.metrics.request_ended("ok", true);
   Headers headers;
   add_list(headers, "X-Moestro-Ignored", read_.request.ignored);
-  const auto say = [headers](const std::shared_ptr<Exchange>& e, std::string text) {
-    e->respond(200, "application/json", std::move(text), headers);
-  };
   const bool is_long = inputs_.size() * inputs_.front().values.size() > kManyValues;
-  const bool taken =
-      is_long && context_.pool.run(
-                     read_.request.owner, /*heavy=*/false,
-                     [self = shared_from_this(), say](const std::stop_token&) -> ReadingPool::Outcome {
-                       auto text = std::make_shared<std::string>(self->answer_text());
-                       return [self, say, text](const std::shared_ptr<Exchange>& e) { say(e, std::move(*text)); };
-                     },
-                     exchange_);
-  if (!taken) say(exchange_, answer_text());
+  context_.pool.answer(
+      read_.request.owner, is_long, [self = shared_from_this()] { return self->answer_text(); }, std::move(headers),
+      exchange_);
 }
 
 /// Written as text: a JSON value of each number would take many times the memory.

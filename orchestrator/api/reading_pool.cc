@@ -37,6 +37,16 @@ bool ReadingPool::run(const std::string& flow, bool heavy, Work work, const std:
   return true;
 }
 
+void ReadingPool::answer(const std::string& flow, bool is_long, std::function<std::string()> make, Headers headers,
+                         const std::shared_ptr<Exchange>& exchange) {
+  const Work work = [make = std::move(make), headers = std::move(headers)](const std::stop_token&) -> Outcome {
+    return [make, headers, text = std::make_shared<std::string>(make())](const std::shared_ptr<Exchange>& to) {
+      to->respond(200, "application/json", std::move(*text), headers);
+    };
+  };
+  if (!is_long || !run(flow, /*heavy=*/false, work, exchange)) work({})(exchange);
+}
+
 void ReadingPool::cancel(WorkQueue::Id id) {
   const auto exchange = asked_.extract(id);
   std::shared_ptr<Task> dropped;

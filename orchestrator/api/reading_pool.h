@@ -33,6 +33,10 @@ class ReadingPool {
   /// On the server's thread. False: too much waits already, of all or of `flow`. If the client leaves before the
   /// outcome, the work is dropped or stopped.
   [[nodiscard]] bool run(const std::string& flow, bool heavy, Work work, const std::shared_ptr<Exchange>& exchange);
+  /// Makes a JSON answer and sends it. A long one is made in the pool, unless too much waits there. What `make` holds
+  /// is let go of on the server's thread.
+  void answer(const std::string& flow, bool is_long, std::function<std::string()> make, Headers headers,
+              const std::shared_ptr<Exchange>& exchange);
 
  private:
   struct Task {
