@@ -39,10 +39,10 @@ bool has_schemas(std::string_view body) {
                      [&](std::string_view word) { return body.find(word) != std::string_view::npos; });
 }
 
-/// Moves the value out, or hands the error to `refuse` and returns nothing.
-template <typename T, typename Refuse>
-std::optional<T> value_or_refuse(std::variant<T, ApiError>&& v, const Refuse& refuse) {
-  if (auto* error = std::get_if<ApiError>(&v)) return refuse(*error), std::nullopt;
+/// Moves the value out, or the error into `refusal`.
+template <typename T>
+std::optional<T> value_or(std::variant<T, ApiError>&& v, std::optional<ApiError>& refusal) {
+  if (auto* error = std::get_if<ApiError>(&v)) return refusal = std::move(*error), std::nullopt;
   return std::move(std::get<T>(v));
 }
 
@@ -149,11 +149,10 @@ void Service::read_body(const Call& call, Read read) {
 std::variant<Service::TokenizedRequest, ApiError> Service::tokenize_request(const HttpRequest& http, const Make& make,
                                                                             const std::stop_token& stop) const {
   std::optional<ApiError> refusal;
-  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
-  auto made = value_or_refuse(make(http, stop), refuse_it);
+  auto made = value_or(make(http, stop), refusal);
   if (!made) return *refusal;
-  auto request = value_or_refuse(
-      made->chat ? read_chat(made->body, options_.lenient) : read_completion(made->body, options_.lenient), refuse_it);
+  auto request = value_or(
+      made->chat ? read_chat(made->body, options_.lenient) : read_completion(made->body, options_.lenient), refusal);
   if (!request) return *refusal;
   if (made->until_end) request->max_tokens.reset();
   request->in_order = made->in_order;
@@ -167,7 +166,7 @@ std::variant<Service::TokenizedRequest, ApiError> Service::tokenize_request(cons
   if (request->wants_mixed && !control_.serves_mixed())
     return bad_request("'moestro.mixed' is true, and no worker with --mixed is connected", "moestro");
   request->prefix_domain = prefix_domain(http, request->cache_salt, request->low_share_max);
-  auto prompts = value_or_refuse(tokenize_prompts(*request, stop), refuse_it);
+  auto prompts = value_or(tokenize_prompts(*request, stop), refusal);
   if (!prompts) return *refusal;
   return TokenizedRequest{std::move(*request), std::move(*prompts)};
 }
@@ -175,15 +174,14 @@ std::variant<Service::TokenizedRequest, ApiError> Service::tokenize_request(cons
 std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpRequest& http, const Make& make,
                                                                    const std::stop_token& stop) const {
   std::optional<ApiError> refusal;
-  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
-  auto tokenized = value_or_refuse(tokenize_request(http, make, stop), refuse_it);
+  auto tokenized = value_or(tokenize_request(http, make, stop), refusal);
   if (!tokenized) return *refusal;
   auto& [request, prompts] = *tokenized;
   if (const auto error = check_lengths(request, prompts)) return *error;
   const bool reasoning_open = !prompts.empty() && prompts.front().reasoning_open;
-  auto constraint = value_or_refuse(constraints_.of(request, reasoning_open), refuse_it);
+  auto constraint = value_or(constraints_.of(request, reasoning_open), refusal);
   if (!constraint) return *refusal;
-  auto rules = value_or_refuse(token_rules(request, model_), refuse_it);
+  auto rules = value_or(token_rules(request, model_), refusal);
   if (!rules) return *refusal;
   constraint->rules = std::move(*rules);
   if (request.tool_choice != ToolChoice::kNone) {
@@ -280,16 +278,15 @@ void Service::answer_text(const Call& call,
 
 Service::TextOrError Service::tokens_of(const HttpRequest& http, const std::stop_token& stop) const {
   std::optional<ApiError> refusal;
-  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
-  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
+  const auto body = value_or(parse_body(http.body), refusal);
   if (!body) return *refusal;
-  const auto request = value_or_refuse(read_tokenize(*body), refuse_it);
+  const auto request = value_or(read_tokenize(*body), refusal);
   if (!request) return *refusal;
   std::vector<TokenId> ids;
   if (!request->chat.is_null()) {
-    auto chat = value_or_refuse(read_chat(request->chat, options_.lenient), refuse_it);
+    auto chat = value_or(read_chat(request->chat, options_.lenient), refusal);
     if (!chat) return *refusal;
-    auto prompt = value_or_refuse(apply_template(*chat, stop), refuse_it);
+    auto prompt = value_or(apply_template(*chat, stop), refusal);
     if (!prompt) return *refusal;
     ids = std::move(prompt->ids);
   } else {
@@ -307,23 +304,21 @@ Service::TextOrError Service::tokens_of(const HttpRequest& http, const std::stop
 /// A chat's prompt, as llama.cpp's server has it.
 Service::TextOrError Service::prompt_of(const HttpRequest& http, const std::stop_token& stop) const {
   std::optional<ApiError> refusal;
-  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
-  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
+  const auto body = value_or(parse_body(http.body), refusal);
   if (!body) return *refusal;
-  const auto chat = value_or_refuse(read_chat(*body, options_.lenient), refuse_it);
+  const auto chat = value_or(read_chat(*body, options_.lenient), refusal);
   if (!chat) return *refusal;
   if (chat->model && !model_.is_called(*chat->model)) return unknown_model(*chat->model);
-  const auto prompt = value_or_refuse(apply_template(*chat, stop), refuse_it);
+  const auto prompt = value_or(apply_template(*chat, stop), refusal);
   if (!prompt) return *refusal;
   return dump({{"prompt", prompt->text}});
 }
 
 Service::TextOrError Service::text_of(const HttpRequest& http, const std::stop_token&) const {
   std::optional<ApiError> refusal;
-  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
-  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
+  const auto body = value_or(parse_body(http.body), refusal);
   if (!body) return *refusal;
-  const auto ids = value_or_refuse(read_detokenize(*body, model_.vocab), refuse_it);
+  const auto ids = value_or(read_detokenize(*body, model_.vocab), refusal);
   if (!ids) return *refusal;
   const std::string text = model_.tokenizer.decode(*ids, /*skip_special=*/false);
   return dump({{"content", text}, {"prompt", text}});
