@@ -33,6 +33,11 @@ std::string HostPort::text() const {
   return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
 }
 
+std::string HostPort::host_for_local_clients() const {
+  if (host == "0.0.0.0") return kLoopback;
+  return host == "::" ? "::1" : host;
+}
+
 Result<HostPort> parse_host_port(std::string_view text) {
   HostPort result;
   std::string_view port;

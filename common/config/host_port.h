@@ -14,6 +14,8 @@ struct HostPort {
 
   /// "127.0.0.1:8080", "[::1]:8080".
   std::string text() const;
+  /// Where clients on its machine find a server that listens there, on every address perhaps.
+  std::string host_for_local_clients() const;
 };
 
 /// "HOST:PORT" or "[V6]:PORT", port 0 to 65535. kInvalidArgument shows how to write it.

@@ -18,6 +18,12 @@ TEST(HostPort, NamesAndAddresses) {
   }
 }
 
+TEST(HostPort, AServerThatListensOnEveryAddressIsFoundOnLoopback) {
+  EXPECT_EQ(parse_listen_address("0.0.0.0:80")->host_for_local_clients(), "127.0.0.1");
+  EXPECT_EQ(parse_listen_address("[::]:80")->host_for_local_clients(), "::1");
+  EXPECT_EQ(parse_listen_address("10.0.0.1:80")->host_for_local_clients(), "10.0.0.1");
+}
+
 TEST(HostPort, AServerListensOnLoopbackWhereNoHostIsGiven) {
   EXPECT_EQ(parse_listen_address("8080")->text(), "127.0.0.1:8080");
   EXPECT_EQ(parse_listen_address(":0")->text(), "127.0.0.1:0");

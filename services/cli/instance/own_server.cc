@@ -23,9 +23,7 @@ Result<Server> own_server(const config::BoxConfig& box, const fs::path& run_dir,
   MOESTRO_ASSIGN_OR_RETURN(const bool secure, box::serves_https(box));
   std::string port;
   if (std::ifstream(run_dir / "http.port") >> port) at.port = port;
-  if (at.host == "0.0.0.0") at.host = "127.0.0.1";
-  if (at.host == "::") at.host = "::1";
-  options.url = Url{.host = at.host, .port = at.port, .base = "", .secure = secure}.origin();
+  options.url = Url{.host = at.host_for_local_clients(), .port = at.port, .base = "", .secure = secure}.origin();
   MOESTRO_ASSIGN_OR_RETURN(Server server, server_of(options));
   if (secure && options.ca_file.empty()) server.access.certificate = box.orchestrator.tls_cert;
   return server;

@@ -9,6 +9,7 @@
 #include "common/may_read.h"
 #include "common/model/served_pack.h"
 #include "common/shm/whole_file.h"
+#include "orchestrator/state/redis_place.h"
 #include "services/box/https.h"
 #include "services/box/named_pack.h"
 #include "services/cli/common/checkpoint_hint.h"
@@ -38,8 +39,7 @@ Status check_without_devices(config::BoxConfig& box) {
     return invalid_argument("--mixed-warn-share (orchestrator.mixed_warn_share) reports low copies, and --mixed is "
                             "off; give --mixed too, or leave it out");
   std::string& state = box.orchestrator.state;
-  const bool elsewhere =
-      state.starts_with("redis://") || state.starts_with("rediss://");  // the orchestrator reads the rest
+  const bool elsewhere = orchestrator::is_redis_url(state);
   if (!elsewhere && state.find("://") != std::string::npos)
     return unsupported("--state '" + state + "' is neither sqlite:PATH nor redis://HOST:PORT/DB");
   MOESTRO_RETURN_IF_ERROR(box::serves_https(box).status());

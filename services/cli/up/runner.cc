@@ -20,12 +20,6 @@ constexpr Nanos kLookStarting = milliseconds(25);  // for the store's socket and
 constexpr Nanos kLookServing = std::chrono::seconds(2);
 constexpr int kTailLines = 12;
 
-/// A server that listens on every address is asked on this machine's own.
-std::string probe_host(const std::string& host) {
-  if (host == "0.0.0.0") return "127.0.0.1";
-  return host == "::" ? "::1" : host;
-}
-
 class Runner {
  public:
   Runner(RunnerConfig config, Signals signals)
@@ -122,7 +116,7 @@ class Runner {
     if (!client_) {
       if (!read_port()) return {false, "the orchestrator does not listen yet"};
       Url url;
-      url.host = probe_host(config_.http.host);
+      url.host = config_.http.host_for_local_clients();
       url.port = config_.http.port;
       url.secure = config_.https;
       // It is our own program: whether its certificate names this address is the clients' question.
