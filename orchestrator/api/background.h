@@ -1,5 +1,5 @@
 #pragma once
-// One thread for work that would keep the server's thread from its clients: reading and tokenizing large bodies.
+// One thread for work that would keep the server's thread from its clients: reading and writing files.
 
 #include <condition_variable>
 #include <cstddef>

@@ -132,7 +132,7 @@ engine::Backend WorkerDevice::backend() const {
 Status WorkerDevice::check() const {
   if (cuda_ != nullptr)
     if (const Status status = cuda_->ops().status(); !status.is_ok())
-      return unavailable("the device cuda:" + std::to_string(cuda_->index()) + " fell off: " + status.message() +
+      return unavailable("the device cuda:" + std::to_string(cuda_->index()) + " has failed: " + status.message() +
                          "; the worker ends");
   return experts_ ? experts_->check() : Status::ok();
 }

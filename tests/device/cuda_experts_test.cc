@@ -151,7 +151,7 @@ void expect_fall(const FailingFunction& function, int calls) {
   if (made.is_ok() && !ran.is_ok()) {
     EXPECT_THAT(ran.code(), AnyOf(Code::kUnavailable, Code::kIo)) << ran.message();
     EXPECT_EQ(ran.message(),
-              "the device cuda:0 fell off: " + std::string(function.name) + ": an emulated error; the worker ends");
+              "the device cuda:0 has failed: " + std::string(function.name) + ": an emulated error; the worker ends");
     EXPECT_EQ(driver.experts().check().code(), Code::kUnavailable);
     EXPECT_EQ(driver.experts().check().message(), ran.message());
     EXPECT_EQ(driver.experts().launched().message(), ran.message()) << "the first reason stays";

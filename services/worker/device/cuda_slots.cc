@@ -8,7 +8,7 @@ std::string words_of(const CudaSlots& device, const char* call, MoestroCudaResul
 
 Status fell_off(const CudaSlots& device, const char* call, MoestroCudaResult result) {
   if (result == 0) return Status::ok();
-  return unavailable("the device cuda:" + std::to_string(device.index) + " fell off: " + call + ": " +
+  return unavailable("the device cuda:" + std::to_string(device.index) + " has failed: " + call + ": " +
                      device.functions->error_text(result) + "; the worker ends");
 }
 

@@ -82,7 +82,7 @@ class ExpertLink {
   void carried(const tier::Chunk& chunk, Nanos begin, Nanos end);
   /// With the lock held: something else than an expert has arrived.
   void note_end();
-  /// Wakes all waiting threads. The first failure is kept.
+  /// Wakes the thread that waits. The first failure is kept.
   void fail(const Status& failure);
 
   tier::DeviceTier& tier_;
