@@ -35,13 +35,28 @@ namespace {
 constexpr std::chrono::seconds kLastBytes{2};
 constexpr size_t kLinesLeast = 64;  ///< of batches, in flight
 
-Result<HttpOptions> http_options(const std::string& where) {
-  const auto address = config::parse_listen_address(where);
+/// The form around an uploaded file may have so many bytes more.
+constexpr uint64_t kFormBytes = 64 << 10;
+
+Result<HttpOptions> http_options(const OrchestratorOptions& options) {
+  const auto address = config::parse_listen_address(options.http);
   if (!address) return address.status().with_context("--http");
-  HttpOptions options;
-  options.host = address->host;
-  options.port = static_cast<uint16_t>(std::stoi(address->port));
-  return options;
+  HttpOptions http;
+  http.host = address->host;
+  http.port = static_cast<uint16_t>(std::stoi(address->port));
+  http.upload_bytes_max = options.file_bytes_max + kFormBytes;
+  http.reader_wait = std::chrono::seconds(options.reader_wait_s);
+  if (!options.tls_cert.empty()) http.tls = TlsFiles{options.tls_cert, options.tls_key};
+  return http;
+}
+
+Result<FrontDoorOptions> door_options(const OrchestratorOptions& options) {
+  FrontDoorOptions door{std::nullopt, options.origins, error_body_for};
+  if (options.api_keys.empty()) return door;
+  auto keys = ApiKeys::load(options.api_keys);
+  if (!keys.is_ok()) return keys.status().with_context("--api-keys");
+  door.keys = std::move(*keys);
+  return door;
 }
 
 ControlOptions control_options(const OrchestratorOptions& options, const ServedModel& model) {
@@ -61,9 +76,6 @@ ControlOptions control_options(const OrchestratorOptions& options, const ServedM
   control.worker_wait = std::chrono::seconds(options.worker_wait_s);
   return control;
 }
-
-/// The form around an uploaded file may have so many bytes more.
-constexpr uint64_t kFormBytes = 64 << 10;
 
 struct Kept {
   std::unique_ptr<StateStore> state;
@@ -122,13 +134,27 @@ void raise_open_files(uint32_t connections_max) {
     log::warn("only {} open files are allowed (ulimit -n): that many clients at once cannot be served", limit.rlim_cur);
 }
 
+/// Ends what runs: first what is new, then what is under way, then the answers to it.
+void drain(Stop how, int64_t drain_s, HttpServer& server, BatchRunner& runner, ControlPlane& control) {
+  if (how == Stop::kAtOnce) log::warn("stopping at once: whoever started this program is gone");
+  else log::info("stopping: no new requests, {} s for those under way", drain_s);
+  server.close_gate();
+  runner.stop_starting();
+  control.drain(std::chrono::seconds(how == Stop::kAtOnce ? 0 : drain_s));
+  // Every sequence has ended; what is left is to write the answers, to clients that may read slowly.
+  if (!server.wait_answered(kLastBytes)) log::warn("some answers could not be written to their end");
+  if (!runner.wait_settled(kLastBytes))
+    log::warn("some lines of batches have come back too late: they run again at the next start");
+  server.stop();
+}
+
 }  // namespace
 
 Status run_orchestrator(const OrchestratorOptions& options) {
   const StopSignals signals = StopSignals::block();
   std::signal(SIGPIPE, SIG_IGN);
   const HeapTrim heap_trim;
-  MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, http_options(options.http));
+  MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, http_options(options));
   raise_open_files(http.connections_max);
   MOESTRO_ASSIGN_OR_RETURN(ServedModel model, ServedModel::load(options.model_name, options.pack));
   model.aliases = options.aliases;
@@ -137,9 +163,6 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   // Until the end, when its lease has been given back.
   MOESTRO_ASSIGN_OR_RETURN(const HostName host, HostName::take(options.run_dir));
   MOESTRO_ASSIGN_OR_RETURN(Kept kept, open_kept(options, host.text()));
-  http.upload_bytes_max = options.file_bytes_max + kFormBytes;
-  http.reader_wait = std::chrono::seconds(options.reader_wait_s);
-  if (!options.tls_cert.empty()) http.tls = TlsFiles{options.tls_cert, options.tls_key};
   HistoryShelf shelf(options.model_name);
   std::atomic<uint64_t> served_version{0};
   ControlOptions control_settings = control_options(options, model);
@@ -148,14 +171,9 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   control_settings.keep_history = [&shelf](std::vector<std::byte> checkpoint) { shelf.keep(std::move(checkpoint)); };
   MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(std::move(control_settings)));
   MOESTRO_RETURN_IF_ERROR(options.access.apply(options.run_dir / "orchestrator.sock", options.access.shared()));
-  FrontDoorOptions door_options{std::nullopt, options.origins, error_body_for};
-  if (!options.api_keys.empty()) {
-    auto keys = ApiKeys::load(options.api_keys);
-    if (!keys.is_ok()) return keys.status().with_context("--api-keys");
-    door_options.keys = std::move(*keys);
-  }
+  MOESTRO_ASSIGN_OR_RETURN(FrontDoorOptions at_the_door, door_options(options));
   Service* service_address = nullptr;
-  FrontDoor door(std::move(door_options), [&service_address](HttpRequest r, std::shared_ptr<Exchange> e) {
+  FrontDoor door(std::move(at_the_door), [&service_address](HttpRequest r, std::shared_ptr<Exchange> e) {
     service_address->handle(std::move(r), std::move(e));
   });
   RequestLog requests([&door](HttpRequest r, std::shared_ptr<Exchange> e) { door.handle(std::move(r), std::move(e)); });
@@ -196,7 +214,6 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   ResponsesApi responses(service, *runner, {options.lenient, options.response_bytes_max});
   for (Extension* extension : std::initializer_list<Extension*>{batches.get(), &dialects, &responses})
     service.extend(*extension);
-  shelf.open(*runner, *control);
   server->read_bodies_of([&door](const HttpRequest& head) { return door.knows(head); });
   server->take_uploads(
       [&batches](const HttpRequest& head, const std::string& type) { return batches->sink_for(head, type); });
@@ -205,21 +222,9 @@ Status run_orchestrator(const OrchestratorOptions& options) {
       shm::write_whole_file(options.run_dir / "http.port", std::to_string(server->port()) + "\n", 0644));
   const config::HostPort address{http.host, std::to_string(server->port())};
   log::info("listening on {}://{}", http.tls ? "https" : "http", address.text());
+  shelf.open(*runner, *control);  // last: from here on nothing but close() ends what it uses
 
-  std::thread drainer([&] {
-    const Stop how = signals.wait();
-    const std::chrono::seconds drain(how == Stop::kAtOnce ? 0 : options.drain_s);
-    if (how == Stop::kAtOnce) log::warn("stopping at once: whoever started this program is gone");
-    else log::info("stopping: no new requests, {} s for those under way", options.drain_s);
-    server->close_gate();
-    runner->stop_starting();
-    control->drain(drain);
-    // Every sequence has ended; what is left is to write the answers, to clients that may read slowly.
-    if (!server->wait_answered(kLastBytes)) log::warn("some answers could not be written to their end");
-    if (!runner->wait_settled(kLastBytes))
-      log::warn("some lines of batches have come back too late: they run again at the next start");
-    server->stop();
-  });
+  std::thread drainer([&] { drain(signals.wait(), options.drain_s, *server, *runner, *control); });
   server->run();
   drainer.join();
   sampling.reset();
