@@ -9,6 +9,7 @@
 #include "common/config/units.h"
 #include "services/cli/batch/batch_runner.h"
 #include "services/cli/batch/server_commands.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/common/server_options.h"
 #include "services/cli/instance/instances.h"
@@ -54,7 +55,7 @@ void print_summary(const BatchReport& report, bool as_json, const std::string& o
                                  {"completion_tokens_per_s", tokens_s},
                                  {"complete", report.complete()},
                                  {"output", output}};
-    std::printf("%s\n", summary.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%s\n", json_text(summary).c_str());
     return;
   }
   const std::string before =

@@ -17,11 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// Writes whatever it is given, also text that is not UTF-8.
-std::string dump(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 bool is_success(const json& line) {
   const auto response = line.find("response");
   if (response == line.end() || !response->is_object()) return false;
@@ -62,7 +57,7 @@ BatchResult make_batch_result(uint64_t line_number, const std::string& custom_id
                      {"message", "status " + std::to_string(reply.status) +
                                      " with a body that is not JSON: " + reply.body.substr(0, 200)}};
   }
-  result.line = dump(line);
+  result.line = json_text(line);
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/config/units.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/doctor/arenas.h"
 #include "services/cli/doctor/findings.h"
@@ -56,7 +57,7 @@ void print_json(const std::vector<Finding>& findings, const std::vector<Arena>& 
                                   {"mend", finding.mend}});
   for (const Arena& arena : arenas)
     report["arenas"].push_back({{"dir", arena.dir.string()}, {"bytes", arena.bytes}, {"held", arena.held}});
-  std::printf("%s\n", report.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+  std::printf("%s\n", json_text(report, 2).c_str());
 }
 
 /// Removes the stale ones from `arenas` and the disk. The first error, after all were tried.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "services/cli/common/json_text.h"
 #include "services/cli/pack/pack_report.h"
 #include "services/cli/pack/progress.h"
 #include "services/command_line/command_line.h"
@@ -40,7 +41,7 @@ Status run_inspect(const InspectArguments& arguments) {
     report["verified"] = true;
   }
   if (arguments.json) {
-    std::printf("%s\n", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%s\n", json_text(report, 2).c_str());
   } else {
     std::fputs(pack_report_text(report).c_str(), stdout);
     if (arguments.verify) std::puts("every checksum is right, every number finite");

@@ -10,6 +10,7 @@
 #include "common/formats/encode.h"
 #include "orchestrator/api/served_model.h"
 #include "services/cli/common/checkpoint_hint.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/pack/progress.h"
 #include "services/cli/pack/spread_option.h"
@@ -91,7 +92,7 @@ Status run_pack(const PackArguments& arguments) {
   if (arguments.json) {
     const nlohmann::json report = {{"pack", arguments.pack}, {"bytes", summary->bytes},
                                    {"resumed_bytes", summary->resumed_bytes}, {"blobs", summary->blobs}};
-    std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%s\n", json_text(report).c_str());
   } else {
     std::printf("packed %s in %u blobs into %s\n", human_bytes(summary->bytes).c_str(), summary->blobs,
                 arguments.pack.c_str());

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "services/cli/bench/model/model_shape.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/plan/box_plan.h"
 #include "services/cli/plan/plan_report.h"
@@ -48,7 +49,7 @@ Result<std::string> run_plan(const PlanOptions& o) {
   MOESTRO_ASSIGN_OR_RETURN(const planner::Plan plan, planner::make_plan(input));
   const PlanReport report{o, parts.model, parts.memory, rates, input, plan, quality};
   if (!o.json) return plan_text(report);
-  return plan_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_text(plan_json(report), 2) + "\n";
 }
 
 void add_model_options(command_line::App& plan, PlanOptions& o) {

@@ -9,6 +9,7 @@
 #include "services/box/box_flags.h"
 #include "services/box/named_pack.h"
 #include "services/box/places.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/instance/instances.h"
 #include "services/cli/store/status_json.h"
@@ -79,7 +80,7 @@ Status list(const Options& options) {
   MOESTRO_ASSIGN_OR_RETURN(const std::string endpoint, endpoint_of(options));
   MOESTRO_ASSIGN_OR_RETURN(const StoreStatusReport report, store::query_store(endpoint, kStatusWithin));
   if (options.json)
-    std::printf("%s\n", status_json(report).dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    std::printf("%s\n", json_text(status_json(report), 2).c_str());
   else print(report);
   return Status::ok();
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "services/cli/common/json_text.h"
 #include "services/cli/common/output.h"
 #include "services/cli/timeline/timeline_report.h"
 
@@ -37,11 +38,7 @@ void add_timeline_command(command_line::App& app, CommandResult& result) {
     TimelineSummary summary;
     for (const std::string& file : o->files)
       if (const Status added = summary.add_file(file); !added.is_ok()) return fail(result, added);
-    // A file may have any bytes in its name.
-    const auto json_text = [&] {
-      return timeline_json(summary).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-    };
-    const std::string text = o->json ? json_text() : timeline_text(summary);
+    const std::string text = o->json ? json_text(timeline_json(summary), 2) + "\n" : timeline_text(summary);
     std::fputs(text.c_str(), stdout);
   });
 }

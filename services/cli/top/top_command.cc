@@ -127,9 +127,7 @@ Status show_once(const Places& places, milliseconds interval, bool as_json, bool
   if (signals.wait(steady_clock::now() + interval) == Signals::Heard::kEnd) return Status::ok();
   MOESTRO_ASSIGN_OR_RETURN(const Look now, look(places, as_json ? Experts::kNo : Experts::kYes));
   if (as_json) {
-    std::printf("%s\n", to_json(now, rates_between(before->store, now.store))
-                            .dump(2, ' ', false, json::error_handler_t::replace)
-                            .c_str());
+    std::printf("%s\n", json_text(to_json(now, rates_between(before->store, now.store)), 2).c_str());
     return Status::ok();
   }
   const TerminalSize size{.columns = terminal_size().columns};

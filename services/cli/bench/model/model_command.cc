@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "services/cli/bench/model/model_shape.h"
+#include "services/cli/common/json_text.h"
 #include "services/cli/pack/progress.h"
 #include "services/command_line/command_line.h"
 #include "store/pack/packer.h"
@@ -124,7 +125,7 @@ Status run(const Arguments& a) {
                                            {"resumed_bytes", summary->resumed_bytes},
                                            {"blobs", summary->blobs},
                                            {"seconds", seconds}};
-    std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%s\n", json_text(report).c_str());
   } else {
     std::printf("made %s in %u blobs in %.1f s: %s\n", human_bytes(summary->bytes).c_str(), summary->blobs, seconds,
                 a.pack.c_str());

@@ -40,7 +40,7 @@ std::string completion_body(const CompletionFields& f, const std::string& prompt
                {"seed", f.seed},
                {"ignore_eos", true}};
   if (f.stream) head["stream"] = true, head["stream_options"] = {{"include_usage", true}};
-  std::string body = head.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string body = json_text(head);
   body.pop_back();
   return body + R"(,"prompt":[)" + prompt + "]}";
 }

@@ -171,9 +171,7 @@ Status run(const Command& c, const BenchProgress& progress, std::string& text) {
     return Status::ok();
   }
   MOESTRO_ASSIGN_OR_RETURN(const ServeBenchReport report, bench_serve(c.bench, progress));
-  text = c.json
-             ? serve_report_json(c.bench, report).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
-             : serve_report_text(c.bench, report);
+  text = c.json ? json_text(serve_report_json(c.bench, report), 1) + "\n" : serve_report_text(c.bench, report);
   for (const ServeRun& one : report.runs)
     if (!one.load.interrupted && one.summary.done == 0)
       return unavailable("no request was answered" + (one.load.failures.empty()
