@@ -18,20 +18,6 @@ namespace {
 const prometheus::Histogram::BucketBoundaries kSeconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
                                                        1,     2.5,    5,     10,   30,    60,   120, 300,  600};
 
-prometheus::MetricFamily family(const std::string& name, const std::string& help, prometheus::MetricType type,
-                                double value) {
-  prometheus::MetricFamily f;
-  f.name = name;
-  f.help = help;
-  f.type = type;
-  prometheus::ClientMetric m;
-  if (type == prometheus::MetricType::Counter)
-    m.counter.value = value;
-  else
-    m.gauge.value = value;
-  f.metric.push_back(m);
-  return f;
-}
 constexpr std::array kResults{"ok", "error", "cancelled", "refused"};
 
 nlohmann::json histogram_json(const prometheus::Histogram& of) {
@@ -46,7 +32,111 @@ nlohmann::json histogram_json(const prometheus::Histogram& of) {
           {"count", histogram.sample_count}};
 }
 
-void add_workers(MetricText& text, const std::string& model, const ControlSnapshot& c) {
+/// Families with one sample, which has no label.
+struct Figures {
+  MetricText& text;
+
+  template <typename Number>
+  void counter(const char* name, const char* help, Number value) {
+    text.counter(name, help).sample(static_cast<double>(value));
+  }
+  template <typename Number>
+  void gauge(const char* name, const char* help, Number value) {
+    text.gauge(name, help).sample(static_cast<double>(value));
+  }
+  void seconds(const char* name, const char* help, uint64_t us) {
+    counter(name, help, static_cast<double>(us) * 1e-6);
+  }
+};
+
+void add_steps(Figures f, const ControlSnapshot& c) {
+  f.counter("moestro_generated_tokens_total", "Tokens sampled.", c.sampled_tokens);
+  f.counter("moestro_steps_total", "Plans that workers have computed.", c.plans);
+  f.seconds("moestro_step_seconds_total", "Time that workers spent on plans.", c.step_us);
+  f.seconds("moestro_stall_seconds_total",
+            "Of it, time in which a worker waited for experts, dense weights or KV.", c.stall_us);
+  f.counter("moestro_step_parks_total",
+            "Breaks in steps of batches, in which interactive requests were computed.", c.parks);
+  f.seconds("moestro_step_parked_seconds_total",
+            "Time of these breaks. It is in no step's time but those of the requests.", c.parked_us);
+  f.counter("moestro_expert_hits_total", "Experts that were resident when a layer wanted them.", c.expert_hits);
+  f.counter("moestro_expert_misses_total", "Experts that had to be fetched.", c.expert_misses);
+  f.counter("moestro_expert_fetched_bytes_total", "Bytes of experts fetched on demand.", c.fetched_bytes);
+  f.counter("moestro_dense_read_bytes_total",
+            "Bytes of dense weights that steps read because not all stay in memory.", c.dense_bytes);
+  f.seconds("moestro_dense_stall_seconds_total",
+            "Of the stalls, time in which a worker waited for dense weights.", c.dense_stall_us);
+  f.seconds("moestro_kv_stall_seconds_total",
+            "Of the stalls, time in which a worker waited for KV that moves, or for attention on the host.",
+            c.kv_stall_us);
+  f.counter("moestro_nonfinite_sequences_total",
+            "Sequences that failed because their activations or logits became NaN or infinite.",
+            c.nonfinite_sequences);
+  f.counter("moestro_capacity_dropped_total",
+            "Choices of an expert by a token that the capacity factor dropped.", c.dropped_rows);
+  f.counter("moestro_low_choices_total", "Choices of an expert by a token that a low copy served.", c.copies.low);
+  f.counter("moestro_skipped_choices_total", "Choices of an expert by a token that no copy served.", c.copies.skipped);
+  f.counter("moestro_mixed_choices_total",
+            "Choices of an expert by a token on workers with low copies.", c.copies.choices);
+}
+
+void add_sequences(Figures f, const ControlSnapshot& c) {
+  f.gauge("moestro_sequences_waiting", "Sequences without a worker.", c.waiting);
+  f.text.gauge("moestro_queue_sequences", "Sequences without a worker, by class.")
+      .sample(static_cast<double>(c.waiting - c.waiting_of_batches), {{"class", "interactive"}})
+      .sample(static_cast<double>(c.waiting_of_batches), {{"class", "batch"}});
+  f.counter("moestro_preemptions_total",
+            "Sequences that were sent back to the queue to make room for others.", c.preemptions);
+  f.counter("moestro_quarantined_total", "Sequences that failed because workers died of them.", c.quarantined);
+  f.gauge("moestro_sequences_running", "Sequences that a worker holds.", c.running);
+  f.gauge("moestro_kv_blocks_used", "KV blocks held by sequences.", c.kv_blocks_used);
+  f.gauge("moestro_kv_blocks", "KV blocks of all workers.", c.kv_blocks_total);
+  f.gauge("moestro_kv_host_blocks_used", "Copies of KV blocks in host memory beside GPUs'.", c.kv_host_blocks_used);
+  f.gauge("moestro_kv_host_blocks", "KV blocks that host memory beside GPUs has room for.", c.kv_host_blocks_total);
+  f.counter("moestro_kv_moved_out_tokens_total",
+            "Tokens whose keys and values were copied to host memory when others took their place.",
+            c.kv_moved_out_tokens);
+  f.counter("moestro_kv_moved_in_tokens_total",
+            "Tokens whose keys and values were copied back from host memory instead of computed again.",
+            c.kv_moved_in_tokens);
+  f.gauge("moestro_prefix_blocks", "KV blocks that no sequence holds and that can be found again.", c.prefix_blocks);
+  f.counter("moestro_prefix_cached_tokens_total",
+            "Tokens whose keys and values were found in the KV cache instead of computed.", c.prefix_cached_tokens);
+  f.gauge("moestro_state_slots",
+          "States of sequences that workers have room for; 0: their models have none.", c.state_slots);
+  f.gauge("moestro_state_slots_used", "Of these, those that sequences hold.", c.states_held);
+  f.gauge("moestro_prefix_states",
+          "States of prefixes that no sequence holds and that can be found again.", c.states_cached);
+  f.counter("moestro_prefix_states_kept_total", "States of prefixes that were kept.", c.states_kept);
+  f.counter("moestro_prefix_states_restored_total",
+            "Times that a sequence went on from a prefix's state.", c.states_restored);
+}
+
+void add_history(Figures f, const ControlSnapshot& c) {
+  f.gauge("moestro_history_prompts", "Past requests whose prompts' activations are kept.", c.history.prompts);
+  f.gauge("moestro_history_answers", "Past requests whose answers' activations are kept.", c.history.answers);
+  f.gauge("moestro_history_capacity", "Most of either that are kept.", c.history.capacity);
+  f.counter("moestro_history_requests_total", "Requests that have entered the history.", c.history.requests);
+  f.counter("moestro_history_replacements_total",
+            "Entries of the history that a similar request has replaced.", c.history.replacements);
+  f.gauge("moestro_history_shared_bytes",
+          "Memory of the history that workers can map; 0: there is none.", c.history_readers.shared_bytes);
+  if (c.history_kept_s)
+    f.gauge("moestro_history_checkpoint_age_seconds",
+            "Since the last checkpoint of the history that was kept.", *c.history_kept_s);
+  f.text.gauge("moestro_history_readers",
+               "Workers that have the history: its memory mapped, or a copy that messages keep.")
+      .sample(static_cast<double>(c.history_readers.by_memory), {{"state", "mapped"}})
+      .sample(static_cast<double>(c.history_readers.by_messages), {{"state", "copied"}});
+}
+
+void add_workers(Figures f, const std::string& model, const ControlSnapshot& c) {
+  f.gauge("moestro_workers", "Workers that are there.", c.workers.size());
+  f.counter("moestro_workers_lost_total", "Workers that died, fell silent or were replaced.", c.workers_lost);
+  MetricText& text = f.text;
+  text.histogram("moestro_step_duration_seconds", "What workers took for a plan.").sample(c.steps, {{"model", model}});
+  text.counter("moestro_worker_restarts_total", "Workers that registered under a name that was there before.")
+      .sample(static_cast<double>(c.worker_restarts), {{"model", model}});
   const auto each = [&](auto value) {
     for (const auto& w : c.workers) text.sample(static_cast<double>(value(w)), {{"model", model}, {"worker", w.name}});
   };
@@ -61,6 +151,7 @@ void add_workers(MetricText& text, const std::string& model, const ControlSnapsh
   text.gauge("moestro_worker_heard_seconds", "Since it was last heard.");
   each([](const auto& w) { return w.age_s; });
 }
+
 }  // namespace
 
 struct RequestMetrics::Families {
@@ -137,107 +228,12 @@ nlohmann::json RequestMetrics::latencies() const {
 }
 
 std::string RequestMetrics::text(const ControlSnapshot& c) const {
-  auto families = f_->registry.Collect();
-  const auto add = [&](const char* name, const char* help, prometheus::MetricType type, double value) {
-    families.push_back(family(name, help, type, value));
-  };
-  constexpr auto kCounter = prometheus::MetricType::Counter;
-  constexpr auto kGauge = prometheus::MetricType::Gauge;
-  const auto of = [](auto n) { return static_cast<double>(n); };
-  add("moestro_generated_tokens_total", "Tokens sampled.", kCounter, of(c.sampled_tokens));
-  add("moestro_steps_total", "Plans that workers have computed.", kCounter, of(c.plans));
-  add("moestro_step_seconds_total", "Time that workers spent on plans.", kCounter, of(c.step_us) * 1e-6);
-  add("moestro_stall_seconds_total", "Of it, time in which a worker waited for experts, dense weights or KV.", kCounter,
-      of(c.stall_us) * 1e-6);
-  add("moestro_step_parks_total", "Breaks in steps of batches, in which interactive requests were computed.", kCounter,
-      of(c.parks));
-  add("moestro_step_parked_seconds_total", "Time of these breaks. It is in no step's time but those of the requests.",
-      kCounter, of(c.parked_us) * 1e-6);
-  add("moestro_expert_hits_total", "Experts that were resident when a layer wanted them.", kCounter, of(c.expert_hits));
-  add("moestro_expert_misses_total", "Experts that had to be fetched.", kCounter, of(c.expert_misses));
-  add("moestro_expert_fetched_bytes_total", "Bytes of experts fetched on demand.", kCounter, of(c.fetched_bytes));
-  add("moestro_dense_read_bytes_total", "Bytes of dense weights that steps read because not all stay in memory.",
-      kCounter, of(c.dense_bytes));
-  add("moestro_dense_stall_seconds_total", "Of the stalls, time in which a worker waited for dense weights.", kCounter,
-      of(c.dense_stall_us) * 1e-6);
-  add("moestro_kv_stall_seconds_total",
-      "Of the stalls, time in which a worker waited for KV that moves, or for attention on the host.", kCounter,
-      of(c.kv_stall_us) * 1e-6);
-  add("moestro_nonfinite_sequences_total",
-      "Sequences that failed because their activations or logits became NaN or infinite.", kCounter,
-      of(c.nonfinite_sequences));
-  add("moestro_capacity_dropped_total", "Choices of an expert by a token that the capacity factor dropped.", kCounter,
-      of(c.dropped_rows));
-  add("moestro_low_choices_total", "Choices of an expert by a token that a low copy served.", kCounter,
-      of(c.copies.low));
-  add("moestro_skipped_choices_total", "Choices of an expert by a token that no copy served.", kCounter,
-      of(c.copies.skipped));
-  add("moestro_mixed_choices_total", "Choices of an expert by a token on workers with low copies.", kCounter,
-      of(c.copies.choices));
-  add("moestro_sequences_waiting", "Sequences without a worker.", kGauge, of(c.waiting));
-  {
-    prometheus::MetricFamily f = family("moestro_queue_sequences", "Sequences without a worker, by class.", kGauge,
-                                        of(c.waiting - c.waiting_of_batches));
-    f.metric[0].label = {{"class", "interactive"}};
-    prometheus::ClientMetric batch;
-    batch.label = {{"class", "batch"}};
-    batch.gauge.value = of(c.waiting_of_batches);
-    f.metric.push_back(batch);
-    families.push_back(std::move(f));
-  }
-  add("moestro_preemptions_total", "Sequences that were sent back to the queue to make room for others.", kCounter,
-      of(c.preemptions));
-  add("moestro_quarantined_total", "Sequences that failed because workers died of them.", kCounter, of(c.quarantined));
-  add("moestro_sequences_running", "Sequences that a worker holds.", kGauge, of(c.running));
-  add("moestro_kv_blocks_used", "KV blocks held by sequences.", kGauge, of(c.kv_blocks_used));
-  add("moestro_kv_blocks", "KV blocks of all workers.", kGauge, of(c.kv_blocks_total));
-  add("moestro_kv_host_blocks_used", "Copies of KV blocks in host memory beside GPUs'.", kGauge,
-      of(c.kv_host_blocks_used));
-  add("moestro_kv_host_blocks", "KV blocks that host memory beside GPUs has room for.", kGauge,
-      of(c.kv_host_blocks_total));
-  add("moestro_kv_moved_out_tokens_total",
-      "Tokens whose keys and values were copied to host memory when others took their place.", kCounter,
-      of(c.kv_moved_out_tokens));
-  add("moestro_kv_moved_in_tokens_total",
-      "Tokens whose keys and values were copied back from host memory instead of computed again.", kCounter,
-      of(c.kv_moved_in_tokens));
-  add("moestro_prefix_blocks", "KV blocks that no sequence holds and that can be found again.", kGauge,
-      of(c.prefix_blocks));
-  add("moestro_prefix_cached_tokens_total",
-      "Tokens whose keys and values were found in the KV cache instead of computed.", kCounter,
-      of(c.prefix_cached_tokens));
-  add("moestro_state_slots", "States of sequences that workers have room for; 0: their models have none.", kGauge,
-      of(c.state_slots));
-  add("moestro_state_slots_used", "Of these, those that sequences hold.", kGauge, of(c.states_held));
-  add("moestro_prefix_states", "States of prefixes that no sequence holds and that can be found again.", kGauge,
-      of(c.states_cached));
-  add("moestro_prefix_states_kept_total", "States of prefixes that were kept.", kCounter, of(c.states_kept));
-  add("moestro_prefix_states_restored_total", "Times that a sequence went on from a prefix's state.", kCounter,
-      of(c.states_restored));
-  add("moestro_history_prompts", "Past requests whose prompts' activations are kept.", kGauge, of(c.history.prompts));
-  add("moestro_history_answers", "Past requests whose answers' activations are kept.", kGauge, of(c.history.answers));
-  add("moestro_history_capacity", "Most of either that are kept.", kGauge, of(c.history.capacity));
-  add("moestro_history_requests_total", "Requests that have entered the history.", kCounter, of(c.history.requests));
-  add("moestro_history_replacements_total", "Entries of the history that a similar request has replaced.", kCounter,
-      of(c.history.replacements));
-  add("moestro_history_shared_bytes", "Memory of the history that workers can map; 0: there is none.", kGauge,
-      of(c.history_readers.shared_bytes));
-  if (c.history_kept_s)
-    add("moestro_history_checkpoint_age_seconds", "Since the last checkpoint of the history that was kept.", kGauge,
-        *c.history_kept_s);
-  add("moestro_workers", "Workers that are there.", kGauge, of(c.workers.size()));
-  add("moestro_workers_lost_total", "Workers that died, fell silent or were replaced.", kCounter, of(c.workers_lost));
-  MetricText more;
-  const MetricText::Labels model{{"model", f_->model}};
-  more.histogram("moestro_step_duration_seconds", "What workers took for a plan.").sample(c.steps, model);
-  more.gauge("moestro_history_readers",
-             "Workers that have the history: its memory mapped, or a copy that messages keep.")
-      .sample(of(c.history_readers.by_memory), {{"state", "mapped"}})
-      .sample(of(c.history_readers.by_messages), {{"state", "copied"}});
-  more.counter("moestro_worker_restarts_total", "Workers that registered under a name that was there before.")
-      .sample(of(c.worker_restarts), model);
-  add_workers(more, f_->model, c);
-  return prometheus::TextSerializer().Serialize(families) + more.text();
+  MetricText text;
+  add_steps({text}, c);
+  add_sequences({text}, c);
+  add_history({text}, c);
+  add_workers({text}, f_->model, c);
+  return prometheus::TextSerializer().Serialize(f_->registry.Collect()) + text.text();
 }
 
 }  // namespace moestro::orchestrator
