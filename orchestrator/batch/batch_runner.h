@@ -34,7 +34,7 @@ struct BatchLimits {
 
 /// For /metrics and the status page.
 struct BatchFigures {
-  std::vector<uint64_t> batches = std::vector<uint64_t>(8);  ///< by BatchStatus
+  std::vector<uint64_t> batches = std::vector<uint64_t>(kBatchStatuses);  ///< by BatchStatus
   uint64_t lines_good = 0, lines_bad = 0, retries = 0;       ///< since the start
   uint64_t in_flight = 0;
   struct UnderWay {

@@ -15,7 +15,6 @@ using nlohmann::json;
 constexpr std::string_view kEndpoints[] = {"/v1/completions", "/v1/chat/completions", "/v1/embeddings"};
 constexpr size_t kMetadataPairsMax = 16, kMetadataKeyMax = 64, kMetadataValueMax = 512;
 constexpr int64_t kWindowSecondsMax = 30 * 24 * 3600;
-constexpr int64_t kExpiresLeast = 3600, kExpiresMost = 30 * 24 * 3600;
 constexpr int64_t kFilesLimitMax = 10'000, kBatchesLimitMax = 100, kBatchesLimit = 20;
 
 json time_or_null(int64_t at) { return at > 0 ? json(at) : json(); }
@@ -39,7 +38,9 @@ void read_metadata(FieldReader& f, BatchRecord& record) {
   for (const auto& [key, value] : metadata->items())
     if (key.size() > kMetadataKeyMax || !value.is_string() ||
         value.get_ref<const std::string&>().size() > kMetadataValueMax)
-      return f.fail(bad_request("'metadata' must have names of at most 64 bytes and texts of at most 512", "metadata"));
+      return f.fail(bad_request("'metadata' must have names of at most " + std::to_string(kMetadataKeyMax) +
+                                    " bytes and texts of at most " + std::to_string(kMetadataValueMax),
+                                "metadata"));
   record.metadata = metadata->dump();
 }
 
@@ -50,7 +51,7 @@ void read_output_expiry(FieldReader& f, BatchRecord& record) {
     return f.fail(bad_request("'output_expires_after' must be an object", "output_expires_after"));
   FieldReader inner(*after);
   const auto anchor = inner.string("anchor");
-  const auto seconds = inner.integer("seconds", kExpiresLeast, kExpiresMost);
+  const auto seconds = inner.integer("seconds", kFileSecondsLeast, kFileSecondsMost);
   inner.refuse_unknown();
   if (inner.error()) return f.fail(*inner.error());
   if (anchor != "created_at" || !seconds)

@@ -7,7 +7,6 @@ namespace moestro::orchestrator {
 namespace {
 constexpr size_t kFieldBytesMax = 256;
 constexpr size_t kNameBytesMax = 512;
-constexpr int64_t kExpiresLeast = 3600, kExpiresMost = 30 * 24 * 3600;
 }  // namespace
 
 Upload::Upload(const std::string& content_type, const FileStore& files, Background& disk, Post post,
@@ -65,10 +64,10 @@ Status Upload::read_fields() {
   if (anchor_.empty() && seconds_.empty()) return Status::ok();
   if (anchor_ != "created_at") return invalid_argument("'expires_after[anchor]' can only be 'created_at'");
   const auto [end, error] = std::from_chars(seconds_.data(), seconds_.data() + seconds_.size(), expires_seconds_);
-  if (error != std::errc{} || end != seconds_.data() + seconds_.size() || expires_seconds_ < kExpiresLeast ||
-      expires_seconds_ > kExpiresMost)
-    return invalid_argument("'expires_after[seconds]' must be a number of " + std::to_string(kExpiresLeast) + " to " +
-                            std::to_string(kExpiresMost));
+  if (error != std::errc{} || end != seconds_.data() + seconds_.size() || expires_seconds_ < kFileSecondsLeast ||
+      expires_seconds_ > kFileSecondsMost)
+    return invalid_argument("'expires_after[seconds]' must be a number of " + std::to_string(kFileSecondsLeast) +
+                            " to " + std::to_string(kFileSecondsMost));
   return Status::ok();
 }
 

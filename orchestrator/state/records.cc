@@ -5,8 +5,8 @@
 namespace moestro::orchestrator {
 
 std::string_view batch_status_name(BatchStatus status) {
-  static constexpr std::array<std::string_view, 8> kNames{"validating", "failed",  "in_progress", "finalizing",
-                                                          "completed",  "expired", "cancelling",  "cancelled"};
+  static constexpr std::array<std::string_view, kBatchStatuses> kNames{
+      "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"};
   return kNames[static_cast<size_t>(status)];
 }
 

@@ -9,6 +9,9 @@
 
 namespace moestro::orchestrator {
 
+/// How long a client may have a file kept.
+inline constexpr int64_t kFileSecondsLeast = 3600, kFileSecondsMost = 30 * 24 * 3600;
+
 /// A file that was uploaded, or that a batch has written. Its bytes are stored next to the state, by its id.
 struct FileRecord {
   std::string id;  ///< "file-" and 24 hexadecimal digits
@@ -30,6 +33,7 @@ enum class BatchStatus : uint8_t {
   kCancelling,
   kCancelled
 };
+inline constexpr size_t kBatchStatuses = 8;
 std::string_view batch_status_name(BatchStatus status);
 /// Whether a batch of this status has ended.
 bool is_over(BatchStatus status);

@@ -142,7 +142,7 @@ Result<std::vector<BatchRecord>> RedisStore::unfinished() {
 Result<std::vector<uint64_t>> RedisStore::count_batches() {
   MOESTRO_ASSIGN_OR_RETURN(const RedisReply counts,
                            link_.call({"HMGET", "moestro:counts", "0", "1", "2", "3", "4", "5", "6", "7"}));
-  std::vector<uint64_t> all(8);
+  std::vector<uint64_t> all(kBatchStatuses);
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string_view text = counts[i].text();
     std::from_chars(text.data(), text.data() + text.size(), all[i]);

@@ -75,7 +75,8 @@ class SqliteStore final : public StateStore {
   std::unique_ptr<Database> database_;
   RoomReserve reserve_;
   std::deque<int64_t> ended_;  ///< numbers of batches that are over and still have results
-  std::vector<uint64_t> counts_ = std::vector<uint64_t>(8);  ///< batches by status, so that nobody has to count rows
+  /// Batches by status, so that nobody has to count rows.
+  std::vector<uint64_t> counts_ = std::vector<uint64_t>(kBatchStatuses);
   uint64_t response_bytes_ = 0;  ///< likewise
 };
 
