@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/cli/temp_dir.h"
 
 namespace moestro::cli {
@@ -53,6 +55,8 @@ TEST(BatchInput, BadLinesSayWhatIsWrong) {
     const Result<BatchLine> line = parse_batch_line(text, 1);
     ASSERT_FALSE(line.is_ok()) << text.substr(0, 80);
     EXPECT_THAT(line.status().message(), HasSubstr(word)) << text.substr(0, 80);
+    EXPECT_TRUE(std::ranges::none_of(line.status().message(), [](unsigned char c) { return c < 0x20; }))
+        << "in one line: " << line.status().message();
   }
 }
 

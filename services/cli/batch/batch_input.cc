@@ -3,19 +3,13 @@
 #include <cerrno>
 #include <variant>
 
+#include "common/model/strict_json.h"
 #include "orchestrator/api/request_json.h"
 #include "services/cli/common/json_text.h"
 
 namespace moestro::cli {
-namespace {
 
 namespace fs = std::filesystem;
-
-std::string in_quotes(const std::string& text) {
-  return "'" + text.substr(0, 80) + "'";
-}
-
-}  // namespace
 
 /// Members keep their order: a schema's properties are answered in it.
 Result<BatchLine> parse_batch_line(const std::string& text, uint64_t number) {
@@ -32,11 +26,11 @@ Result<BatchLine> parse_batch_line(const std::string& text, uint64_t number) {
   if (result.custom_id.empty() || result.custom_id.size() > 512)
     return invalid_argument("'custom_id' must be a text of 1 to 512 bytes");
   const std::string method = text_of("method", "POST");
-  if (method != "POST") return invalid_argument("'method' is " + in_quotes(method) + "; only 'POST' can be");
+  if (method != "POST") return invalid_argument("'method' is " + model::in_quotes(method) + "; only 'POST' can be");
   result.path = text_of("url");
   if (!result.path.starts_with("/v1/") || result.path.size() > 200 ||
       result.path.find_first_of(" \r\n?#\t") != std::string::npos)
-    return invalid_argument("'url' must be a path as '/v1/completions', not " + in_quotes(result.path));
+    return invalid_argument("'url' must be a path as '/v1/completions', not " + model::in_quotes(result.path));
   const auto body = line.find("body");
   if (body == line.end() || !body->is_object()) return invalid_argument("'body' must be an object");
   const auto stream = body->find("stream");
@@ -100,7 +94,7 @@ Result<std::unordered_map<std::string, uint64_t>> survey_batch(const fs::path& p
       if (!fresh)
         wrong =
             invalid_argument(path.string() + " line " + std::to_string((*line)->number) + ": custom_id " +
-                             in_quotes(it->first) + " stands already in line " + std::to_string(it->second));
+                             model::in_quotes(it->first) + " stands already in line " + std::to_string(it->second));
     } else if (wrong.code() == Code::kIo) {
       return wrong;
     }

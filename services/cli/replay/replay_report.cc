@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "common/config/units.h"
+#include "services/cli/common/output.h"
 
 namespace moestro::cli {
 namespace {
@@ -17,13 +17,6 @@ double copies(const tier::ReplayReport& r, const tier::ReplaySetup& setup) {
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 unsigned long long number(uint64_t count) { return count; }  // as printf wants it
 double ms(Nanos time) { return std::chrono::duration<double, std::milli>(time).count(); }
-
-template <typename... Args>
-std::string printed(const char* format, Args... args) {
-  char text[512];
-  std::snprintf(text, sizeof text, format, args...);
-  return text;
-}
 
 /// What host memory did in all steps, prompts too.
 tier::HostCounters host_in_all(const tier::ReplayReport& report) {
