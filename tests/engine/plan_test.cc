@@ -117,8 +117,9 @@ TEST_F(PlanTest, WrongPlans) {
   bench_.plan().tokens[3].sequence = 9;
   expect_plan_refused("names no sequence");
   bench_.add(2, ids_);
+  bench_.add(3, ids_);
   bench_.add(2, ids_);
-  expect_plan_refused("appears twice");
+  expect_plan_refused("sequence 2 appears twice");
   bench_.add(3, ids_);
   bench_.add(4, ids_);
   std::swap(bench_.plan().tokens[2], bench_.plan().tokens[9]);

@@ -83,10 +83,14 @@ Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<
   if (!std::ranges::is_sorted(plan.micro_batches) ||
       (!plan.micro_batches.empty() && plan.micro_batches.back() > plan.sequences.size()))
     return invalid_argument(name + ": its micro-batches are not its sequences in their order");
-  for (size_t i = 0; i < plan.sequences.size(); ++i)
-    for (size_t j = 0; j < i; ++j)
-      if (plan.sequences[i].id == plan.sequences[j].id)
-        return invalid_argument(name + ": " + name_of(plan.sequences[i]) + " appears twice");
+
+  // In the order of ids, one that is there twice stands beside itself. A step may have thousands: no pairs.
+  ranges.resize(plan.sequences.size());
+  for (uint32_t i = 0; i < ranges.size(); ++i) ranges[i].first = i;
+  const auto id = [&](TokenRange r) { return plan.sequences[r.first].id.value; };
+  std::ranges::sort(ranges, {}, id);
+  if (const auto twice = std::ranges::adjacent_find(ranges, {}, id); twice != ranges.end())
+    return invalid_argument(name + ": " + name_of(plan.sequences[twice->first]) + " appears twice");
 
   ranges.assign(plan.sequences.size(), {});
   for (uint32_t i = 0; i < plan.tokens.size(); ++i) {
