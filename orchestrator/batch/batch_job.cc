@@ -176,7 +176,7 @@ Status BatchJob::keep_checked(const std::vector<LineResult>& problems, const std
   if (around_.shared != nullptr && !good.empty())
     MOESTRO_RETURN_IF_ERROR(around_.shared->offer(record_.id, good, /*anew=*/false));
   if (problems.empty()) return Status::ok();
-  MOESTRO_RETURN_IF_ERROR(around_.state.put_results(record_.id, problems));
+  MOESTRO_RETURN_IF_ERROR(around_.state.put_results(record_.id, problems).status());
   for (const LineResult& r : problems) mark_done(r.line);
   return Status::ok();
 }

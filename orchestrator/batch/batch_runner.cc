@@ -360,9 +360,9 @@ void BatchRunner::answered(uint64_t id, int status, const std::string& body) {
 void BatchRunner::keep_results() {
   for (auto it = results_.begin(); may_try_ && it != results_.end();) {
     BatchJob& job = *it->first;
-    const Status kept = state_->put_results(job.record().id, it->second);
-    if (!kept.is_ok() && !put_off(job, kept)) {
-      stall(kept);
+    const auto kept = state_->put_results(job.record().id, it->second);
+    if (!kept.is_ok() && !put_off(job, kept.status())) {
+      stall(kept.status());
       ++it;
       continue;
     }
@@ -370,11 +370,9 @@ void BatchRunner::keep_results() {
     it = results_.erase(it);
     job.open_lines -= results.size();
     if (!kept.is_ok()) continue;  // the batch is gone, and they with it
-    for (const LineResult& r : results) {
-      (r.good ? figures_.lines_good : figures_.lines_bad) += 1;
-      (r.good ? job.good_lines : job.bad_lines) += 1;
-      job.mark_done(r.line);
-    }
+    figures_.lines_good += kept->good, figures_.lines_bad += kept->bad;
+    job.good_lines += kept->good, job.bad_lines += kept->bad;
+    for (const LineResult& r : results) job.mark_done(r.line);
     if (job.open_lines == 0) look_at_ = std::min(look_at_, Clock::now() + kLookSoon);  // perhaps these were the last
   }
 }

@@ -33,7 +33,7 @@ class LateState final : public StateStore {
   Result<std::vector<BatchRecord>> batches(const ListQuery& query) override { return ask(&StateStore::batches, query); }
   Result<std::vector<BatchRecord>> unfinished() override { return ask(&StateStore::unfinished); }
   Result<std::vector<uint64_t>> count_batches() override { return ask(&StateStore::count_batches); }
-  Status put_results(const std::string& batch, std::span<const LineResult> results) override {
+  Result<LineCounts> put_results(const std::string& batch, std::span<const LineResult> results) override {
     return ask(&StateStore::put_results, batch, results);
   }
   Result<std::vector<uint64_t>> lines_done(const std::string& batch) override {

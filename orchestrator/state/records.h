@@ -61,6 +61,11 @@ struct LineResult {
   uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
 };
 
+/// Lines by their results.
+struct LineCounts {
+  uint64_t good = 0, bad = 0;
+};
+
 /// A response of /v1/responses, with the input that it answers.
 struct ResponseRecord {
   std::string id;     ///< "resp_" and 24 hexadecimal digits

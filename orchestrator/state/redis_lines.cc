@@ -28,7 +28,8 @@ void each_line(std::string_view bitmap, uint64_t from, Found found) {
 
 }  // namespace
 
-Status RedisStore::put_results(const std::string& batch, std::span<const LineResult> results) {
+Result<LineCounts> RedisStore::put_results(const std::string& batch, std::span<const LineResult> results) {
+  LineCounts kept;
   while (!results.empty()) {
     std::vector<std::string> words{batch};
     size_t n = 0, bytes = 0;
@@ -40,10 +41,11 @@ Status RedisStore::put_results(const std::string& batch, std::span<const LineRes
         words.push_back(std::to_string(figure));
       words.push_back(r.text);
     }
-    MOESTRO_RETURN_IF_ERROR(run(redis::kPutResults, words).status());
+    MOESTRO_ASSIGN_OR_RETURN(const RedisReply counts, run(redis::kPutResults, words));
+    kept.good += static_cast<uint64_t>(counts[0].integer()), kept.bad += static_cast<uint64_t>(counts[1].integer());
     results = results.subspan(n);
   }
-  return Status::ok();
+  return kept;
 }
 
 Result<std::vector<uint64_t>> RedisStore::lines_done(const std::string& batch) {

@@ -168,7 +168,7 @@ local key, queue = 'moestro:batch:' .. id, 'moestro:queue:' .. id
 local status, output = unpack(redis.call('HMGET', key, 'status', 'output_file'))
 if not status then return redis.error_reply('ABSENT there is no batch ' .. id) end
 local is_open = status == '0' or status == '2' or status == '3' or status == '6'
-if not is_open or output ~= '' then return 0 end
+if not is_open or output ~= '' then return {0, 0} end
 local good, bad, prompt, cached, completion = 0, 0, 0, 0, 0
 for at = 2, #ARGV, 6 do
   local line, is_good = ARGV[at], ARGV[at + 1] == '1'
@@ -186,7 +186,7 @@ redis.call('HINCRBY', key, 'failed', bad)
 redis.call('HINCRBY', key, 'prompt_tokens', prompt)
 redis.call('HINCRBY', key, 'cached_tokens', cached)
 redis.call('HINCRBY', key, 'completion_tokens', completion)
-return good + bad
+return {good, bad}
 )lua"};
 
 const Script kBeat{"", "", R"lua(

@@ -245,16 +245,17 @@ Result<bool> SqliteStore::takes_results(int64_t number) {
   return row && query.integer(0) != 0;
 }
 
-Status SqliteStore::put_results(const std::string& batch, std::span<const LineResult> results) {
+Result<LineCounts> SqliteStore::put_results(const std::string& batch, std::span<const LineResult> results) {
   MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch));
   MOESTRO_ASSIGN_OR_RETURN(const bool open, takes_results(number));
-  if (!open) return Status::ok();
+  LineCounts kept;
+  if (!open) return kept;
   MOESTRO_RETURN_IF_ERROR(has_room());
   MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
   {
     MOESTRO_ASSIGN_OR_RETURN(Query insert,
                              database_->prepare("INSERT OR IGNORE INTO results VALUES(?, ?, ?, ?, ?, ?)"));
-    uint64_t good = 0, bad = 0, prompt = 0, cached = 0, completion = 0;
+    uint64_t prompt = 0, cached = 0, completion = 0;
     for (const LineResult& r : results) {
       insert.reset();
       insert.bind(1, (number << kLineBits) + static_cast<int64_t>(r.line))
@@ -263,7 +264,7 @@ Status SqliteStore::put_results(const std::string& batch, std::span<const LineRe
       insert.bind(4, r.cached_tokens).bind(5, r.completion_tokens).bind(6, std::string_view(r.text));
       MOESTRO_RETURN_IF_ERROR(insert.run());
       if (database_->changes() == 0) continue;
-      (r.good ? good : bad) += 1;
+      (r.good ? kept.good : kept.bad) += 1;
       prompt += r.prompt_tokens, cached += r.cached_tokens, completion += r.completion_tokens;
     }
     MOESTRO_ASSIGN_OR_RETURN(
@@ -271,10 +272,11 @@ Status SqliteStore::put_results(const std::string& batch, std::span<const LineRe
         database_->prepare(
             "UPDATE batches SET completed = completed + ?, failed = failed + ?, prompt_tokens = prompt_tokens + ?, "
             "cached_tokens = cached_tokens + ?, completion_tokens = completion_tokens + ? WHERE number = ?"));
-    MOESTRO_RETURN_IF_ERROR(
-        count.bind(1, good).bind(2, bad).bind(3, prompt).bind(4, cached).bind(5, completion).bind(6, number).run());
+    count.bind(1, kept.good).bind(2, kept.bad).bind(3, prompt).bind(4, cached).bind(5, completion).bind(6, number);
+    MOESTRO_RETURN_IF_ERROR(count.run());
   }
-  return transaction.commit();
+  MOESTRO_RETURN_IF_ERROR(transaction.commit());
+  return kept;
 }
 
 Result<std::vector<uint64_t>> SqliteStore::lines_done(const std::string& batch) {

@@ -34,7 +34,7 @@ class SqliteStore final : public StateStore {
   Result<std::vector<BatchRecord>> batches(const ListQuery& query) override;
   Result<std::vector<BatchRecord>> unfinished() override;
   Result<std::vector<uint64_t>> count_batches() override { return counts_; }
-  Status put_results(const std::string& batch, std::span<const LineResult> results) override;
+  Result<LineCounts> put_results(const std::string& batch, std::span<const LineResult> results) override;
   Result<std::vector<uint64_t>> lines_done(const std::string& batch) override;
   Result<std::vector<LineResult>> results(const std::string& batch, uint64_t after, int64_t limit) override;
   Status put_response(const ResponseRecord& response, const ResponseLimits& limits) override;

@@ -61,8 +61,8 @@ class StateStore {
   virtual Result<std::vector<uint64_t>> count_batches() = 0;
 
   /// Stores the results of lines that have none, and counts them in the batch. A line that has a result keeps it.
-  /// Results of a batch whose files are being written, or that has ended, are dropped.
-  virtual Status put_results(const std::string& batch, std::span<const LineResult> results) = 0;
+  /// Results of a batch whose files are being written, or that has ended, are dropped. Returns how many were stored.
+  virtual Result<LineCounts> put_results(const std::string& batch, std::span<const LineResult> results) = 0;
   /// The lines that have results.
   virtual Result<std::vector<uint64_t>> lines_done(const std::string& batch) = 0;
   /// Results in the order of lines, from the one behind `after`.

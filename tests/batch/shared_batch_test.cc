@@ -24,6 +24,13 @@ class SharedBatchTest : public BatchApiTest {
   }
   bool is_stalled() { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); }
   size_t in_flight() { return ask("GET", "/v1/moestro/status")["batches"]["lines"]["in_flight"].get<size_t>(); }
+  /// Holds up the runner's thread as soon as so many lines are in flight, until it is released.
+  void hold_at(size_t lines) {
+    if (runner_->figures().in_flight < lines) return runner_->ask([this, lines] { hold_at(lines); });
+    is_held_.release();
+    go_on_.acquire();
+  }
+  std::binary_semaphore is_held_{0}, go_on_{0};
 };
 
 TEST_P(SharedBatchTest, AsManyLinesAreTakenAsThereIsRoomForAndNoLookIsWaitedFor) {
@@ -125,6 +132,19 @@ TEST_P(SharedBatchTest, OneThatFillsTheMemoryMakesRoomWhenItsResultsAreDropped) 
   EXPECT_EQ(wait_for(other, "completed")["request_counts"]["completed"], 20) << "it goes on when there is room";
 }
 
+TEST_P(SharedBatchTest, ALineThatTwoHostsRunIsCountedByTheOneWhoseResultIsKept) {
+  join();
+  const std::string id = create(upload(lines(4)));
+  runner_->ask([this] { hold_at(4); });
+  is_held_.acquire();
+  const auto first = same_host()->put_results(id, std::vector<LineResult>{{1, true, "{}"}, {2, false, "{}"}});
+  go_on_.release();
+  ASSERT_TRUE(first.is_ok());
+  EXPECT_EQ(wait_for(id, "completed")["request_counts"], (json{{"total", 4}, {"completed", 3}, {"failed", 1}}));
+  EXPECT_THAT(send("GET", "/metrics")->body, AllOf(HasSubstr("lines_total{model=\"m\",result=\"ok\"} 2\n"),
+                                                   HasSubstr("lines_total{model=\"m\",result=\"error\"} 0\n")));
+}
+
 /// One in which Redis refuses each script, as one that does not answer fails each call.
 class RefusedScripts : public SharedBatchTest {
  protected:
@@ -145,12 +165,6 @@ class RefusedScripts : public SharedBatchTest {
     const std::regex refused("cmdstat_eval:[^\r]*rejected_calls=([0-9]+)");
     return std::regex_search(text, found, refused) ? std::stoi(found[1]) : -1;
   }
-  /// Holds up the runner's thread as soon as so many lines are in flight, until it is released.
-  void hold_at(size_t lines) {
-    if (runner_->figures().in_flight < lines) return runner_->ask([this, lines] { hold_at(lines); });
-    is_held_.release();
-    go_on_.acquire();
-  }
   /// Until all that the runner was asked before is done, with the rest of that turn.
   void finish_turn() {
     std::atomic<bool> is_over{false};
@@ -159,7 +173,6 @@ class RefusedScripts : public SharedBatchTest {
   }
 
   std::optional<RedisLink> link_;
-  std::binary_semaphore is_held_{0}, go_on_{0};
 };
 
 TEST_P(RefusedScripts, AStateThatDoesNotAnswerIsAskedOnceInATurn) {

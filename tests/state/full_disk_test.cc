@@ -64,7 +64,7 @@ TEST_F(FullDisk, FilesAndResponsesCanBeDeletedAndBatchesCancelled) {
   ASSERT_TRUE(fs::exists(reserve()));
   Status full = Status::ok();
   for (uint64_t line = 1; full.is_ok() && line < 2000; ++line)  // the journal may have a little room left
-    full = store_->put_results("batch_1", std::vector{LineResult{line, true, std::string(500, 'r')}});
+    full = store_->put_results("batch_1", std::vector{LineResult{line, true, std::string(500, 'r')}}).status();
   EXPECT_EQ(full.code(), Code::kExhausted);
   EXPECT_THAT(full.message(), HasSubstr("disk is full"));
   EXPECT_TRUE(fs::exists(reserve())) << "it is not for what makes the state larger";

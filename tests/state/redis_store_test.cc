@@ -188,7 +188,7 @@ TEST_F(RedisStoreTest, WhatWasAcknowledgedSurvivesAKillOfRedis) {
   begin_batch(*store, 3);
   ASSERT_TRUE(store->put_results("batch_1", std::vector{result(2, "kept")}).is_ok());
   server.kill();
-  const Status away = store->put_results("batch_1", std::vector{result(3)});
+  const Status away = store->put_results("batch_1", std::vector{result(3)}).status();
   EXPECT_EQ(away.code(), Code::kUnavailable);
   EXPECT_THAT(away.message(), HasSubstr("is away"));
   server.start();
@@ -441,7 +441,7 @@ TEST_F(RedisStoreTest, WithFullMemoryOneStillLivesLeadsAndEndsBatches) {
   begin_batch(*a, 3);
   RedisLink link(*parse_redis_url(server.url()), {});
   ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "1"}).is_ok());
-  EXPECT_EQ(a->put_results("batch_1", std::vector{result(1)}).code(), Code::kExhausted);
+  EXPECT_EQ(a->put_results("batch_1", std::vector{result(1)}).status().code(), Code::kExhausted);
   EXPECT_TRUE(a->beat().is_ok());
   ASSERT_TRUE(a->leave().is_ok());
   EXPECT_TRUE(b->beat().is_ok());

@@ -97,13 +97,14 @@ TEST_F(SqliteStoreTest, AFullDiskChangesNothingAndPasses) {
   ASSERT_TRUE(store->put_results("batch_1", std::vector{answer(1, true, "x")}).is_ok());
   ASSERT_TRUE(store->limit_pages(1).is_ok());
   const std::string large(100'000, 'x');
-  const Status full = store->put_results("batch_1", std::vector{answer(2, true, "small"), answer(3, true, large)});
+  const std::vector results{answer(2, true, "small"), answer(3, true, large)};
+  const Status full = store->put_results("batch_1", results).status();
   EXPECT_EQ(full.code(), Code::kExhausted);
   EXPECT_THAT(full.message(), HasSubstr("disk is full"));
   EXPECT_THAT(*store->lines_done("batch_1"), ElementsAre(1)) << "half of it was kept";
   EXPECT_EQ((*store->batch("batch_1"))->completed, 1u);
   ASSERT_TRUE(store->limit_pages(1'000'000).is_ok());
-  ASSERT_TRUE(store->put_results("batch_1", std::vector{answer(2, true, "small"), answer(3, true, large)}).is_ok());
+  ASSERT_TRUE(store->put_results("batch_1", results).is_ok());
   EXPECT_THAT(*store->lines_done("batch_1"), ElementsAre(1, 2, 3));
 }
 

@@ -85,8 +85,9 @@ TEST_P(StateTest, ALineKeepsItsFirstResultAndIsCountedOnce) {
   ASSERT_TRUE(state_->add_batch(batch("batch_1")).is_ok());
   ASSERT_TRUE(state_->add_batch(batch("batch_2")).is_ok());
   ASSERT_TRUE(state_->put_results("batch_1", std::vector{result(7, true, "first")}).is_ok());
-  ASSERT_TRUE(
-      state_->put_results("batch_1", std::vector{result(7, false, "second"), result(8, true, "third")}).is_ok());
+  const auto counts =
+      *state_->put_results("batch_1", std::vector{result(7, false, "second"), result(8, true, "third")});
+  EXPECT_EQ(std::pair(counts.good, counts.bad), std::pair(uint64_t{1}, uint64_t{0})) << "what was stored";
   ASSERT_TRUE(state_->put_results("batch_2", std::vector{result(7, true, "other")}).is_ok());
   const auto kept = *state_->results("batch_1", 0, 10);
   ASSERT_EQ(kept.size(), 2u);
