@@ -311,14 +311,14 @@ std::string BatchApi::metrics() const {
   text.gauge("moestro_batches", "Batches that are known, by status.");
   for (size_t s = 0; s < f.batches.size(); ++s)
     text.sample(static_cast<double>(f.batches[s]), labelled("status", batch_status_name(static_cast<BatchStatus>(s))));
-  text.counter("moestro_batch_lines_total", "Lines of batches that have been answered, by result.")
+  text.counter("moestro_batch_lines_total", "Results of lines that this host has stored, by result.")
       .sample(static_cast<double>(f.lines_good), labelled("result", "ok"))
       .sample(static_cast<double>(f.lines_bad), labelled("result", "error"));
   text.gauge("moestro_batch_lines_in_flight", "Lines that have been given out and are not answered.")
       .sample(static_cast<double>(f.in_flight), model);
   text.counter("moestro_batch_retries_total", "Lines given out again because the server was full or had no worker.")
       .sample(static_cast<double>(f.retries), model);
-  text.gauge("moestro_batches_stalled", "1 while the state cannot be written.")
+  text.gauge("moestro_batches_stalled", "1 while the state, or the files of a batch, cannot be written.")
       .sample(f.stalled.empty() ? 0 : 1, model);
   return text.text();
 }

@@ -93,6 +93,7 @@ void BatchJob::mark_done(uint64_t line) {
 }
 
 Result<bool> BatchJob::work() {
+  lacks_room_.clear();
   if (over()) return false;
   if (!served_ && (record_.status == BatchStatus::kValidating || record_.status == BatchStatus::kInProgress))
     return false;
@@ -272,6 +273,7 @@ Status BatchJob::end(BatchStatus outcome, bool drop_results) {
   exhausted_ = true;
   input_.reset();
   writing_.reset();  // the reason why lines were not run is another
+  lacks_room_.clear();
   return Status::ok();
 }
 

@@ -77,6 +77,8 @@ class BatchJob {
   Status end(BatchStatus outcome, bool drop_results = false);
   /// It is cancelled and gets no files, whether there is room for them or not.
   bool drops_results() const;
+  /// Why its files could not be written when that was last tried, if they had no room; then it alone waits for some.
+  const std::string& lacks_room() const { return lacks_room_; }
   /// Lines that were given out and have no stored result yet. Writing begins when there are none left.
   uint64_t open_lines = 0;
   /// Lines whose results were stored by this process; record() has earlier ones.
@@ -125,6 +127,7 @@ class BatchJob {
   bool resting_ = false;
   uint64_t lines_seen_ = 0;
   std::shared_ptr<Writing> writing_;
+  std::string lacks_room_;
 };
 
 }  // namespace moestro::orchestrator

@@ -25,6 +25,10 @@ bool is_same_order(const BatchRecord& a, const BatchRecord& b) {
   return order(a) == order(b);
 }
 
+std::string no_room_for(const BatchJob& job) {
+  return job.record().id + " has no room for its files: " + job.lacks_room();
+}
+
 bool full(size_t taken, size_t more, size_t most) { return taken > 0 && taken + more > most; }
 }  // namespace
 
@@ -236,13 +240,22 @@ void BatchRunner::expire() {
   }
 }
 
-/// A piece of every batch's checking or writing; true if there is more. One that stands still for want of room may do
-/// so until another makes some, which goes on here.
+/// A piece of every batch's checking or writing; true if there is more. Those whose files lack room wait for it alone:
+/// others go on, and may make some.
 bool BatchRunner::work() {
   bool more = false;
+  const auto now = Clock::now();
+  const bool try_for_room = now >= room_at_;
   for (auto it = jobs_.begin(); may_try_ && it != jobs_.end();) {
     BatchJob& job = *(it++)->get();
+    const bool lacked_room = !job.lacks_room().empty();
+    if (lacked_room && !try_for_room) continue;
     const auto worked = job.work();
+    if (!job.lacks_room().empty()) {
+      if (!lacked_room) log::warn("{}", no_room_for(job));
+      room_at_ = now + limits_.stalled;
+      continue;
+    }
     if (!worked.is_ok()) {
       if (!put_off(job, worked.status())) stall(worked.status());
       continue;
@@ -404,6 +417,7 @@ BatchRunner::Clock::time_point BatchRunner::next_due() const {
   if (!figures_.stalled.empty()) return stalled_until_;
   const auto now = Clock::now();
   auto due = std::min(sweep_at_, now + std::chrono::seconds(60));
+  if (one_without_room() != nullptr) due = std::min(due, room_at_);
   if (shared_ != nullptr) due = std::min(due, look_at_);
   else if (!jobs_.empty()) due = std::min(due, now + limits_.look);  // there may be more workers than before
   if (starting_)
@@ -432,6 +446,11 @@ void BatchRunner::list_under_way() {
   }
 }
 
+const BatchJob* BatchRunner::one_without_room() const {
+  const auto it = std::ranges::find_if(jobs_, [](const auto& job) { return !job->lacks_room().empty(); });
+  return it == jobs_.end() ? nullptr : it->get();
+}
+
 void BatchRunner::publish() {
   if (shared_ == nullptr)
     if (const auto counts = state_->count_batches(); counts.is_ok()) figures_.batches = *counts;
@@ -439,8 +458,10 @@ void BatchRunner::publish() {
   list_under_way();
   const bool under_way =
       std::any_of(flights_.begin(), flights_.end(), [](const auto& f) { return f.second.exchange != nullptr; });
+  const BatchJob* const waits = one_without_room();
   const std::lock_guard lock(inbox_->mutex);
   published_ = figures_;
+  if (published_.stalled.empty() && waits != nullptr) published_.stalled = no_room_for(*waits);
   is_settled_ = !starting_ && !under_way && results_.empty();
   if (is_settled_) settled_.notify_all();
 }

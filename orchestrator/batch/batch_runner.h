@@ -45,7 +45,7 @@ struct BatchFigures {
     std::string waits_for;  ///< the model, if it is not served here
   };
   std::vector<UnderWay> under_way;  ///< the oldest that have not ended, at most 16
-  std::string stalled;  ///< why batches do not continue; empty: they do
+  std::string stalled;  ///< why batches do not continue, or the files of one have no room; empty: all is well
 };
 
 class BatchRunner {
@@ -140,6 +140,7 @@ class BatchRunner {
   bool put_off(BatchJob& job, const Status& why);
   void sweep_files();
   void list_under_way();
+  const BatchJob* one_without_room() const;
   void publish();
   Clock::time_point next_due() const;
   BatchJob* find(const std::string& id) const;
@@ -160,6 +161,7 @@ class BatchRunner {
   std::deque<BatchRecord> in_doubt_;  ///< the state was asked to add them, and did not answer; the latest
   uint64_t next_flight_ = 1, bytes_ = 0, sequences_ = 0;
   Clock::time_point stalled_until_{}, sweep_at_{};
+  Clock::time_point room_at_{};  ///< the next try of batches whose files lack room
   bool may_try_ = true;       ///< in this turn of the loop, whatever stands still in it
   bool stalled_now_ = false;  ///< something has, in this turn
   Clock::time_point look_at_{}, take_at_{};  ///< for shared batches: the next check, and the earliest time to take

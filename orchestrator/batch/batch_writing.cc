@@ -56,6 +56,7 @@ Result<bool> BatchJob::write() {
   };
   auto more = piece();
   if (!more.is_ok()) writing_.reset();  // the parts are gone with it; it begins anew
+  if (more.status().code() == Code::kExhausted) lacks_room_ = more.status().message();
   return more;
 }
 

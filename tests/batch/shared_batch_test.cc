@@ -132,6 +132,23 @@ TEST_P(SharedBatchTest, OneThatFillsTheMemoryMakesRoomWhenItsResultsAreDropped) 
   EXPECT_EQ(wait_for(other, "completed")["request_counts"]["completed"], 20) << "it goes on when there is room";
 }
 
+TEST_P(SharedBatchTest, OneWhoseFilesHaveNoRoomHoldsUpNoOther) {
+  RedisLink link(*parse_redis_url(box_->redis().url()), {});
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "12mb"}).is_ok());
+  const std::string large = create(upload(large_input()));
+  run_until([&] { return is_stalled(); });
+  join();
+  for (const char* status : {"in_progress", "cancelling"}) {
+    EXPECT_EQ(wait_for(create(upload(lines(20))), "completed")["request_counts"]["completed"], 20) << status;
+    EXPECT_EQ(ask("GET", "/v1/batches/" + large)["status"], status);
+    EXPECT_TRUE(is_stalled()) << "somebody has to make room";
+    ask("POST", "/v1/batches/" + large + "/cancel");
+  }
+  ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "0"}).is_ok());
+  EXPECT_EQ(custom_ids(content(wait_for(large, "cancelled")["error_file_id"])).size(), 6000u);
+  EXPECT_FALSE(is_stalled());
+}
+
 TEST_P(SharedBatchTest, ALineThatTwoHostsRunIsCountedByTheOneWhoseResultIsKept) {
   join();
   const std::string id = create(upload(lines(4)));
