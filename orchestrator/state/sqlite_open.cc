@@ -42,8 +42,8 @@ Status make_directory_of(const fs::path& path) {
   return Status::ok();
 }
 
-/// Whether a file could be made there, by this user.
-Status check_directory_of(const fs::path& path) {
+/// Whether open() could make its files there, by this user: that is tried, and what was made is removed again.
+Status try_directory_of(const fs::path& path) {
   const fs::path directory = path.parent_path();
   std::error_code error;
   const bool there = fs::exists(directory, error);
@@ -54,7 +54,13 @@ Status check_directory_of(const fs::path& path) {
     return not_found("the state " + path.string() + ": there is no directory " + at.string() + "; make it first");
   if (::access(at.c_str(), W_OK | X_OK) != 0)
     return opening_error("the state " + path.string() + ": cannot write to " + at.string(), errno);
-  return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(make_directory_of(path));
+  std::string file = path.string() + ".XXXXXX";
+  Status made = Status::ok();
+  if (const shm::UniqueFd fd(::mkostemp(file.data(), O_CLOEXEC)); fd) ::unlink(file.c_str());
+  else made = opening_error("the state " + path.string() + ": cannot make a file in " + directory.string(), errno);
+  if (!there) ::rmdir(directory.c_str());
+  return made;
 }
 
 /// By its first bytes, as SQLite defines them. An empty file is a new state.
@@ -126,7 +132,8 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const fs::path& path) {
 }
 
 Status SqliteStore::look_at(const fs::path& path) {
-  MOESTRO_RETURN_IF_ERROR(check_directory_of(path));
+  const Status tried = try_directory_of(path);
+  if (!tried.is_ok() && tried.code() != Code::kExhausted) return tried;
   std::error_code error;
   const fs::path lock_file = path.string() + ".lock";
   if (fs::exists(lock_file, error)) {

@@ -19,8 +19,9 @@ class SqliteStore final : public StateStore {
   /// while another orchestrator has it, kCorrupt, kUnsupported if a later version has written it. A refused file is not
   /// changed.
   static Result<std::unique_ptr<SqliteStore>> open(const std::filesystem::path& path);
-  /// What of open()'s errors can be seen at once: a directory or rights that are missing, a file that is no state,
-  /// another orchestrator. Makes nothing and does not read the file to its end. Waits for a lock as open() does.
+  /// What of open()'s errors can be seen at once: a place where nothing can be made, a file that is no state, another
+  /// orchestrator. Leaves nothing behind and does not read the file to its end. Waits for a lock as open() does. A full
+  /// disk is no error: a state may come later.
   static Status look_at(const std::filesystem::path& path);
 
   Status put_file(const FileRecord& file) override;

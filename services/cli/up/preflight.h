@@ -16,8 +16,8 @@ Status check_files(const config::BoxConfig& box);
 /// Listens on the address for a moment. kUnavailable if another program does.
 Status check_port(const config::HostPort& http);
 
-/// Looks at the state, as far as that can be done without opening it; makes nothing. One in a run directory that is not
-/// there yet has nothing against it.
+/// Looks at the state, as far as that can be done without opening it; leaves nothing behind. One in a run directory
+/// that is not there yet has nothing against it.
 Status check_state(const config::BoxConfig& box, const std::filesystem::path& run_dir);
 
 }  // namespace moestro::cli
