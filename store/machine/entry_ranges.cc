@@ -101,6 +101,7 @@ void StoreMachine::try_forget(uint32_t index, Actions& actions) {
   forget_claim(index);
   contents_.forget(index);
   entry.used = entry.going = false;
+  entry.pause = Nanos(0);
   stands_for_nothing(index);
   outlooks_.entries_changed();
 }

@@ -21,6 +21,7 @@
 // one from the other.
 
 #include <algorithm>
+#include <utility>
 
 #include "store/machine/store_machine.h"
 
@@ -72,9 +73,15 @@ void StoreMachine::try_again(uint32_t index, Actions& actions) {
   set_state(index, Residency::kAbsent);
 }
 
-/// Unlike the counter, it goes down again: mended, read from another pack, or forgotten with their own.
+/// Unlike the counter, it goes down again: when they are read, also from another pack, mended, or forgotten with their
+/// own. One that is being read again counts until that is done: an alarm would come and go with each try.
 size_t StoreMachine::unreadable() const {
-  return static_cast<size_t>(std::ranges::count(entries_, Residency::kBad, &Entry::state));
+  return static_cast<size_t>(std::ranges::count_if(entries_, [](const Entry& e) { return e.pause > Nanos(0); }));
+}
+
+/// Its bytes are there, or are another entry's from now on.
+void StoreMachine::can_be_read(uint32_t index) {
+  if (std::exchange(entries_[index].pause, Nanos(0)) > Nanos(0)) readable_again_.push_back(index);
 }
 
 /// Of a blob that is not RESIDENT.

@@ -82,6 +82,7 @@ bool StoreMachine::share_unread(uint32_t index, Actions& actions) {
   if (entries_[index].placed) give_back(index, actions);  // that of dense weights, never filled
   needs_no_place(index);
   if (entries_[*first].charged != 0) charge(*first);
+  can_be_read(index);
   shared_.set_alias(index, *first);
   set_state(index, Residency::kAlias);
   outlooks_.entries_changed();
@@ -119,6 +120,7 @@ void StoreMachine::become_alias(uint32_t index, uint32_t first, const ContentHas
     placement_.hand_over(entry.blob.dense, entry.offset, first);
     kept.offset = entry.offset, kept.placed = std::exchange(entry.placed, false), kept.read_class = entry.read_class;
     discharge(index), charge(first);
+    can_be_read(first);
     landed(first, content);
     tell(first, Code::kOk, actions);
   } else {

@@ -196,7 +196,7 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
   no_longer_loading(entry);
   entry.tried.clear();
   if (verdict.is_ok()) {
-    entry.pause = Nanos(0);
+    can_be_read(index);
     const auto first = contents_.learn(index, key);
     note_claim(index, entry.source);
     if (first) {

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/policy/cache_policy.h"
@@ -223,7 +224,10 @@ class StoreMachine {
   size_t loading(ReadClass read_class) const { return loading_[static_cast<size_t>(read_class)]; }
   size_t loading() const { return loading_[0] + loading_[1] + loading_[2]; }
   size_t unchecked() const { return unchecked_; }  ///< entries that are kAdopted
-  size_t unreadable() const;  ///< entries that are kBad: whoever needs them is refused
+  size_t unreadable() const;  ///< entries that failed_before()
+  /// Entries that had failed_before() and have their bytes now, read from their own pack or an equal one. Each is
+  /// returned once.
+  std::vector<uint32_t> take_readable_again() { return std::exchange(readable_again_, {}); }
   /// It could not be read when that was last tried.
   bool failed_before(uint32_t entry) const { return entries_[entry].pause > Nanos(0); }
   uint64_t expert_bytes() const { return expert_bytes_; }
@@ -264,6 +268,7 @@ class StoreMachine {
   void failed(uint32_t index, const Status& why, Actions& actions);
   void try_again(uint32_t index, Actions& actions);
   bool under_leases(uint32_t index);
+  void can_be_read(uint32_t entry);
   void leave_place(uint32_t index, Actions& actions);
   void leave_held_places(Actions& actions);
   ContentHash content_of(uint32_t index) const;
@@ -419,6 +424,7 @@ class StoreMachine {
   bool blocked_ = false;
   bool sweep_again_ = false;
   std::vector<uint32_t> held_;  ///< entries that are
+  std::vector<uint32_t> readable_again_;
   Counters counters_;
 };
 

@@ -181,21 +181,19 @@ void StoreServer::pump_reads() {
     const auto [entry, source, file] = under_way_.extract(outcome.load).mapped();
     const Status status =
         outcome.status.is_ok() ? outcome.status : outcome.status.with_context(catalogue_.describe(source));
-    const bool failed_before = machine_->failed_before(entry);
     const Actions actions = machine_->read_done(entry, outcome.load, status, outcome.content, outcome.carried);
     if (machine_->state(entry) == Residency::kBad)
       log::error("{}; requests that need it will fail", machine_->failure(entry).message());
     else if (!status.is_ok() && status.code() != Code::kCancelled)
       log::warn("{}; reading the same bytes from another pack", status.message());
-    if (machine_->state(entry) == Residency::kResident) {
-      MOESTRO_FAULT_POINT("resident");
-      if (failed_before) log::info("{} can be read again", catalogue_.describe(source));
-    }
+    if (machine_->state(entry) == Residency::kResident) MOESTRO_FAULT_POINT("resident");
     perform(actions);
   }
 }
 
 void StoreServer::perform(const Actions& actions) {
+  for (const uint32_t entry : machine_->take_readable_again())
+    log::info("{} can be read again", catalogue_.describe(entry));
   for (const Action& action : actions) {
     switch (action.kind) {
       case Action::Kind::kRead: begin_read(action); break;

@@ -153,9 +153,44 @@ TEST_F(SharedContent, ACopyFromAnotherPackMendsABadOne) {
   bad_sources_ = {0};
   bring(0, 0, hash_of(1));
   ASSERT_EQ(shared_.state(0), Residency::kBad);
+  EXPECT_EQ(machine_->unreadable(), 1u);
   bring(0, 2, hash_of(1));
   EXPECT_EQ(shared_.state(0), Residency::kResident);
+  EXPECT_EQ(machine_->unreadable(), 0u);
+  EXPECT_THAT(machine_->take_readable_again(), ElementsAre(0));
   EXPECT_THAT(bring(0, 0, hash_of(1)), ElementsAre(std::pair(0u, 0u)));
+  EXPECT_THAT(machine_->take_readable_again(), IsEmpty()) << "that is news once";
+}
+
+TEST_F(SharedContent, OneThatCouldNotBeReadCanBeAgainAsAnAlias) {
+  make(4, 4);
+  bad_sources_ = {2};
+  bring(1, 2, hash_of(1));
+  ASSERT_EQ(shared_.state(2), Residency::kBad);
+  bad_sources_.clear();
+  bring(0, 0, hash_of(1));
+  EXPECT_EQ(machine_->unreadable(), 1u) << "nobody knows yet that they are equal";
+  EXPECT_THAT(machine_->take_readable_again(), IsEmpty());
+  machine_->at(std::chrono::seconds(10));
+  bring(1, 2, hash_of(1));
+  ASSERT_EQ(shared_.state(2), Residency::kAlias);
+  EXPECT_EQ(machine_->unreadable(), 0u);
+  EXPECT_THAT(machine_->take_readable_again(), ElementsAre(2));
+}
+
+TEST_F(SharedContent, OneThatCouldNotBeReadCanBeAgainAsAnAliasUnread) {
+  make(6, 2, [](uint32_t entry) { return ContentHash{entry % 3 + 1, 0}; });
+  bad_sources_ = {3};
+  bring(1, 3, hash_of(1)), bring(0, 0, hash_of(1)), bring(0, 1, hash_of(2));
+  shared_.pins[0] = {0, 1};
+  machine_->at(std::chrono::seconds(10));
+  bring(1, 3, hash_of(1));
+  ASSERT_EQ(shared_.state(3), Residency::kAbsent) << "it is to be tried again, and waits for room";
+  EXPECT_EQ(machine_->unreadable(), 1u);
+  bring(1, 3, hash_of(1));
+  ASSERT_EQ(shared_.state(3), Residency::kAlias);
+  EXPECT_EQ(machine_->unreadable(), 0u);
+  EXPECT_THAT(machine_->take_readable_again(), ElementsAre(3));
 }
 
 /// Blobs of equal checksums in their manifests.
