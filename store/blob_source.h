@@ -154,6 +154,9 @@ class BlobSource {
   /// How often the bytes of `blob` have been found wrong in memory. A copy that was made at another count must not be
   /// trusted. This load is ordered after earlier reads of the blob.
   virtual uint32_t finds(uint32_t /*blob*/) const { return 0; }
+  /// How often that has been found of any blob. It grows after the blob's own count: whoever sees it grown finds that
+  /// one grown too.
+  virtual uint64_t finds_of_all() const { return 0; }
 
   /// Requests blobs that try_pin did not give. Each arrives once, pinned, through next_arrival(); requesting it twice
   /// is one request. Never blocks. The caller must compute with arrivals and release them before it waits again, or

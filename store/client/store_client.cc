@@ -173,6 +173,10 @@ uint32_t StoreClient::finds(uint32_t blob) const {
   return words::load(blobs_[blob].entry->found_wrong, std::memory_order_relaxed);
 }
 
+uint64_t StoreClient::finds_of_all() const {
+  return at_->header().found_wrong.load(std::memory_order_acquire);
+}
+
 std::optional<Lease> StoreClient::try_pin(uint32_t blob, UseWeight weight) {
   if (blob >= blobs_.size()) return std::nullopt;
   BlobState& state = blobs_[blob];

@@ -39,6 +39,7 @@ class StoreClient final : public BlobSource {
   Result<Lease> next_arrival(std::chrono::milliseconds timeout) override;
   std::optional<uint32_t> failed_blob() const override { return failed_blob_; }
   uint32_t finds(uint32_t blob) const override;
+  uint64_t finds_of_all() const override;
   void cancel_fetches() override;
   Status foresee(const Outlook& outlook) override;
   Counters counters() const override { return counters_; }

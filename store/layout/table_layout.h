@@ -2,7 +2,7 @@
 // The residency table: file `table` of the arena directory. Written by the store only; workers map it read-only.
 //
 //   0     | magic | version | entries | epoch | arena_bytes | closed | incarnations |   TableHeader, one page
-//   48    | pin_bytes_min |
+//   48    | pin_bytes_min | found_wrong |
 //   512   | share_bytes of worker slot 0, 1, ... 63 |
 //   1024  | window_share of worker slot 0, 1, ... 63 |
 //   4096  | entry 0 | entry 1 | ...                                                 TableEntry, one cache line each
@@ -83,7 +83,9 @@ struct alignas(64) TableHeader {
   /// 0, or what each pinned expert counts at least. If the arena has experts of several lengths, a pin blocks the whole
   /// block that contains the expert.
   std::atomic<uint64_t> pin_bytes_min;
-  uint8_t reserved0[456];
+  /// Increased after that of an entry: who sees it unchanged need not look at the entries.
+  std::atomic<uint64_t> found_wrong;
+  uint8_t reserved0[448];
   /// The bytes of experts that the worker in each slot may pin at once. The shares of all workers fit in the arena
   /// together.
   std::atomic<uint64_t> share_bytes[kWorkerSlotsMax];
@@ -94,7 +96,8 @@ struct alignas(64) TableHeader {
 static_assert(sizeof(TableHeader) == kSharedPage);
 static_assert(offsetof(TableHeader, epoch) == 16 && offsetof(TableHeader, closed) == 32 &&
               offsetof(TableHeader, incarnations) == 40 && offsetof(TableHeader, pin_bytes_min) == 48 &&
-              offsetof(TableHeader, share_bytes) == 512 && offsetof(TableHeader, window_share) == 1024);
+              offsetof(TableHeader, found_wrong) == 56 && offsetof(TableHeader, share_bytes) == 512 &&
+              offsetof(TableHeader, window_share) == 1024);
 
 constexpr uint64_t table_bytes(uint64_t entries) { return kSharedPage + entries * sizeof(TableEntry); }
 

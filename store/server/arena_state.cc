@@ -26,7 +26,10 @@ void ArenaState::set_length(uint32_t entry, uint64_t bytes) {
   files_.entry(entry).length.store(bytes, std::memory_order_relaxed);
 }
 
-void ArenaState::note_wrong(uint32_t entry) { files_.entry(entry).found_wrong.fetch_add(1, std::memory_order_seq_cst); }
+void ArenaState::note_wrong(uint32_t entry) {
+  files_.entry(entry).found_wrong.fetch_add(1, std::memory_order_seq_cst);
+  files_.table().found_wrong.fetch_add(1, std::memory_order_seq_cst);
+}
 
 bool ArenaState::pinned(uint32_t entry) const {
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)

@@ -166,6 +166,23 @@ TEST_P(CudaResidencyTest, AModelThatFitsIsSoonThereAsAWhole) {
   EXPECT_EQ(device.bench().device_work().rewinds, rewinds) << "where all is there nothing is queued twice";
 }
 
+/// All of its layers are queued before their routes are known, so their copies are looked at before that.
+TEST_P(CudaResidencyTest, CopiesOfWhatWasFoundWrongAreMadeAgainBeforeTheyAreUsed) {
+  DeviceBenchOptions options = on_cuda(kAll, "gate");
+  options.late_host = true;
+  DeviceBench device(GetParam(), options);
+  const auto want = scores_of(device.bench(), GetParam());
+  for (TokenId token = 1; token < 64 && !device.device().holds_all(); ++token)  // others' experts are not at hand
+    (void)device.bench().score({std::vector<TokenId>(8, token)}, 8);
+  ASSERT_TRUE(device.device().holds_all());
+  const store::Manifest& manifest = device.device().manifest();
+  for (uint32_t blob = 0; blob < manifest.blobs.size(); ++blob)
+    if (manifest.blobs[blob].kind == store::BlobKind::kExpert) device.late_host()->find_wrong(blob);
+  const uint64_t moved = device.device().tier_counters().moved_bytes;
+  EXPECT_TRUE(same(want, scores_of(device.bench(), GetParam())));
+  EXPECT_GT(device.device().tier_counters().moved_bytes, moved);
+}
+
 /// Layers are queued before their routes are known, and again when experts were missing after all.
 TEST_P(CudaResidencyTest, BeingWrongAboutWhatIsThereChangesNoBit) {
   DeviceBench all(GetParam(), on_cuda(kAll));

@@ -68,8 +68,12 @@ class LateSource final : public store::BlobSource {
     return found == finds_.end() ? 0 : found->second;
   }
 
+  uint64_t finds_of_all() const override { return all_finds_; }
+
   /// The store finds its bytes wrong, and has read them again.
-  void find_wrong(uint32_t blob) { ++finds_[blob]; }
+  void find_wrong(uint32_t blob) { ++finds_[blob], ++all_finds_; }
+  /// It does so while a step is under way, which has looked at finds_of_all() before.
+  void find_wrong_late(uint32_t blob) { ++finds_[blob]; }
   /// It cannot be read; none: everything can.
   void break_blob(std::optional<uint32_t> blob) { options_.broken_blob = blob; }
   /// After so many more calls of next_arrival, one finds the store gone.
@@ -124,6 +128,7 @@ class LateSource final : public store::BlobSource {
   std::optional<uint32_t> failed_;
   std::optional<int> lost_after_;
   std::map<uint32_t, uint32_t> finds_;
+  uint64_t all_finds_ = 0;
   Counters counters_;
   size_t waited_holding_ = 0;
   int looks_ = 0;

@@ -75,12 +75,14 @@ TEST_P(ReadingTest, FlippedByteOfAResidentIsFoundAndReadAgain) {
   ASSERT_TRUE(lease);
   const std::byte* place = lease->data();
   EXPECT_TRUE(lease->is_right());
+  EXPECT_EQ(client_->finds_of_all(), 0u);
   EXPECT_LT(status().memory_changed_s, 0) << "never";
   flip(pack, *lease, lease->length() / 2);
   EXPECT_FALSE(pack.holds(*lease));
   while (status().reading.scrub_mismatches == 0 || status().loading > 0) {}
   EXPECT_TRUE(pack.holds(*lease)) << "read again where it lies, though it is pinned";
   EXPECT_FALSE(lease->is_right()) << "and whoever has it is told";
+  EXPECT_EQ(client_->finds_of_all(), 1u) << "so is whoever has a copy of it";
   lease->release();
   lease = client_->try_pin(victim);
   ASSERT_TRUE(lease) << "read again by itself";

@@ -153,9 +153,25 @@ DeviceExperts::~DeviceExperts() = default;
 
 // --- the step ---
 
+/// Where all experts fit, kernels that read their slots are queued before anybody knows which ones a step uses: need()
+/// would come too late. A copy that is under way or in use is looked at later.
+void DeviceExperts::look_for_wrong() {
+  const uint64_t finds = host_.finds_of_all();
+  if (!fits_all() || finds == finds_seen_) return;
+  bool later = false;
+  for (tier::Key key = 0; key < experts_.size(); ++key) {
+    const Expert& e = experts_[key];
+    if (host_.finds(e.blob) == e.finds) continue;
+    tier_.spoiled(clock_.now(), key);
+    later |= e.host || tier_.in_use(key);
+  }
+  if (!later) finds_seen_ = finds;
+}
+
 uint64_t DeviceExperts::begin_step(PlanId plan, bool scan) {
   recent_.begin_step(scan);
   const std::lock_guard lock(link_->mutex());
+  look_for_wrong();
   plan_ = plan;
   tier_.begin_step(clock_.now(), scan);
   return tier_.counters().moved_bytes;
@@ -165,6 +181,7 @@ void DeviceExperts::resume_step(PlanId plan, bool scan, int32_t layer) {
   recent_.begin_step(scan);
   const std::lock_guard lock(link_->mutex());
   plan_ = plan;
+  look_for_wrong();
   tier_.begin_step(clock_.now(), scan, layer);
 }
 
@@ -186,7 +203,7 @@ void DeviceExperts::need(const store::LayerNeeds& needs) {
       experts_[tier_options_.full_of(w.key)].served_low = tier_options_.copy_of(w.key) == Copy::kLow;
       if (w.skipped) continue;
       Expert& e = experts_[w.key];
-      // Where all fit, kernels that read its slot may be queued by now: then unpin() finds it.
+      // Where all fit, look_for_wrong() has, and kernels that read its slot may be queued by now: unpin() looks again.
       if (!fits_all() && host_.finds(e.blob) != e.finds) tier_.spoiled(clock_.now(), w.key);
       e.needed = true, e.from_drive = e.host_asked;
     }

@@ -137,6 +137,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   Counters counters() const override;
   /// For the host's bytes, which slots have copies of.
   uint32_t finds(uint32_t blob) const override { return host_.finds(blob); }
+  uint64_t finds_of_all() const override { return host_.finds_of_all(); }
   std::span<const uint32_t> streamed() const override;
   bool ask_streamed(uint32_t blob, store::WantedBy why) override;
   Result<store::Lease> take_streamed(uint32_t blob, std::chrono::milliseconds timeout) override;
@@ -178,6 +179,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   void drop_sources_nobody_needs();
   void take_back(tier::Key key);
   void count_recent();
+  void look_for_wrong();
   tier::Key served(tier::Key full) const { return experts_[full].served_low ? tier_options_.low_of(full) : full; }
   Status take_host_arrival();
 
@@ -201,6 +203,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable, public E
   std::optional<uint32_t> failed_blob_;
   PlanId plan_;
   uint32_t host_fetches_ = 0;            ///< outstanding
+  uint64_t finds_seen_ = 0;              ///< by look_for_wrong(), of the host's blobs
   RecentUses recent_;
   bool foreseen_ = false;                ///< forecasts are being made; under the link's lock
   tier::DeviceTier tier_;
