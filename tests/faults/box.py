@@ -2,7 +2,6 @@
 says what is left."""
 
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -13,6 +12,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 from cluster import BIN, DEMO, Served, expert_and_dense_bytes, moestro, pack  # noqa: E402,F401
+from memory_directory import MemoryDirectory  # noqa: E402
 
 READY_SECONDS_MAX = 60
 LOG_TAIL_LINES = 12
@@ -73,12 +73,9 @@ class Box(Served):
 
     def __init__(self, pack_dir, dram, store_options=(), worker_options=(), workers=3, wrap=(), arena=None):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="moestro-faults-", dir="/tmp"))
-        self.pack, self.own_arena, self.events, self.ended = pathlib.Path(pack_dir), arena is None, [], 0
-        if arena is None:
-            memory = "/dev/shm" if os.access("/dev/shm",
-                                             os.W_OK) and shutil.disk_usage("/dev/shm").free > 4 * dram else self.dir
-            arena = tempfile.mkdtemp(prefix="moestro-faults-", dir=memory)
-        self.arena, run = pathlib.Path(arena), self.dir / "run"
+        self.pack, self.events, self.ended = pathlib.Path(pack_dir), [], 0
+        self.memory = MemoryDirectory(4 * dram) if arena is None else None
+        self.arena, run = pathlib.Path(arena or self.memory.path), self.dir / "run"
         self.host, self.port, self.began = "127.0.0.1", None, time.monotonic()
         (self.dir / "logs").mkdir()
 
@@ -119,8 +116,8 @@ class Box(Served):
             if program.alive:
                 program.kill()
         shutil.rmtree(self.dir, ignore_errors=True)
-        if self.own_arena:
-            shutil.rmtree(self.arena, ignore_errors=True)
+        if self.memory:
+            self.memory.remove()
 
     def until_serving(self):
         """Every program is there and all workers are with store and orchestrator."""

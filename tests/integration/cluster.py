@@ -15,18 +15,12 @@ import time
 import unittest
 import urllib.parse
 
+from memory_directory import MemoryDirectory
+
 SOURCE = pathlib.Path(os.environ.get("MOESTRO_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 BIN = pathlib.Path(os.environ.get("MOESTRO_BIN_DIR", SOURCE / "build/dev/bin"))
 DEMO = SOURCE / "models" / "demo"
 READY_SECONDS_MAX = 60
-
-
-def memory_or_tmp():
-    """Where arenas lie: on a disk, the pages that a store writes cost far more. Containers have small ones."""
-    with contextlib.suppress(OSError):
-        if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free >= 2 << 30:
-            return "/dev/shm"
-    return "/tmp"
 
 
 def moestro(*args, check=True):
@@ -168,9 +162,9 @@ class Cluster(Served):
             command += ["--run-dir", self.run_dir]
         if "--http" not in options:
             command += ["--http", "127.0.0.1:0"]
-        self.memory = pathlib.Path(tempfile.mkdtemp(prefix="moestro-it-", dir=memory_or_tmp()))
+        self.memory = MemoryDirectory(2 << 30)
         if "--arena-dir" not in options:
-            command += ["--arena-dir", self.memory / "arena"]
+            command += ["--arena-dir", self.memory.path / "arena"]
         self.process = subprocess.Popen([str(c) for c in command + list(options)], stdout=subprocess.PIPE,
                                         stderr=self.log, text=True, env=env)
         self.host, self.port = None, None
@@ -202,8 +196,8 @@ class Cluster(Served):
         for file in sorted(self.run_dir.glob("**/*.log")):
             self.log_text += f"\n--- {file.name}\n{file.read_text(errors='replace')[-4000:]}"
         self.log.close()
-        for place in (self.dir, self.memory):
-            shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(self.dir, ignore_errors=True)
+        self.memory.remove()
         self.exit_code = self.process.returncode
 
     def children(self, program):
