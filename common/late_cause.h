@@ -12,7 +12,6 @@ enum class LateCause : uint8_t {
   kLinkBusy,         ///< there was time, but the link, or the drive, was busy with others
   kNoRoom,           ///< there was time, but no slot for it, or a demand took its slot
 };
-inline constexpr int kLateCauseCount = 4;
 
 constexpr std::string_view late_cause_name(LateCause cause) {
   switch (cause) {

@@ -1,7 +1,6 @@
 #include "common/activation/activation_matrix.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -32,17 +31,6 @@ std::span<const uint32_t> ActivationMatrix::row(MoeLayerId layer) const {
 uint64_t ActivationMatrix::total() const { return std::accumulate(cells_.begin(), cells_.end(), uint64_t{0}); }
 
 void ActivationMatrix::clear() { std::fill(cells_.begin(), cells_.end(), 0); }
-
-double ActivationMatrix::cosine(const ActivationMatrix& a, const ActivationMatrix& b, int64_t layers) {
-  if (a.layers_ != b.layers_ || a.experts_ != b.experts_) return 0;
-  const auto cells = static_cast<size_t>(std::clamp<int64_t>(layers, 0, a.layers_) * a.experts_);
-  double dot = 0, norm_a = 0, norm_b = 0;
-  for (size_t i = 0; i < cells; ++i) {
-    const double x = a.cells_[i], y = b.cells_[i];
-    dot += x * y, norm_a += x * x, norm_b += y * y;
-  }
-  return norm_a > 0 && norm_b > 0 ? dot / std::sqrt(norm_a * norm_b) : 0;
-}
 
 void count_routes(std::span<const int32_t> routes, int64_t layers, int64_t step_tokens, int64_t top_k, int64_t first,
                   int64_t last, std::vector<uint32_t>& scratch, std::vector<ActivationCount>& out) {

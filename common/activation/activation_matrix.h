@@ -31,9 +31,6 @@ class ActivationMatrix {
   uint64_t total() const;
   void clear();
 
-  /// Cosine of the rows [0, layers) of both, taken as one vector; 0 if either is zero or the shapes differ.
-  static double cosine(const ActivationMatrix& a, const ActivationMatrix& b, int64_t layers);
-
  private:
   int64_t layers_ = 0, experts_ = 0;
   std::vector<uint32_t> cells_;

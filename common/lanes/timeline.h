@@ -94,22 +94,6 @@ class Timeline {
   ExpertArrivals* arrivals_ = nullptr;
 };
 
-/// Keeps everything in memory, for forecasts and tests.
-class RecordedTimeline final : public Timeline {
- public:
-  void slice(const Slice& slice) override { slices_.push_back(slice); }
-  void transfer(const Transfer& transfer) override { transfers_.push_back(transfer); }
-  const std::vector<Slice>& slices() const { return slices_; }
-  const std::vector<Transfer>& transfers() const { return transfers_; }
-  const std::vector<Stall>& stalls() const { return stalls_; }
-
- private:
-  void draw(const Stall& stall) override { stalls_.push_back(stall); }
-  std::vector<Slice> slices_;
-  std::vector<Transfer> transfers_;
-  std::vector<Stall> stalls_;
-};
-
 /// Chrome trace event JSON (the array form): a track per lane and one for stalls, a complete event per task, transfer
 /// and stall, and an arrow from what brought an expert to its first use. Flushed at the end of each step, one whole
 /// event per line. It can be read at any time: the format's closing bracket is optional, so viewers open the file of a

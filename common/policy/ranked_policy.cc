@@ -122,7 +122,7 @@ std::optional<uint32_t> RankedPolicy::victim(const Wanted& wanted, const Judge& 
 
 std::optional<uint32_t> RankedPolicy::search(std::span<const uint32_t> groups, const Judge& judge) {
   std::vector<uint32_t> sample;
-  size_t corrections = 2 * place_.size() + looks_max_;  // a key in constant use has news each time it is asked about
+  size_t corrections = 2 * place_.size() + kLooksMax;  // a key in constant use has news each time it is asked about
   while (const Ranking::Item* first = coldest(groups)) {
     const uint32_t key = first->key;
     const Verdict verdict = judge(key);
@@ -137,7 +137,7 @@ std::optional<uint32_t> RankedPolicy::search(std::span<const uint32_t> groups, c
         if (corrections-- == 0) return std::nullopt;
         used(key, verdict.use);
         sample.push_back(key);
-        if (sample.size() < looks_max_) break;
+        if (sample.size() < kLooksMax) break;
         if (const auto found = take_from(sample, judge)) return found;
     }
   }

@@ -12,7 +12,7 @@ namespace moestro::policy {
 
 /// Ranks only grow with uses, and known ranks may be older than the true ones. So if the known rank of the first key is
 /// its true one, that key is the coldest of all. If many keys were used since the last search, correcting all of them
-/// could take long. So victim() corrects at most `looks_max` keys and then takes the coldest of those as a sample. The
+/// could take long. So victim() corrects at most `kLooksMax` keys and then takes the coldest of those as a sample. The
 /// next call has that many fewer to correct.
 class RankedPolicy : public CachePolicy {
  public:
@@ -29,8 +29,6 @@ class RankedPolicy : public CachePolicy {
   void forget(uint32_t key) override;
   void ruled_out(uint32_t key) override;
   std::optional<uint32_t> victim(const Wanted& wanted, const Judge& judge) override;
-
-  void set_looks_max(uint32_t looks) { looks_max_ = looks; }
 
  protected:
   struct State {
@@ -74,7 +72,6 @@ class RankedPolicy : public CachePolicy {
   std::optional<uint32_t> search(std::span<const uint32_t> groups, const Judge& judge);
   std::optional<uint32_t> take_from(std::vector<uint32_t>& sample, const Judge& judge);
 
-  uint32_t looks_max_ = kLooksMax;
   double looked_again_at_ = 0;
   std::vector<State> states_;
   std::vector<uint32_t> place_;

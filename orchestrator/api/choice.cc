@@ -4,8 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "common/utf8.h"
 #include "orchestrator/forms/marker.h"
-#include "orchestrator/tokenizer/unicode.h"
 
 namespace moestro::orchestrator {
 
@@ -28,7 +28,7 @@ void Choice::look_at_prompt() {
     echo_bytes_ -= unsettled.size();
     decoder_.give_unsettled();
   }
-  code_points_ = tok::count_code_points(std::string_view(*echoed_).substr(0, echo_bytes_));
+  code_points_ = count_code_points(std::string_view(*echoed_).substr(0, echo_bytes_));
 }
 
 bool Choice::first_space_unshown() {
@@ -65,25 +65,25 @@ bool Choice::push(SampledToken token) {
 /// Says where a token begins that stands for `bytes` and has made the decoder give `text`.
 void Choice::place(ScoredToken& token, const std::string& bytes, const std::string& text) {
   const bool goes_on =
-      !bytes.empty() && tok::count_code_points(bytes.substr(0, 1)) == 0;  // with a character begun before
+      !bytes.empty() && count_code_points(bytes.substr(0, 1)) == 0;  // with a character begun before
   token.text_offset = code_points_ + unshown_code_points_ - (goes_on && unshown_code_points_ > 0);
-  code_points_ += tok::count_code_points(text);
+  code_points_ += count_code_points(text);
   if (text.empty() && bytes == " ") {
     token.text.clear();  // a text does not begin with the space of its first word
   } else if (text.empty()) {
-    unshown_code_points_ += tok::count_code_points(bytes);
+    unshown_code_points_ += count_code_points(bytes);
   }
   if (text.empty()) return;
-  unshown_code_points_ = tok::unfinished_utf8_bytes(bytes) > 0;
+  unshown_code_points_ = unfinished_utf8_bytes(bytes) > 0;
   if (bytes == " " + text) token.text = text;  // likewise
-  if (text.ends_with(token.text)) token.text_offset = code_points_ - tok::count_code_points(token.text);
+  if (text.ends_with(token.text)) token.text_offset = code_points_ - count_code_points(token.text);
 }
 
 void Choice::finish() {
   if (stopped_at_ != nullptr) return;
   if (echoed_ != nullptr) look_at_prompt();  // its end may be held
   const std::string text = decoder_.finish();
-  code_points_ += tok::count_code_points(text);
+  code_points_ += count_code_points(text);
   say(text, true);
   over_ = true;
 }
@@ -92,7 +92,7 @@ void Choice::finish() {
 /// so it waits until the text goes on, as the text itself does.
 std::vector<ScoredToken> Choice::take_tokens() {
   if (stop_->empty() || over_) return std::exchange(tokens_, {});
-  const size_t certain = code_points_ - tok::count_code_points(held_);
+  const size_t certain = code_points_ - count_code_points(held_);
   const auto end = std::ranges::find_if(tokens_, [&](const ScoredToken& t) { return t.text_offset >= certain; });
   std::vector<ScoredToken> taken(std::make_move_iterator(tokens_.begin()), std::make_move_iterator(end));
   tokens_.erase(tokens_.begin(), end);
@@ -112,7 +112,7 @@ void Choice::say(const std::string& text, bool last) {
   }
   if (stopped_at_ != nullptr) {
     if (options_.include_stop) cut += stopped_at_->size();
-    const size_t text_end = code_points_ - tok::count_code_points(std::string_view(held_).substr(cut));
+    const size_t text_end = code_points_ - count_code_points(std::string_view(held_).substr(cut));
     std::erase_if(tokens_, [&](const ScoredToken& t) { return t.text_offset >= text_end; });
     ready_ += held_.substr(0, cut);
     held_.clear();

@@ -3,7 +3,7 @@
 #include <set>
 #include <vector>
 
-#include "orchestrator/tokenizer/unicode.h"
+#include "common/utf8.h"
 
 namespace moestro::orchestrator {
 
@@ -16,7 +16,7 @@ std::string shown(const std::string& key) {
   constexpr size_t kBytesMax = 60;
   std::string text;
   for (const char c : key.substr(0, kBytesMax)) text += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  text.resize(text.size() - tok::unfinished_utf8_bytes(text));
+  text.resize(text.size() - unfinished_utf8_bytes(text));
   return text + (key.size() > kBytesMax ? "..." : "");
 }
 
@@ -89,7 +89,7 @@ class Builder : public nlohmann::json_sax<RequestJson> {
 }  // namespace
 
 std::variant<RequestJson, ApiError> parse_body(const std::string& body, const std::string& what) {
-  if (const size_t at = tok::find_invalid_utf8(body); at < body.size())
+  if (const size_t at = find_invalid_utf8(body); at < body.size())
     return bad_request(what + " is not UTF-8: byte " + std::to_string(at) + " cannot be there");
   Builder builder(what);
   if (!RequestJson::sax_parse(body, &builder))

@@ -1,6 +1,6 @@
 #include "orchestrator/api/text_cursor.h"
 
-#include "orchestrator/tokenizer/unicode.h"
+#include "common/utf8.h"
 
 namespace moestro::orchestrator {
 
@@ -17,14 +17,14 @@ bool inside_character(std::string_view text, size_t at) {
 PlacedToken TextCursor::take(std::string shown, size_t bytes) {
   // Bytes of a character stand where it begins.
   const PlacedToken placed{std::move(shown), code_points_ - (inside_character(text_, at_) && code_points_ > 0)};
-  code_points_ += tok::count_code_points(text_.substr(at_, bytes));
+  code_points_ += count_code_points(text_.substr(at_, bytes));
   at_ += bytes;
   return placed;
 }
 
 PlacedToken TextCursor::next(TokenId id) {
   const std::string bytes = tokenizer_.token_bytes(id);
-  std::string shown = tok::lossy_utf8(bytes);
+  std::string shown = lossy_utf8(bytes);
   const std::string_view rest = text_.substr(at_);
   if (rest.starts_with(bytes)) return take(std::move(shown), bytes.size());
   if (rest.starts_with(shown)) return take(std::move(shown), shown.size());  // the text has U+FFFD for it

@@ -1,7 +1,7 @@
 #include "orchestrator/api/tokenize_request.h"
 
+#include "common/utf8.h"
 #include "orchestrator/api/field_reader.h"
-#include "orchestrator/tokenizer/unicode.h"
 
 namespace moestro::orchestrator {
 
@@ -61,7 +61,7 @@ nlohmann::json tokenize_answer(const TokenizeRequest& request, const std::vector
     }
     const std::string bytes = tokenizer.token_bytes(id);
     nlohmann::json piece = bytes;
-    if (tok::find_invalid_utf8(bytes) < bytes.size()) piece = std::vector<uint8_t>(bytes.begin(), bytes.end());
+    if (find_invalid_utf8(bytes) < bytes.size()) piece = std::vector<uint8_t>(bytes.begin(), bytes.end());
     tokens.push_back({{"id", id}, {"piece", std::move(piece)}});
   }
   nlohmann::json answer{{"tokens", std::move(tokens)}, {"count", ids.size()}};

@@ -28,10 +28,6 @@ class BatchApi final : public Extension {
   std::shared_ptr<BodySink> sink_for(const HttpRequest& head, const std::string& content_type);
 
  private:
-  struct Reply {
-    int status = 200;
-    std::string body;
-  };
   using ExchangePtr = std::shared_ptr<Exchange>;
   /// The project whose files and batches a request sees; nullopt: all.
   using Scope = std::optional<std::string>;

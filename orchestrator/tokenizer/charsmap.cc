@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/utf8.h"
 #include "orchestrator/tokenizer/graphemes.h"
 #include "orchestrator/tokenizer/unicode.h"
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "common/utf8.h"
 #include "orchestrator/tokenizer/byte_level.h"
 #include "orchestrator/tokenizer/decoder.h"
 #include "orchestrator/tokenizer/unicode.h"

@@ -1,5 +1,6 @@
 #include "orchestrator/tokenizer/regex_reader.h"
 
+#include "common/utf8.h"
 #include "orchestrator/tokenizer/unicode.h"
 #include "orchestrator/tokenizer/unicode_properties.h"
 

@@ -1,20 +1,16 @@
 #include "orchestrator/tokenizer/tokenizer.h"
 
-#include <cerrno>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <unordered_map>
 
-#include "common/may_read.h"
 #include "common/model/strict_json.h"
+#include "common/utf8.h"
 #include "orchestrator/tokenizer/added_tokens.h"
 #include "orchestrator/tokenizer/decoder.h"
 #include "orchestrator/tokenizer/model.h"
 #include "orchestrator/tokenizer/normalizer.h"
 #include "orchestrator/tokenizer/post_processor.h"
 #include "orchestrator/tokenizer/pre_tokenizer.h"
-#include "orchestrator/tokenizer/unicode.h"
 
 namespace moestro {
 namespace tok {
@@ -122,24 +118,10 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::span<const Sa
   return Tokenizer(std::move(data).value());
 }
 
-Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto file = std::filesystem::is_directory(path, error) ? path / "tokenizer.json" : path;
-  MOESTRO_RETURN_IF_ERROR(check_may_read(file, file.parent_path()));
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return io_error("cannot open " + file.string(), errno);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (in.bad() || text.fail()) return io_error("cannot read " + file.string());
-  auto tokenizer = from_json(text.view());
-  if (!tokenizer.is_ok()) return tokenizer.status().with_context(file.string());
-  return tokenizer;
-}
-
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view utf8, bool add_special_tokens,
                                                const std::stop_token& stop) const {
   if (utf8.size() > tok::kTextBytesMax) return invalid_argument("the text is longer than 256 MiB");
-  if (const size_t at = tok::find_invalid_utf8(utf8); at != std::string_view::npos) {
+  if (const size_t at = find_invalid_utf8(utf8); at != std::string_view::npos) {
     return invalid_argument("the text is not valid UTF-8 at byte " + std::to_string(at));
   }
   std::vector<TokenId> ids;
@@ -195,7 +177,7 @@ std::string Tokenizer::token_bytes(TokenId id) const {
 }
 
 std::string Tokenizer::token_text(TokenId id) const {
-  return tok::lossy_utf8(token_bytes(id));
+  return lossy_utf8(token_bytes(id));
 }
 
 bool Tokenizer::is_special(TokenId id) const {

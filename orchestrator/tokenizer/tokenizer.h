@@ -2,7 +2,6 @@
 // Text to token ids and back, from a Hugging Face tokenizer.json.
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -40,8 +39,6 @@ class Tokenizer {
   /// Errors: kInvalidArgument for what is not a tokenizer.json, kUnsupported naming the kind of a part that is not
   /// known. "truncation" and "padding" are not applied: the caller decides what does not fit.
   static Result<Tokenizer> from_json(std::string_view json, std::span<const Said> said = {}, int64_t ids_end = 0);
-  /// Reads `path` (a tokenizer.json, or a directory that holds one).
-  static Result<Tokenizer> load(const std::filesystem::path& path);
 
   /// The ids of `utf8`. `add_special_tokens` applies the post-processor (the BOS token and the like); special tokens
   /// written out in the text are recognised either way. Errors: kInvalidArgument if the text is not UTF-8 (naming the

@@ -6,17 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/utf8.h"
-
 namespace moestro::tok {
-
-using moestro::count_code_points;
-using moestro::find_invalid_utf8;
-using moestro::is_continuation_byte;
-using moestro::kReplacementCharacter;
-using moestro::lossy_utf8;
-using moestro::LossyUtf8;
-using moestro::unfinished_utf8_bytes;
 
 struct CodePoint {
   char32_t value;

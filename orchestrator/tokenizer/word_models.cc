@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/utf8.h"
 #include "orchestrator/tokenizer/unicode.h"
 
 namespace moestro::tok {

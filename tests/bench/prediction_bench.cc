@@ -20,9 +20,9 @@
 #include "common/check.h"
 #include "common/prediction/eamc_predictor.h"
 #include "common/prediction/make_predictor.h"
-#include "common/prediction/observed_predictor.h"
 #include "common/tier/replay.h"
 #include "tests/activation/random_requests.h"
+#include "tests/prediction/observed_predictor.h"
 
 namespace moestro {
 namespace {

@@ -13,6 +13,7 @@
 #include "tests/device/failing_functions.h"
 #include "tests/device/played_steps.h"
 #include "tests/engine/moved_blocks.h"
+#include "tests/lanes/recorded_timeline.h"
 
 namespace moestro::device::testing {
 namespace {

@@ -16,6 +16,7 @@
 #ifndef MOESTRO_CUDA_PLUGIN
 #include "kernels/cuda/emulator/streams.h"
 #include "tests/device/failing_functions.h"
+#include "tests/lanes/recorded_timeline.h"
 #endif
 
 namespace moestro::device::testing {

@@ -6,6 +6,7 @@
 
 #include "tests/device/device_bench.h"
 #include "tests/device/played_steps.h"
+#include "tests/lanes/recorded_timeline.h"
 
 namespace moestro::device::testing {
 namespace {

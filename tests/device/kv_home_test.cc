@@ -10,6 +10,7 @@
 #include "services/worker/worker_device.h"
 #include "tests/device/device_bench.h"
 #include "tests/device/played_steps.h"
+#include "tests/lanes/recorded_timeline.h"
 
 namespace moestro::device::testing {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/emulated/functions.h"
 #include "tests/device/device_bench.h"
+#include "tests/lanes/recorded_timeline.h"
 
 namespace moestro::device::testing {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "tests/engine/engine_bench.h"
 #include "tests/engine/late_source.h"
+#include "tests/lanes/recorded_timeline.h"
 #include "tests/pack/synthetic_checkpoint.h"
 
 namespace moestro::engine::testing {

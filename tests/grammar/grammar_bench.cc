@@ -10,6 +10,7 @@
 #include "orchestrator/grammar/compiled_grammar.h"
 #include "orchestrator/grammar/json_schema.h"
 #include "orchestrator/tokenizer/tokenizer.h"
+#include "tests/tokenizer/load_tokenizer.h"
 
 namespace {
 
@@ -61,7 +62,7 @@ void measure(const char* name, const ByteGrammar& g, const std::shared_ptr<const
 
 int main(int argc, char** argv) {
   if (argc < 2) return std::fprintf(stderr, "grammar_bench TOKENIZER_DIR [SEED]\n"), 2;
-  const auto tokenizer = Tokenizer::load(argv[1]);
+  const auto tokenizer = test::load_tokenizer(argv[1]);
   if (!tokenizer.is_ok()) return std::fprintf(stderr, "%s\n", tokenizer.status().message().c_str()), 1;
   const auto begin = Clock::now();
   std::vector<std::string> bytes(static_cast<size_t>(tokenizer->vocab_size()) + 1);

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 namespace moestro::activation {
 namespace {
 
@@ -17,17 +15,6 @@ TEST(ActivationMatrix, CountsAndRefusesWhatIsOutside) {
   EXPECT_EQ(m.total(), 6u);
   m.clear();
   EXPECT_EQ(m.total(), 0u);
-}
-
-TEST(ActivationMatrix, CosineOverTheFirstLayers) {
-  ActivationMatrix a(2, 2), b(2, 2);
-  a.add(MoeLayerId(0), ExpertId(0), 3);
-  b.add(MoeLayerId(0), ExpertId(0), 1);
-  b.add(MoeLayerId(1), ExpertId(1), 1);
-  EXPECT_DOUBLE_EQ(ActivationMatrix::cosine(a, b, 1), 1.0);
-  EXPECT_NEAR(ActivationMatrix::cosine(a, b, 2), 1 / std::sqrt(2.0), 1e-12);
-  EXPECT_EQ(ActivationMatrix::cosine(a, ActivationMatrix(2, 2), 2), 0);
-  EXPECT_EQ(ActivationMatrix::cosine(a, ActivationMatrix(3, 2), 2), 0);
 }
 
 TEST(CountRoutes, OneSequenceOfAStep) {

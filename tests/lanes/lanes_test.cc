@@ -10,6 +10,7 @@
 #include <random>
 
 #include "common/lanes/step_driver.h"
+#include "tests/lanes/recorded_timeline.h"
 
 namespace moestro::lanes {
 namespace {

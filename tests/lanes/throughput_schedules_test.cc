@@ -9,6 +9,7 @@
 
 #include "tests/kernels/counted_allocations.h"
 #include "tests/lanes/random_steps.h"
+#include "tests/lanes/recorded_timeline.h"
 
 namespace moestro::lanes {
 namespace {

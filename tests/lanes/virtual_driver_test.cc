@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "tests/lanes/recorded_timeline.h"
+
 namespace moestro::lanes {
 namespace {
 

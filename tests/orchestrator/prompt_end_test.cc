@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 
+#include "common/utf8.h"
 #include "orchestrator/api/text_cursor.h"
 #include "orchestrator/tokenizer/byte_level.h"
 #include "orchestrator/tokenizer/unicode.h"
 #include "tests/orchestrator/api_fixture.h"
 #include "tests/support/places.h"
+#include "tests/tokenizer/load_tokenizer.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
 namespace moestro::orchestrator {
@@ -28,7 +30,7 @@ class PromptEnd : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     auto tokenizer =
-        Tokenizer::load(test::source_dir() / "tests/fixtures/tokenizers" / (std::string(GetParam()) + ".json"));
+        test::load_tokenizer(test::source_dir() / "tests/fixtures/tokenizers" / (std::string(GetParam()) + ".json"));
     ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
     tokenizer_.emplace(std::move(*tokenizer));
   }
@@ -129,7 +131,7 @@ TEST_P(PromptEnd, OffsetsOfPromptTokens) {
     expect_offsets(prompt, tokens);
     const ScoredToken& last = tokens.back();
     EXPECT_EQ(last.text_offset,
-              tok::count_code_points(prompt) - std::max<size_t>(1, tok::count_code_points(last.text)));
+              count_code_points(prompt) - std::max<size_t>(1, count_code_points(last.text)));
   }
 }
 

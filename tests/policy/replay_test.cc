@@ -1,7 +1,7 @@
 // Policies on generated traces: the oracle above all, frequency above recency where popularity is skewed, prompts that
 // touch every expert between sequences that decode.
 
-#include "common/policy/replay.h"
+#include "tests/policy/replay.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "common/prediction/make_predictor.h"
-#include "common/prediction/observed_predictor.h"
+#include "tests/prediction/observed_predictor.h"
 #include "tests/prediction/walk.h"
 
 namespace moestro::prediction {

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 
 #include "orchestrator/tokenizer/tokenizer.h"
-#include "tests/cli/temp_dir.h"
-#include "tests/support/as_stranger.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
 namespace moestro {
@@ -110,17 +108,6 @@ TEST(BadFile, WhatIsNoTokenizerAtAll) {
   EXPECT_THAT(Tokenizer::from_json("{").status().message(), HasSubstr("not valid JSON"));
   EXPECT_THAT(Tokenizer::from_json("[1]").status().message(), HasSubstr("not a JSON object"));
   EXPECT_THAT(Tokenizer::from_json("{}").status().message(), HasSubstr("no model"));
-  EXPECT_EQ(Tokenizer::load("/nonexistent/tokenizer.json").status().code(), Code::kIo);
-}
-
-TEST(BadFile, WhatThisUserMayNotReadIsSaidToBeThat) {
-  const test::TempDir dir;
-  const auto file = dir / "tokenizer.json";
-  test::write_file(file, "{}");
-  std::filesystem::permissions(dir.path(), std::filesystem::perms(0755));
-  std::filesystem::permissions(file, std::filesystem::perms::none);
-  const test::AsStranger stranger;
-  EXPECT_THAT(Tokenizer::load(dir.path()).status().message(), HasSubstr("chmod -R a+rX " + dir.path().string()));
 }
 
 TEST(BadFile, NestingIsBounded) {

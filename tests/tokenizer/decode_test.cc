@@ -2,8 +2,8 @@
 
 #include <random>
 
+#include "common/utf8.h"
 #include "orchestrator/tokenizer/tokenizer.h"
-#include "orchestrator/tokenizer/unicode.h"
 #include "tests/tokenizer/make_tokenizer.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
@@ -17,7 +17,7 @@ std::string streamed(const Tokenizer& tokenizer, std::span<const TokenId> ids, b
   std::string text;
   for (const TokenId id : ids) {
     const std::string piece = decoder.push(id);
-    EXPECT_EQ(tok::find_invalid_utf8(piece), std::string::npos) << "half a character";
+    EXPECT_EQ(find_invalid_utf8(piece), std::string::npos) << "half a character";
     text += piece;
   }
   return text + decoder.finish();

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "orchestrator/tokenizer/tokenizer.h"
+#include "tests/tokenizer/load_tokenizer.h"
 
 namespace {
 
@@ -17,7 +18,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: encode_bench TOKENIZER.json TEXT\n";
     return 2;
   }
-  const auto tokenizer = moestro::Tokenizer::load(argv[1]);
+  const auto tokenizer = moestro::test::load_tokenizer(argv[1]);
   if (!tokenizer.is_ok()) {
     std::cerr << tokenizer.status().message() << "\n";
     return 1;

@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "common/utf8.h"
 #include "orchestrator/tokenizer/tokenizer.h"
-#include "orchestrator/tokenizer/unicode.h"
 #include "tests/support/places.h"
+#include "tests/tokenizer/load_tokenizer.h"
 #include "tests/tokenizer/make_tokenizer.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
 
@@ -27,7 +28,7 @@ std::string continued(const Tokenizer& tokenizer, std::span<const TokenId> promp
   std::string text;
   for (const TokenId id : generated) {
     const std::string piece = decoder.push(id);
-    EXPECT_EQ(tok::find_invalid_utf8(piece), std::string::npos) << "half a character";
+    EXPECT_EQ(find_invalid_utf8(piece), std::string::npos) << "half a character";
     text += piece;
   }
   return text + decoder.finish();
@@ -58,7 +59,7 @@ class PrimedByKind : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     auto tokenizer =
-        Tokenizer::load(test::source_dir() / "tests/fixtures/tokenizers" / (std::string(GetParam()) + ".json"));
+        test::load_tokenizer(test::source_dir() / "tests/fixtures/tokenizers" / (std::string(GetParam()) + ".json"));
     ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
     tokenizer_.emplace(std::move(*tokenizer));
   }
@@ -142,7 +143,7 @@ TEST(Primed, TheRestOfWhatDecodeGives) {
       if (!whole.starts_with(before)) continue;  // what follows has changed the prompt's own text
       ++compared;
       ASSERT_EQ(continued(tokenizer, prompt, rest), whole.substr(before.size()))
-          << Json(tok::lossy_utf8(bytes)) << " cut at " << cut;
+          << Json(lossy_utf8(bytes)) << " cut at " << cut;
     }
   }
   EXPECT_GT(compared, 4000u);

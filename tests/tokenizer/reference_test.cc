@@ -8,6 +8,7 @@
 
 #include "orchestrator/tokenizer/tokenizer.h"
 #include "tests/support/places.h"
+#include "tests/tokenizer/load_tokenizer.h"
 
 namespace moestro {
 namespace {
@@ -17,7 +18,7 @@ std::filesystem::path folder() { return test::source_dir() / "tests/fixtures/tok
 class TokenizerReference : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    auto tokenizer = Tokenizer::load(folder() / (std::string(GetParam()) + ".json"));
+    auto tokenizer = test::load_tokenizer(folder() / (std::string(GetParam()) + ".json"));
     ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
     tokenizer_.emplace(std::move(*tokenizer));
     std::ifstream in(folder() / (std::string(GetParam()) + ".cases.json"));

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "orchestrator/tokenizer/tokenizer.h"
+#include "tests/tokenizer/load_tokenizer.h"
 
 namespace {
 
@@ -32,7 +33,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: vector_check TOKENIZER.json CASES.inp IDS.out\n";
     return 2;
   }
-  const auto tokenizer = moestro::Tokenizer::load(argv[1]);
+  const auto tokenizer = moestro::test::load_tokenizer(argv[1]);
   if (!tokenizer) {
     std::cerr << tokenizer.status().message() << "\n";
     return 1;

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "orchestrator/tokenizer/unicode.h"
+#include "common/utf8.h"
 
 namespace moestro::cli {
 namespace {
@@ -42,7 +42,7 @@ Result<json> parse_json(std::string_view text) {
 }
 
 std::string not_utf8(const std::string& text) {
-  const size_t at = tok::find_invalid_utf8(text);
+  const size_t at = find_invalid_utf8(text);
   if (at == std::string::npos) return "";
   return "not UTF-8 (byte " + std::to_string(at) + " cannot be there); convert it first, with iconv for one";
 }

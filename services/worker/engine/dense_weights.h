@@ -104,8 +104,6 @@ class DenseWeights {
   const std::byte* place_of(size_t layer) const { return placed_.at(*streamed_[layer]); }
   /// The name of a tensor in this blob, for errors.
   const std::string& name_of(uint32_t blob) const { return names_.at(blob); }
-  /// Bytes of copies in the backend's memory.
-  int64_t copied_bytes() const { return copies_.bytes(); }
 
  private:
   using Tensors = std::unordered_map<std::string, const store::PackedTensor*>;

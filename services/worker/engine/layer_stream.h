@@ -24,7 +24,6 @@ class LayerStream {
   LayerStream(store::BlobSource& source, DenseWeights& weights, const model::ModelSpec& spec, const Clock& clock,
               bool several = false);
 
-  bool streams_any() const { return !order_.empty(); }
   bool streams(size_t layer) const { return at_[layer] >= 0; }
   /// A step begins: asks for its first layers.
   void begin(PlanId plan);

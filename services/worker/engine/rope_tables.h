@@ -28,7 +28,6 @@ class RopeTables {
   /// their rounding, and the difference of two positions stays exact at any distance. Not with dynamic scaling.
   void append(int64_t position, std::vector<float>& cos, std::vector<float>& sin) const;
 
-  int64_t half_dim() const { return half_; }
   std::span<const float> cos(int64_t position) const { return row(cos_, position); }
   std::span<const float> sin(int64_t position) const { return row(sin_, position); }
 

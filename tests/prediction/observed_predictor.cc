@@ -1,4 +1,4 @@
-#include "common/prediction/observed_predictor.h"
+#include "tests/prediction/observed_predictor.h"
 
 #include <algorithm>
 #include <cmath>

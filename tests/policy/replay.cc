@@ -1,4 +1,4 @@
-#include "common/policy/replay.h"
+#include "tests/policy/replay.h"
 
 #include <algorithm>
 
