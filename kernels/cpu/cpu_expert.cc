@@ -210,9 +210,9 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
   const Product by_gate = product(gate_format, Activations::kRounded),
                 by_up = product(up_format, Activations::kRounded),
                 by_down = product(down_format, Activations::kRounded);
-  make_room_to_widen(by_gate, n, gate, 1);
-  make_room_to_widen(by_up, n, up_weights, 1);
-  make_room_to_widen(by_down, n, down_weights, layout.tiles());
+  make_room_to_widen(by_gate, gate, 1);
+  make_room_to_widen(by_up, up_weights, 1);
+  make_room_to_widen(by_down, down_weights, layout.tiles());
   const auto round = [&](const Product& by, const float* const* values, int64_t cols, int64_t run_cols,
                          RoundedScratch& to) {
     return by.rounding ? round_rows(*by.rounding, values, n, cols, run_cols, to) : nullptr;

@@ -7,9 +7,9 @@ namespace moestro::kernels::cpu {
 namespace {
 /// Weights that a chunk of a product streams from memory: a few microseconds of work.
 constexpr int64_t kChunkBytes = 128 * 1024;
-/// Weights that are widened at once: they stay in the core's own cache until they are multiplied. With few tokens, in
-/// the first of its caches; with many, whole panels are.
-constexpr int64_t kWidenedNumbers = 8 * 1024, kWidenedNumbersOfPanels = 256 * 1024;
+/// Weights that are widened at once: they stay in the core's own caches until they are multiplied. With fewer, several
+/// tokens' activations, which may be more than the first cache holds, would be read for too few rows.
+constexpr int64_t kWidenedNumbers = 64 * 1024;
 constexpr int64_t kWidenedRowsMin = 8;
 /// Exceptions of a task that a thread has room for from the start: hundreds of times what a normal distribution has.
 /// More cost an allocation, once.
@@ -66,15 +66,13 @@ int64_t widened_width(const WeightRun* runs, int64_t run_count) {
 static_assert(kBlockKernels == static_cast<int64_t>(kBlockFormats));
 static_assert(kBlockIn12Columns == bf16_in_12::kBlockColumns && kBlockIn12Bytes == bf16_in_12::kBlockBytes);
 
-int64_t CpuOps::widened_numbers(int64_t n, int64_t width) {
-  return std::max(n >= kPanelRows ? kWidenedNumbersOfPanels : kWidenedNumbers, kWidenedRowsMin * width);
-}
+int64_t CpuOps::widened_numbers(int64_t width) { return std::max(kWidenedNumbers, kWidenedRowsMin * width); }
 
-void CpuOps::make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count) {
+void CpuOps::make_room_to_widen(const Product& product, const WeightRun* runs, int64_t run_count) {
   if (product.widens_blocks()) {
     for (ThreadScratch& s : thread_scratch_) {
       s.widened_runs.at_least(run_count);
-      s.widened_blocks.at_least(widened_numbers(n, width_of(runs, run_count)));
+      s.widened_blocks.at_least(widened_numbers(width_of(runs, run_count)));
     }
     return;
   }
@@ -85,7 +83,7 @@ void CpuOps::make_room_to_widen(const Product& product, int64_t n, const WeightR
   for (ThreadScratch& s : thread_scratch_) {
     s.widened_runs.at_least(run_count);
     if (lists_exceptions(product)) s.exceptions.at_least(exceptions);
-    else s.widened.at_least(widened_numbers(n, widened_width(runs, run_count)));
+    else s.widened.at_least(widened_numbers(widened_width(runs, run_count)));
   }
 }
 
@@ -137,7 +135,7 @@ void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
 template <class Number, class Widen>
 void CpuOps::multiply_in_portions(const Product& product, const ProductTask& task, int64_t width, Number* widened,
                                   int thread, const Widen& widen) {
-  const int64_t rows = widened_numbers(task.n, width) / width / kWidenedRowsMin * kWidenedRowsMin;
+  const int64_t rows = widened_numbers(width) / width / kWidenedRowsMin * kWidenedRowsMin;
   const int64_t rows_max = std::min(rows, kPanelRows);
   WeightRun* const runs = scratch(thread).widened_runs.at_least(task.run_count);
   ProductTask part = task;
@@ -164,7 +162,7 @@ void CpuOps::multiply_in_portions(const Product& product, const ProductTask& tas
 
 void CpuOps::multiply_widened(const Product& product, const ProductTask& task, int thread) {
   const int64_t width = widened_width(task.runs, task.run_count);
-  uint16_t* const widened = scratch(thread).widened.at_least(widened_numbers(task.n, width));
+  uint16_t* const widened = scratch(thread).widened.at_least(widened_numbers(width));
   multiply_in_portions(product, task, width, widened, thread,
                        [&](const WeightRun& run, int64_t first, int64_t rows, uint16_t* to) {
                          const int64_t blocks = bf16_in_12::blocks_of(run.cols),
@@ -179,7 +177,7 @@ void CpuOps::multiply_widened(const Product& product, const ProductTask& task, i
 // As f32, so a result is, bit by bit, what f32 weights give.
 void CpuOps::multiply_blocks(const Product& product, const ProductTask& task, int thread) {
   const int64_t width = width_of(task.runs, task.run_count), columns = block_shape(product.blocks).columns;
-  float* const widened = scratch(thread).widened_blocks.at_least(widened_numbers(task.n, width));
+  float* const widened = scratch(thread).widened_blocks.at_least(widened_numbers(width));
   multiply_in_portions(product, task, width, widened, thread,
                        [&](const WeightRun& run, int64_t first, int64_t rows, float* to) {
                          dequantise(product.blocks)(run.w + first * run.row_bytes, rows * run.cols / columns, to);
@@ -227,7 +225,7 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
   whole.n = n;
   whole.runs = &run;
   whole.run_count = 1;
-  make_room_to_widen(product, n, &run, 1);
+  make_room_to_widen(product, &run, 1);
   whole.y = y_rows;
   const auto range = [&](int64_t first, int64_t end, int thread) {
     ProductTask task = whole;

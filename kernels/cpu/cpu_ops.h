@@ -95,11 +95,10 @@ class CpuOps final : public Ops {
     bool widens_blocks() const { return is_blocks(blocks) && rounding == nullptr; }
   };
   Product product(DType weights, Activations activations) const;
-  /// How many weights are widened at once for n tokens, in rows of `width` columns over all runs. Wider rows never give
-  /// less.
-  static int64_t widened_numbers(int64_t n, int64_t width);
+  /// How many weights are widened at once, in rows of `width` columns over all runs. Wider rows never give less.
+  static int64_t widened_numbers(int64_t width);
   /// Makes room for them in each thread's scratch, for products of this many runs.
-  void make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count);
+  void make_room_to_widen(const Product& product, const WeightRun* runs, int64_t run_count);
   void multiply(const Product& product, const ProductTask& task, int thread);
   /// Whether there are kernels for bf16 in 12 bits. If not, it is widened to memory first.
   bool lists_exceptions(const Product& product) const;
