@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench
 serve, scripts/plot_replay on sweeps of moestro replay, scripts/convert_routes.py on foreign traces,
-scripts/make_even_routes.py, tables of scripts/bench_serving, scripts/bench_prefetch and scripts/bench_ahead, what
-scripts/measure_quality.py makes of scores, and what they refuse. Nothing is measured."""
+scripts/make_even_routes.py, tables of scripts/bench_serving, scripts/bench_prefetch, scripts/bench_sequences and
+scripts/bench_ahead, what scripts/measure_quality.py makes of scores, and what they refuse. Nothing is measured."""
 
 import contextlib
 import importlib.machinery
@@ -23,6 +23,14 @@ SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 
 def run(script, *arguments):
     return subprocess.run([sys.executable, SCRIPTS / script, *map(str, arguments)], capture_output=True, text=True)
+
+
+def imported(script):
+    loader = importlib.machinery.SourceFileLoader(script, str(SCRIPTS / script))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(script, loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    return module
 
 
 def row(what, dtype, ours, theirs, aim, unit="tokens/s"):
@@ -418,10 +426,7 @@ class BenchMixed(unittest.TestCase):
             self.assertEqual((ran.returncode, why in ran.stderr), (2, True), ran.stderr)
 
     def test_a_table_for_each_kind_of_row(self):
-        loader = importlib.machinery.SourceFileLoader("bench_mixed", str(SCRIPTS / "bench_mixed"))
-        script = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_mixed", loader))
-        sys.dont_write_bytecode = True
-        loader.exec_module(script)
+        script = imported("bench_mixed")
         rows = [
             script.row("time per token, replay", "demo", 24.3, "ms", 24.5, 1.01, None, None, tuple("abcdefghi")),
             script.row("tokens/s, live", "demo", 36, "tokens/s", 36, 1, 1.1, False),
@@ -500,6 +505,49 @@ class BenchPrefetch(unittest.TestCase):
             ran = run("bench_prefetch", "--rows", path)
             self.assertEqual((ran.returncode, ran.stdout), (1, ""))
             self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
+
+
+class BenchSequences(unittest.TestCase):
+    def test_a_table_of_drives_comes_from_replays(self):
+        fake = """#!/bin/sh
+moved=12
+case "$*" in *none*) moved=10 ;; esac
+echo "{\\"hit_rate\\": 0.5, \\"link_ratio\\": 1.95, \\"moved_bytes\\": $moved, \\"time_ms_per_token\\": 4}"
+"""
+        with tempfile.TemporaryDirectory() as home:
+            program = pathlib.Path(home) / "moestro"
+            program.write_text(fake)
+            program.chmod(0o755)
+            ran = run("bench_sequences", "--bin", home, "--only", "drive")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            lines = ran.stdout.splitlines()
+            self.assertEqual(sum(line.startswith(("| demo", "| even")) for line in lines), 32)
+            self.assertIn("| demo | 1 | 1.9 | 50.0 % | 50.0 % | 1.00 | 1.20 |", lines)
+            self.assertEqual(lines[-1], "Time: 1.000 of none's at most.")
+
+    def test_a_table_of_devices_counts_what_misses_its_aim(self):
+        script = imported("bench_sequences")
+
+        def cell(sequences, copy, moved, ms):
+            found = {run: dict(moved_bytes=moved, time_ms_per_token=ms) for run in ("auto", "thriftless")}
+            return script.of_device("demo", sequences, 10, copy) | {
+                "found": found | {"none": dict(moved_bytes=10, time_ms_per_token=4)}
+            }
+
+        cells = [cell(1, copy, 12, 2) for copy in script.COPIES] + [cell(4, copy, 10, 5) for copy in script.COPIES]
+        lines = script.device_table(cells)
+        self.assertEqual(lines[2], "| demo | 1 | 10 % | 1.20 (1.20) | 1.20 (1.20) | 1.20 (1.20) | 2.00 (2.00) | "
+                                   "2.00 (2.00) | 2.00 (2.00) |")
+        self.assertEqual(lines[-1], "Bytes: above 1.05 in 3 of 6 cells, 1.20 at most, 1.100 on average. "
+                                    "Tokens/s: below 0.98 in 3, 0.800 at least, 1.400 on average.")
+
+    def test_what_is_wrong_is_refused(self):
+        ran = run("bench_sequences", "--only", "link")
+        self.assertEqual((ran.returncode, ran.stdout), (2, ""))
+        self.assertIn("--only link: there are device, drive", ran.stderr)
+        ran = run("bench_sequences", "--bin", "/nowhere")
+        self.assertEqual((ran.returncode, ran.stdout), (1, ""))
+        self.assertIn("error: /nowhere/moestro: No such file or directory", ran.stderr)
 
 
 class BenchPeers(unittest.TestCase):
