@@ -13,10 +13,10 @@
 #include "tests/device/device_bench.h"
 #include "tests/device/played_steps.h"
 #include "tests/engine/moved_blocks.h"
+#include "tests/lanes/recorded_timeline.h"
 #ifndef MOESTRO_CUDA_PLUGIN
 #include "kernels/cuda/emulator/streams.h"
 #include "tests/device/failing_functions.h"
-#include "tests/lanes/recorded_timeline.h"
 #endif
 
 namespace moestro::device::testing {
