@@ -29,7 +29,6 @@ bool StoreMachine::likely_enough(const Wish& wish) const {
   return wish.probability >= waste_.floor() && wish.probability >= pace_.break_even(static_cast<double>(in_the_way));
 }
 
-
 Actions StoreMachine::foresee(uint32_t slot, const SlotOutlook& outlook) {
   Actions actions;
   outlooks_.replace(slot, pace_.now(), outlook);

@@ -164,7 +164,7 @@ class StoreMachine {
   Actions foresee(uint32_t slot, const SlotOutlook& outlook);
   /// When a read ahead that waits will be due: call poll() then. nullopt: none waits.
   std::optional<Nanos> look_again() const { return look_again_; }
-  /// The probability below which nothing is read ahead now.
+  /// The least probability that the limit on waste lets be read ahead now.
   float ahead_floor() const { return waste_.floor(); }
   /// Of one read of a drive, which a demand waits for. 0, until this is called: for nothing.
   void set_read_bytes(uint64_t bytes) { read_bytes_ = bytes; }
