@@ -17,7 +17,7 @@ double seconds(const F& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void at_least(std::vector<float>& v, int64_t count, bool noisy) {
+void at_least(AlignedVector<float>& v, int64_t count, bool noisy) {
   const size_t before = v.size();
   if (static_cast<int64_t>(before) >= count) return;
   v.resize(static_cast<size_t>(count));

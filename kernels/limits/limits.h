@@ -5,9 +5,9 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "common/expert_layout.h"
+#include "kernels/aligned_vector.h"
 #include "kernels/limits/measured.h"
 #include "kernels/limits/memory.h"
 #include "kernels/limits/multiply_add.h"
@@ -43,7 +43,7 @@ class Limits {
   std::span<const PeakLoop> loops_;
   std::unique_ptr<StreamedMemory> memory_;
   int64_t read_cursor_ = 0, matvec_cursor_ = 0;
-  std::vector<float> x_, y_;
+  AlignedVector<float> x_, y_;
 };
 
 }  // namespace moestro::kernels::limits

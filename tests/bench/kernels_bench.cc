@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/float16.h"
+#include "kernels/aligned_vector.h"
 #include "kernels/limits/limits.h"
 #include "kernels/ops.h"
 
@@ -277,7 +278,7 @@ class Bench {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<limits::Limits> limits_;
   const char* data_ = nullptr;
-  std::vector<float> x_, y_;
+  AlignedVector<float> x_, y_;
 };
 
 std::vector<DType> block_formats() {

@@ -8,6 +8,7 @@
 #include "common/lanes/step_driver.h"
 #include "common/model/model_spec.h"
 #include "common/sharp_wait.h"
+#include "kernels/aligned_vector.h"
 #include "kernels/ops.h"
 #include "services/worker/engine/engine_options.h"
 #include "services/worker/engine/expert_dispatch.h"
@@ -154,10 +155,10 @@ class Forward final : public lanes::TaskRunner {
     int32_t expert = 0;
   };
   std::vector<HeldExpert> held_;  ///< computed and not let go of yet: PipelineParts::release_early is off
-  std::vector<float> x_;  ///< the residual stream
-  std::vector<float> expert_rows_;
+  kernels::AlignedVector<float> x_;  ///< the residual stream
+  kernels::AlignedVector<float> expert_rows_;
   // RouterSpec::on_input alone: what experts compute on, [rows, top_k, hidden]; their rows in it; weights for the sum.
-  std::vector<float> expert_inputs_;
+  kernels::AlignedVector<float> expert_inputs_;
   std::vector<kernels::RoutedRow> input_rows_;
   std::vector<float> ones_;
   std::vector<int32_t> route_ids_;

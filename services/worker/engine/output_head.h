@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "kernels/aligned_vector.h"
 #include "kernels/ops.h"
 #include "services/worker/engine/dense_weights.h"
 #include "services/worker/engine/logit_reader.h"
@@ -30,7 +31,7 @@ class OutputHead {
   kernels::Ops& ops_;
   LogitReader reader_;
   StateSums sums_;
-  std::vector<float> rows_, logits_;
+  kernels::AlignedVector<float> rows_, logits_;
 };
 
 }  // namespace moestro::engine
