@@ -7,13 +7,19 @@ namespace moestro::kernels::cpu {
 namespace {
 /// Weights that a chunk of a product streams from memory: a few microseconds of work.
 constexpr int64_t kChunkBytes = 128 * 1024;
-/// Weights that are widened at once: they stay in the core's own caches until they are multiplied. With fewer, several
-/// tokens' activations, which may be more than the first cache holds, would be read for too few rows.
-constexpr int64_t kWidenedNumbers = 64 * 1024;
-constexpr int64_t kWidenedRowsMin = 8;
+/// Weights that are widened at once, a column block of a panel's rows: they stay in the core's own caches until they
+/// are multiplied. With fewer rows the activations, which are more than the first cache holds, would be read too often.
+constexpr int64_t kWidenedNumbers = kPanelRows * kColumnBlock;
+/// So few tokens' activations stay in the first cache: then whole rows are widened, as they lie in memory.
+constexpr int64_t kWidenedWholeTokens = 3, kWidenedRowsMin = 8;
 /// Exceptions of a task that a thread has room for from the start: hundreds of times what a normal distribution has.
 /// More cost an allocation, once.
 constexpr int64_t kExceptionsReserved = 8 * 1024;
+
+/// Columns [first_column, end_column) of rows [first_row, end_row) of a matrix.
+struct Cut {
+  int64_t first_row, end_row, first_column, end_column;
+};
 }  // namespace
 
 CpuOps::CpuOps(OpsOptions resolved)
@@ -50,30 +56,27 @@ bf16_in_12::Exponents exponents_of(const WeightRun& run) {
   return bf16_in_12::read_exponents(reinterpret_cast<const std::byte*>(run.parameters), run.matrix_rows * run.cols);
 }
 
-int64_t width_of(const WeightRun* runs, int64_t run_count) {
-  int64_t width = 0;
-  for (int64_t i = 0; i < run_count; ++i) width += runs[i].cols;
-  return width;
-}
 
-int64_t widened_width(const WeightRun* runs, int64_t run_count) {
-  int64_t width = 0;
-  for (int64_t i = 0; i < run_count; ++i) width += round_up(runs[i].cols, bf16_in_12::kBlockColumns);
-  return width;
+/// Sets the exponents of the exceptions in a cut, whose bf16 is at `to`. A pack may have them in any order.
+void put_exceptions(const bf16_in_12::Exponents& exponents, int64_t cols, const Cut& cut, uint16_t* to,
+                    int64_t stride) {
+  for (int64_t i = bf16_in_12::first_exception(exponents, cut.first_row * cols); i < exponents.count; ++i) {
+    const int64_t position = bf16_in_12::exception_position(exponents, i);
+    if (position >= cut.end_row * cols) break;
+    const int64_t row = position / cols, column = position % cols;
+    if (row < cut.first_row || column < cut.first_column || column >= cut.end_column) continue;
+    uint16_t& value = to[(row - cut.first_row) * stride + column - cut.first_column];
+    value = bf16_in_12::with_exponent(value, exponents.exceptions[i]);
+  }
 }
 }  // namespace
 
 static_assert(kBlockKernels == static_cast<int64_t>(kBlockFormats));
 static_assert(kBlockIn12Columns == bf16_in_12::kBlockColumns && kBlockIn12Bytes == bf16_in_12::kBlockBytes);
 
-int64_t CpuOps::widened_numbers(int64_t width) { return std::max(kWidenedNumbers, kWidenedRowsMin * width); }
-
 void CpuOps::make_room_to_widen(const Product& product, const WeightRun* runs, int64_t run_count) {
   if (product.widens_blocks()) {
-    for (ThreadScratch& s : thread_scratch_) {
-      s.widened_runs.at_least(run_count);
-      s.widened_blocks.at_least(widened_numbers(width_of(runs, run_count)));
-    }
+    for (ThreadScratch& s : thread_scratch_) s.widened_blocks.at_least(kWidenedNumbers);
     return;
   }
   if (!product.in_12_bits) return;
@@ -81,9 +84,12 @@ void CpuOps::make_room_to_widen(const Product& product, const WeightRun* runs, i
   if (pool_.threads() == 1)  // which takes a whole matrix at once
     for (int64_t i = 0; i < run_count; ++i) exceptions = std::max(exceptions, exponents_of(runs[i]).count + 1);
   for (ThreadScratch& s : thread_scratch_) {
-    s.widened_runs.at_least(run_count);
-    if (lists_exceptions(product)) s.exceptions.at_least(exceptions);
-    else s.widened.at_least(widened_numbers(widened_width(runs, run_count)));
+    if (!lists_exceptions(product)) {
+      s.widened.at_least(kWidenedNumbers);
+      continue;
+    }
+    s.listed_runs.at_least(run_count);
+    s.exceptions.at_least(exceptions);
   }
 }
 
@@ -101,7 +107,7 @@ void CpuOps::multiply(const Product& product, const ProductTask& task, int threa
 
 void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
   ThreadScratch& own = scratch(thread);
-  WeightRun* const runs = own.widened_runs.at_least(task.run_count);
+  WeightRun* const runs = own.listed_runs.at_least(task.run_count);
   int64_t listed_max = 0;
   for (int64_t i = 0; i < task.run_count; ++i) {
     const auto exponents = exponents_of(task.runs[i]);
@@ -133,56 +139,67 @@ void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
 }
 
 template <class Number, class Widen>
-void CpuOps::multiply_in_portions(const Product& product, const ProductTask& task, int64_t width, Number* widened,
-                                  int thread, const Widen& widen) {
-  const int64_t rows = widened_numbers(width) / width / kWidenedRowsMin * kWidenedRowsMin;
-  const int64_t rows_max = std::min(rows, kPanelRows);
-  WeightRun* const runs = scratch(thread).widened_runs.at_least(task.run_count);
+void CpuOps::multiply_in_blocks(const Product& product, const ProductTask& task, Number* widened, const Widen& widen) {
+  int64_t width = 0;
+  for (int64_t i = 0; i < task.run_count; ++i) width += task.runs[i].cols;
+  WeightRun block;
+  block.w = reinterpret_cast<const std::byte*>(widened);
   ProductTask part = task;
-  part.runs = runs;
+  part.runs = &block;
+  part.run_count = 1;
   part.first_row = 0;
   part.next_w = nullptr;  // it is in the cache
+  const int64_t cols_max =
+      task.n > kWidenedWholeTokens ? kColumnBlock
+                                   : std::min(round_up(width, kColumnBlock), kWidenedNumbers / kWidenedRowsMin);
+  const int64_t rows_max = kWidenedNumbers / cols_max / kWidenedRowsMin * kWidenedRowsMin;
   for (int64_t row = 0; row < task.rows; row += rows_max) {
     part.rows = std::min(rows_max, task.rows - row);
-    part.bias = task.bias ? task.bias + row : nullptr;
     part.y_offset = task.y_offset + row;
-    Number* to = widened;
-    for (int64_t i = 0; i < task.run_count; ++i) {
-      const WeightRun& run = task.runs[i];
-      const int64_t stride = widen(run, task.first_row + row, part.rows, to);
-      runs[i] = {};
-      runs[i].w = reinterpret_cast<const std::byte*>(to);
-      runs[i].row_bytes = stride * static_cast<int64_t>(sizeof *to);
-      runs[i].cols = run.cols;
-      to += part.rows * stride;
+    const WeightRun* run = task.runs;
+    int64_t column = 0;  // of the run
+    for (int64_t c = 0; c < width; c += cols_max) {
+      block.cols = std::min(cols_max, width - c);
+      const int64_t stride = round_up(block.cols, bf16_in_12::kBlockColumns);  // the last of a row is widened whole
+      block.row_bytes = stride * static_cast<int64_t>(sizeof *widened);
+      for (int64_t at = 0; at < block.cols;) {
+        const int64_t cols = std::min(block.cols - at, run->cols - column), first = task.first_row + row;
+        widen(*run, Cut{first, first + part.rows, column, column + cols}, widened + at, stride);
+        at += cols, column += cols;
+        if (column == run->cols) ++run, column = 0;
+      }
+      part.x_offset = task.x_offset + c;
+      part.accumulate = task.accumulate || c > 0;
+      part.bias = task.bias && c + block.cols == width ? task.bias + row : nullptr;
+      product.run.of(part.n)(part);
     }
-    product.run.of(part.n)(part);
   }
 }
 
 void CpuOps::multiply_widened(const Product& product, const ProductTask& task, int thread) {
-  const int64_t width = widened_width(task.runs, task.run_count);
-  uint16_t* const widened = scratch(thread).widened.at_least(widened_numbers(width));
-  multiply_in_portions(product, task, width, widened, thread,
-                       [&](const WeightRun& run, int64_t first, int64_t rows, uint16_t* to) {
-                         const int64_t blocks = bf16_in_12::blocks_of(run.cols),
-                                       stride = blocks * bf16_in_12::kBlockColumns;
-                         const auto exponents = exponents_of(run);
-                         kernels_.widen_bf16(run.w + first * run.row_bytes, rows * blocks, exponents.of_code, to);
-                         bf16_in_12::put_exceptions(exponents, run.cols, first, first + rows, stride, to);
-                         return stride;
-                       });
+  multiply_in_blocks(
+      product, task, scratch(thread).widened.at_least(kWidenedNumbers),
+      [&](const WeightRun& run, const Cut& cut, uint16_t* to, int64_t stride) {
+        const auto exponents = exponents_of(run);
+        kernels_.widen_bf16({run.w + cut.first_row * run.row_bytes +
+                                 cut.first_column / bf16_in_12::kBlockColumns * bf16_in_12::kBlockBytes,
+                             run.row_bytes, cut.end_row - cut.first_row,
+                             bf16_in_12::blocks_of(cut.end_column - cut.first_column)},
+                            exponents.of_code, to, stride);
+        put_exceptions(exponents, run.cols, cut, to, stride);
+      });
 }
 
 // As f32, so a result is, bit by bit, what f32 weights give.
 void CpuOps::multiply_blocks(const Product& product, const ProductTask& task, int thread) {
-  const int64_t width = width_of(task.runs, task.run_count), columns = block_shape(product.blocks).columns;
-  float* const widened = scratch(thread).widened_blocks.at_least(widened_numbers(width));
-  multiply_in_portions(product, task, width, widened, thread,
-                       [&](const WeightRun& run, int64_t first, int64_t rows, float* to) {
-                         dequantise(product.blocks)(run.w + first * run.row_bytes, rows * run.cols / columns, to);
-                         return run.cols;
-                       });
+  const BlockShape shape = block_shape(product.blocks);
+  multiply_in_blocks(product, task, scratch(thread).widened_blocks.at_least(kWidenedNumbers),
+                     [&](const WeightRun& run, const Cut& cut, float* to, int64_t stride) {
+                       for (int64_t r = cut.first_row; r < cut.end_row; ++r, to += stride)
+                         dequantise(product.blocks)(
+                             run.w + r * run.row_bytes + cut.first_column / shape.columns * shape.bytes,
+                             (cut.end_column - cut.first_column) / shape.columns, to);
+                     });
 }
 
 const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n,

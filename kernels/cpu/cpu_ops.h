@@ -70,7 +70,7 @@ class CpuOps final : public Ops {
     Scratch<float*> up_rows;
     Scratch<uint16_t> widened;
     Scratch<float> widened_blocks;
-    Scratch<WeightRun> widened_runs;
+    Scratch<WeightRun> listed_runs;
     Scratch<WeightException> exceptions;
   };
   /// A range of queries of one sequence and of heads of one KV head.
@@ -95,8 +95,6 @@ class CpuOps final : public Ops {
     bool widens_blocks() const { return is_blocks(blocks) && rounding == nullptr; }
   };
   Product product(DType weights, Activations activations) const;
-  /// How many weights are widened at once, in rows of `width` columns over all runs. Wider rows never give less.
-  static int64_t widened_numbers(int64_t width);
   /// Makes room for them in each thread's scratch, for products of this many runs.
   void make_room_to_widen(const Product& product, const WeightRun* runs, int64_t run_count);
   void multiply(const Product& product, const ProductTask& task, int thread);
@@ -105,11 +103,10 @@ class CpuOps final : public Ops {
   void multiply_in_12_bits(const ProductTask& task, int thread);
   void multiply_widened(const Product& product, const ProductTask& task, int thread);
   void multiply_blocks(const Product& product, const ProductTask& task, int thread);
-  /// A few rows at a time are widened to `widened`, in the core's own cache, and go through the product. widen(run,
-  /// first row, rows, to) returns the numbers from row to row.
+  /// A column block of some rows at a time is widened to `widened`, in the core's own cache, and goes through the exact
+  /// product. widen(run, cut of its matrix, to, numbers from row to row).
   template <class Number, class Widen>
-  void multiply_in_portions(const Product& product, const ProductTask& task, int64_t width, Number* widened, int thread,
-                            const Widen& widen);
+  void multiply_in_blocks(const Product& product, const ProductTask& task, Number* widened, const Widen& widen);
   auto dequantise(DType blocks) const { return kernels_.dequantise[block_index(blocks)]; }
   struct RoundedScratch {
     Scratch<std::byte> blocks, groups;

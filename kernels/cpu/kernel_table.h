@@ -18,28 +18,15 @@ inline constexpr int64_t kPanelFloats =
     2 * kPanelRows * 64;  ///< scratch of one thread: a block of weights, transposed or widened, and parameters
 inline constexpr int64_t kAttentionRowsMax = 64;  ///< (query, head) pairs of one attention task
 
-/// y[t][y_offset + r] = dot(x[t] + x_offset, row r of w) + bias[r] for all tokens t and rows r; adds to y if
-/// `accumulate`.
-struct GemmTask {
-  const float* const* x = nullptr;  ///< n rows of activations
-  int64_t x_offset = 0;
-  int64_t n = 0;
-  const void* w = nullptr;
-  int64_t w_stride = 0;              ///< elements from row to row; int4: bytes
-  const uint16_t* scales = nullptr;  ///< bf16; int8: one per 64 columns; int4: scale and offset
-  int64_t scale_stride = 0;          ///< numbers from row to row
-  int64_t rows = 0, cols = 0;
-  const void* next_w =
-      nullptr;  ///< rows of the same width that this thread reads next, to prefetch; may be null
-  const float* bias = nullptr;  ///< of row 0; may be null
-  float* const* y = nullptr;
-  int64_t y_offset = 0;
-  bool accumulate = false;
-  float* panel = nullptr;  ///< kPanelFloats
-};
-
 inline constexpr int64_t kBlockKernels = 20;  ///< formats of blocks (common/dtype.h)
 inline constexpr int64_t kBlockIn12Columns = 64, kBlockIn12Bytes = 96;  ///< of bf16 in 12 bits
+
+/// Some blocks of each of some rows of bf16 in 12 bits (common/bf16_in_12.h).
+struct BlocksIn12 {
+  const std::byte* first;
+  int64_t row_bytes;  ///< from row to row
+  int64_t rows, blocks;
+};
 
 /// A number of bf16 in 12 bits whose exponent has no code.
 struct WeightException {
@@ -93,9 +80,11 @@ struct RoundedRows {
   float* scaled_sums(int64_t token) const { return scales(token) + group_count * 2; }
 };
 
-/// y[t][y_offset + r] = dot(x[t], row first_row + r of the weights) + bias[r], for all tokens t and r in [0, rows).
+/// y[t][y_offset + r] = dot(x[t] + x_offset, row first_row + r of the weights) + bias[r], for all tokens t and r in
+/// [0, rows); adds to y if `accumulate`. Only exact products have an offset, or add to y.
 struct ProductTask {
   const float* const* x = nullptr;      ///< n rows of activations
+  int64_t x_offset = 0;
   const RoundedRows* rounded = nullptr; ///< the same, for a RoundedProduct
   int64_t n = 0;
   const WeightRun* runs = nullptr;
@@ -105,6 +94,7 @@ struct ProductTask {
   const float* bias = nullptr;        ///< of the task's first row; may be null
   float* const* y = nullptr;
   int64_t y_offset = 0;
+  bool accumulate = false;
   float* panel = nullptr;  ///< kPanelFloats
 };
 using ProductFn = void (*)(const ProductTask&);
@@ -240,8 +230,8 @@ struct KernelTable {
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
   void (*attention[4])(const AttentionTask&);  ///< by DType of the cache
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
-  void (*widen_bf16)(const std::byte* blocks, int64_t count, const uint8_t* of_code,
-                     uint16_t* to);  ///< of common/bf16_in_12.h, without exceptions
+  /// Without exceptions, to rows of `stride` numbers.
+  void (*widen_bf16)(const BlocksIn12& from, const uint8_t* of_code, uint16_t* to, int64_t stride);
   void (*dequantise[kBlockKernels])(const std::byte* blocks, int64_t count,
                                     float* to);  ///< by block_index(); bitwise common/formats/blocks.h
   void (*to_f16)(const float* from, int64_t count, uint16_t* to);

@@ -90,6 +90,32 @@ TEST_P(DeterminismTest, ExpertFfn) {
   }
 }
 
+/// Sums go on from one tile of down to the next, also in the middle of a column block: as in products of whole matrices.
+TEST_P(DeterminismTest, TilesShowInNoBit) {
+  constexpr int64_t kHidden = 360, kFfn = 2000;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
+    const ExpertLayout layout(kHidden, kFfn, dtype);
+    ASSERT_GT(layout.tiles(), 1);
+    ExpertMatrices read;
+    const auto blob = write_expert_blob(
+        layout, ExpertMatrices{kHidden, kFfn, random_.normal(kFfn * kHidden, 0.1f),
+                               random_.normal(kFfn * kHidden, 0.1f), random_.normal(kFfn * kHidden, 0.1f)}, &read);
+    for (const int64_t n : {1, 2, 5, 30}) {
+      const auto x = random_.normal(n * kHidden);
+      std::vector<RoutedRow> rows;
+      for (int32_t t = 0; t < n; ++t) rows.push_back({t, 0});
+      std::vector<float> got(x.size()), want(x.size()), gate(static_cast<size_t>(n * kFfn)), up(gate.size());
+      Ops& ops = *backends_[static_cast<size_t>(n % 3)];
+      ops.matmul(x.data(), n, {read.gate.data(), DType::kF32, kFfn, kHidden}, nullptr, gate.data());
+      ops.matmul(x.data(), n, {read.up.data(), DType::kF32, kFfn, kHidden}, nullptr, up.data());
+      ops.silu_mul(gate.data(), up.data(), n * kFfn);
+      ops.matmul(gate.data(), n, {read.down.data(), DType::kF32, kHidden, kFfn}, nullptr, want.data());
+      ops.expert_ffn(layout, blob.data(), x.data(), rows, 1, got.data());
+      expect_same(got.data(), want.data(), n * kHidden, std::string(dtype_name(dtype)) + ", " + std::to_string(n));
+    }
+  }
+}
+
 TEST_P(DeterminismTest, RowwiseOperations) {
   const int64_t dim = 1003, n = 90;
   const auto x = random_.normal(n * dim), weight = random_.normal(dim), logits = random_.normal(n);
