@@ -4,7 +4,8 @@
 //
 // One rule makes every result independent of batch, chunking and threads: a dot product is the sum, over column blocks
 // of kColumnBlock in order, of a block's value; a block's value is one vector accumulator fed with the block's columns
-// in order and reduced by one fixed tree. All register and cache blocking follows this rule.
+// in order and reduced by one fixed tree. All register and cache blocking follows this rule. Blocks are cut where rows
+// begin, whatever runs the columns lie in.
 
 #include <cstddef>
 #include <cstdint>

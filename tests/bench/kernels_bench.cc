@@ -1,9 +1,9 @@
 // How close the kernels come to what the machine can do: weights streamed from DRAM beside a plain read loop
 // over the same memory, measured in turns in one run, and products with many tokens in GFLOP/s.
 //
-//   moestro_kernels_bench [THREADS [ISA [MODE [PART]]]]      ISA: scalar, avx2, avx512, avx512-vnni, ...; MODE:
+//   moestro_kernels_bench [THREADS [ISA [MODE [PART [HIDDEN FFN]]]]]      ISA: scalar, avx2, avx512, ...; MODE:
 //   fast, deterministic; PART: latents, for the rows of latent attention alone, or blocks, for those of GGUF's formats,
-//   or one of these formats: q4_k, ...
+//   or one format of weights: bf16, q4_k, ..., for its experts of HIDDEN x FFN
 
 #include <algorithm>
 #include <chrono>
@@ -105,8 +105,8 @@ class Bench {
                 2e-9 * static_cast<double>(n * rows * cols) / s);
   }
   /// One expert after the other, as a step has them: their weights come from memory.
-  void expert(DType dtype, int64_t n) {
-    const ExpertLayout layout(kHidden, kFfn, dtype);
+  void expert(DType dtype, int64_t n, int64_t hidden = kHidden, int64_t ffn = kFfn) {
+    const ExpertLayout layout(hidden, ffn, dtype);
     std::vector<RoutedRow> rows;
     for (int32_t t = 0; t < n; ++t) rows.push_back({t, 0});
     const int64_t experts = kWeightBytes / layout.bytes();
@@ -117,7 +117,7 @@ class Bench {
     });
     std::printf("expert_ffn %-5s n %4lld               %8.1f GFLOP/s\n",
                 std::string(dtype_name(dtype)).c_str(), static_cast<long long>(n),
-                6e-9 * static_cast<double>(n * kHidden * kFfn) / s);
+                6e-9 * static_cast<double>(n * hidden * ffn) / s);
   }
   void attention(DType dtype, int64_t tokens, int64_t past) {
     const AttentionShape shape{16, 4, 64, 0, 0.125f};
@@ -304,21 +304,21 @@ void blocks(Bench& b) {
   }
 }
 
-void one_format(Bench& b, DType d) {
+void one_format(Bench& b, DType d, int64_t hidden, int64_t ffn) {
   b.peak();
   b.stream(DType::kBF16);
   b.stream(d);
   if (is_blocks(d)) b.matvec_in_cache(d);
-  for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32, 128}) b.expert(d, n);
+  for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 128}) b.expert(d, n, hidden, ffn);
 }
 
-int part(Bench& b, std::string_view name) {
+int part(Bench& b, std::string_view name, int64_t hidden, int64_t ffn) {
   if (name == "blocks") return blocks(b), 0;
   if (name == "latents") return latents(b), 0;
   std::vector<DType> formats = block_formats();
   formats.insert(formats.end(), {DType::kF32, DType::kBF16, DType::kF16, DType::kBF16In12, DType::kInt8, DType::kInt4});
   for (const DType d : formats)
-    if (dtype_name(d) == name) return one_format(b, d), 0;
+    if (dtype_name(d) == name) return one_format(b, d, hidden, ffn), 0;
   std::fprintf(stderr, "kernels_bench: no part '%s': latents, blocks, or a format of weights\n",
                std::string(name).c_str());
   return 2;
@@ -329,7 +329,7 @@ int run(int argc, char** argv) {
   for (const Isa one : kIsas)
     if (argc > 2 && has_isa(one) && isa_name(one) == argv[2]) isa = one;
   Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa, argc > 3 && std::string_view(argv[3]) == "deterministic");
-  if (argc > 4) return part(b, argv[4]);
+  if (argc > 4) return part(b, argv[4], argc > 6 ? std::atoi(argv[5]) : kHidden, argc > 6 ? std::atoi(argv[6]) : kFfn);
   b.peak();
   for (const DType d : {DType::kBF16, DType::kBF16In12, DType::kInt8, DType::kInt4}) b.stream(d);
   for (const DType d : block_formats()) b.stream(d);

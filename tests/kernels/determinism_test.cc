@@ -90,7 +90,7 @@ TEST_P(DeterminismTest, ExpertFfn) {
   }
 }
 
-/// Sums go on from one tile of down to the next, also in the middle of a column block: as in products of whole matrices.
+/// Sums go on from one tile of down to the next, also within a column block: as in products of whole matrices.
 TEST_P(DeterminismTest, TilesShowInNoBit) {
   constexpr int64_t kHidden = 360, kFfn = 2000;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
@@ -100,7 +100,7 @@ TEST_P(DeterminismTest, TilesShowInNoBit) {
     const auto blob = write_expert_blob(
         layout, ExpertMatrices{kHidden, kFfn, random_.normal(kFfn * kHidden, 0.1f),
                                random_.normal(kFfn * kHidden, 0.1f), random_.normal(kFfn * kHidden, 0.1f)}, &read);
-    for (const int64_t n : {1, 2, 5, 30}) {
+    for (const int64_t n : {1, 2, 5, 30, 160}) {
       const auto x = random_.normal(n * kHidden);
       std::vector<RoutedRow> rows;
       for (int32_t t = 0; t < n; ++t) rows.push_back({t, 0});
