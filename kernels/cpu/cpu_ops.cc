@@ -56,7 +56,6 @@ bf16_in_12::Exponents exponents_of(const WeightRun& run) {
   return bf16_in_12::read_exponents(reinterpret_cast<const std::byte*>(run.parameters), run.matrix_rows * run.cols);
 }
 
-
 /// Sets the exponents of the exceptions in a cut, whose bf16 is at `to`. A pack may have them in any order.
 void put_exceptions(const bf16_in_12::Exponents& exponents, int64_t cols, const Cut& cut, uint16_t* to,
                     int64_t stride) {
@@ -140,6 +139,7 @@ void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
 
 template <class Number, class Widen>
 void CpuOps::multiply_in_blocks(const Product& product, const ProductTask& task, Number* widened, const Widen& widen) {
+  MOESTRO_CHECK(product.rounding == nullptr, "rounded rows are multiplied whole");
   int64_t width = 0;
   for (int64_t i = 0; i < task.run_count; ++i) width += task.runs[i].cols;
   WeightRun block;
