@@ -325,11 +325,15 @@ int part(Bench& b, std::string_view name, int64_t hidden, int64_t ffn) {
 }
 
 int run(int argc, char** argv) {
+  if (argc == 6 || argc > 7 || (argc == 7 && (std::atoi(argv[5]) <= 0 || std::atoi(argv[6]) <= 0))) {
+    std::fprintf(stderr, "kernels_bench: HIDDEN and FFN are two whole numbers above 0\n");
+    return 2;
+  }
   Isa isa = best_isa();
   for (const Isa one : kIsas)
     if (argc > 2 && has_isa(one) && isa_name(one) == argv[2]) isa = one;
   Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa, argc > 3 && std::string_view(argv[3]) == "deterministic");
-  if (argc > 4) return part(b, argv[4], argc > 6 ? std::atoi(argv[5]) : kHidden, argc > 6 ? std::atoi(argv[6]) : kFfn);
+  if (argc > 4) return part(b, argv[4], argc > 5 ? std::atoi(argv[5]) : kHidden, argc > 6 ? std::atoi(argv[6]) : kFfn);
   b.peak();
   for (const DType d : {DType::kBF16, DType::kBF16In12, DType::kInt8, DType::kInt4}) b.stream(d);
   for (const DType d : block_formats()) b.stream(d);
