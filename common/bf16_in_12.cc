@@ -125,13 +125,13 @@ int64_t first_exception(const Exponents& exponents, int64_t position) {
   return first;
 }
 
-void put_exceptions(const Exponents& exponents, int64_t cols, int64_t first, int64_t end, int64_t stride,
-                    uint16_t* to) {
-  for (int64_t i = first_exception(exponents, first * cols); i < exponents.count; ++i) {
+void put_exceptions(const Exponents& exponents, int64_t cols, const Cut& cut, int64_t stride, uint16_t* to) {
+  for (int64_t i = first_exception(exponents, cut.first_row * cols); i < exponents.count; ++i) {
     const int64_t position = exception_position(exponents, i);
-    if (position >= end * cols) break;
-    if (position < first * cols) continue;
-    uint16_t& value = to[(position / cols - first) * stride + position % cols];
+    if (position >= cut.end_row * cols) break;
+    const int64_t row = position / cols, column = position % cols;
+    if (row < cut.first_row || column < cut.first_column || column >= cut.end_column) continue;
+    uint16_t& value = to[(row - cut.first_row) * stride + column - cut.first_column];
     value = with_exponent(value, exponents.exceptions[i]);
   }
 }
@@ -142,7 +142,7 @@ void decode(const std::byte* values, const Exponents& exponents, int64_t cols, i
     const std::byte* row = values + r * blocks_of(cols) * kBlockBytes;
     for (int64_t c = 0; c < cols; ++c) to[(r - first) * cols + c] = value_at(row, exponents.of_code, c);
   }
-  put_exceptions(exponents, cols, first, end, cols, to);
+  put_exceptions(exponents, cols, {first, end, 0, cols}, cols, to);
 }
 
 }  // namespace moestro::bf16_in_12

@@ -93,9 +93,13 @@ constexpr uint16_t with_exponent(uint16_t value, uint8_t exponent) {
   return static_cast<uint16_t>((value & 0x807f) | exponent << 7);
 }
 
-/// Sets the exponents of the exceptions in rows [first, end), which are bf16 at `to`, `stride` numbers from row to row.
-/// Positions outside these rows are skipped, in whatever order they are.
-void put_exceptions(const Exponents& exponents, int64_t cols, int64_t first, int64_t end, int64_t stride, uint16_t* to);
+/// Columns [first_column, end_column) of rows [first_row, end_row) of a matrix.
+struct Cut {
+  int64_t first_row, end_row, first_column, end_column;
+};
+/// Sets the exponents of the exceptions in a cut of a matrix of `cols` columns. Its bf16 is at `to`, `stride` numbers
+/// from row to row. Positions outside it are skipped, in whatever order they are.
+void put_exceptions(const Exponents& exponents, int64_t cols, const Cut& cut, int64_t stride, uint16_t* to);
 
 /// Decodes rows [first, end) to bf16, `cols` numbers from row to row. This is the plain loop; kernels/cpu has fast
 /// ones.

@@ -15,11 +15,6 @@ constexpr int64_t kWidenedWholeTokens = 3, kWidenedRowsMin = 8;
 /// Exceptions of a task that a thread has room for from the start: hundreds of times what a normal distribution has.
 /// More cost an allocation, once.
 constexpr int64_t kExceptionsReserved = 8 * 1024;
-
-/// Columns [first_column, end_column) of rows [first_row, end_row) of a matrix.
-struct Cut {
-  int64_t first_row, end_row, first_column, end_column;
-};
 }  // namespace
 
 CpuOps::CpuOps(OpsOptions resolved)
@@ -54,19 +49,6 @@ CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
 namespace {
 bf16_in_12::Exponents exponents_of(const WeightRun& run) {
   return bf16_in_12::read_exponents(reinterpret_cast<const std::byte*>(run.parameters), run.matrix_rows * run.cols);
-}
-
-/// Sets the exponents of the exceptions in a cut, whose bf16 is at `to`. A pack may have them in any order.
-void put_exceptions(const bf16_in_12::Exponents& exponents, int64_t cols, const Cut& cut, uint16_t* to,
-                    int64_t stride) {
-  for (int64_t i = bf16_in_12::first_exception(exponents, cut.first_row * cols); i < exponents.count; ++i) {
-    const int64_t position = bf16_in_12::exception_position(exponents, i);
-    if (position >= cut.end_row * cols) break;
-    const int64_t row = position / cols, column = position % cols;
-    if (row < cut.first_row || column < cut.first_column || column >= cut.end_column) continue;
-    uint16_t& value = to[(row - cut.first_row) * stride + column - cut.first_column];
-    value = bf16_in_12::with_exponent(value, exponents.exceptions[i]);
-  }
 }
 }  // namespace
 
@@ -164,7 +146,7 @@ void CpuOps::multiply_in_blocks(const Product& product, const ProductTask& task,
       block.row_bytes = stride * static_cast<int64_t>(sizeof *widened);
       for (int64_t at = 0; at < block.cols;) {
         const int64_t cols = std::min(block.cols - at, run->cols - column), first = task.first_row + row;
-        widen(*run, Cut{first, first + part.rows, column, column + cols}, widened + at, stride);
+        widen(*run, bf16_in_12::Cut{first, first + part.rows, column, column + cols}, widened + at, stride);
         at += cols, column += cols;
         if (column == run->cols) ++run, column = 0;
       }
@@ -179,14 +161,14 @@ void CpuOps::multiply_in_blocks(const Product& product, const ProductTask& task,
 void CpuOps::multiply_widened(const Product& product, const ProductTask& task, int thread) {
   multiply_in_blocks(
       product, task, scratch(thread).widened.at_least(kWidenedNumbers),
-      [&](const WeightRun& run, const Cut& cut, uint16_t* to, int64_t stride) {
+      [&](const WeightRun& run, const bf16_in_12::Cut& cut, uint16_t* to, int64_t stride) {
         const auto exponents = exponents_of(run);
         kernels_.widen_bf16({run.w + cut.first_row * run.row_bytes +
                                  cut.first_column / bf16_in_12::kBlockColumns * bf16_in_12::kBlockBytes,
                              run.row_bytes, cut.end_row - cut.first_row,
                              bf16_in_12::blocks_of(cut.end_column - cut.first_column)},
                             exponents.of_code, to, stride);
-        put_exceptions(exponents, run.cols, cut, to, stride);
+        bf16_in_12::put_exceptions(exponents, run.cols, cut, stride, to);
       });
 }
 
@@ -194,7 +176,7 @@ void CpuOps::multiply_widened(const Product& product, const ProductTask& task, i
 void CpuOps::multiply_blocks(const Product& product, const ProductTask& task, int thread) {
   const BlockShape shape = block_shape(product.blocks);
   multiply_in_blocks(product, task, scratch(thread).widened_blocks.at_least(kWidenedNumbers),
-                     [&](const WeightRun& run, const Cut& cut, float* to, int64_t stride) {
+                     [&](const WeightRun& run, const bf16_in_12::Cut& cut, float* to, int64_t stride) {
                        for (int64_t r = cut.first_row; r < cut.end_row; ++r, to += stride)
                          dequantise(product.blocks)(
                              run.w + r * run.row_bytes + cut.first_column / shape.columns * shape.bytes,
