@@ -131,7 +131,7 @@ std::string_view product_instructions(Isa isa, DType weights, bool deterministic
     case Isa::kAvx2Vnni:
       return rounds && bytes ? "AVX-VNNI" : "AVX2";
     case Isa::kAvx512:
-      return rounds && blocks ? "AVX2" : "AVX-512";
+      return rounds && bytes && computed != DType::kInt8 ? "AVX2" : "AVX-512";
     case Isa::kAvx512Vnni:
       return rounds && bytes ? "AVX-512 VNNI" : "AVX-512";
     case Isa::kAvx512Bf16Vnni:
@@ -171,6 +171,11 @@ KernelTable with(KernelTable table, const ByteProducts& part) {
   std::copy(std::begin(part.blocks), std::end(part.blocks), std::begin(table.rounded_blocks));
   return table;
 }
+/// Exact products of int8 with 512 bits should be no slower than those of bytes with 256.
+KernelTable without_int8(KernelTable table) {
+  table.rounded[index_of(DType::kInt8)] = {};
+  return table;
+}
 KernelTable with(KernelTable table, const Bf16Products& part) {
   table.to_bf16 = part.to_bf16;
   table.rounded[index_of(DType::kBF16)] = part.bf16;
@@ -199,9 +204,9 @@ KernelTable with(KernelTable table, const TileProducts& part) {
 const KernelTable& kernel_table(Isa isa) {
   MOESTRO_CHECK(has_isa(isa), "the machine lacks these instructions");
 #if defined(__x86_64__)
-  static const KernelTable avx2 = with(kAvx2Kernels, kAvx2BlockProducts),
+  static const KernelTable avx2 = with(kAvx2Kernels, kAvx2ByteProducts),
                            avx2_vnni = with(kAvx2Kernels, kAvx2VnniProducts),
-                           avx512 = with(kAvx512Kernels, kAvx2BlockProducts),
+                           avx512 = without_int8(with(kAvx512Kernels, kAvx2ByteProducts)),
                            avx512_vnni = with(kAvx512Kernels, kAvx512VnniProducts),
                            avx512_bf16_vnni = with(with(avx512_vnni, kAvx512Bf16Products), kAvx512Fp8Products),
                            avx512_amx = with(avx512_bf16_vnni, kAmxProducts);

@@ -295,7 +295,7 @@ extern const KernelTable kGenericKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
-extern const ByteProducts kAvx2BlockProducts;
+extern const ByteProducts kAvx2ByteProducts;
 extern const ByteProducts kAvx2VnniProducts;
 extern const ByteProducts kAvx512VnniProducts;
 extern const Bf16Products kAvx512Bf16Products;

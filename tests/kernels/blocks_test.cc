@@ -121,7 +121,7 @@ TEST_P(BlocksTest, SubnormalScalesAreMultiplied) {
   constexpr int64_t kRows = 35, kCols = 768;
   for (const DType d : block_formats())
     for (const int64_t n : {1, 5, 40}) {
-      const BlockMatrix m(random_, d, kRows, kCols, true);
+      const BlockMatrix m(random_, d, kRows, kCols, {.subnormal = true});
       const auto x = random_.normal(n * kCols);
       const std::string what = std::string(dtype_name(d)) + ", n " + std::to_string(n);
       std::vector<float> got(static_cast<size_t>(n * kRows)), want(got.size());
@@ -132,6 +132,24 @@ TEST_P(BlocksTest, SubnormalScalesAreMultiplied) {
       reference->matmul(as_multiplied(GetParam(), d, x, kCols).data(), n, m.wide, nullptr, want.data());
       expect_close(got, want, 1e-5, what, size_of(m));
     }
+}
+
+TEST_P(BlocksTest, LargestNumbersOverflowNoSum) {
+  const auto ops = cpu_ops(GetParam(), 2, false);
+  const auto reference = make_reference_ops();
+  constexpr int64_t kRows = 35, kCols = 768;
+  for (const DType d : block_formats())
+    for (const uint8_t bits : {0x00, 0x77, 0x7f, 0x80, 0x88, 0xff})
+      for (const int64_t n : {1, 2, 4, 7, 21}) {
+        const BlockMatrix m(random_, d, kRows, kCols, {.every = static_cast<std::byte>(bits)});
+        std::vector<float> x(static_cast<size_t>(n * kCols)), got(static_cast<size_t>(n * kRows)), want(got.size());
+        for (size_t i = 0; i < x.size(); ++i) x[i] = i / kCols % 2 == 0 ? 1.0f : -1.0f;  // each rounds to 127 or -127
+        ops->matmul(x.data(), n, m.weight, nullptr, got.data());
+        reference->matmul(x.data(), n, m.wide, nullptr, want.data());
+        expect_close(got, want, 1e-5,
+                     std::string(dtype_name(d)) + " of bytes " + std::to_string(bits) + ", n " + std::to_string(n),
+                     static_cast<double>(kCols) * std::abs(static_cast<double>(m.values[1])));
+      }
 }
 
 TEST_P(BlocksTest, RoundingStaysWithinTheBoundOfTheFormats) {

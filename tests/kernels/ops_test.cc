@@ -306,6 +306,8 @@ TEST(IsaTest, EachPrecisionHasItsInstructions) {
       EXPECT_EQ(product_instructions(isa, weights, true), instructions(isa, DType::kF32)) << "nothing is rounded";
   }
   EXPECT_EQ(instructions(Isa::kAvx2Vnni, DType::kInt8), "AVX-VNNI");
+  EXPECT_EQ(instructions(Isa::kAvx512, DType::kInt4), "AVX2");
+  EXPECT_EQ(instructions(Isa::kAvx512, DType::kInt8), "AVX-512");
   EXPECT_EQ(instructions(Isa::kAvx512Vnni, DType::kBF16), "AVX-512");
   EXPECT_EQ(instructions(Isa::kAvx512Vnni, DType::kInt4), "AVX-512 VNNI");
   EXPECT_EQ(instructions(Isa::kAvx512Bf16Vnni, DType::kBF16), "AVX-512 BF16");

@@ -1,6 +1,9 @@
 #pragma once
 // Random blocks of every format of common/formats/blocks.h, and experts of them.
 
+#include <algorithm>
+#include <optional>
+
 #include "common/formats/blocks.h"
 #include "tests/kernels/op_test_data.h"
 
@@ -18,19 +21,25 @@ inline std::vector<DType> block_formats_of_gpus() {
   return all;
 }
 
-/// Blocks of random bits, and scales of either sign with which the numbers are about as large as normal ones. If they
-/// are f16 and `subnormal`, scales are below the smallest normal one.
-inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t count, bool subnormal = false) {
+/// What blocks are filled with.
+struct BlockBits {
+  bool subnormal = false;  ///< scales, where they are f16, are below the smallest normal one
+  std::optional<std::byte> every = std::nullopt;  ///< byte has these bits, instead of random ones
+};
+
+/// Blocks of random bits, and scales of either sign with which the numbers are about as large as normal ones.
+inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t count, const BlockBits& bits = {}) {
   const BlockShape shape = block_shape(d);
   const auto either_sign = [&](float value) { return random.below(2) == 0 ? value : -value; };
   const auto put = [&](std::byte* at, float value) {
     value = either_sign(value * (0.5f + static_cast<float>(random.below(1000)) / 1000.0f));
     uint16_t half = f32_to_f16(value);
-    if (subnormal) half = static_cast<uint16_t>((half & 0x8000) | (1 + random.below(0x3ff)));
+    if (bits.subnormal) half = static_cast<uint16_t>((half & 0x8000) | (1 + random.below(0x3ff)));
     std::memcpy(at, &half, sizeof half);
   };
   for (int64_t i = 0; i < count; ++i, blocks += shape.bytes) {
     random.fill(blocks, shape.bytes);
+    if (bits.every) std::fill_n(blocks, shape.bytes, *bits.every);
     const auto put_f32 = [&](float value) {
       value = either_sign(value * (0.5f + static_cast<float>(random.below(1000)) / 1000.0f));
       std::memcpy(blocks, &value, sizeof value);
@@ -73,10 +82,10 @@ inline void fill_blocks(Random& random, DType d, std::byte* blocks, int64_t coun
 
 /// A matrix of blocks, and the same as f32.
 struct BlockMatrix {
-  BlockMatrix(Random& random, DType d, int64_t rows, int64_t cols, bool subnormal = false)
+  BlockMatrix(Random& random, DType d, int64_t rows, int64_t cols, const BlockBits& bits = {})
       : bytes(static_cast<size_t>(rows * row_bytes(d, cols)) + 64, std::byte{0xff}),
         values(static_cast<size_t>(rows * cols)) {
-    fill_blocks(random, d, bytes.data(), rows * cols / block_shape(d).columns, subnormal);
+    fill_blocks(random, d, bytes.data(), rows * cols / block_shape(d).columns, bits);
     formats::dequantise(d, bytes.data(), rows * cols, values.data());
     weight = {bytes.data(), d, rows, cols, nullptr};
     wide = {values.data(), DType::kF32, rows, cols, nullptr};

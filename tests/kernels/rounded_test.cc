@@ -38,9 +38,9 @@ class RoundedTest : public ::testing::TestWithParam<Isa> {
   }
   static bool rounds(DType weights) {
     const Isa isa = GetParam();
-    const bool bf16 = isa == Isa::kAvx512Bf16Vnni || isa == Isa::kAvx512Amx;
-    const bool bytes = isa == Isa::kAvx2Vnni || isa == Isa::kAvx512Vnni;
-    return bf16 || (bytes && weights != DType::kBF16);
+    if (isa == Isa::kScalar) return false;
+    if (weights == DType::kBF16) return isa == Isa::kAvx512Bf16Vnni || isa == Isa::kAvx512Amx;
+    return weights == DType::kInt4 || isa != Isa::kAvx512;
   }
   std::unique_ptr<Ops> ops_, exact_, reference_ = make_reference_ops();
   Random random_;
@@ -68,6 +68,23 @@ TEST_P(RoundedTest, ProductsAreThoseOfTheRoundedActivations) {
       }
     }
   }
+}
+
+TEST_P(RoundedTest, LargestNumbersOverflowNoSum) {
+  constexpr int64_t kRows = 35, kCols = 768;
+  for (const DType dtype : kRoundingDtypes)
+    for (const float sign : {1.0f, -1.0f})
+      for (const int64_t n : {1, 2, 4, 7, 21}) {
+        // All of a group are the largest number that it can hold, but one that makes its range.
+        std::vector<float> w(static_cast<size_t>(kRows * kCols), sign), x(static_cast<size_t>(n * kCols));
+        for (size_t i = 0; i < w.size(); i += kQuantGroup) w[i] = -sign;
+        for (size_t i = 0; i < x.size(); ++i) x[i] = i / kCols % 2 == 0 ? 1.0f : -1.0f;
+        const auto stored = store_weight(w, dtype, kRows, kCols);
+        std::vector<float> y(static_cast<size_t>(n * kRows), NAN), want(y.size());
+        ops_->matmul(x.data(), n, stored.weight, nullptr, y.data());
+        reference_->matmul(x.data(), n, stored.weight, nullptr, want.data());
+        expect_close(y, want, 1e-5, std::string(dtype_name(dtype)) + " n " + std::to_string(n));
+      }
 }
 
 TEST_P(RoundedTest, OneTokenOfRowsThatNoCacheHolds) {

@@ -12,10 +12,17 @@ namespace {
 // clang-format off
 #include "kernels/cpu/isa/avx2_vec.inc"
 #include "kernels/cpu/isa/lanes.inc"
-/// sums of four products of bytes each; w unsigned, x signed.
-MOESTRO_FN __m256i dot_bytes(__m256i sum, __m256i w, __m256i x) {
-  return _mm256_dpbusd_avx_epi32(sum, w, x);
-}
+/// Sums of four products of bytes each in 32 bits, w unsigned and x signed.
+struct ByteDots {
+  static constexpr int kMost = 8;
+  static constexpr int most(int) { return kMost; }
+  static MOESTRO_MEMBER __m256i of(__m256i w, __m256i x) {
+    return _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w, x);
+  }
+  static MOESTRO_MEMBER void add(__m256i& sums, __m256i w, __m256i x) { sums = _mm256_dpbusd_avx_epi32(sums, w, x); }
+  static MOESTRO_MEMBER void add_widened(__m256i& sum, __m256i w, __m256i x) { add(sum, w, x); }
+  static MOESTRO_MEMBER __m256i widened(__m256i sums) { return sums; }
+};
 #include "kernels/cpu/isa/avx2_rounded.inc"
 #include "kernels/cpu/isa/avx2_spans.inc"
 #include "kernels/cpu/isa/avx2_blocks.inc"
