@@ -12,6 +12,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -34,6 +36,20 @@ namespace {
 constexpr size_t kTurnedAwayMax = 64;
 /// That the rest of the program may have open.
 constexpr size_t kOtherDescriptors = 256;
+constexpr std::chrono::milliseconds kAcceptPause{50};
+
+/// From a connection that cannot be accepted to the next that can: a line at both ends, however often it is tried.
+struct Outage {
+  explicit Outage(const std::string& why) {
+    log::warn("http: no connection can be accepted: {}; it is tried again every {} ms", why, kAcceptPause.count());
+  }
+  void over() const {
+    const std::chrono::duration<double> lasted = std::chrono::steady_clock::now() - since;
+    log::info("http: connections are accepted again, after {:.1f} s and {} failures", lasted.count(), failures);
+  }
+  std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+  uint64_t failures = 0;
+};
 
 Peer peer_of(const tcp::socket& socket) {
   error_code error;
@@ -131,14 +147,18 @@ void HttpServer::Impl::lay_out_descriptors() {
 }
 
 awaitable<void> HttpServer::Impl::accept() {
+  std::optional<Outage> outage;
   while (acceptor_.is_open()) {
     error_code error;
     tcp::socket socket = co_await acceptor_.async_accept(into(error));
     if (!error) {
+      if (outage) outage->over();
+      outage.reset();
       asio::co_spawn(io_, serve(std::move(socket)), asio::detached);
-    } else if (acceptor_.is_open()) {
-      log::warn("http: accept: {}", error.message());  // out of descriptors, most likely: let some end
-      asio::steady_timer pause(io_, std::chrono::milliseconds(50));
+    } else if (acceptor_.is_open()) {  // out of descriptors, most likely: let some end
+      if (!outage) outage.emplace(error.message());
+      ++outage->failures;
+      asio::steady_timer pause(io_, kAcceptPause);
       co_await pause.async_wait(into(error));
     }
   }

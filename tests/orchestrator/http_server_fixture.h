@@ -19,8 +19,10 @@ namespace moestro::orchestrator::testing {
 /// the test.
 class RawClient {
  public:
-  explicit RawClient(uint16_t port, int receive_buffer = 0)
-      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit RawClient(uint16_t port, int receive_buffer = 0) : RawClient() { connect(port, receive_buffer); }
+  /// Has its descriptor, and connects later.
+  RawClient() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  void connect(uint16_t port, int receive_buffer = 0) {
     const timeval limit{10, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     if (receive_buffer > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
