@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 namespace {
 constexpr int kMessagesOfATurn = 1000;
 constexpr Nanos kStoreAskedWithin = std::chrono::seconds(5);
+constexpr size_t kVersionsKept = 64;  ///< of the pack; far more than are replaced while a worker starts
 constexpr uint64_t kStepMicrosMax = 3'600'000'000;  ///< a worker that says more has told nothing
 
 /// The longest source that a worker encodes in steps of so many tokens.
@@ -169,7 +170,7 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   }
   // Of a version that nobody knew it is the first; the store says which, but only once a second.
   const bool store_is_silent = options_.served_version != nullptr && said_by_store_ == 0;
-  if (version_ == 0 || (!store_is_silent && !versions_seen_.contains(r.pack_identity))) serve_version(r.pack_identity);
+  if (version_ == 0 || (!store_is_silent && !was_served(r.pack_identity))) serve_version(r.pack_identity);
   const WorkerId id{next_worker_++};
   experts_ = r.experts;
   const int64_t source_max = source_max_of(r.limits, options_.step_tokens.value_or(SchedulerOptions::kAnyStep));
@@ -199,13 +200,19 @@ void ControlPlane::Loop::look_at_served_version() {
   if (news || now() - version_since_ > kStoreAskedWithin) serve_version(said);
 }
 
+bool ControlPlane::Loop::was_served(uint64_t version) const {
+  return version == version_ || std::ranges::find(versions_served_, version) != versions_served_.end();
+}
+
 void ControlPlane::Loop::serve_version(uint64_t version) {
   if (version == version_) return;
-  if (version_ != 0)
+  if (version_ != 0) {
     log::info("control: another version of the pack is served: workers end what they have begun, then take it");
+    versions_served_.push_back(version_);
+  }
+  if (versions_served_.size() > kVersionsKept) versions_served_.pop_front();
   version_ = version;
   version_since_ = now();
-  versions_seen_.insert(version);
   feed(VersionServed{version});
 }
 

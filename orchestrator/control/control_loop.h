@@ -11,7 +11,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -118,6 +117,7 @@ class ControlPlane::Loop {
   void forget(WorkerId id);
   void renew(WorkerId id);
   void look_at_served_version();
+  bool was_served(uint64_t version) const;
   void serve_version(uint64_t version);
   void forgive_own_pause();
   void lose_silent();
@@ -149,7 +149,7 @@ class ControlPlane::Loop {
   uint64_t version_ = 0;        ///< version of the pack that workers should have; 0: unknown
   Nanos version_since_{0};
   uint64_t said_by_store_ = 0;  ///< last
-  std::set<uint64_t> versions_seen_;
+  std::deque<uint64_t> versions_served_;  ///< the last ones, without version_
   activation::EamcShape experts_;  ///< of the connected workers
   ControlSnapshot totals_;
   NamesSeen names_seen_;

@@ -104,6 +104,18 @@ TEST_F(ControlRollover, TheStoreHasTheLastWord) {
   EXPECT_TRUE(worker.hear_drain()) << "it is to have what the store says";
 }
 
+TEST_F(ControlRollover, OnlyTheLastVersionsAreRemembered) {
+  FakeWorker worker(endpoint_), late(endpoint_);
+  settle();
+  constexpr uint64_t kFirst = 100, kLast = kFirst + 65;
+  for (uint64_t version = kFirst; version <= kLast; ++version)
+    worker.join({.pack = version, .epoch = version});  // the store has not been asked yet
+  late.join({.name = "late", .pack = kFirst + 1, .epoch = 1});
+  EXPECT_EQ(outdated(), std::vector<std::string>{"late"}) << "its version was served before";
+  late.join({.name = "late", .pack = kFirst, .epoch = 2});  // 64 others came after it and before the last
+  EXPECT_TRUE(worker.hear_drain()) << "taken for a version that nobody knew";
+}
+
 TEST_F(ControlRollover, WhatTheStoreSaysLateIsNoReasonToGoBack) {
   FakeWorker first(endpoint_), second(endpoint_);
   settle();
