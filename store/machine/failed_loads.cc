@@ -15,7 +15,8 @@
 //
 // A drive that was away for a moment must not need an operator. So a BAD blob is read again when a worker needs it and
 // some time has passed: 10 s, and twice as long after each further failure, up to 5 minutes. Between two tries it fails
-// whoever needs it at once, for reads of a bad drive can take a minute each.
+// whoever needs it at once, for reads of a bad drive can take a minute each. If another pack turns out to have its
+// bytes, it stands for those at once (sharing.cc).
 //
 // The place in the table is kNoPlace from the time that the range may be another blob's, so that a successor knows the
 // one from the other.

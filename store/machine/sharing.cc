@@ -65,9 +65,11 @@ void StoreMachine::forget_claim(uint32_t index) {
 /// ones it can stand for. Its manifest is believed about itself alone. The content hash is still that of bytes, those
 /// of the other one.
 std::optional<uint32_t> StoreMachine::known_equal(uint32_t index) const {
-  const MachineBlob& blob = entries_[index].blob;
-  if (!entries_[index].used || entries_[index].state != Residency::kAbsent || !blob.claim.known() ||
-      contents_.is_alias(index) || contents_.key(index))
+  const Entry& entry = entries_[index];
+  const MachineBlob& blob = entry.blob;
+  // One that could not be read needs no other try, and so no pause.
+  const bool waits = entry.state == Residency::kAbsent || (entry.state == Residency::kBad && !entry.held);
+  if (!entry.used || !waits || !blob.claim.known() || contents_.is_alias(index) || contents_.key(index))
     return std::nullopt;
   const auto known = claims_.find({blob.claim, blob.length, blob.format});
   if (known == claims_.end()) return std::nullopt;

@@ -182,12 +182,10 @@ TEST_F(SharedContent, OneThatCouldNotBeReadCanBeAgainAsAnAliasUnread) {
   make(6, 2, [](uint32_t entry) { return ContentHash{entry % 3 + 1, 0}; });
   bad_sources_ = {3};
   bring(1, 3, hash_of(1)), bring(0, 0, hash_of(1)), bring(0, 1, hash_of(2));
-  shared_.pins[0] = {0, 1};
-  machine_->at(std::chrono::seconds(10));
-  bring(1, 3, hash_of(1));
-  ASSERT_EQ(shared_.state(3), Residency::kAbsent) << "it is to be tried again, and waits for room";
+  ASSERT_EQ(shared_.state(3), Residency::kBad);
   EXPECT_EQ(machine_->unreadable(), 1u);
-  bring(1, 3, hash_of(1));
+  shared_.pins[0] = {0, 1};  // there is no room to read it again
+  EXPECT_THAT(bring(1, 3, hash_of(1)), ElementsAre(std::pair(1u, 3u))) << "at once: nothing is read again";
   ASSERT_EQ(shared_.state(3), Residency::kAlias);
   EXPECT_EQ(machine_->unreadable(), 0u);
   EXPECT_THAT(machine_->take_readable_again(), ElementsAre(3));
