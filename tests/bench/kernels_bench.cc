@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ namespace {
 
 constexpr int64_t kHidden = 1024, kFfn = 3584;
 constexpr int64_t kWeightBytes = int64_t{704} << 20;  // far beyond any last-level cache share
+constexpr int64_t kTokensMax = 512, kWidthMax = 4096;  ///< of the activations, tokens x width
+constexpr int64_t kExpertTokensMax = 128, kHiddenMax = kTokensMax * kWidthMax / kExpertTokensMax;
 constexpr int kRounds = 5;
 
 double seconds(const std::function<void()>& f) {
@@ -47,9 +50,9 @@ class Bench {
     if (!limits.is_ok()) std::exit((std::fprintf(stderr, "%s\n", limits.status().message().c_str()), 1));
     limits_ = std::move(*limits);
     data_ = limits_->data();
-    x_.assign(512 * 4096, 0.5f);
+    x_.assign(kTokensMax * kWidthMax, 0.5f);
     for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(i % 17) * 0.1f - 0.8f;
-    y_.resize(512 * 32000);
+    y_.resize(kTokensMax * 32000);
   }
 
   void decode(const char* name, DType dtype) {
@@ -309,31 +312,52 @@ void one_format(Bench& b, DType d, int64_t hidden, int64_t ffn) {
   b.stream(DType::kBF16);
   b.stream(d);
   if (is_blocks(d)) b.matvec_in_cache(d);
-  for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 128}) b.expert(d, n, hidden, ffn);
+  const std::initializer_list<int64_t> tokens{1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, kExpertTokensMax};
+  for (const int64_t n : tokens) b.expert(d, n, hidden, ffn);
 }
 
-int part(Bench& b, std::string_view name, int64_t hidden, int64_t ffn) {
-  if (name == "blocks") return blocks(b), 0;
-  if (name == "latents") return latents(b), 0;
+std::optional<DType> format_named(std::string_view name) {
   std::vector<DType> formats = block_formats();
   formats.insert(formats.end(), {DType::kF32, DType::kBF16, DType::kF16, DType::kBF16In12, DType::kInt8, DType::kInt4});
   for (const DType d : formats)
-    if (dtype_name(d) == name) return one_format(b, d, hidden, ffn), 0;
-  std::fprintf(stderr, "kernels_bench: no part '%s': latents, blocks, or a format of weights\n",
-               std::string(name).c_str());
-  return 2;
+    if (dtype_name(d) == name) return d;
+  return std::nullopt;
+}
+
+/// Why PART cannot be measured, or not with this shape; empty: it can.
+std::string refusal(const std::string& part, bool has_shape, int64_t hidden, int64_t ffn) {
+  const std::optional<DType> format = format_named(part);
+  if (!format && part != "latents" && part != "blocks")
+    return "no part '" + part + "': latents, blocks, or a format of weights";
+  if (!format && has_shape) return part + " has shapes of its own: HIDDEN and FFN go with a format of weights";
+  if (!format || !has_shape) return {};
+  if (hidden <= 0 || ffn <= 0) return "HIDDEN and FFN are two whole numbers above 0";
+  if (hidden > kHiddenMax) return "HIDDEN is at most " + std::to_string(kHiddenMax);
+  if (const int64_t columns = block_shape(*format).columns; hidden % columns != 0 || ffn % columns != 0)
+    return "HIDDEN and FFN of " + part + " are multiples of " + std::to_string(columns);
+  if (ffn > kWeightBytes || ExpertLayout(hidden, ffn, *format).bytes() > kWeightBytes)
+    return "an expert of HIDDEN x FFN is larger than the " + std::to_string(kWeightBytes >> 20) +
+           " MiB that are measured";
+  return {};
 }
 
 int run(int argc, char** argv) {
-  if (argc == 6 || argc > 7 || (argc == 7 && (std::atoi(argv[5]) <= 0 || std::atoi(argv[6]) <= 0))) {
-    std::fprintf(stderr, "kernels_bench: HIDDEN and FFN are two whole numbers above 0\n");
+  const std::string part = argc > 4 ? argv[4] : "";
+  const int64_t hidden = argc > 5 ? std::atoi(argv[5]) : kHidden, ffn = argc > 6 ? std::atoi(argv[6]) : kFfn;
+  const std::string why = argc == 6 || argc > 7 ? "HIDDEN and FFN are two whole numbers above 0"
+                          : argc > 4            ? refusal(part, argc > 5, hidden, ffn)
+                                                : "";
+  if (!why.empty()) {
+    std::fprintf(stderr, "kernels_bench: %s\n", why.c_str());
     return 2;
   }
   Isa isa = best_isa();
   for (const Isa one : kIsas)
     if (argc > 2 && has_isa(one) && isa_name(one) == argv[2]) isa = one;
   Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa, argc > 3 && std::string_view(argv[3]) == "deterministic");
-  if (argc > 4) return part(b, argv[4], argc > 5 ? std::atoi(argv[5]) : kHidden, argc > 6 ? std::atoi(argv[6]) : kFfn);
+  if (part == "blocks") return blocks(b), 0;
+  if (part == "latents") return latents(b), 0;
+  if (const auto format = format_named(part)) return one_format(b, *format, hidden, ffn), 0;
   b.peak();
   for (const DType d : {DType::kBF16, DType::kBF16In12, DType::kInt8, DType::kInt4}) b.stream(d);
   for (const DType d : block_formats()) b.stream(d);
