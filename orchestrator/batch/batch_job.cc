@@ -1,11 +1,11 @@
 #include "orchestrator/batch/batch_job.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#include "common/random_value.h"
 
 namespace moestro::orchestrator {
 
@@ -16,10 +16,7 @@ constexpr const char* kDropped = "results_dropped";  ///< an error code, by whic
 
 /// Equal by chance once in 2^64 batches of a million lines, and nobody knows the seed.
 CustomIdDigest digest(const std::string& custom_id) {
-  static const uint64_t seed = [] {
-    uint64_t drawn = 0;
-    return ::getrandom(&drawn, sizeof drawn, 0) == sizeof drawn ? drawn : 0;
-  }();
+  static const auto seed = random_value<uint64_t>();
   const XXH128_hash_t hash = XXH3_128bits_withSeed(custom_id.data(), custom_id.size(), seed);
   return {hash.low64, hash.high64};
 }

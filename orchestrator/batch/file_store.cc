@@ -1,10 +1,8 @@
 #include "orchestrator/batch/file_store.h"
 
-#include <sys/random.h>
-
 #include <array>
 
-#include "common/check.h"
+#include "common/random_value.h"
 
 namespace moestro::orchestrator {
 
@@ -13,11 +11,8 @@ constexpr size_t kIdDigits = 24;
 }
 
 std::string new_id(const std::string& prefix) {
-  std::array<unsigned char, kIdDigits / 2> bytes;
-  MOESTRO_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
-                "the kernel gives random bytes");
   std::string id = prefix;
-  for (const unsigned char b : bytes) {
+  for (const unsigned char b : random_value<std::array<unsigned char, kIdDigits / 2>>()) {
     constexpr const char* kHex = "0123456789abcdef";
     id += kHex[b >> 4];
     id += kHex[b & 15];

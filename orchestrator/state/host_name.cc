@@ -1,14 +1,13 @@
 #include "orchestrator/state/host_name.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 
-#include "common/check.h"
 #include "common/log.h"
+#include "common/random_value.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -21,9 +20,7 @@ std::string machine_prefix() {
 }
 
 std::string new_name(const std::string& prefix) {
-  uint64_t drawn = 0;
-  MOESTRO_CHECK(::getrandom(&drawn, sizeof drawn, 0) == sizeof drawn, "the kernel gives random bytes");
-  return prefix + std::to_string(::getpid()) + "." + std::to_string(drawn);
+  return prefix + std::to_string(::getpid()) + "." + std::to_string(random_value<uint64_t>());
 }
 
 /// As far as it was written: a name ends with a line break.
