@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "common/config/units.h"
+#include "common/settings.h"
 
 namespace moestro::config {
 namespace {
@@ -35,26 +36,28 @@ Result<double> parse_share(std::string_view text) {
   return percent / 100.0;
 }
 
-Status set_one(std::string_view setting, CudaDeviceSpec& device) {
-  constexpr std::string_view kVram = "vram=", kDense = "dense=";
-  if (setting.starts_with(kVram)) {
-    if (device.vram_bytes != 0) return invalid_argument("vram= is given twice");
-    auto vram = parse_size(setting.substr(kVram.size()));
-    if (!vram.is_ok()) return vram.status().with_context("vram");
-    if (*vram == 0)
-      return invalid_argument("vram=0 leaves no memory to compute in; without vram= all that is free is used");
-    device.vram_bytes = *vram;
+/// `value` to a field, as `parse` reads it.
+template <typename T>
+auto into(T& field, Result<T> (*parse)(std::string_view)) {
+  return [&field, parse](std::string_view value) -> Status {
+    MOESTRO_ASSIGN_OR_RETURN(field, parse(value));
     return Status::ok();
-  }
-  if (!setting.starts_with(kDense))
-    return invalid_argument("'" + std::string(setting) + "' is not vram=SIZE, and not dense=counted or dense=N%");
-  if (device.dense_in_turn) return invalid_argument("dense= is given twice");
+  };
+}
+
+Status set_vram(std::string_view value, CudaDeviceSpec& device) {
+  MOESTRO_ASSIGN_OR_RETURN(device.vram_bytes, parse_size(value));
+  if (device.vram_bytes == 0)
+    return invalid_argument("0 leaves no memory to compute in; without vram= all that is free is used");
+  return Status::ok();
+}
+
+Status set_dense(std::string_view value, CudaDeviceSpec& device) {
   device.dense_in_turn = true;
-  const std::string_view value = setting.substr(kDense.size());
   if (value == "counted") return Status::ok();
   const auto share = parse_share(value);
   if (!share.is_ok())
-    return invalid_argument("dense: '" + std::string(value) + "' is neither counted nor " + share.status().message());
+    return invalid_argument("'" + std::string(value) + "' is neither counted nor " + share.status().message());
   device.dense_share = *share;
   return Status::ok();
 }
@@ -68,13 +71,20 @@ Result<CudaDeviceSpec> parse_cuda(std::string_view text) {
     device.any = false;
     text.remove_prefix(1 + index.size());
   }
-  while (!text.empty()) {
-    text.remove_prefix(1);  // the comma
-    const std::string_view one = text.substr(0, text.find(','));
-    MOESTRO_RETURN_IF_ERROR(set_one(one, device));
-    text.remove_prefix(one.size());
-  }
+  if (text.empty()) return device;
+  const Setting settings[] = {{"vram", [&](std::string_view value) { return set_vram(value, device); }},
+                              {"dense", [&](std::string_view value) { return set_dense(value, device); }}};
+  MOESTRO_RETURN_IF_ERROR(
+      read_settings(text.substr(1), settings, "not vram=SIZE, and not dense=counted or dense=N%"));
   return device;
+}
+
+Status set_kv(std::string_view value, EmulatedDevice& device) {
+  if (value != "counted" && value != "free")
+    return invalid_argument("'" + std::string(value) + "' is neither counted nor free: whether the KV cache takes of "
+                            "vram");
+  device.counts_kv = value == "counted";
+  return Status::ok();
 }
 
 Status set_dense(std::string_view value, EmulatedDevice& device) {
@@ -88,38 +98,17 @@ Status set_dense(std::string_view value, EmulatedDevice& device) {
   return Status::ok();
 }
 
-Status set_one(std::string_view key, std::string_view value, EmulatedDevice& device) {
-  if (key == "vram") {
-    MOESTRO_ASSIGN_OR_RETURN(device.vram_bytes, parse_size(value));
-  } else if (key == "link") {
-    MOESTRO_ASSIGN_OR_RETURN(device.link_bytes_per_s, parse_rate(value));
-  } else if (key == "latency") {
-    MOESTRO_ASSIGN_OR_RETURN(device.latency, parse_fine_duration(value));
-  } else if (key == "compute") {
-    MOESTRO_ASSIGN_OR_RETURN(device.compute, parse_fine_duration(value));
-  } else if (key == "kv") {
-    if (value != "counted" && value != "free")
-      return invalid_argument("'" + std::string(value) + "' is neither counted nor free: whether the KV cache takes of "
-                              "vram");
-    device.counts_kv = value == "counted";
-  } else if (key == "dense") {
-    return set_dense(value, device);
-  } else {
-    return invalid_argument("'" + std::string(key) + "' is none of vram, link, latency, compute, kv and dense");
-  }
-  return Status::ok();
-}
-
-Result<EmulatedDevice> parse_emulated(std::string_view settings) {
+Result<EmulatedDevice> parse_emulated(std::string_view text) {
   EmulatedDevice device;
-  while (!settings.empty()) {
-    const std::string_view one = settings.substr(0, settings.find(','));
-    settings.remove_prefix(std::min(settings.size(), one.size() + 1));
-    const size_t equals = one.find('=');
-    if (equals == std::string_view::npos) return invalid_argument("'" + std::string(one) + "' is not KEY=VALUE");
-    const std::string key(one.substr(0, equals));
-    MOESTRO_RETURN_IF_ERROR(set_one(key, one.substr(equals + 1), device).with_context(key));
-  }
+  const Setting settings[] = {{"vram", into(device.vram_bytes, parse_size)},
+                              {"link", into(device.link_bytes_per_s, parse_rate)},
+                              {"latency", into(device.latency, parse_fine_duration)},
+                              {"compute", into(device.compute, parse_fine_duration)},
+                              {"kv", [&](std::string_view value) { return set_kv(value, device); }},
+                              {"dense", [&](std::string_view value) { return set_dense(value, device); }}};
+  if (!text.empty())
+    MOESTRO_RETURN_IF_ERROR(read_settings(
+        text, settings, "none of vram=SIZE, link=RATE, latency=T, compute=T, kv=counted, dense=counted and dense=N%"));
   if (device.vram_bytes == 0) return invalid_argument("vram=SIZE is missing: how much of the experts the device holds");
   if (device.link_bytes_per_s == 0)
     return invalid_argument("link=RATE is missing: bytes a second from host memory, as 16GB/s");

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
+
+#include "common/settings.h"
 
 namespace moestro::config {
 namespace {
@@ -19,29 +20,20 @@ Result<double> parse_part_of_one(std::string_view text) {
   return value;
 }
 
-Status set_one(std::string_view one, MixedOptions& options) {
-  const size_t equals = one.find('=');
-  const std::string_view key = one.substr(0, equals);
-  double* const field = key == "t1" ? &options.t1 : key == "t2" ? &options.t2 : key == "share" ? &options.share
-                                                                                               : nullptr;
-  if (equals == std::string_view::npos || field == nullptr)
-    return invalid_argument("'" + std::string(one) + "' is none of t1=SCORE, t2=SCORE and share=SHARE");
-  auto value = parse_part_of_one(one.substr(equals + 1));
-  if (!value.is_ok()) return value.status().with_context(std::string(key));
-  *field = *value;
-  return Status::ok();
-}
-
 Result<MixedOptions> parse_settings(std::string_view text) {
   MixedOptions options;
   const std::string_view low = text.substr(0, text.find(','));
   MOESTRO_ASSIGN_OR_RETURN(options.low, parse_dtype(low));
-  for (std::string_view rest = text.substr(low.size()); !rest.empty();) {
-    rest.remove_prefix(1);
-    const std::string_view one = rest.substr(0, rest.find(','));
-    MOESTRO_RETURN_IF_ERROR(set_one(one, options));
-    rest.remove_prefix(one.size());
-  }
+  const auto into = [](double& field) {
+    return [&field](std::string_view value) -> Status {
+      MOESTRO_ASSIGN_OR_RETURN(field, parse_part_of_one(value));
+      return Status::ok();
+    };
+  };
+  const Setting settings[] = {{"t1", into(options.t1)}, {"t2", into(options.t2)}, {"share", into(options.share)}};
+  if (low.size() < text.size())
+    MOESTRO_RETURN_IF_ERROR(
+        read_settings(text.substr(low.size() + 1), settings, "none of t1=SCORE, t2=SCORE and share=SHARE"));
   if (options.t1 > options.t2)
     return invalid_argument(fmt::format("t1={} is above t2={}: what may be left out matters less than what may be low",
                                         options.t1, options.t2));

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <fstream>
 #include <optional>
+#include <set>
 
 #include "common/percent_decode.h"
 
@@ -117,9 +118,12 @@ Result<RedisPlace> parse_redis_url(const std::string& url) {
     rest = rest.substr(0, slash);
   }
   MOESTRO_RETURN_IF_ERROR(read_host(rest, place));
+  std::set<std::string_view> seen;
   while (!options.empty()) {
     const size_t end = options.find('&');
-    MOESTRO_RETURN_IF_ERROR(read_option(options.substr(0, end), place));
+    const std::string_view option = options.substr(0, end), key = option.substr(0, option.find('='));
+    MOESTRO_RETURN_IF_ERROR(read_option(option, place));
+    if (!seen.insert(key).second) return bad("'" + std::string(key) + "' is given twice");
     options = end == std::string_view::npos ? "" : options.substr(end + 1);
   }
   return place;

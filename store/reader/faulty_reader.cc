@@ -5,36 +5,45 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <random>
 #include <thread>
 
+#include "common/settings.h"
+
 namespace moestro::store {
+
+namespace {
+
+/// A whole number of at most `most`, to `field`.
+template <typename T>
+auto number_into(T& field, uint64_t most) {
+  return [&field, most](std::string_view text) {
+    uint64_t value = 0;
+    const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || stopped != text.data() + text.size() || value > most)
+      return invalid_argument("'" + std::string(text) + "' is not a whole number up to " + std::to_string(most));
+    field = static_cast<T>(value);
+    return Status::ok();
+  };
+}
+
+}  // namespace
 
 Result<FaultPlan> parse_fault_plan(const std::string& text) {
   FaultPlan plan;
-  const std::map<std::string, uint32_t*> rates{
-      {"eio", &plan.eio},     {"enospc", &plan.enospc},     {"enomem", &plan.enomem}, {"eagain", &plan.eagain},
-      {"eintr", &plan.eintr}, {"short", &plan.short_reads}, {"flip", &plan.flip}};
-  uint64_t sum = 0;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size()), equals = std::min(text.find('=', at), end);
-    const std::string name = text.substr(at, equals < end ? equals - at : end - at);
-    uint64_t value = 0;
-    const char* last = text.data() + end;
-    const bool number = equals + 1 < end && std::from_chars(text.data() + equals + 1, last, value).ptr == last;
-    const auto rate = rates.find(name);
-    const bool other = name == "seed" || (name == "delay" && value <= 10000);
-    if (!number || (rate == rates.end() && !other) || (rate != rates.end() && value > 1000))
-      return invalid_argument("faults of reads: '" + text.substr(at, end - at) +
-                              "' is not NAME=PER_THOUSAND with a NAME of eio, enospc, enomem, eagain, eintr, short, "
-                              "flip (or seed=N, delay=MILLISECONDS)");
-    if (name == "delay") plan.delay_ms = static_cast<uint32_t>(value);
-    else if (rate == rates.end()) plan.seed = value;
-    else *rate->second = static_cast<uint32_t>(value), sum += value;
-    at = end + 1;
-  }
-  if (sum > 1000) return invalid_argument("faults of reads: more than 1000 in 1000");
+  const auto rate = [](uint32_t& field) { return number_into(field, 1000); };
+  const Setting settings[] = {{"eio", rate(plan.eio)},       {"enospc", rate(plan.enospc)},
+                              {"enomem", rate(plan.enomem)}, {"eagain", rate(plan.eagain)},
+                              {"eintr", rate(plan.eintr)},   {"short", rate(plan.short_reads)},
+                              {"flip", rate(plan.flip)},     {"seed", number_into(plan.seed, UINT64_MAX)},
+                              {"delay", number_into(plan.delay_ms, 10000)}};
+  const Status read = read_settings(
+      text, settings,
+      "not NAME=PER_THOUSAND with a NAME of eio, enospc, enomem, eagain, eintr, short, flip (or seed=N, "
+      "delay=MILLISECONDS)");
+  MOESTRO_RETURN_IF_ERROR(read.with_context("faults of reads"));
+  if (plan.eio + plan.enospc + plan.enomem + plan.eagain + plan.eintr + plan.short_reads + plan.flip > 1000)
+    return invalid_argument("faults of reads: more than 1000 in 1000");
   return plan;
 }
 

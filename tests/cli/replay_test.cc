@@ -305,6 +305,8 @@ TEST(Replay, RefusesADriveByName) {
   EXPECT_THAT(err({"--drive", "2GiB/s,latency=100", "--host", "50%"}), HasSubstr("'100' is not a duration"));
   EXPECT_THAT(err({"--drive", "2GiB/s,depth=4", "--host", "50%"}), HasSubstr("'depth=4' is not latency=T"));
   EXPECT_THAT(err({"--drive", "2GiB/s,", "--host", "50%"}), HasSubstr("'' is not latency=T"));
+  EXPECT_THAT(err({"--drive", "2GiB/s,latency=1us,latency=2us", "--host", "50%"}),
+              HasSubstr("latency= is given twice"));
   EXPECT_THAT(err({"--drive", "2GiB/s"}), HasSubstr("--drive has no effect while host memory has every expert"));
   EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "100%"}), HasSubstr("room for all 32 experts"));
   EXPECT_THAT(err({"--drive", "2GiB/s", "--host", "1GiB"}), HasSubstr("room for all 32 experts"));

@@ -114,7 +114,7 @@ TEST(DeviceSpec, WhatIsWrongIsSaid) {
       {"cuda:1,dense=101%", "'101%' is neither"},
       {"cuda:1,dense=", "'' is neither"},
       {"cuda:1,kv=counted", "'kv=counted' is not vram=SIZE, and not dense=counted or dense=N%"},
-      {"cuda:1,vram=0", "vram=0 leaves no memory"},
+      {"cuda:1,vram=0", "vram: 0 leaves no memory"},
       {"cuda,1", "'1' is not vram=SIZE"},
       {"cpu,vram=1G", "is no device"},
       {"emulated,vram=1G", "is no device"},
@@ -124,15 +124,19 @@ TEST(DeviceSpec, WhatIsWrongIsSaid) {
       {"emulated:vram=1G,link=1G,compute=5", "compute: '5' is not a duration: write it as 800ns"},
       {"emulated:vram=lots,link=1G", "vram: 'lots' is not a size"},
       {"emulated:vram=1G,link=fast", "'fast' is not a rate"},
-      {"emulated:vram=1G,speed=1G", "'speed' is none of vram, link, latency, compute, kv and dense"},
+      {"emulated:vram=1G,speed=1G", "'speed=1G' is none of vram=SIZE, link=RATE, latency=T, compute=T, kv=counted, "
+                                   "dense=counted and dense=N%"},
       {"emulated:vram=1G,link=1G,kv=1G", "kv: '1G' is neither counted nor free"},
       {"emulated:vram=1G,link=1G,dense=1G", "dense: '1G' is neither counted nor free, nor a share from 0% to 100%"},
       {"emulated:vram=1G,link=1G,dense=101%", "'101%' is neither"},
       {"emulated:vram=1G,link=1G,dense=%", "'%' is neither"},
       {"emulated:vram=1G,link=1G,dense=-1%", "'-1%' is neither"},
       {"emulated:vram=1G,link=1G,dense=", "'' is neither"},
-      {"emulated:vram", "'vram' is not KEY=VALUE"},
+      {"emulated:vram", "'vram' is none of vram=SIZE"},
       {"emulated:vram=0,link=1G", "vram=SIZE is missing"},
+      {"emulated:vram=1G,vram=2G,link=1G", "vram= is given twice"},
+      {"emulated:vram=1G,link=1G,kv=free,kv=free", "kv= is given twice"},
+      {"emulated:vram=1G,link=1G,", "'' is none of vram=SIZE"},
   };
   for (const auto& [text, what] : cases) {
     const auto spec = parse_device(text);

@@ -44,6 +44,7 @@ TEST(MixedSpec, WhatIsWrongIsSaid) {
       {"int4,t1", "'t1' is none of t1=SCORE"},
       {"int4,", "'' is none of t1=SCORE"},
       {"int4,,t1=0.5", "'' is none of t1=SCORE"},
+      {"int4,t1=0.5,t2=0.6,t1=0.4", "t1= is given twice"},
       {"int4,share=0", "share=0 leaves no room"},
       {"int4,share=1", "share=1 leaves no room"},
   };

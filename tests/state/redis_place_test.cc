@@ -48,7 +48,7 @@ TEST(RedisPlaceTest, WhatIsWrongIsRefusedWithoutThePassword) {
   for (const char* url :
        {"redis://", "redis:///0", "redis://h:0", "redis://h:70000", "redis://h:x", "redis://h/x", "redis://h/-1",
         "redis://h?color=red", "redis://h?window=1s", "redis://h?window=2", "redis://user@h", "redis://u:secret%4@h",
-        "redis://u:secret@h:port", "redis://[::1", "redis://[::1]x", "redis://a b",
+        "redis://h?window=2s&window=3s", "redis://u:secret@h:port", "redis://[::1", "redis://[::1]x", "redis://a b",
         "redis://h?"
         "window=99999s"}) {
     const Status refused = parse_redis_url(url).status();

@@ -294,7 +294,8 @@ TEST(FaultPlan, IsReadOrRefused) {
   EXPECT_EQ(plan->eio, 5u);
   EXPECT_EQ(plan->short_reads, 50u);
   EXPECT_EQ(plan->seed, 77u);
-  for (const char* bad : {"eio", "eio=", "eio=x", "nothing=3", "eio=1001", "eio=600,flip=600", "=3"})
+  for (const char* bad : {"eio", "eio=", "eio=x", "nothing=3", "eio=1001", "eio=600,flip=600", "=3",
+                          "eio=1,eio=2", "eio=5,", "delay=10001"})
     EXPECT_EQ(parse_fault_plan(bad).status().code(), Code::kInvalidArgument) << bad;
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/config/units.h"
 #include "common/policy/make_policy.h"
+#include "common/settings.h"
 #include "store/machine/placement.h"
 
 namespace moestro::cli {
@@ -21,12 +22,12 @@ Status parse_drive(std::string_view text, HostCase& host) {
   if (bytes == 0) return invalid_argument("a drive of 0 bytes a second reads nothing: give its rate, such as 2GiB/s");
   host.drive_bytes_per_s = static_cast<double>(bytes);
   if (rate.size() == text.size()) return Status::ok();
-  constexpr std::string_view kLatency = "latency=";
-  const std::string_view rest = text.substr(rate.size() + 1);
-  if (!rest.starts_with(kLatency))
-    return invalid_argument("'" + std::string(rest) + "' is not latency=T: write it as 2GiB/s,latency=100us");
-  MOESTRO_ASSIGN_OR_RETURN(host.drive_latency, config::parse_fine_duration(rest.substr(kLatency.size())));
-  return Status::ok();
+  const Setting latency{"latency", [&host](std::string_view value) -> Status {
+                          MOESTRO_ASSIGN_OR_RETURN(host.drive_latency, config::parse_fine_duration(value));
+                          return Status::ok();
+                        }};
+  return read_settings(text.substr(rate.size() + 1), {&latency, 1},
+                       "not latency=T: write it as 2GiB/s,latency=100us");
 }
 
 /// Experts that --host has room for. A store rounds each up to whole pages.
