@@ -384,6 +384,7 @@ void BatchRunner::keep_results() {
     job.open_lines -= results.size();
     if (!kept.is_ok()) continue;  // the batch is gone, and they with it
     figures_.lines_good += kept->good, figures_.lines_bad += kept->bad;
+    if (!figures_.stalled.empty()) look_at_ = Clock::now();  // the record may have them since they were sent first
     job.good_lines += kept->good, job.bad_lines += kept->bad;
     for (const LineResult& r : results) job.mark_done(r.line);
     if (job.open_lines == 0) look_at_ = std::min(look_at_, Clock::now() + kLookSoon);  // perhaps these were the last

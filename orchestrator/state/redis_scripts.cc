@@ -161,32 +161,40 @@ if used + results + 256 * lines_not_run > most then return redis.error_reply('OO
 return 1
 )lua"};
 
-// Result, count and acknowledgement in one step: a line is counted once, however many orchestrators have run it.
+// Result, count and acknowledgement in one step: a line is counted once, however many orchestrators have run it. One
+// that did not get the answer asks again, and is told of its own results that are there: two runs give other answers.
 const Script kPutResults{"", "", R"lua(
 local id = ARGV[1]
 local key, queue = 'moestro:batch:' .. id, 'moestro:queue:' .. id
 local status, output = unpack(redis.call('HMGET', key, 'status', 'output_file'))
 if not status then return redis.error_reply('ABSENT there is no batch ' .. id) end
 local is_open = status == '0' or status == '2' or status == '3' or status == '6'
-if not is_open or output ~= '' then return {0, 0} end
-local good, bad, prompt, cached, completion = 0, 0, 0, 0, 0
+local takes = is_open and output == ''
+local good, bad, prompt, cached, completion, own = 0, 0, 0, 0, 0, {0, 0}
 for at = 2, #ARGV, 6 do
   local line, is_good = ARGV[at], ARGV[at + 1] == '1'
-  if redis.call('SETBIT', 'moestro:done:' .. id, line, 1) == 0 then
-    local figures = table.concat({ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]}, ' ')
-    redis.call('HSET', 'moestro:results:' .. id, line, figures .. '\n' .. ARGV[at + 5])
+  local figures = table.concat({ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]}, ' ')
+  local result = figures .. '\n' .. ARGV[at + 5]
+  if takes and redis.call('SETBIT', 'moestro:done:' .. id, line, 1) == 0 then
+    redis.call('HSET', 'moestro:results:' .. id, line, result)
     if is_good then good = good + 1 else bad = bad + 1 end
     prompt, cached, completion = prompt + ARGV[at + 2], cached + ARGV[at + 3], completion + ARGV[at + 4]
+  elseif redis.call('HGET', 'moestro:results:' .. id, line) == result then
+    local which = is_good and 1 or 2
+    own[which] = own[which] + 1
   end
-  redis.call('XACK', queue, 'runners', line .. '-1')
-  redis.call('XDEL', queue, line .. '-1')
+  if takes then
+    redis.call('XACK', queue, 'runners', line .. '-1')
+    redis.call('XDEL', queue, line .. '-1')
+  end
 end
+if not takes then return own end
 redis.call('HINCRBY', key, 'completed', good)
 redis.call('HINCRBY', key, 'failed', bad)
 redis.call('HINCRBY', key, 'prompt_tokens', prompt)
 redis.call('HINCRBY', key, 'cached_tokens', cached)
 redis.call('HINCRBY', key, 'completion_tokens', completion)
-return {good, bad}
+return {own[1] + good, own[2] + bad}
 )lua"};
 
 const Script kBeat{"", "", R"lua(

@@ -203,6 +203,28 @@ TEST_F(RedisStoreTest, WhatWasAcknowledgedSurvivesAKillOfRedis) {
   EXPECT_THAT(*store->take("batch_1", 9), ElementsAre(QueuedLine{1, 10}));
 }
 
+TEST_F(RedisStoreTest, ResultsOfACallWhoseAnswerWasLostAreCountedByTheNext) {
+  RedisServer server;
+  const auto store = store_at(server.url(), "a"), other = store_at(server.url(), "b");
+  begin_batch(*store, 4);
+  std::vector<LineResult> results{result(1), result(2)};
+  results[1].good = false;
+  ASSERT_TRUE(store->put_results("batch_1", results).is_ok());  // its answer is lost
+  results.push_back(result(3));
+  const auto counts = [](RedisStore& of, const std::vector<LineResult>& again) {
+    const auto kept = of.put_results("batch_1", again);
+    EXPECT_TRUE(kept.is_ok()) << kept.status().message();
+    return std::pair(kept->good, kept->bad);
+  };
+  EXPECT_EQ(counts(*store, results), std::pair(uint64_t{2}, uint64_t{1}));
+  EXPECT_EQ(counts(*other, {result(1, "b's"), result(4, "b's")}), std::pair(uint64_t{1}, uint64_t{0}));
+  BatchRecord batch = **store->batch("batch_1");
+  EXPECT_EQ(std::pair(batch.completed, batch.failed), std::pair(uint64_t{3}, uint64_t{1})) << "each once";
+  batch.status = BatchStatus::kFinalizing, batch.output_file = "file-out";
+  ASSERT_TRUE(store->change_batch(batch, BatchStatus::kInProgress).is_ok());
+  EXPECT_EQ(counts(*store, results), std::pair(uint64_t{2}, uint64_t{1})) << "its files are being written meanwhile";
+}
+
 TEST_F(RedisStoreTest, ARestartOfRedisWhileNobodyAskedIsNotSeen) {
   RedisServer server;
   const RedisFiles files(*parse_redis_url(server.url()), "a");
