@@ -51,7 +51,8 @@ BenchTurns turns_by_lines() {
   return {next, [](const EngineRun& run) { std::printf("%.6f\n", run.tokens / run.seconds); }};
 }
 
-void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
+/// The weights, and what is measured with them.
+void add_case_options(command_line::App& engine, EngineBenchOptions& o) {
   const auto list = [&](const char* names, std::vector<int64_t>& values, int64_t least, int64_t most,
                         const char* help) {
     engine.add_option(names, values, help)
@@ -82,6 +83,10 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
   engine.add_option("--repeats,--repeat", o.repeats, "Runs of each measurement, after one that warms up")
       ->check(command_line::Range(int64_t{1}, int64_t{1000}))
       ->capture_default_str();
+}
+
+/// How they are computed on any device; returns --deterministic.
+command_line::Option* add_compute_options(command_line::App& engine, EngineBenchOptions& o) {
   engine.add_option("--threads", o.threads, "Compute threads. 0: one per physical core")
       ->check(command_line::Range(0, 1024))
       ->capture_default_str();
@@ -104,8 +109,11 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
   engine.add_option("--kv-window", o.kv_window, "Tokens that each token sees, itself included. 0: all")
       ->check(command_line::Range(int64_t{0}, int64_t{1} << 24))
       ->capture_default_str();
-  command_line::Option* deterministic = engine.add_flag(
-      "--deterministic", o.deterministic, "Use the kernels of deterministic mode: f32 activations, one order of sums");
+  return engine.add_flag("--deterministic", o.deterministic,
+                         "Use the kernels of deterministic mode: f32 activations, one order of sums");
+}
+
+void add_device_options(command_line::App& engine, EngineBenchOptions& o) {
   engine
       .add_option("--device", o.device,
                   "Device: cpu, cuda[:INDEX][,vram=SIZE][,dense=counted|N%], or emulated:vram=SIZE,link=RATE"
@@ -143,6 +151,10 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
       .add_option("--cublas", o.cublas, "Leave dense products of many tokens to cuBLASLt on a GPU, if it is installed")
       ->check(command_line::IsMember({"auto", "off"}))
       ->capture_default_str();
+}
+
+/// What is not computed in full, or not exactly.
+void add_short_cuts(command_line::App& engine, EngineBenchOptions& o, command_line::Option* deterministic) {
   engine
       .add_option("--capacity-factor", o.capacity_factor,
                   "An expert takes at most this many times its even share of a step's tokens. Default: no limit")
@@ -153,6 +165,9 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
                   "Low copies of missing experts, as --mixed of moestro up: LOW[,t1=SCORE][,t2=SCORE][,share=SHARE]")
       ->excludes(deterministic)
       ->type_name("LOW");
+}
+
+void add_limit_options(command_line::App& engine, EngineBenchOptions& o) {
   engine
       .add_option_function<std::string>(
           "--stream", [&o](const std::string&) {},
@@ -175,7 +190,11 @@ void add_bench_command(command_line::App& app, CommandResult& result) {
       "engine", "Measure prefill and decode of a pack in this process, compared with the machine's limits");
   auto o = std::make_shared<EngineBenchOptions>();
   auto json = std::make_shared<bool>(false);
-  add_engine_options(*engine, *o);
+  add_case_options(*engine, *o);
+  command_line::Option* deterministic = add_compute_options(*engine, *o);
+  add_device_options(*engine, *o);
+  add_short_cuts(*engine, *o, deterministic);
+  add_limit_options(*engine, *o);
   engine->add_flag("--json", *json, "Print the results as JSON");
   auto turns = std::make_shared<bool>(false);
   engine->add_flag(

@@ -127,6 +127,53 @@ config::BoxConfig schedule_flags(const EngineBenchOptions& o) {
   return box;
 }
 
+Status check_cases(const EngineBenchOptions& o, const std::vector<EngineCase>& cases, const model::ModelSpec& spec) {
+  const bool encodes = spec.is_encoder_decoder();
+  if (encodes) MOESTRO_RETURN_IF_ERROR(check_sources(o, cases, spec.max_position));
+  else if (o.kv_window == 0) MOESTRO_RETURN_IF_ERROR(check_context(cases, spec.max_position));
+  return o.kv_tokens > 0 ? check_cache(o, cases, encodes) : Status::ok();
+}
+
+/// With room for each of the cases.
+Result<engine::EngineOptions> engine_options(const EngineBenchOptions& o, const std::vector<EngineCase>& cases,
+                                             const model::ModelSpec& spec, const config::DeviceSpec& device) {
+  engine::EngineOptions options;
+  options.capacity_factor = o.capacity_factor;
+  auto mixed = config::parse_mixed(o.mixed);
+  if (!mixed.is_ok()) return mixed.status().with_context("--mixed");
+  options.mixed = *mixed;
+  MOESTRO_ASSIGN_OR_RETURN(options.kv_dtype, parse_dtype(o.kv_dtype));
+  options.visible = {.sinks = o.kv_sinks, .window = o.kv_window};
+  options.step_sequences_max = options.context_max = 1;
+  int64_t blocks = 1;
+  for (const EngineCase& c : cases) {
+    blocks = std::max(blocks, blocks_of(c, spec.is_encoder_decoder()));
+    options.context_max = std::max(options.context_max, longest(c, spec.is_encoder_decoder()));
+    options.step_sequences_max = std::max(options.step_sequences_max, c.batch);
+  }
+  options.kv_tokens = o.kv_tokens > 0 ? o.kv_tokens : blocks * kernels::kKvBlockTokens;
+  const int64_t sequences = options.step_sequences_max;
+  MOESTRO_RETURN_IF_ERROR(worker::take_schedule(schedule_flags(o), device.kind, options));
+  options.step_sequences_max = sequences;
+  options.step_tokens_max = std::max(o.step_tokens, options.step_sequences_max);
+  if (spec.has_states()) options.state_slots = options.step_sequences_max;
+  options.compute_floor = device.emulated.compute;
+  return options;
+}
+
+/// The GPU, with the memory that its limits are measured in, which experts then cannot use.
+Status open_cuda(const EngineBenchOptions& o, const config::CudaDeviceSpec& device, BenchedEngine& benched) {
+  MOESTRO_ASSIGN_OR_RETURN(benched.cuda, cuda::CudaDevice::open(device, o.deterministic));
+  if (o.cublas == "auto") benched.cuda->use_cublas();
+  if (!o.limits) return Status::ok();
+  const auto bytes = o.stream_bytes > 0 ? static_cast<uint64_t>(o.stream_bytes) : kDeviceStream;
+  auto limits = kernels::limits::DeviceLimits::create(benched.cuda->functions(), bytes);
+  if (!limits.is_ok())
+    return limits.status().with_context("--stream " + config::format_size(bytes) + " of device memory");
+  benched.device_limits = std::move(*limits);
+  return Status::ok();
+}
+
 }  // namespace
 
 uint64_t memory_available() {
@@ -163,37 +210,13 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   const store::Manifest& manifest = benched.source ? benched.source->manifest() : of_pack;
   MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
-  const bool encodes = description.spec.is_encoder_decoder();
-  if (encodes) MOESTRO_RETURN_IF_ERROR(check_sources(o, cases, description.spec.max_position));
-  else if (o.kv_window == 0) MOESTRO_RETURN_IF_ERROR(check_context(cases, description.spec.max_position));
-  if (o.kv_tokens > 0) MOESTRO_RETURN_IF_ERROR(check_cache(o, cases, encodes));
+  MOESTRO_RETURN_IF_ERROR(check_cases(o, cases, description.spec));
   MOESTRO_ASSIGN_OR_RETURN(benched.experts, chosen_experts(o.experts, manifest));
-
-  engine::EngineOptions options;
-  options.model = manifest.model_name;
-  options.expert_precision = benched.experts;
-  options.capacity_factor = o.capacity_factor;
-  auto mixed = config::parse_mixed(o.mixed);
-  if (!mixed.is_ok()) return mixed.status().with_context("--mixed");
-  options.mixed = *mixed;
-  MOESTRO_ASSIGN_OR_RETURN(options.kv_dtype, parse_dtype(o.kv_dtype));
-  options.visible = {.sinks = o.kv_sinks, .window = o.kv_window};
-  options.step_sequences_max = options.context_max = 1;
-  int64_t blocks = 1;
-  for (const EngineCase& c : cases) {
-    blocks = std::max(blocks, blocks_of(c, encodes));
-    options.context_max = std::max(options.context_max, longest(c, encodes));
-    options.step_sequences_max = std::max(options.step_sequences_max, c.batch);
-  }
-  options.kv_tokens = o.kv_tokens > 0 ? o.kv_tokens : blocks * kernels::kKvBlockTokens;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec spec, config::parse_device(o.device));
-  MOESTRO_RETURN_IF_ERROR(
-      model::check_device(description.spec, o.device, spec.kind == config::DeviceSpec::Kind::kCuda));
-  const int64_t sequences = options.step_sequences_max;
-  MOESTRO_RETURN_IF_ERROR(worker::take_schedule(schedule_flags(o), spec.kind, options));
-  options.step_sequences_max = sequences;
-  options.step_tokens_max = std::max(o.step_tokens, options.step_sequences_max);
-  if (description.spec.has_states()) options.state_slots = options.step_sequences_max;
+  const bool on_gpu = spec.kind == config::DeviceSpec::Kind::kCuda;
+  MOESTRO_RETURN_IF_ERROR(model::check_device(description.spec, o.device, on_gpu));
+  MOESTRO_ASSIGN_OR_RETURN(engine::EngineOptions options, engine_options(o, cases, description.spec, spec));
+  options.model = manifest.model_name, options.expert_precision = benched.experts;
   MOESTRO_RETURN_IF_ERROR(
       check_memory(description.spec, options.kv_dtype, options.kv_tokens, options.step_sequences_max));
 
@@ -206,21 +229,10 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
       .spec = spec, .cache = o.cache, .predict = o.predict, .cuda_graphs = o.cuda_graphs == "on"};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));
   MOESTRO_RETURN_IF_ERROR(device::take_model(description.spec, on));
-  if (spec.kind == config::DeviceSpec::Kind::kCuda) {
-    MOESTRO_ASSIGN_OR_RETURN(benched.cuda, cuda::CudaDevice::open(spec.cuda, o.deterministic));
-    if (o.cublas == "auto") benched.cuda->use_cublas();
-    if (o.limits) {
-      const auto bytes = o.stream_bytes > 0 ? static_cast<uint64_t>(o.stream_bytes) : kDeviceStream;
-      auto limits = kernels::limits::DeviceLimits::create(benched.cuda->functions(), bytes);
-      if (!limits.is_ok())
-        return limits.status().with_context("--stream " + config::format_size(bytes) + " of device memory");
-      benched.device_limits = std::move(*limits);
-    }
-  }
+  if (on_gpu) MOESTRO_RETURN_IF_ERROR(open_cuda(o, spec.cuda, benched));
   MOESTRO_ASSIGN_OR_RETURN(
       auto device, device::WorkerDevice::create(on, options, *benched.source, *benched.ops, benched.cuda.get(), clock));
   benched.device = std::make_unique<device::WorkerDevice>(std::move(device));
-  options.compute_floor = spec.emulated.compute;
   MOESTRO_ASSIGN_OR_RETURN(benched.engine,
                            engine::Engine::create(options, benched.device->source(), benched.device->backend(), clock));
   MOESTRO_RETURN_IF_ERROR(benched.device->attach(*benched.engine, nullptr, nullptr));

@@ -100,7 +100,8 @@ Result<std::vector<ReplayRow>> run_rows(const ReplayOptions& o) {
   return rows;
 }
 
-void add_options(command_line::App& app, ReplayOptions& o) {
+/// The routes, and what holds their experts.
+void add_tier_options(command_line::App& app, ReplayOptions& o) {
   app.add_option("ROUTES", o.traces,
                  "Routing traces, which `moestro up --trace routes.jsonl` records; plain or .zst. Several traces of "
                  "one model are "
@@ -128,6 +129,10 @@ void add_options(command_line::App& app, ReplayOptions& o) {
                  "Low copies of experts, as --mixed of moestro up, LOW[,t1=SCORE][,t2=SCORE][,share=SHARE]: what they "
                  "are worth with the same memory. Full copies are taken to be bf16. Needs a trace with gate weights")
       ->type_name("LOW");
+}
+
+/// What an expert costs.
+void add_cost_options(command_line::App& app, ReplayOptions& o) {
   app.add_option("--hardware", o.hardware,
                  "Description of a device, a file as in configs/hardware. Without it, computing one expert takes "
                  "--expert-ms and "
@@ -150,6 +155,9 @@ void add_options(command_line::App& app, ReplayOptions& o) {
   app.add_option("--expert-ms", o.expert_ms, "Milliseconds to compute one expert, and one layer's attention")
       ->check(command_line::Range(0.001, 1000.0))
       ->capture_default_str();
+}
+
+void add_host_options(command_line::App& app, ReplayOptions& o) {
   app.add_option("--drive", o.drive,
                  "Drive that experts are read from into host memory, such as 2GiB/s,latency=100us. Needs --host and "
                  "--expert-bytes")
@@ -161,6 +169,10 @@ void add_options(command_line::App& app, ReplayOptions& o) {
   app.add_option("--host-cache", o.host_cache,
                  "With --drive: cache policy of host memory: interval, lfru, lfu, lru or random. Default: interval")
       ->type_name("POLICY");
+}
+
+/// Which requests run, and how.
+void add_request_options(command_line::App& app, ReplayOptions& o) {
   app.add_option("--split", o.split,
                  "Share of the requests that predictors and policies learn from. The others are measured")
       ->check(command_line::Range(0.0, 0.9))
@@ -197,6 +209,9 @@ void add_options(command_line::App& app, ReplayOptions& o) {
       "Print a table: 10, 25 and 50 % of the experts, and copies that take 0.5 to 4 times as long as computing. With "
       "--drive: of host memory and reads, for a CPU only");
   app.add_flag("--json", o.json, "Print the results as JSON");
+}
+
+void add_prefetch_limits(command_line::App& app, ReplayOptions& o) {
   const char* const group = "Limits of prefetching";
   app.add_option("--floor", o.how.floor, "Least probability for a prefetch")
       ->check(command_line::Range(0.0, 1.0))
@@ -236,7 +251,11 @@ void add_replay_command(command_line::App& app, CommandResult& result) {
   command_line::App* replay =
       app.add_subcommand("replay", "Replay a routing trace against a cache policy and a predictor, on a virtual clock");
   auto o = std::make_shared<ReplayOptions>();
-  add_options(*replay, *o);
+  add_tier_options(*replay, *o);
+  add_cost_options(*replay, *o);
+  add_host_options(*replay, *o);
+  add_request_options(*replay, *o);
+  add_prefetch_limits(*replay, *o);
   replay->footer(
       "Example:\n"
       "  moestro up --model PACK --trace routes.jsonl      # then send requests, and stop it with Ctrl-C\n"
