@@ -21,13 +21,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kAttachTry{2000};
 
-std::atomic<WorkerService*> g_service{nullptr};  ///< what the signal handler drains
+/// All that the signal handler touches: any thread may run it, at any time.
 std::atomic<bool> g_stop{false};
 
-void on_signal(int) {
-  g_stop.store(true);
-  if (WorkerService* service = g_service.load()) service->drain();
-}
+void on_signal(int) { g_stop.store(true); }
 
 /// From here on SIGTERM and SIGINT drain the service there is, or end the wait for a store; before and after they end
 /// the process at once.
@@ -85,12 +82,9 @@ Status serve(const WorkerOptions& o, store::StoreClient& client, const device::W
     MOESTRO_RETURN_IF_ERROR(client.check());
     return on.check();
   }));
-  g_service.store(service.get());
-  if (g_stop.load()) service->drain();
   // What ended a worker that was ready may be over by its next start: an orchestrator that still counts on a worker
   // that is gone, say.
-  const Status end = service->run();
-  g_service.store(nullptr);
+  const Status end = service->run(g_stop);
   attach_anew = service->attach_anew();
   return end.is_ok() ? end : unavailable(end.message());
 }

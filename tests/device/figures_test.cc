@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string_view>
 #include <thread>
 
@@ -57,18 +58,19 @@ class DeviceFigures : public ::testing::TestWithParam<const char*> {
     auto service = WorkerService::create(options, device_.bench().engine(), [] { return Status::ok(); });
     MOESTRO_CHECK(service.is_ok(), service.status().message());
     service_ = std::move(*service);
-    thread_ = std::thread([this] { end_ = service_->run(); });
+    thread_ = std::thread([this] { end_ = service_->run(stop_); });
   }
   ~DeviceFigures() override { stop(); }
 
   void stop() {
-    service_->drain();
+    stop_.store(true);
     if (thread_.joinable()) thread_.join();
   }
 
   engine::testing::TempDir dir_;
   DeviceBench device_;
   PlayedOrchestrator orchestrator_;
+  std::atomic<bool> stop_{false};
   std::unique_ptr<WorkerService> service_;
   std::thread thread_;
   Status end_;

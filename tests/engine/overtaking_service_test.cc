@@ -76,11 +76,11 @@ class OvertakingService : public ::testing::Test {
         options, bench_.engine(), [this] { return store_gone_ ? unavailable("the store is gone") : Status::ok(); });
     MOESTRO_CHECK(service.is_ok(), service.status().message());
     service_ = std::move(*service);
-    thread_ = std::thread([this] { end_ = service_->run(); });
+    thread_ = std::thread([this] { end_ = service_->run(stop_); });
     registered_ = orchestrator_.register_worker()->overtaking_tokens_max();
   }
   ~OvertakingService() override {
-    service_->drain();
+    stop_.store(true);
     if (thread_.joinable()) thread_.join();
   }
 
@@ -111,6 +111,7 @@ class OvertakingService : public ::testing::Test {
   GatedSource::Gate gate_;
   Bench bench_;
   PlayedOrchestrator orchestrator_;
+  std::atomic<bool> stop_{false};
   std::unique_ptr<WorkerService> service_;
   std::thread thread_;
   Status end_;

@@ -33,10 +33,10 @@ class ServiceTest : public ::testing::Test {
         options, bench_.engine(), [this] { return store_gone_ ? unavailable("the store is gone") : Status::ok(); });
     MOESTRO_CHECK(service.is_ok(), service.status().message());
     service_ = std::move(*service);
-    thread_ = std::thread([this] { end_ = service_->run(); });
+    thread_ = std::thread([this] { end_ = service_->run(stop_); });
   }
   ~ServiceTest() override {
-    service_->drain();
+    stop_.store(true);
     if (thread_.joinable()) thread_.join();
   }
 
@@ -52,6 +52,7 @@ class ServiceTest : public ::testing::Test {
   std::counting_semaphore<> idle_{0};
   Bench bench_;
   PlayedOrchestrator orchestrator_;
+  std::atomic<bool> stop_{false};
   std::unique_ptr<WorkerService> service_;
   std::thread thread_;
   Status end_;
@@ -82,7 +83,7 @@ TEST_F(ServiceTest, SaysThatItIsIdleWhileNoPlanComes) {
 
 TEST_F(ServiceTest, SaysGoodbyeWhenItIsToStop) {
   register_worker();
-  service_->drain();
+  stop_.store(true);
   const auto* m = next(wire::WorkerBody::Leaving);
   ASSERT_NE(m, nullptr);
   EXPECT_EQ(m->body_as_Leaving()->code(), 0u);
@@ -92,7 +93,7 @@ TEST_F(ServiceTest, SaysGoodbyeWhenItIsToStop) {
 
 TEST_F(ServiceTest, SaysGoodbyeAlsoBeforeItKnowsThatItIsRegistered) {
   ASSERT_NE(next(wire::WorkerBody::RegisterWorker), nullptr);
-  service_->drain();
+  stop_.store(true);
   ASSERT_NE(next(wire::WorkerBody::Leaving), nullptr);
   thread_.join();
   EXPECT_TRUE(end_.is_ok()) << end_.message();

@@ -37,11 +37,6 @@ void WorkerService::Link::wake() {
       ::write(wake_fd_, &one, sizeof one);  // fails only on a full counter, which wakes as well
 }
 
-void WorkerService::Link::drain() {
-  drain_.store(true);  // a lock-free atomic and write(2): allowed in a signal handler
-  wake();
-}
-
 void WorkerService::Link::push(Job job) {
   const std::lock_guard lock(mutex_);
   if (std::holds_alternative<RunPlan>(job)) ++queued_plans_;
@@ -75,7 +70,7 @@ std::optional<RunPlan> WorkerService::Link::next_overtaking() {
 std::optional<Job> WorkerService::Link::next(milliseconds timeout) {
   std::unique_lock lock(mutex_);
   ready_.wait_for(lock, timeout, [this] { return !jobs_.empty(); });
-  if (drain_.load()) return Stop{};
+  if (draining()) return Stop{};
   if (jobs_.empty()) return std::nullopt;
   Job job = std::move(jobs_.front());
   jobs_.pop_front();
@@ -105,7 +100,7 @@ void WorkerService::Link::loop() {
     if (!woken.is_ok()) return push(Stop{woken.status().with_context("connection to the orchestrator")});
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t n = ::read(wake_fd_, &count, sizeof count);  // non-blocking: empties it
-    if (drain_.load()) push(Stop{});
+    if (draining()) push(Stop{});
   }
 }
 
@@ -151,7 +146,7 @@ void WorkerService::Link::handle(OrchestratorSays message) {
 }
 
 void WorkerService::Link::handle_refusal(const Refused& refused) {
-  if (drain_.load()) return;  // it has gone already, for the orchestrator
+  if (draining()) return;  // it has gone already, for the orchestrator
   if (!registered_) {
     // kNotFound answers a heartbeat that crossed our registration: the answer to that is still to come.
     if (refused.why.code() != Code::kNotFound) push(Stop{refused.why.with_context("refused by the orchestrator")});

@@ -38,11 +38,15 @@ class WorkerService::Link {
   Link(const ServiceOptions& options, const Registration& registration, net::DealerSocket socket, int wake_fd);
   ~Link();
 
-  void start() { thread_ = std::thread([this] { loop(); }); }
+  /// `stop` outlives this.
+  void start(const std::atomic<bool>& stop) {
+    stop_ = &stop;
+    thread_ = std::thread([this] { loop(); });
+  }
   /// The next job, or none after `timeout`.
   std::optional<Job> next(std::chrono::milliseconds timeout);
   /// Whether next_overtaking() has a plan. Cheap; asked while a step runs.
-  bool overtakes() const { return overtakes_.load(std::memory_order_relaxed) && !drain_.load(); }
+  bool overtakes() const { return overtakes_.load(std::memory_order_relaxed) && !draining(); }
   /// The next plan that may run before those that came earlier. Only plans are overtaken, and updates of the history:
   /// not a release, and not the end of an epoch.
   std::optional<RunPlan> next_overtaking();
@@ -55,7 +59,6 @@ class WorkerService::Link {
   void say(uint64_t epoch, std::vector<std::byte> message);
   /// Sends outstanding answers, says goodbye with the reason (OK: asked to stop) and ends the thread.
   void close(const Status& why = Status::ok());
-  void drain();
   bool attach_anew() const { return attach_anew_.load(); }
 
  private:
@@ -77,9 +80,11 @@ class WorkerService::Link {
   void push(Job job);
   std::deque<Job>::iterator overtaking();
   void wake();
+  bool draining() const { return drain_.load() || stop_->load(); }
 
   const ServiceOptions options_;
   const int wake_fd_;
+  const std::atomic<bool>* stop_ = nullptr;  ///< from start() on
 
   // I/O thread only.
   Registration registration_;

@@ -86,7 +86,6 @@ const tier::TierFigures* WorkerService::device_figures() {
   return &figures_;
 }
 
-void WorkerService::drain() { link_->drain(); }
 bool WorkerService::attach_anew() const { return link_->attach_anew(); }
 
 bool WorkerService::wanted() { return link_->overtakes(); }
@@ -117,8 +116,8 @@ Status WorkerService::answer(uint64_t epoch, const engine::StepPlan& plan, const
   return Status::ok();
 }
 
-Status WorkerService::run() {
-  link_->start();
+Status WorkerService::run(const std::atomic<bool>& stop) {
+  link_->start(stop);
   if (engine_.limits().overtaking_tokens_max > 0) engine_.set_breaks(this);
   Status end;
   auto checked = std::chrono::steady_clock::now();
@@ -133,8 +132,8 @@ Status WorkerService::run() {
       if (idle_) idle_();
       continue;
     }
-    if (auto* stop = std::get_if<Stop>(&*job)) {
-      end = stop->why;
+    if (auto* ended = std::get_if<Stop>(&*job)) {
+      end = ended->why;
       running = false;
     } else if (std::holds_alternative<ForgetAll>(*job)) {
       engine_.forget_all();

@@ -1,6 +1,7 @@
 #pragma once
 // Registers an engine with the orchestrator and runs its plans.
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -44,10 +45,8 @@ class WorkerService final : private lanes::Breaks {
   WorkerService& operator=(const WorkerService&) = delete;
 
   /// Runs plans on the calling thread until drained (OK), or until the store is gone or the orchestrator refuses this
-  /// worker (an error).
-  Status run();
-  /// Ends run() after the current plan. Safe in a signal handler and from any thread.
-  void drain();
+  /// worker (an error). Drains after the current plan when `stop` is set, which is looked at 20 times a second.
+  Status run(const std::atomic<bool>& stop);
   /// Whether run() has drained because this worker should attach again, to get the version of the pack that the store
   /// serves.
   bool attach_anew() const;
