@@ -19,11 +19,8 @@ struct Id {
 using ExpertId = Id<struct ExpertTag, uint32_t>;      ///< within its layer
 using LayerId = Id<struct LayerTag, uint32_t>;        ///< within its stack, dense layers included
 using MoeLayerId = Id<struct MoeLayerTag, uint32_t>;  ///< counts MoE layers only: rows of activation matrices
-using BlobIndex = Id<struct BlobTag, uint32_t>;       ///< an entry of the residency table
-using WorkerSlot = Id<struct WorkerSlotTag, uint16_t>;
 using SequenceId = Id<struct SequenceTag, uint64_t>;
 using PlanId = Id<struct PlanTag, uint64_t>;
-using KvBlockId = Id<struct KvBlockTag, uint32_t>;
 using TokenId = int32_t;
 
 }  // namespace moestro

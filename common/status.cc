@@ -12,22 +12,6 @@ void check_failed(const char* file, int line, const char* condition, std::string
   std::abort();
 }
 
-std::string_view code_name(Code code) {
-  switch (code) {
-    case Code::kOk: return "ok";
-    case Code::kInvalidArgument: return "invalid argument";
-    case Code::kNotFound: return "not found";
-    case Code::kUnsupported: return "unsupported";
-    case Code::kCorrupt: return "corrupt";
-    case Code::kIo: return "i/o error";
-    case Code::kExhausted: return "exhausted";
-    case Code::kUnavailable: return "unavailable";
-    case Code::kCancelled: return "cancelled";
-    case Code::kInternal: return "internal error";
-  }
-  return "unknown";
-}
-
 Status::Status(Code code, std::string message) {
   if (code != Code::kOk) rep_ = std::make_shared<const Rep>(Rep{code, std::move(message)});
 }

@@ -25,8 +25,6 @@ enum class Code {
   kInternal,
 };
 
-std::string_view code_name(Code code);
-
 /// OK, or a code and one line for people: what failed, where, what to do.
 class [[nodiscard]] Status {
  public:

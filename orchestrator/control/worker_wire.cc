@@ -27,7 +27,6 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   r.device = text(m.device());
   r.pack_identity = m.pack_identity();
   r.kv_epoch = m.kv_epoch();
-  r.rank = m.rank();
   r.ranks = m.ranks();
   r.limits = WorkerLimits{m.kv_blocks(),          m.kv_block_tokens(), m.context_max(), m.step_tokens_max(),
                           m.step_sequences_max(), m.kv_sinks(),        m.kv_window(),   m.kv_host_blocks(),
@@ -243,7 +242,7 @@ Result<WorkerSays> read_worker_message(std::span<const std::byte> body) {
       MOESTRO_ASSIGN_OR_RETURN(auto registration, read_registration(*message->body_as_RegisterWorker()));
       return WorkerSays{std::move(registration)};
     }
-    case wire::WorkerBody::Heartbeat: return WorkerSays{HeartbeatMessage{message->body_as_Heartbeat()->worker()}};
+    case wire::WorkerBody::Heartbeat: return WorkerSays{HeartbeatMessage{}};
     case wire::WorkerBody::StepResult: return WorkerSays{read_result(*message->body_as_StepResult())};
     case wire::WorkerBody::HistoryReader: {
       const auto* r = message->body_as_HistoryReader();

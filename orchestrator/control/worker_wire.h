@@ -21,7 +21,7 @@ struct Registration {
   uint32_t protocol = 0;
   std::string name, model, device;
   uint64_t pack_identity = 0, kv_epoch = 0;
-  uint32_t rank = 0, ranks = 1;
+  uint32_t ranks = 1;  ///< workers of its replica
   WorkerLimits limits;
   activation::EamcShape experts;  ///< of the model; empty if a worker does not say
   bool wants_history = false;
@@ -29,9 +29,7 @@ struct Registration {
   uint32_t device_slots = 0;  ///< experts that fit in the device's own memory; 0: it has none
   uint64_t device_slot_bytes = 0;
 };
-struct HeartbeatMessage {
-  uint32_t worker = 0;
-};
+struct HeartbeatMessage {};
 /// A StepResult: the outcome and figures of the step.
 struct StepReport {
   PlanOutcome outcome;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "orchestrator/chat/chat_template.h"
+#include "tests/support/code_name.h"
 
 namespace {
 
@@ -15,7 +16,7 @@ using Json = nlohmann::ordered_json;
 using moestro::ChatTemplate;
 
 Json failure(const moestro::Status& status) {
-  return {{"code", std::string(moestro::code_name(status.code()))}, {"error", status.message()}};
+  return {{"code", std::string(moestro::test::code_name(status.code()))}, {"error", status.message()}};
 }
 
 Json answer(const Json& line, std::optional<ChatTemplate>& current) {

@@ -7,6 +7,7 @@
 
 #include "common/dtype.h"
 #include "common/exit_code.h"
+#include "tests/support/code_name.h"
 
 namespace moestro {
 namespace {
@@ -39,9 +40,9 @@ TEST(Status, MacrosReturnTheFirstError) {
 TEST(ExitCode, SaysWhetherAnotherStartMayHelp) {
   EXPECT_EQ(exit_code_of(Status::ok()), 0);
   for (const Status& s : {invalid_argument("x"), not_found("x"), unsupported("x"), corrupt("x")})
-    EXPECT_EQ(exit_code_of(s), 2) << code_name(s.code());
+    EXPECT_EQ(exit_code_of(s), 2) << test::code_name(s.code());
   for (const Status& s : {io_error("x"), exhausted("x"), unavailable("x"), cancelled("x"), internal_error("x")})
-    EXPECT_EQ(exit_code_of(s), 1) << code_name(s.code());
+    EXPECT_EQ(exit_code_of(s), 1) << test::code_name(s.code());
 }
 
 TEST(Status, ResultHoldsMoveOnlyValues) {
