@@ -2,6 +2,7 @@
 // Time is injected: code that waits or takes time stamps gets a Clock. Tests pass a clock that they advance themselves.
 
 #include <chrono>
+#include <cstdint>
 
 namespace moestro {
 
@@ -18,6 +19,11 @@ class SteadyClock final : public Clock {
  public:
   Nanos now() const override { return std::chrono::steady_clock::now().time_since_epoch(); }
 };
+
+/// The time of day, which may jump: for what people and other machines read.
+inline int64_t unix_seconds() {
+  return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()).time_since_epoch().count();
+}
 
 class ManualClock final : public Clock {
  public:

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <thread>
 
+#include "common/clock.h"
 #include "common/config/host_port.h"
 #include "common/log.h"
 #include "common/shm/whole_file.h"
@@ -102,10 +103,6 @@ Result<Kept> open_kept(const OrchestratorOptions& options, const std::string& ho
   if (!place.redis && lies_in_memory(place.database))
     log::warn("{} lies in memory: a restart of the machine loses it; give another --state", place.shown());
   return Kept{std::move(*state), std::move(files)};
-}
-
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 BatchLimits batch_limits(const OrchestratorOptions& options, const ControlPlane& control) {

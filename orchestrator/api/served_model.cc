@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "common/clock.h"
 #include "common/may_read.h"
 #include "common/model/model_spec.h"
 #include "common/model/strict_json.h"
@@ -125,10 +126,7 @@ Result<ServedModel> ServedModel::load(const std::string& name, const std::filesy
   MOESTRO_ASSIGN_OR_RETURN(ServedModel m, of_files(name, {read, label}));
   const auto created = std::filesystem::last_write_time(pack / "config.json");
   const auto age = std::filesystem::file_time_type::clock::now() - created;
-  m.created_unix_s =
-      std::chrono::duration_cast<std::chrono::seconds>(
-          (std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::seconds>(age)).time_since_epoch())
-          .count();
+  m.created_unix_s = unix_seconds() - std::chrono::duration_cast<std::chrono::seconds>(age).count();
   return m;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/clock.h"
 #include "orchestrator/api/answer_headers.h"
 #include "orchestrator/api/chat_history.h"
 #include "orchestrator/api/chat_prompt.h"
@@ -203,9 +204,7 @@ void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<Read
   const uint64_t seed = request.seed.value_or(random_());
   char id[32];
   std::snprintf(id, sizeof id, "%s-%016llx", chat ? "chatcmpl" : "cmpl", static_cast<unsigned long long>(random_()));
-  const int64_t now =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  AnswerFrame frame{id, request.model.value_or(model_.name), now, chat};
+  AnswerFrame frame{id, request.model.value_or(model_.name), unix_seconds(), chat};
   std::make_shared<Completion>(context_, std::move(frame), std::move(request), std::move(prompts),
                                std::move(constraint), seed, exchange)
       ->start();

@@ -1,8 +1,8 @@
 #include "orchestrator/dialects/responses_api.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/log_format.h"
 #include "orchestrator/api/answer_headers.h"
@@ -146,8 +146,7 @@ void ResponsesApi::go_on(HttpRequest head, const RequestPtr& read, std::string b
                          TranslatedExchange::Slot slot) {
   ResponsesFrame frame;
   frame.id = new_id(std::string(kIdPrefix));
-  frame.created_unix_s =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  frame.created_unix_s = unix_seconds();
   if (read->store && options_.kept_bytes_max > 0) frame.keep = keeper(frame.id, head.project);
   const bool has_grammar = read->chat.body.contains("tools") || read->chat.body.contains("response_format");
   const size_t bytes = read->bytes + before.size() + (has_grammar ? Service::kInlineBytes : 0);
