@@ -83,9 +83,9 @@ Status Database::execute(const char* sql) {
   return code == SQLITE_OK ? Status::ok() : error(code);
 }
 
-Result<Query> Database::prepare(const char* sql) const {
+Result<Query> Database::prepare(const std::string& sql) const {
   sqlite3_stmt* statement = nullptr;
-  const int code = sqlite3_prepare_v2(handle_, sql, -1, &statement, nullptr);
+  const int code = sqlite3_prepare_v2(handle_, sql.c_str(), -1, &statement, nullptr);
   if (code != SQLITE_OK) return error(code);
   return Query(*this, statement);
 }

@@ -62,7 +62,7 @@ class Database {
   Database& operator=(const Database&) = delete;
 
   Status execute(const char* sql);
-  Result<Query> prepare(const char* sql) const;
+  Result<Query> prepare(const std::string& sql) const;
   /// The first column of the first row.
   Result<int64_t> integer(const char* sql) const;
   /// Whether commits and the end copy the journal to the file, which may make it larger.

@@ -64,7 +64,7 @@ Status SqliteStore::read_ended() {
     if (!row) return Status::ok();
     number = next.integer(0) >> kLineBits;
     MOESTRO_ASSIGN_OR_RETURN(
-        Query open, database_->prepare("SELECT 1 FROM batches WHERE number = ? AND status IN (0, 2, 3, 6)"));
+        Query open, database_->prepare("SELECT 1 FROM batches WHERE number = ? AND " + kIsOpen));
     MOESTRO_ASSIGN_OR_RETURN(const bool is_open, open.bind(1, number).step());
     if (!is_open) ended_.push_back(number);
   }

@@ -50,7 +50,7 @@ Result<std::vector<Record>> all_rows(Query& query, Read read) {
 Result<int64_t> place_of(const Database& database, const std::string& table, const std::string& id) {
   std::string sql = "SELECT number FROM " + table + " WHERE id = ?1";
   if (table == "files") sql += " UNION ALL SELECT number FROM removed WHERE id = ?1";
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database.prepare(sql.c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database.prepare(sql));
   MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, id).step());
   if (!row) return not_found("there is no '" + id.substr(0, 80) + "' to begin after");
   return query.integer(0);
@@ -67,7 +67,7 @@ Result<Query> page_of(const Database& database, const std::string& table, const 
   if (!query.purpose.empty()) sql += " AND purpose = ?2";
   if (query.owner) sql += " AND owner = ?3";
   sql += std::string(" ORDER BY number ") + (query.ascending ? "ASC" : "DESC") + " LIMIT ?4";
-  MOESTRO_ASSIGN_OR_RETURN(Query rows, database.prepare(sql.c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, database.prepare(sql));
   rows.bind(1, after).bind(4, query.limit);
   if (!query.purpose.empty()) rows.bind(2, query.purpose);
   if (query.owner) rows.bind(3, *query.owner);
@@ -75,6 +75,13 @@ Result<Query> page_of(const Database& database, const std::string& table, const 
 }
 
 }  // namespace
+
+const std::string SqliteStore::kIsOpen = [] {
+  std::string list;
+  for (size_t s = 0; s < kBatchStatuses; ++s)
+    if (!is_over(static_cast<BatchStatus>(s))) list += (list.empty() ? "" : ", ") + std::to_string(s);
+  return "status IN (" + list + ")";
+}();
 
 Status SqliteStore::insert_file(const FileRecord& file) {
   MOESTRO_ASSIGN_OR_RETURN(
@@ -99,7 +106,7 @@ Status SqliteStore::put_file(const FileRecord& file) {
 
 Result<std::optional<FileRecord>> SqliteStore::file(const std::string& id) {
   MOESTRO_ASSIGN_OR_RETURN(
-      Query query, database_->prepare((std::string("SELECT ") + kFileColumns + " FROM files WHERE id = ?").c_str()));
+      Query query, database_->prepare(std::string("SELECT ") + kFileColumns + " FROM files WHERE id = ?"));
   MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, id).step());
   return row ? std::optional(file_of(query)) : std::nullopt;
 }
@@ -110,19 +117,17 @@ Result<std::vector<FileRecord>> SqliteStore::files(const ListQuery& query) {
 }
 
 Result<std::vector<FileRecord>> SqliteStore::expired_files(int64_t now) {
-  MOESTRO_ASSIGN_OR_RETURN(Query rows,
-                           database_->prepare((std::string("SELECT ") + kFileColumns +
-                                               " FROM files WHERE expires_at > 0 AND expires_at <= ? AND id NOT IN "
-                                               "(SELECT input_file FROM batches WHERE status IN (0, 2, 3, 6)) "
-                                               "LIMIT 100")
-                                                  .c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query rows, database_->prepare(std::string("SELECT ") + kFileColumns +
+                                     " FROM files WHERE expires_at > 0 AND expires_at <= ? AND id NOT IN "
+                                     "(SELECT input_file FROM batches WHERE " + kIsOpen + ") LIMIT 100"));
   rows.bind(1, now);
   return all_rows<FileRecord>(rows, file_of);
 }
 
 Status SqliteStore::remove_file(const std::string& id) {
   MOESTRO_ASSIGN_OR_RETURN(
-      Query user, database_->prepare("SELECT id FROM batches WHERE input_file = ? AND status IN (0, 2, 3, 6) LIMIT 1"));
+      Query user, database_->prepare("SELECT id FROM batches WHERE input_file = ? AND " + kIsOpen + " LIMIT 1"));
   MOESTRO_ASSIGN_OR_RETURN(const bool used, user.bind(1, id).step());
   if (used) return conflict("the file is the input of " + user.text(0) + ", which is not over; cancel that first");
   return freeing([&]() -> Status {
@@ -204,7 +209,7 @@ Status SqliteStore::change_batch(const BatchRecord& batch, BatchStatus from) {
 
 Result<std::optional<BatchRecord>> SqliteStore::batch(const std::string& id) {
   MOESTRO_ASSIGN_OR_RETURN(
-      Query query, database_->prepare((std::string("SELECT ") + kBatchColumns + " FROM batches WHERE id = ?").c_str()));
+      Query query, database_->prepare(std::string("SELECT ") + kBatchColumns + " FROM batches WHERE id = ?"));
   MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, id).step());
   return row ? std::optional(batch_of(query)) : std::nullopt;
 }
@@ -215,9 +220,8 @@ Result<std::vector<BatchRecord>> SqliteStore::batches(const ListQuery& query) {
 }
 
 Result<std::vector<BatchRecord>> SqliteStore::unfinished() {
-  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare((std::string("SELECT ") + kBatchColumns +
-                                                           " FROM batches WHERE status IN (0, 2, 3, 6) ORDER BY number")
-                                                              .c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare(std::string("SELECT ") + kBatchColumns +
+                                                          " FROM batches WHERE " + kIsOpen + " ORDER BY number"));
   return all_rows<BatchRecord>(rows, batch_of);
 }
 
@@ -240,7 +244,7 @@ Result<int64_t> SqliteStore::number_of(const std::string& batch) {
 Result<bool> SqliteStore::takes_results(int64_t number) {
   MOESTRO_ASSIGN_OR_RETURN(
       Query query,
-      database_->prepare("SELECT output_file = '' AND status IN (0, 2, 3, 6) FROM batches WHERE number = ?"));
+      database_->prepare("SELECT output_file = '' AND " + kIsOpen + " FROM batches WHERE number = ?"));
   MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, number).step());
   return row && query.integer(0) != 0;
 }

@@ -53,6 +53,8 @@ class SqliteStore final : public StateStore {
  private:
   SqliteStore(shm::FileLock lock, std::unique_ptr<Database> database)
       : lock_(std::move(lock)), database_(std::move(database)), reserve_(database_->path() + ".reserve") {}
+  /// SQL of what is_over() says of a batch's status: "status IN (...)".
+  static const std::string kIsOpen;
   static constexpr int kLineBits = 32;  ///< of results' rows: (number of the batch << 32) + line
   Status insert_file(const FileRecord& file);
   Status update_batch(const BatchRecord& batch, BatchStatus from);
