@@ -8,16 +8,9 @@
 #include "common/config/box_config.h"
 #include "common/status.h"
 #include "kernels/cpu/topology.h"
+#include "services/box/cpu_share.h"
 
 namespace moestro::worker {
-
-/// The `k`th of `of` workers that share the CPUs.
-struct CpuShare {
-  int k = 0, of = 1;
-};
-
-/// "K/N": K from 0 to N - 1.
-Result<CpuShare> parse_cpu_share(const std::string& text);
 
 struct ThreadPlaces {
   int threads = 1;
@@ -31,6 +24,6 @@ struct ThreadPlaces {
 /// From workers.threads, pin_threads, numa_node and count, for the worker of this name, on this machine. `share`: the
 /// workers that share the CPUs of that node; nullopt: all workers of the box.
 Result<ThreadPlaces> place_threads(const config::BoxConfig& box, const std::string& name,
-                                   kernels::cpu::Topology machine, std::optional<CpuShare> share = std::nullopt);
+                                   kernels::cpu::Topology machine, std::optional<box::CpuShare> share = std::nullopt);
 
 }  // namespace moestro::worker

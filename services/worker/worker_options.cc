@@ -53,9 +53,9 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   o.device_name = w.device;
   MOESTRO_ASSIGN_OR_RETURN(o.device, device_options(w));
   o.engine.compute_floor = o.device.spec.emulated.compute;
-  std::optional<CpuShare> share;
+  std::optional<box::CpuShare> share;
   if (!peers.cpu_share.empty()) {
-    MOESTRO_ASSIGN_OR_RETURN(share, parse_cpu_share(peers.cpu_share));
+    MOESTRO_ASSIGN_OR_RETURN(share, box::parse_cpu_share(peers.cpu_share));
   }
   MOESTRO_ASSIGN_OR_RETURN(o.places, place_threads(box, name, kernels::cpu::Topology::of_process(), share));
   if (w.kv_tokens) o.engine.kv_tokens = *w.kv_tokens;

@@ -89,7 +89,7 @@ TEST_F(ThreadPlacesTest, AShareOfANode) {
   box_.workers.numa_node = 1;
   box_.workers.count = 4;
   const auto cpus = [&](const std::string& share) {
-    const auto parsed = parse_cpu_share(share);
+    const auto parsed = box::parse_cpu_share(share);
     EXPECT_TRUE(parsed.is_ok()) << parsed.status().message();
     const auto placed =
         place_threads(box_, "worker-3", kernels::cpu::Topology::read(root_, Ids{0, 1, 2, 3, 4, 5, 6, 7}), *parsed);
@@ -103,10 +103,10 @@ TEST_F(ThreadPlacesTest, AShareOfANode) {
 }
 
 TEST(CpuShare, WhatIsNoShareIsRefused) {
-  EXPECT_EQ(parse_cpu_share("3/4")->k, 3);
-  EXPECT_EQ(parse_cpu_share("3/4")->of, 4);
+  EXPECT_EQ(box::parse_cpu_share("3/4")->k, 3);
+  EXPECT_EQ(box::parse_cpu_share("3/4")->of, 4);
   for (const char* text : {"", "1", "1/", "/2", "2/2", "-1/2", "1/2x", "x/2", "0/0", "0/1025", "1 /2", "99999999999/2"})
-    EXPECT_THAT(parse_cpu_share(text).status().message(), HasSubstr("is not K/N")) << text;
+    EXPECT_THAT(box::parse_cpu_share(text).status().message(), HasSubstr("is not K/N")) << text;
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ std::vector<std::string> place_flags(const config::BoxConfig& box, const WorkerP
   if (place.device != box.workers.device) flags.insert(flags.end(), {"--device", place.device});
   if (place.numa_node)
     flags.insert(flags.end(), {"--numa-node", std::to_string(*place.numa_node), "--cpu-share",
-                               std::to_string(place.share.k) + "/" + std::to_string(place.share.of)});
+                               box::text_of(place.share)});
   return flags;
 }
 

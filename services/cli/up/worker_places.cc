@@ -39,7 +39,7 @@ Result<std::vector<WorkerPlace>> place_on_cuda(const config::BoxConfig& box, con
   const auto count = static_cast<size_t>(box.workers.count);
   MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> targets, kernels::usable_cuda(asked, devices));
   std::vector<WorkerPlace> places(count);
-  std::map<int64_t, int64_t> on_node;
+  std::map<int64_t, int> on_node;
   for (size_t i = 0; i < count; ++i) {
     CudaDeviceSpec spec = asked;
     spec.index = targets[i % targets.size()], spec.any = false;

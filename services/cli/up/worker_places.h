@@ -9,18 +9,14 @@
 #include "common/config/box_config.h"
 #include "common/status.h"
 #include "kernels/devices/device_registry.h"
+#include "services/box/cpu_share.h"
 
 namespace moestro::cli {
-
-/// The `k`th of `of` workers that share a set of CPUs.
-struct CpuShare {
-  int64_t k = 0, of = 1;
-};
 
 struct WorkerPlace {
   std::string device;                ///< in the form of --device
   std::optional<int64_t> numa_node;  ///< of the device, if the machine reports one and the configuration names none
-  CpuShare share;                    ///< if numa_node is set: among the workers of the box on that node
+  box::CpuShare share;                    ///< if numa_node is set: among the workers of the box on that node
   std::string note;  ///< for the user: "on cuda:1, NVIDIA H200 (0000:17:00.0), NUMA node 0"; empty where there is
                      ///< nothing to say
 };
