@@ -19,6 +19,12 @@ namespace {
 constexpr int64_t kLongAnswerTokens = 1024;
 }  // namespace
 
+Sink posted_sink(const CompletionContext& context, std::function<void(SequenceEvent)> take) {
+  return [post = context.post, take = std::move(take)](SequenceEvent event) {
+    post([take, e = std::make_shared<SequenceEvent>(std::move(event))] { take(std::move(*e)); });
+  };
+}
+
 Completion::Completion(const CompletionContext& context, AnswerFrame frame, CompletionRequest request,
                        std::vector<TokenizedPrompt> prompts, Constraint constraint, uint64_t seed,
                        std::shared_ptr<Exchange> exchange)
@@ -83,18 +89,16 @@ void Completion::start() {
   open_lines_ = lines_.size();
   context_.metrics.request_started();
   for (const TokenizedPrompt& p : prompts_) context_.metrics.prompt_tokens(p.tokens());
-  // The exchange keeps this object alive until the answer is out; sinks, which other threads drop, must not.
+  // The exchange keeps this object alive until the answer is out.
   exchange_->on_gone([self = shared_from_this()] {
     if (std::exchange(self->over_, true)) return;
     self->cancel_all();
     self->context_.metrics.request_ended("cancelled", true);
   });
   for (const auto& line : lines_) {
-    Sink sink = [weak = weak_from_this(), post = context_.post, i = line->index](SequenceEvent event) {
-      post([weak, i, e = std::make_shared<SequenceEvent>(std::move(event))] {
-        if (const auto self = weak.lock()) self->on_event(i, std::move(*e));
-      });
-    };
+    Sink sink = posted_sink(context_, [weak = weak_from_this(), i = line->index](SequenceEvent event) {
+      if (const auto self = weak.lock()) self->on_event(i, std::move(event));
+    });
     if (Status s = context_.control.submit(sequence_request(*line), std::move(sink)); !s.is_ok()) return fail(s);
   }
   if (request_.stream) stream_open();

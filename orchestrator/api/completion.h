@@ -31,6 +31,10 @@ struct CompletionContext {
   std::optional<double> mixed_warn_share = {};  ///< ServiceOptions
 };
 
+/// Takes what a sequence reports to `take` on the server's thread. Other threads drop sinks, so `take` must not own the
+/// request.
+Sink posted_sink(const CompletionContext& context, std::function<void(SequenceEvent)> take);
+
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
   Completion(const CompletionContext& context, AnswerFrame frame, CompletionRequest request,

@@ -73,18 +73,16 @@ void Embedding::start() {
     inputs_[i].id = context_.control.next_sequence_id();
     context_.metrics.prompt_tokens(read_.inputs[i].size());
   }
-  // The exchange keeps this object alive until the answer is out; sinks, which other threads drop, must not.
+  // The exchange keeps this object alive until the answer is out.
   exchange_->on_gone([self = shared_from_this()] {
     if (std::exchange(self->over_, true)) return;
     self->cancel_all();
     self->context_.metrics.request_ended("cancelled", true);
   });
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    Sink sink = [weak = weak_from_this(), post = context_.post, i](SequenceEvent event) {
-      post([weak, i, e = std::make_shared<SequenceEvent>(std::move(event))] {
-        if (const auto self = weak.lock()) self->on_event(i, std::move(*e));
-      });
-    };
+    Sink sink = posted_sink(context_, [weak = weak_from_this(), i](SequenceEvent event) {
+      if (const auto self = weak.lock()) self->on_event(i, std::move(event));
+    });
     if (Status s = context_.control.submit(sequence_request(i), std::move(sink)); !s.is_ok()) return fail(s);
   }
 }
