@@ -62,6 +62,7 @@ Result<FrontDoorOptions> door_options(const OrchestratorOptions& options) {
 
 ControlOptions control_options(const OrchestratorOptions& options, const ServedModel& model) {
   ControlOptions control;
+  control.leave_max = std::chrono::seconds(options.drain_s);
   control.endpoint = "ipc://" + (options.run_dir / "orchestrator.sock").string();
   control.access = options.access;
   control.model = options.model_name;

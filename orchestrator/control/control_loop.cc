@@ -145,6 +145,8 @@ void ControlPlane::Loop::on_message(const std::string& identity, const net::Byte
     lender_.answered(it->first, it->second.figures.name, *reader, history_.history());
   else if (const auto* leaving = std::get_if<Leaving>(&*message))
     on_leaving(it->first, *leaving);
+  else if (const auto* alive = std::get_if<HeartbeatMessage>(&*message); alive != nullptr && alive->asks_to_leave)
+    on_asks_to_leave(it->first, it->second);
 }
 
 void ControlPlane::Loop::on_registration(const std::string& identity, const Registration& r) {
@@ -245,6 +247,24 @@ void ControlPlane::Loop::lose(WorkerId id, const std::string& why) {
   ++totals_.workers_lost;
   forget(id);
   feed(WorkerLost{id});
+}
+
+void ControlPlane::Loop::on_asks_to_leave(WorkerId id, Peer& peer) {
+  const bool asked_before = peer.leave.has_value();
+  if (!asked_before) peer.leave = Peer::Leave{now(), SequenceId{next_id_.load()}};
+  const bool needed = is_needed(id, peer);
+  if (needed && !asked_before)
+    log::info("control: worker {} is to stop; no other can go on with its requests, so it ends them first, for at "
+              "most {} s", peer.figures.name, std::chrono::ceil<std::chrono::seconds>(options_.leave_max).count());
+  send_to(id, needed ? write_registered(id) : write_drain());
+}
+
+/// By requests that came before it asked to leave, while no other worker can take them.
+bool ControlPlane::Loop::is_needed(WorkerId id, const Peer& peer) const {
+  if (now() - peer.leave->asked > options_.leave_max) return false;
+  for (const auto& [other, of_other] : peers_)
+    if (other != id && of_other.version == peer.version && !of_other.leave) return false;
+  return std::ranges::any_of(sinks_, [&](const auto& owner) { return owner.first.value < peer.leave->before.value; });
 }
 
 /// Who stops as it was asked to is neither lost nor, when it is back, restarted.

@@ -99,6 +99,11 @@ class ControlPlane::Loop {
     Nanos heard{0};
     Nanos at_step_since{0};    ///< while it has plans
     bool unreachable = false;  ///< a message could not be sent to it
+    struct Leave {
+      Nanos asked{0};
+      SequenceId before;  ///< what was submitted by then has a lower id
+    };
+    std::optional<Leave> leave = {};  ///< it was told to stop
   };
 
   void wake() {
@@ -113,6 +118,8 @@ class ControlPlane::Loop {
   void on_report(WorkerId id, Peer& peer, StepReport report);
   std::map<WorkerId, Peer>::iterator find(const std::string& identity);
   void lose(WorkerId id, const std::string& why);
+  void on_asks_to_leave(WorkerId id, Peer& peer);
+  bool is_needed(WorkerId id, const Peer& peer) const;
   void on_leaving(WorkerId id, const Leaving& leaving);
   void forget(WorkerId id);
   void renew(WorkerId id);

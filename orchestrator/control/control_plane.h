@@ -40,6 +40,8 @@ struct ControlOptions {
   std::function<void(std::vector<std::byte>)> keep_history = {};
   size_t queue_max = 4096;  ///< sequences waiting or running; more are refused
   std::chrono::milliseconds silence_max{2000};  ///< a worker that is silent for longer is considered dead
+  /// A worker that is told to stop, and that no other can take the place of, may end requests for so long.
+  std::chrono::milliseconds leave_max{30000};
   std::chrono::milliseconds worker_wait{60000};  ///< a sequence fails after waiting this long while there was no worker
   /// Version of the model's pack that the store serves now; 0: unknown. Null: the workers' own version counts. Read
   /// each turn.

@@ -242,7 +242,8 @@ Result<WorkerSays> read_worker_message(std::span<const std::byte> body) {
       MOESTRO_ASSIGN_OR_RETURN(auto registration, read_registration(*message->body_as_RegisterWorker()));
       return WorkerSays{std::move(registration)};
     }
-    case wire::WorkerBody::Heartbeat: return WorkerSays{HeartbeatMessage{}};
+    case wire::WorkerBody::Heartbeat:
+      return WorkerSays{HeartbeatMessage{message->body_as_Heartbeat()->asks_to_leave()}};
     case wire::WorkerBody::StepResult: return WorkerSays{read_result(*message->body_as_StepResult())};
     case wire::WorkerBody::HistoryReader: {
       const auto* r = message->body_as_HistoryReader();

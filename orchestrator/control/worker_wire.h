@@ -29,7 +29,9 @@ struct Registration {
   uint32_t device_slots = 0;  ///< experts that fit in the device's own memory; 0: it has none
   uint64_t device_slot_bytes = 0;
 };
-struct HeartbeatMessage {};
+struct HeartbeatMessage {
+  bool asks_to_leave = false;  ///< it was told to stop
+};
 /// A StepResult: the outcome and figures of the step.
 struct StepReport {
   PlanOutcome outcome;

@@ -23,11 +23,12 @@ using testing::PlayedOrchestrator;
 
 class ServiceTest : public ::testing::Test {
  protected:
-  explicit ServiceTest(const Bench::Wrap& wrap = {})
-      : bench_(engine::testing::any_fixture(), {}, wrap), orchestrator_(dir_.path()) {
+  explicit ServiceTest(const Bench::Wrap& wrap = {}, milliseconds leave_silence = milliseconds(50))
+      : leave_silence_(leave_silence), bench_(engine::testing::any_fixture(), {}, wrap), orchestrator_(dir_.path()) {
     ServiceOptions options;
     options.name = "w", options.device = "cpu", options.orchestrator = orchestrator_.endpoint();
     options.heartbeat = milliseconds(20), options.register_retry = milliseconds(100);
+    options.leave_silence = leave_silence_;
     options.idle = [this] { idle_.release(); };
     auto service = WorkerService::create(
         options, bench_.engine(), [this] { return store_gone_ ? unavailable("the store is gone") : Status::ok(); });
@@ -47,6 +48,7 @@ class ServiceTest : public ::testing::Test {
     orchestrator_.send_plan(plan, first_token, parent);
   }
 
+  const milliseconds leave_silence_;
   TempDir dir_;
   std::atomic<bool> store_gone_{false};
   std::counting_semaphore<> idle_{0};
@@ -89,6 +91,38 @@ TEST_F(ServiceTest, SaysGoodbyeWhenItIsToStop) {
   EXPECT_EQ(m->body_as_Leaving()->code(), 0u);
   thread_.join();
   EXPECT_TRUE(end_.is_ok()) << end_.message();
+}
+
+class LeavingTest : public ServiceTest {
+ protected:
+  LeavingTest() : ServiceTest({}, std::chrono::hours(1)) {}
+  /// The next heartbeat that asks to leave.
+  bool hear_ask() {
+    while (const auto* m = next(wire::WorkerBody::Heartbeat))
+      if (m->body_as_Heartbeat()->asks_to_leave()) return true;
+    return false;
+  }
+};
+
+TEST_F(LeavingTest, ToldToStopItComputesUntilTheOrchestratorLetsItGo) {
+  register_worker();
+  ASSERT_NE(next(wire::WorkerBody::Heartbeat), nullptr) << "it knows that it is registered";
+  stop_.store(true);
+  flatbuffers::FlatBufferBuilder stay, go;
+  for (uint64_t plan = 1; plan <= 2; ++plan) {
+    ASSERT_TRUE(hear_ask());
+    stay.Clear();
+    send(message(stay, wire::WorkerBody::Registered, wire::CreateRegistered(stay, 7)));
+    send_plan(plan, 2);
+    ASSERT_NE(next(wire::WorkerBody::StepResult), nullptr);
+  }
+  send(message(go, wire::WorkerBody::Drain, wire::CreateDrain(go)));
+  const auto* m = next(wire::WorkerBody::Leaving);
+  ASSERT_NE(m, nullptr);
+  EXPECT_EQ(m->body_as_Leaving()->code(), 0u);
+  thread_.join();
+  EXPECT_TRUE(end_.is_ok()) << end_.message();
+  EXPECT_FALSE(service_->attach_anew());
 }
 
 TEST_F(ServiceTest, SaysGoodbyeAlsoBeforeItKnowsThatItIsRegistered) {

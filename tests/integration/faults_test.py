@@ -36,6 +36,20 @@ class Faults(DemoTest):
             status = cluster.request("GET", "/v1/moestro/status")[1]
             self.assertEqual((status["workers_lost"], status["worker_restarts"]), (0, 0), log.read_text())
 
+    def test_a_box_whose_programs_are_told_to_stop_together_answers_what_has_begun(self):
+        """As Docker stops it."""
+        with Cluster(self.pack, "--workers", "2", "--deterministic") as cluster:
+            calm = self.run_streams(cluster, PROMPTS, 48)
+
+            def stop_all():
+                for program in ("moestro-worker", "moestro-orchestrator"):
+                    for one in cluster.children(program):
+                        os.kill(one, signal.SIGTERM)
+
+            self.assertEqual(self.run_streams(cluster, PROMPTS, 48, stop_all), calm)
+            log = pathlib.Path(cluster.run_dir, "logs", "orchestrator.log").read_text()
+            self.assertIn("no other can go on with its requests", log)
+
     def test_the_only_worker_killed_comes_back_and_goes_on(self):
         with Cluster(self.pack, "--workers", "1", "--deterministic") as cluster:
             calm = self.run_streams(cluster, PROMPTS, 48)

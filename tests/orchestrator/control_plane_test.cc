@@ -175,6 +175,58 @@ TEST_F(ControlPlaneTest, ASilentWorkerIsGivenUpAndItsWorkGoesElsewhere) {
   EXPECT_TRUE(control_->has_worker());
 }
 
+TEST_F(ControlPlaneTest, AWorkerMayLeaveAtOnceIfThereIsAnother) {
+  start();
+  FakeWorker leaves(endpoint_), stays(endpoint_);
+  leaves.join({.name = "leaves"});
+  Heard heard;
+  submit(heard, 2);
+  leaves.hear_plan();
+  stays.join({.name = "stays"});
+  leaves.send_heartbeat(/*asks_to_leave=*/true);
+  EXPECT_FALSE(leaves.hear_drain());
+}
+
+TEST_F(ControlPlaneTest, OfWorkersThatAreToldToStopTogetherTheLastEndsWhatHasBegun) {
+  start();
+  FakeWorker first(endpoint_), last(endpoint_);
+  first.join({.name = "first"});
+  Heard one, late;
+  submit(one, 2);
+  first.answer(tokens(first.hear_plan()));
+  one.next<Progress>();
+  first.hear_plan();
+  const WorkerId id = last.join({.name = "last"});
+  first.send_heartbeat(/*asks_to_leave=*/true);
+  EXPECT_FALSE(first.hear_drain());
+  last.send_heartbeat(/*asks_to_leave=*/true);
+  EXPECT_EQ(last.hear_registered(), id) << "it is needed";
+  first.send_leaving();
+  const Plan begun = last.hear_plan();
+  submit(late, 2);
+  last.answer(tokens(begun));
+  one.next<Progress>();
+  one.next<Finished>();
+  settle();
+  last.hear_plan();
+  last.send_heartbeat(/*asks_to_leave=*/true);
+  EXPECT_FALSE(last.hear_drain()) << "a request that came later does not keep it";
+}
+
+TEST_F(ControlPlaneTest, AWorkerThatIsToldToStopIsNotKeptForEver) {
+  start();
+  FakeWorker worker(endpoint_);
+  const WorkerId id = worker.join();
+  Heard heard;
+  submit(heard, 2);
+  worker.hear_plan();
+  worker.send_heartbeat(/*asks_to_leave=*/true);
+  EXPECT_EQ(worker.hear_registered(), id);
+  clock_->advance(std::chrono::seconds(31));
+  worker.send_heartbeat(/*asks_to_leave=*/true);
+  EXPECT_FALSE(worker.hear_drain());
+}
+
 TEST_F(ControlPlaneTest, AWorkerThatWasAskedToStopHandsBackItsWorkAtOnceAndNothingIsSuspected) {
   start();
   FakeWorker leaves(endpoint_), stays(endpoint_);

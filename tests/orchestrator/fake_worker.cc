@@ -108,9 +108,9 @@ void FakeWorker::send_registration(const Identity& who) {
                                  l.state_slots, l.state_interval)));
 }
 
-void FakeWorker::send_heartbeat() {
+void FakeWorker::send_heartbeat(bool asks_to_leave) {
   FlatBufferBuilder b;
-  send_bytes(finish(b, wire::WorkerBody::Heartbeat, wire::CreateHeartbeat(b, 1)));
+  send_bytes(finish(b, wire::WorkerBody::Heartbeat, wire::CreateHeartbeat(b, 1, 0, asks_to_leave)));
 }
 
 void FakeWorker::send_leaving(const Status& why) {

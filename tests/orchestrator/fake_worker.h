@@ -51,7 +51,7 @@ class FakeWorker {
   explicit FakeWorker(const std::string& endpoint);
 
   void send_registration(const Identity& identity);
-  void send_heartbeat();
+  void send_heartbeat(bool asks_to_leave = false);
   /// The last message. OK: it was asked to stop.
   void send_leaving(const Status& why = Status::ok());
   void send_bytes(const std::vector<std::byte>& bytes);

@@ -70,7 +70,7 @@ std::optional<RunPlan> WorkerService::Link::next_overtaking() {
 std::optional<Job> WorkerService::Link::next(milliseconds timeout) {
   std::unique_lock lock(mutex_);
   ready_.wait_for(lock, timeout, [this] { return !jobs_.empty(); });
-  if (draining()) return Stop{};
+  if (drain_.load()) return Stop{};
   if (jobs_.empty()) return std::nullopt;
   Job job = std::move(jobs_.front());
   jobs_.pop_front();
@@ -94,14 +94,25 @@ void WorkerService::Link::loop() {
     receive_all();
     send_answers();
     if (closing) return say_goodbye();
+    if (stop_->load() && !drain_.load()) ask_to_leave();
     send_due();
     const auto until_due = std::chrono::duration_cast<milliseconds>(due_ - Clock::now());
     const auto woken = socket_.wait(std::clamp(until_due, milliseconds(1), kPollMax), wake_fd_);
     if (!woken.is_ok()) return push(Stop{woken.status().with_context("connection to the orchestrator")});
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t n = ::read(wake_fd_, &count, sizeof count);  // non-blocking: empties it
-    if (draining()) push(Stop{});
   }
+}
+
+void WorkerService::Link::ask_to_leave() {
+  const auto now = Clock::now();
+  if (!heard_since_) heard_since_ = now, due_ = {};
+  if (!registered_ || now - *heard_since_ > options_.leave_silence) leave();
+}
+
+void WorkerService::Link::leave() {
+  drain_.store(true);
+  push(Stop{});
 }
 
 void WorkerService::Link::say_goodbye() {
@@ -125,6 +136,7 @@ void WorkerService::Link::receive_all() {
 }
 
 void WorkerService::Link::handle(OrchestratorSays message) {
+  if (heard_since_) heard_since_ = Clock::now();
   if (const auto* r = std::get_if<Registered>(&message)) {
     if (!registered_) log::info("registered as worker {} of {}", r->worker, options_.orchestrator);
     registered_ = true;
@@ -132,10 +144,10 @@ void WorkerService::Link::handle(OrchestratorSays message) {
   } else if (const auto* refused = std::get_if<Refused>(&message)) {
     handle_refusal(*refused);
   } else if (const auto* asked = std::get_if<Drain>(&message)) {
-    log::info("the orchestrator asked this worker to {}", asked->attach_anew ? "attach to the store anew" : "stop");
+    if (!heard_since_)
+      log::info("the orchestrator asked this worker to {}", asked->attach_anew ? "attach to the store anew" : "stop");
     attach_anew_.store(asked->attach_anew);
-    drain_.store(true);
-    push(Stop{});
+    leave();
   } else if (auto* release = std::get_if<Release>(&message)) {
     push(std::move(*release));
   } else if (auto* plan = std::get_if<PlanMessage>(&message)) {
@@ -146,7 +158,7 @@ void WorkerService::Link::handle(OrchestratorSays message) {
 }
 
 void WorkerService::Link::handle_refusal(const Refused& refused) {
-  if (draining()) return;  // it has gone already, for the orchestrator
+  if (drain_.load()) return;  // it has gone already, for the orchestrator
   if (!registered_) {
     // kNotFound answers a heartbeat that crossed our registration: the answer to that is still to come.
     if (refused.why.code() != Code::kNotFound) push(Stop{refused.why.with_context("refused by the orchestrator")});
@@ -195,7 +207,8 @@ void WorkerService::Link::send_answers() {
 void WorkerService::Link::send_due() {
   const auto now = Clock::now();
   if (now < due_) return;
-  send(registered_ ? write_heartbeat(worker_, plans_done_.load()) : write_registration(registration_));
+  send(registered_ ? write_heartbeat(worker_, plans_done_.load(), heard_since_.has_value())
+                   : write_registration(registration_));
   due_ = now + (registered_ ? options_.heartbeat : options_.register_retry);
 }
 

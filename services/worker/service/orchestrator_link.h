@@ -38,7 +38,8 @@ class WorkerService::Link {
   Link(const ServiceOptions& options, const Registration& registration, net::DealerSocket socket, int wake_fd);
   ~Link();
 
-  /// `stop` outlives this.
+  /// `stop` outlives this. Once it is set, next() says so when the orchestrator has nothing that this worker alone can
+  /// end, or is silent.
   void start(const std::atomic<bool>& stop) {
     stop_ = &stop;
     thread_ = std::thread([this] { loop(); });
@@ -46,7 +47,7 @@ class WorkerService::Link {
   /// The next job, or none after `timeout`.
   std::optional<Job> next(std::chrono::milliseconds timeout);
   /// Whether next_overtaking() has a plan. Cheap; asked while a step runs.
-  bool overtakes() const { return overtakes_.load(std::memory_order_relaxed) && !draining(); }
+  bool overtakes() const { return overtakes_.load(std::memory_order_relaxed) && !drain_.load(); }
   /// The next plan that may run before those that came earlier. Only plans are overtaken, and updates of the history:
   /// not a release, and not the end of an epoch.
   std::optional<RunPlan> next_overtaking();
@@ -68,6 +69,8 @@ class WorkerService::Link {
     std::vector<std::byte> message;
   };
   void loop();
+  void ask_to_leave();
+  void leave();
   void say_goodbye();
   void receive_all();
   void handle(OrchestratorSays message);
@@ -80,7 +83,6 @@ class WorkerService::Link {
   void push(Job job);
   std::deque<Job>::iterator overtaking();
   void wake();
-  bool draining() const { return drain_.load() || stop_->load(); }
 
   const ServiceOptions options_;
   const int wake_fd_;
@@ -92,6 +94,7 @@ class WorkerService::Link {
   bool registered_ = false;
   uint32_t worker_ = 0;
   Clock::time_point due_{};  ///< of the next heartbeat or registration
+  std::optional<Clock::time_point> heard_since_;  ///< it has asked to leave: when it did, or last heard something then
 
   // Shared by both threads.
   std::atomic<uint64_t> plans_done_{0};

@@ -31,6 +31,8 @@ struct ServiceOptions {
   std::function<void()> idle;
   std::chrono::milliseconds heartbeat{200};
   std::chrono::milliseconds register_retry{1000};
+  /// Told to stop, it does so after so long without a word from the orchestrator.
+  std::chrono::milliseconds leave_silence{1000};
   size_t queued_plans_max = 16;
 };
 
@@ -45,7 +47,8 @@ class WorkerService final : private lanes::Breaks {
   WorkerService& operator=(const WorkerService&) = delete;
 
   /// Runs plans on the calling thread until drained (OK), or until the store is gone or the orchestrator refuses this
-  /// worker (an error). Drains after the current plan when `stop` is set, which is looked at 20 times a second.
+  /// worker (an error). Drains when `stop` is set, which is looked at 20 times a second: after the current plan, or, if
+  /// no other worker can go on with them, after the requests that have begun.
   Status run(const std::atomic<bool>& stop);
   /// Whether run() has drained because this worker should attach again, to get the version of the pack that the store
   /// serves.

@@ -76,7 +76,8 @@ struct Registration {
   uint32_t state_slots = 0, state_interval = 0;
 };
 std::vector<std::byte> write_registration(const Registration& registration);
-std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done);
+/// `asks_to_leave`: it was told to stop.
+std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done, bool asks_to_leave = false);
 /// `device`: figures of the worker's device since the previous result; null: there is none.
 std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const tier::TierFigures* device = nullptr);
 /// The last message. OK: this worker was asked to stop; otherwise why it cannot go on.

@@ -76,9 +76,9 @@ std::vector<std::byte> write_registration(const Registration& r) {
                                  r.mixed, r.state_slots, r.state_interval, r.overtaking_tokens_max));
 }
 
-std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done) {
+std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done, bool asks_to_leave) {
   FlatBufferBuilder b;
-  return finish(b, wire::WorkerBody::Heartbeat, wire::CreateHeartbeat(b, worker, plans_done));
+  return finish(b, wire::WorkerBody::Heartbeat, wire::CreateHeartbeat(b, worker, plans_done, asks_to_leave));
 }
 
 std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const tier::TierFigures* device) {
