@@ -1,4 +1,5 @@
-"""What the docs say to do with the volumes of docker-compose.yml deletes nothing that is kept."""
+"""docker-compose.yml has a worker for each GPU, and what the docs say to do with its volumes deletes nothing that is
+kept."""
 
 import pathlib
 import re
@@ -8,6 +9,27 @@ import unittest
 SOURCE = pathlib.Path(sys.argv[1])
 COMPOSE = (SOURCE / "docker-compose.yml").read_text()
 DOCS = [SOURCE / "README.md", SOURCE / "docker-compose.yml", *(SOURCE / "docs").glob("*.md")]
+
+
+def gpu_workers():
+    """Of each: its host's name, its profiles, its GPUs."""
+    return re.findall(r"""^  gpu-worker-\d+:
+    <<: \*gpu-worker
+    hostname: (\S+)
+    profiles: \[(.*)\]
+    deploy: .*device_ids: \["(.*?)"\]""", COMPOSE, re.M)
+
+
+class Workers(unittest.TestCase):
+    def test_one_gpu_is_enough_and_each_further_one_has_a_profile(self):
+        self.assertEqual(gpu_workers(), [(f"gpu-worker-{gpu}", f"gpu{gpu or ''}", str(gpu)) for gpu in range(8)])
+
+    def test_a_program_that_loads_for_long_is_not_unhealthy(self):
+        checks = COMPOSE.count("healthcheck:")
+        self.assertGreaterEqual(checks, 3)
+        self.assertEqual(COMPOSE.count("    healthcheck:\n      <<: *slow-start\n") +
+                         COMPOSE.count("  healthcheck:\n    <<: *slow-start\n"), checks)
+        self.assertIn("start_period: 1h", COMPOSE)
 
 
 def volumes():
