@@ -175,7 +175,7 @@ json problems_of(const StatusSources& now, const json& more) {
   const json stalled = more.value(json::json_pointer("/batches/stalled"), json());
   if (stalled.is_string())
     problems.error("The state of batches cannot be written: " + stalled.get<std::string>() + ".",
-                   "Make room, or mend the disk, where the state is kept; they go on by themselves.");
+                   "Make room where the state is kept, repair its disk, or start its Redis; they go on by themselves.");
   return problems.take();
 }
 

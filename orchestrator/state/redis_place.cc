@@ -1,6 +1,8 @@
 #include "orchestrator/state/redis_place.h"
 
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -28,8 +30,11 @@ Status bad(const std::string& what) {
 Result<std::string> first_line(const std::string& path) {
   std::ifstream in(path);
   std::string line;
-  if (!in || !std::getline(in, line) || line.empty())
-    return invalid_argument("orchestrator.state: no password can be read from " + path);
+  if (!in)
+    return invalid_argument("orchestrator.state: cannot open the password file " + path + ": " +
+                            std::strerror(errno) + "; the orchestrator's user must be able to read it");
+  if (!std::getline(in, line) || line.empty())
+    return invalid_argument("orchestrator.state: the password file " + path + " has no first line; write it there");
   if (line.back() == '\r') line.pop_back();
   return line;
 }

@@ -24,6 +24,9 @@ class SharedBatches(BatchTest):
     def cluster(self, redis, *options):
         return Cluster(self.pack, "--state", redis.url, "--line-lease", LEASE, *options)
 
+    def problems(self, cluster):
+        return cluster.request("GET", "/v1/moestro/status")[1]["problems"]
+
     def lines_answered(self, cluster):
         text = cluster.request("GET", "/metrics")[1]
         return int(float(re.search(r'moestro_batch_lines_total\{[^}]*result="ok"[^}]*\} (\S+)', text)[1]))
@@ -111,6 +114,8 @@ class SharedBatches(BatchTest):
                 self.assertEqual(cluster.request("GET", "/health")[0], 200)
                 cluster.complete("a", max_tokens=2)
                 self.assertEqual(self.upload(cluster, "{}")[0], 503)
+                cluster.wait_until(lambda: any("start its Redis" in p["do"] for p in self.problems(cluster)),
+                                   what="what to do about it")
                 redis.start()
             self.check_each_once(cluster, self.wait_over(cluster, batch, 300), lines)
 

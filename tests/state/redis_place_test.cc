@@ -39,8 +39,12 @@ TEST(RedisPlaceTest, APasswordFromAFile) {
   const auto place = parse_redis_url("redis://h?password_file=" + (dir / "password").string());
   ASSERT_TRUE(place.is_ok()) << place.status().message();
   EXPECT_EQ(place->password, "from a file");
-  EXPECT_EQ(parse_redis_url("redis://h?password_file=" + (dir / "none").string()).status().code(),
-            Code::kInvalidArgument);
+  const Status missing = parse_redis_url("redis://h?password_file=" + (dir / "none").string()).status();
+  EXPECT_EQ(missing.code(), Code::kInvalidArgument);
+  EXPECT_THAT(missing.message(), HasSubstr("No such file or directory; the orchestrator's user must be able"));
+  test::write_file(dir / "empty", "");
+  EXPECT_THAT(parse_redis_url("redis://h?password_file=" + (dir / "empty").string()).status().message(),
+              HasSubstr("has no first line"));
   EXPECT_EQ(parse_redis_url("redis://h?password_file=password").status().code(), Code::kInvalidArgument);
 }
 
