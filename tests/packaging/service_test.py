@@ -57,6 +57,12 @@ class Service(unittest.TestCase):
         self.install(self.place)
         self.assertEqual(config.read_text(), "# mine\n")
 
+    def test_a_plugin_that_was_built_goes_where_the_programs_look_for_it(self):
+        rules = (pathlib.Path(BUILD) / "packaging/cmake_install.cmake").read_text()
+        with_plugin = re.search("^MOESTRO_CUDA:BOOL=ON$", (pathlib.Path(BUILD) / "CMakeCache.txt").read_text(), re.M)
+        self.assertEqual(bool(re.search(r'/bin" TYPE MODULE FILES "[^"]*/libmoestro_cuda\.so"', rules)),
+                         bool(with_plugin))
+
     @unittest.skipUnless(shutil.which("systemd-analyze"), "there is no systemd-analyze here")
     def test_systemd_finds_no_fault(self):
         self.install(self.place)
