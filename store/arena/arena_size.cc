@@ -8,7 +8,7 @@ namespace moestro::store {
 namespace {
 
 constexpr uint64_t kKeepFree = 256ULL << 20;  ///< of what is free, when the size is ours to choose
-
+constexpr uint64_t kMiB = 1 << 20;
 
 uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
@@ -17,6 +17,20 @@ std::string pages_missing(uint64_t bytes, const ArenaRoom& room) {
   const uint64_t missing = (minus(bytes, room.place_bytes) + page - 1) / page;
   return "set aside " + std::to_string(missing) + " more pages of " + std::to_string(page >> 10) +
          " KiB (vm.nr_hugepages)";
+}
+
+/// For an arena of so many bytes.
+std::string larger_place(uint64_t bytes, const ArenaRoom& room) {
+  if (room.mount.empty()) return "give --arena-dir a larger tmpfs";
+  const uint64_t size = room.mount_bytes + minus(bytes, room.place_bytes);
+  return "make that tmpfs larger (mount -o remount,size=" + std::to_string((size + kMiB - 1) / kMiB) + "M " +
+         room.mount + "; a container's volume: its own size), or give --arena-dir another";
+}
+
+/// What it may take of memory if its size is ours to choose.
+uint64_t memory_to_take(const ArenaRoom& room) {
+  const uint64_t left = room.left_beside.bytes;
+  return left > kKeepFree ? left - kKeepFree : left;
 }
 
 std::string in_words(const machine::MemoryBound& bound) {
@@ -30,7 +44,7 @@ Status check_asked(uint64_t bytes, const ArenaWish& wish, const ArenaRoom& room)
                      mib(room.place_bytes) + " are free: " + pages_missing(bytes, room) + ", or lower --dram");
   if (bytes > room.place_bytes)
     return exhausted(arena + " does not fit in " + room.place + ", which has " + mib(room.place_bytes) +
-                     " free: lower --dram, or give --arena-dir a larger tmpfs");
+                     " free: lower --dram, or " + larger_place(bytes, room));
   if (!room.in_memory || room.set_aside) return Status::ok();
   if (bytes > room.left.bytes)
     return exhausted(arena + " does not fit in the " + mib(room.left.bytes) + " of memory that are left (" +
@@ -51,7 +65,7 @@ std::string too_little(uint64_t bytes, const ArenaWish& wish, const ArenaRoom& r
   if (room.place_bytes < wish.minimum && room.set_aside)
     return why + "of its huge pages " + mib(room.place_bytes) + " are free; " + pages_missing(wish.minimum, room);
   if (room.place_bytes < wish.minimum)
-    return why + "it has " + mib(room.place_bytes) + " free; give --arena-dir a larger tmpfs";
+    return why + "it has " + mib(room.place_bytes) + " free; " + larger_place(wish.minimum, room);
   return why + mib(room.left.bytes) + " of memory are left (" + in_words(room.left_beside) +
          "), and the workers need " + mib(wish.others) + "; lower --kv-tokens or --workers, or raise the limit";
 }
@@ -69,13 +83,18 @@ Result<uint64_t> choose_arena_bytes(const ArenaWish& wish, const ArenaRoom& room
     return *asked;
   }
   uint64_t free = room.place_bytes;
-  if (room.in_memory && !room.set_aside) {
-    const uint64_t left = room.left_beside.bytes;
-    free = std::min(free, left > kKeepFree ? left - kKeepFree : left);
-  }
+  if (room.in_memory && !room.set_aside) free = std::min(free, memory_to_take(room));
   const uint64_t bytes = std::min(std::max(wish.needed, wish.minimum), free) / granule * granule;
   if (bytes < wish.minimum) return exhausted(too_little(bytes, wish, room));
   return bytes;
+}
+
+std::string kept_small_by_place(const ArenaWish& wish, const ArenaRoom& room, uint64_t bytes) {
+  if (wish.asked || room.set_aside || bytes >= wish.needed) return {};
+  const uint64_t wanted = std::min(wish.needed, memory_to_take(room));
+  if (!room.in_memory || wanted / kMiB <= bytes / kMiB) return {};
+  return "the packs need " + mib(wish.needed) + " and memory has room for " + mib(wanted) + " of it, but " +
+         room.place + " only for " + mib(bytes) + ": " + larger_place(wanted, room);
 }
 
 }  // namespace moestro::store

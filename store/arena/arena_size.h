@@ -23,6 +23,8 @@ struct ArenaWish {
 struct ArenaRoom {
   std::string place;         ///< for errors: the directory
   uint64_t place_bytes = 0;  ///< free in its file system; hugetlbfs: free reserved pages
+  std::string mount;         ///< of a tmpfs: its mount point, and its size
+  uint64_t mount_bytes = 0;
   bool in_memory = true;     ///< false: on a disk
   bool set_aside = false;    ///< hugetlbfs: its pages count neither as the machine's free memory nor against a cgroup's
                              ///< limit
@@ -36,6 +38,10 @@ struct ArenaRoom {
 /// The requested size, or the needed size if that is less, without regard to room. nullopt: nothing was requested. A
 /// multiple of `granule`.
 std::optional<uint64_t> asked_arena_bytes(const ArenaWish& wish, uint64_t granule);
+
+/// Of a size that nobody asked for: that the file system alone keeps it below what the packs need, and what to do about
+/// that. Empty: it does not.
+std::string kept_small_by_place(const ArenaWish& wish, const ArenaRoom& room, uint64_t bytes);
 
 /// A multiple of `granule`. kExhausted says what does not fit, why, and what to change.
 Result<uint64_t> choose_arena_bytes(const ArenaWish& wish, const ArenaRoom& room, uint64_t granule);

@@ -121,6 +121,9 @@ Result<ArenaRoom> look_at_room(const PayloadPlace& place, uint64_t others, const
   if (room.set_aside) room.page_bytes = static_cast<uint64_t>(info.f_bsize);
   room.place_bytes = room.set_aside ? hugetlb_room(info, memory)
                                     : static_cast<uint64_t>(info.f_bavail) * static_cast<uint64_t>(info.f_bsize);
+  if (const auto mount = machine::mount_of(place.file.parent_path(), machine::read_mounts());
+      mount && info.f_type == TMPFS_MAGIC)
+    room.mount = mount->point, room.mount_bytes = info.f_blocks * static_cast<uint64_t>(info.f_bsize);
   if (!room.set_aside && share_a_file_system(place.file.parent_path(), small.dir))
     room.place_bytes -= std::min(room.place_bytes, small.bytes + (room.in_memory ? 0 : bookkeeping(room.place_bytes)));
   return room;

@@ -162,6 +162,7 @@ Result<uint64_t> StoreServer::choose_arena_bytes() {
   log::info("memory: arena {} MiB, workers {} MiB, {} MiB in all of {} MiB ({}; {} MiB left now)", *bytes >> 20,
             wish.others >> 20, (*bytes + wish.others) >> 20, room.limit.limit_bytes >> 20, room.limit.whose,
             room.left.bytes >> 20);
+  if (const std::string why = kept_small_by_place(wish, room, *bytes); !why.empty()) log::warn("{}", why);
   return bytes;
 }
 

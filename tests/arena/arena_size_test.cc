@@ -66,6 +66,28 @@ TEST(ArenaSize, OfItsOwnChoiceItLeavesWorkersAndTheRestTheirMemory) {
   EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 0, 2 * kGiB}, room), 3 * kGiB);
 }
 
+TEST(ArenaSize, AFileSystemThatKeepsItSmallIsNamed) {
+  ArenaRoom room = roomy();
+  const ArenaWish wish{std::nullopt, 90 * kGiB, kGiB, 0, 0};
+  room.place_bytes = 30 * kGiB, room.mount_bytes = 32 * kGiB, room.mount = "/dev/shm";
+  EXPECT_THAT(kept_small_by_place(wish, room, chosen(wish, room)),
+              AllOf(HasSubstr("need 92160 MiB"), HasSubstr("room for 61184 MiB of it"), HasSubstr("only for 30720 MiB"),
+                    HasSubstr("mount -o remount,size=63232M /dev/shm")));
+  EXPECT_EQ(kept_small_by_place({20 * kGiB, 90 * kGiB, kGiB, 0, 0}, room, 20 * kGiB), "") << "it was asked for";
+  EXPECT_EQ(kept_small_by_place({std::nullopt, 20 * kGiB, kGiB, 0, 0}, room, 20 * kGiB), "") << "all fits";
+  room.place_bytes = 64 * kGiB;
+  EXPECT_EQ(kept_small_by_place(wish, room, chosen(wish, room)), "") << "memory keeps it small";
+}
+
+TEST(ArenaSize, WhatToDoAboutASmallTmpfsIsACommand) {
+  ArenaRoom room = roomy();
+  room.place_bytes = 3 * kGiB, room.mount_bytes = 4 * kGiB, room.mount = "/dev/shm";
+  EXPECT_THAT(refusal({5 * kGiB, 8 * kGiB, kGiB, 0, 0}, room), HasSubstr("mount -o remount,size=6144M /dev/shm"));
+  room.place_bytes = kGiB / 2;
+  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, kGiB, 0, 0}, room),
+              HasSubstr("mount -o remount,size=4608M /dev/shm"));
+}
+
 TEST(ArenaSize, ACgroupsLimitIsNamed) {
   ArenaRoom room = roomy();
   set_memory(room, 3 * kGiB, 4 * kGiB, "cgroup /box", 2 * kGiB);

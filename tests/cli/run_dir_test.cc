@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -167,6 +168,23 @@ TEST(ArenaDir, OneThatAnotherStoreServesOutOfIsRefusedAtOnce) {
   EXPECT_TRUE(choose_arena_dir(mine.string(), dir.path(), std::nullopt)) << "the reads of a killed store end";
   store->unlock();
   EXPECT_TRUE(choose_arena_dir(mine.string(), dir.path(), std::nullopt));
+}
+
+/// An ordinary user's run directory is on a tmpfs that is much smaller than /dev/shm.
+TEST(ArenaDir, OfTwoPlacesThatAreTooSmallTheLargerIsTaken) {
+  test::TempDir dir;
+  ::chmod(dir.path().c_str(), 0711);
+  const fs::path run = dir / "run";
+  fs::create_directory(run);
+  if (::mount("moestro-test", run.c_str(), "tmpfs", 0, "mode=0700,uid=65534,size=1M") != 0)
+    GTEST_SKIP() << "no right to mount a small tmpfs";
+  const auto arena_of_a_user = [&] {
+    if (::setresuid(65534, 65534, 65534) != 0) return 2;
+    const Result<ArenaDir> arena = choose_arena_dir("", run, uint64_t{1} << 60);
+    return arena.is_ok() && arena->path().string().starts_with("/dev/shm/") ? 0 : 1;
+  };
+  EXPECT_EXIT(::_exit(arena_of_a_user()), testing::ExitedWithCode(0), "");
+  ::umount2(run.c_str(), MNT_DETACH);
 }
 
 TEST(ArenaDir, WhatWasFoundForTheUserIsExplainedAndGoesAgain) {

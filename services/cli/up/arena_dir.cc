@@ -53,13 +53,18 @@ std::optional<std::string> mount_tmpfs(const fs::path& path, const shm::FileAcce
   return std::string(std::strerror(errno));
 }
 
-/// Why a directory for the arena cannot be had under /dev/shm, or nothing.
-std::optional<std::string> shm_refusal(std::optional<uint64_t> dram) {
-  struct statfs info {};
-  if (::statfs("/dev/shm", &info) != 0 || ::access("/dev/shm", W_OK) != 0) return "/dev/shm is not there";
-  const uint64_t room = static_cast<uint64_t>(info.f_bavail) * static_cast<uint64_t>(info.f_bsize);
-  const uint64_t need = dram.value_or(128 << 20) + kSideBytes;
-  if (room >= need) return std::nullopt;
+uint64_t room_in(const struct statfs& info) {
+  return static_cast<uint64_t>(info.f_bavail) * static_cast<uint64_t>(info.f_bsize);
+}
+
+/// Why `own` is better for the arena than a directory under /dev/shm, or nothing. Run directories are often on a tmpfs
+/// that is much smaller than /dev/shm, or on a disk.
+std::optional<std::string> shm_refusal(const fs::path& own, std::optional<uint64_t> dram) {
+  struct statfs shm {
+  }, there{};
+  if (::statfs("/dev/shm", &shm) != 0 || ::access("/dev/shm", W_OK) != 0) return "/dev/shm is not there";
+  const uint64_t room = room_in(shm), need = dram.value_or(128 << 20) + kSideBytes;
+  if (room >= need || (::statfs(own.c_str(), &there) == 0 && room_in(there) < room)) return std::nullopt;
   return "/dev/shm has room for " + config::readable_size(room) + " of " + config::readable_size(need);
 }
 
@@ -125,7 +130,7 @@ Result<ArenaDir> choose_arena_dir(const std::string& wanted, const fs::path& run
     arena.explanation_ = "arena in " + own.string() + ", a tmpfs of its own";
     return arena;
   }
-  const std::optional<std::string> no_shm = shm_refusal(dram);
+  const std::optional<std::string> no_shm = shm_refusal(own, dram);
   arena.path_ = no_shm ? own : shm_path(run_dir);
   if (!no_shm) MOESTRO_RETURN_IF_ERROR(shm::make_closed_dir(arena.path_, access, kWhat));
   arena.owned_ = ArenaDir::Owned::kDirectory;

@@ -35,8 +35,8 @@ class ArenaDir {
 
 /// The choice, in this order: `wanted`, if it is not empty (created if missing; kUnavailable if another store uses it);
 /// a tmpfs with huge pages mounted on RUN_DIR/arena, if that is allowed (not in containers or for ordinary users); a
-/// directory under /dev/shm, if there is room for `dram` (nullopt: unknown); RUN_DIR/arena, on any file system. What is
-/// created is also open to the group of `access`. The run directory's locks must be held.
+/// directory under /dev/shm, if it has room for `dram` (nullopt: unknown), or more than RUN_DIR; RUN_DIR/arena, on any
+/// file system. What is created is also open to the group of `access`. The run directory's locks must be held.
 Result<ArenaDir> choose_arena_dir(const std::string& wanted, const std::filesystem::path& run_dir,
                                   std::optional<uint64_t> dram, const shm::FileAccess& access = {});
 
