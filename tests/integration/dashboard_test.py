@@ -52,6 +52,16 @@ class Dashboard(DemoTest):
                                  monitoring.grouped_by(query) if aggregated else {"instance", "drive"},
                                  f"{title}: {legend}")
 
+    def test_every_metric_is_documented(self):
+        known = monitoring.documented()
+        self.assertFalse(known("moestro_unknown_total"))
+        families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in self.labels}
+        self.assertEqual([name for name in sorted(families) if not known(name)], [])
+
+    def test_every_alert_has_a_row_that_says_what_to_do(self):
+        rows = re.findall(r"^\| `(Moestro\w+)`", (SOURCE / "docs/monitoring.md").read_text(), re.M)
+        self.assertEqual(sorted(rows), sorted(name for name, _ in monitoring.alerts()))
+
     def test_the_alerts_ask_for_what_there_is(self):
         alerts = monitoring.alerts()
         self.assertEqual(len(alerts), (monitoring.FOLDER / "alerts.yml").read_text().count("- alert:"))

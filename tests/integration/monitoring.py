@@ -38,6 +38,21 @@ def alerts():
     return re.findall(r"- alert: (\w+)\n\s+expr: (.+)\n", text)
 
 
+def documented():
+    """A function that knows whether the documentation has a metric. `_end` after a name stands for that name with
+    another end, `name*` for all that begin so."""
+    text = "\n".join(page.read_text() for page in sorted((SOURCE / "docs").glob("*.md")))
+    names, beginnings = set(re.findall(r"moestro_\w+", text)), tuple(re.findall(r"(moestro_\w+)\*", text))
+    for line in text.splitlines():
+        last = []
+        for word in re.findall(r"`(\w+)[`{]", line):
+            if word.startswith("moestro_"):
+                last = word.split("_")
+            elif word.startswith("_"):
+                names.update("_".join(last[:i]) + word for i in range(1, len(last) + 1))
+    return lambda name: name in names or name.startswith(beginnings)
+
+
 def series_of(query):
     """[(metric, [labels that its selector names])]"""
     found = re.findall(r"\b(moestro_\w+|up)\b(?:\{([^}]*)\})?", re.sub(r"\bby \([^)]*\)", "", query))
