@@ -29,7 +29,8 @@ class Workers(unittest.TestCase):
         self.assertGreaterEqual(checks, 3)
         self.assertEqual(COMPOSE.count("    healthcheck:\n      <<: *slow-start\n") +
                          COMPOSE.count("  healthcheck:\n    <<: *slow-start\n"), checks)
-        self.assertIn("start_period: 1h", COMPOSE)
+        self.assertIn("start_period: 10m", COMPOSE)
+        self.assertIn("start_period: 1h # a large arena is backed", COMPOSE)
 
 
 def volumes():
