@@ -48,7 +48,7 @@ TEST_F(Blocks, DecodedNumbersAreThoseOfTheFormatsBitByBit) {
     std::vector<float> want(static_cast<size_t>(kCount * shape.columns));
     for (const int64_t at : {0, 4, 8, 12}) {
       std::byte* blocks = room + at;
-      fill_blocks(random_, d, blocks, kCount, at % 8 == 4);  // at two of them with subnormal scales
+      fill_blocks(random_, d, blocks, kCount, {.subnormal = at % 8 == 4});  // at two of them with subnormal scales
       if (d == DType::kMXFP4)  // every exponent that gives finite numbers
         for (int64_t i = 0; i < kCount; ++i) blocks[i * shape.bytes] = static_cast<std::byte>(i < 8 ? i : i * 3 + 63);
       formats::dequantise(d, blocks, kCount * shape.columns, want.data());
