@@ -60,8 +60,7 @@ uint64_t room_in(const struct statfs& info) {
 /// Why `own` is better for the arena than a directory under /dev/shm, or nothing. Run directories are often on a tmpfs
 /// that is much smaller than /dev/shm, or on a disk.
 std::optional<std::string> shm_refusal(const fs::path& own, std::optional<uint64_t> dram) {
-  struct statfs shm {
-  }, there{};
+  struct statfs shm = {}, there = {};
   if (::statfs("/dev/shm", &shm) != 0 || ::access("/dev/shm", W_OK) != 0) return "/dev/shm is not there";
   const uint64_t room = room_in(shm), need = dram.value_or(128 << 20) + kSideBytes;
   if (room >= need || (::statfs(own.c_str(), &there) == 0 && room_in(there) < room)) return std::nullopt;

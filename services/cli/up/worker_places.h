@@ -16,7 +16,7 @@ namespace moestro::cli {
 struct WorkerPlace {
   std::string device;                ///< in the form of --device
   std::optional<int64_t> numa_node;  ///< of the device, if the machine reports one and the configuration names none
-  box::CpuShare share;                    ///< if numa_node is set: among the workers of the box on that node
+  box::CpuShare share;               ///< if numa_node is set: among the workers of the box on that node
   std::string note;  ///< for the user: "on cuda:1, NVIDIA H200 (0000:17:00.0), NUMA node 0"; empty where there is
                      ///< nothing to say
 };
