@@ -51,7 +51,7 @@ ExpertBiases ExpertLayout::biases() const {
 
 int64_t ExpertLayout::widest_tile() const {
   if (dtype() == DType::kBF16In12) return ExpertLayout(hidden_, ffn_, DType::kBF16, false, gated_).tile_ffn();
-  const int64_t step = std::max(kQuantGroup, block_shape(formats_.down).columns);
+  const int64_t step = is_blocks(formats_.down) ? kBlockTileColumns : kQuantGroup;
   int64_t width = std::min(ffn_, step);
   while (width < ffn_ && measure(std::min(ffn_, width + step)).bytes <= kSliceBytesMax)
     width = std::min(ffn_, width + step);

@@ -15,10 +15,11 @@
 // group, byte b holds c = b % 16 + 32 * (b / 16) in its low and c + 16 in its high half, so a vector of 16 bytes widens
 // to adjacent columns. Columns past the row's end are 0. bf16-12bit: each of the three matrices has rows and, in place
 // of scales, exponents as in common/bf16_in_12.h. Its tiles are as wide as those of bf16, so that sums have the same
-// order. Blocks (common/formats/blocks.h): rows as in the checkpoint, without parameters; tiles are whole blocks of
-// down wide. A tile can be computed as soon as its bytes are there; a tensor-parallel rank takes whole tiles. For
-// reading, a tile is cut into SLICES of at most 1 MiB, each with a checksum. A tile is one slice unless 64 columns of
-// ffn (256 of blocks of 256) exceed 1 MiB, or bf16-12bit pads narrow rows beyond it.
+// order. Blocks (common/formats/blocks.h): rows as in the checkpoint, without parameters; every tile but the last is a
+// multiple of 256 columns of down wide, whatever the block, because kernels take so many at a time. A tile can be
+// computed as soon as its bytes are there; a tensor-parallel rank takes whole tiles. For reading, a tile is cut into
+// SLICES of at most 1 MiB, each with a checksum. A tile is one slice unless 64 columns of ffn (256 of blocks) exceed
+// 1 MiB, or bf16-12bit pads narrow rows beyond it.
 //
 // An expert with biases (gate x + b, up x + b, down a + b) has them after its last tile, exact at every precision: a
 // computation of some of the tiles adds the down bias in one place only.
@@ -33,7 +34,8 @@
 
 namespace moestro {
 
-inline constexpr uint32_t kExpertLayoutId = 1;  ///< in the manifest and in content keys; change it with the layout
+inline constexpr uint32_t kExpertLayoutId = 2;  ///< in the manifest and in content keys; change it with the layout
+inline constexpr int64_t kBlockTileColumns = 256;
 inline constexpr int64_t kSliceBytesMax = 1 << 20;
 inline constexpr int64_t kDiskAlign = 4096;
 inline constexpr int64_t kPartAlign = 64;
@@ -91,6 +93,12 @@ class ExpertLayout {
   ExpertFormats formats_;
   bool gated_ = true;
 };
+
+/// Whether layout `id` has the same tiles as this one. Before layout 2, blocks' were as wide as fits in 1 MiB.
+constexpr bool has_these_tiles(uint32_t id, DType down) {
+  const bool narrow = is_blocks(down) && block_shape(down).columns < kBlockTileColumns;
+  return id == kExpertLayoutId || (id == 1 && !narrow);
+}
 
 constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 constexpr int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }

@@ -17,8 +17,14 @@ constexpr size_t kTensorDimensionsMax = 4;
 
 Status bad(const std::string& what) { return corrupt("manifest: " + what); }
 
+bool has_these_tiles(const Manifest& m) {
+  const auto same = [&](DType down) { return moestro::has_these_tiles(m.layout_id, down); };
+  return std::ranges::all_of(m.expert_precisions, same) &&
+         std::ranges::all_of(m.expert_formats, same, &ExpertFormats::down);
+}
+
 Status check_lists(const Manifest& m) {
-  if (m.layout_id != kExpertLayoutId)
+  if (!has_these_tiles(m))
     return unsupported("manifest: expert layout " + std::to_string(m.layout_id) + "; this build reads layout " +
                        std::to_string(kExpertLayoutId) + "; pack the model again");
   std::set<std::string> names;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "common/expert_layout.h"
 #include "common/model/model_spec.h"
 #include "store/reader/slice_hash.h"
 
@@ -206,7 +207,7 @@ std::vector<MachineBlob> Catalogue::machine_blobs(const Pack& pack) {
   for (const Blob& blob : pack.manifest.blobs) {
     const bool dense = blob.kind == BlobKind::kDense;
     blobs.push_back({dense, blob.length,
-                     blob_format(pack.manifest.layout_id, static_cast<uint8_t>(blob.precision), dense),
+                     blob_format(kExpertLayoutId, static_cast<uint8_t>(blob.precision), dense),
                      claim_of(blob)});
   }
   for (const uint32_t blob : pack.streamed) blobs[blob].streamed = true;

@@ -43,6 +43,19 @@ TEST(ExpertLayout, TilesCoverTheFfnDimensionOnceAndInOrder) {
   }
 }
 
+TEST(ExpertLayout, TilesOfBlocksAreWhatKernelsTakeAtATime) {
+  for (const int64_t hidden : {1024, 4096}) {
+    for (const DType d : {DType::kQ8_0, DType::kMXFP4, DType::kNVFP4, DType::kInt2, DType::kQ4K}) {
+      const ExpertLayout layout(hidden, 3584, d);
+      EXPECT_GT(layout.tiles(), 1);
+      EXPECT_EQ(layout.tile_ffn() % kBlockTileColumns, 0) << dtype_name(d);
+    }
+  }
+  EXPECT_EQ(ExpertLayout(1024, 3584, DType::kQ8_0).tile_ffn(), 256) << "1 MiB has room for 320";
+  EXPECT_EQ(ExpertLayout(4096, 384, DType::kQ8_0).tile(1).ffn, 128);
+  EXPECT_EQ(ExpertLayout(4096, 96, DType::kQ8_0).tile_ffn(), 96);
+}
+
 TEST(ExpertLayout, BiasesFollowTheTilesAndMoveNone) {
   for (DType d : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4, DType::kBF16In12}) {
     const ExpertLayout plain(100, 1130, d), with(100, 1130, d, true);

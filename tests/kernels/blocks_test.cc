@@ -192,7 +192,7 @@ TEST_P(BlocksTest, ExpertsOfSeveralFormatsAgreeWithTheReference) {
   for (const bool deterministic : {true, false}) {
     const auto ops = cpu_ops(GetParam(), 2, deterministic);
     for (const ExpertFormats& mix : mixes) {
-      // Several tiles, of which blocks of 32 columns do not fill a span of 256.
+      // Several tiles, of which the last does not fill a span of 256.
       const ExpertLayout layout(512, mix.down == DType::kQ8_0 || mix.down == DType::kInt2 ? 704 : 768, mix);
       std::vector<std::byte> blob = random_expert(random_, layout);
       // Plain numbers are random bits otherwise.

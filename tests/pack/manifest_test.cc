@@ -84,12 +84,15 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_NE(parse_manifest(other_bytes.data(), other_bytes.size())->identity, back->identity);
 }
 
-// The second has the list of copied files, which the first packs did not have.
+// The second has the list of copied files, which the first packs did not have. Both have expert layout 1, whose tiles
+// of bf16 and int8 are those of today.
 TEST(Manifest, VersionOneIsStillRead) {
-  Manifest first = sample();
+  Manifest second = sample();
+  second.layout_id = 1;
+  Manifest first = second;
   first.copied.clear();
   const std::tuple<const char*, Manifest, uint64_t> cases[] = {
-      {"manifest_v1.bin", first, 0x1cf3d014671bcbdfu}, {"manifest_v1_copied.bin", sample(), 0x795411a2059588adu}};
+      {"manifest_v1.bin", first, 0x1cf3d014671bcbdfu}, {"manifest_v1_copied.bin", second, 0x795411a2059588adu}};
   for (const auto& [name, expected, identity] : cases) {
     const std::string text = testing::read_text(test::source_dir() / "tests/pack/golden" / name);
     ASSERT_FALSE(text.empty()) << name;
@@ -132,7 +135,20 @@ struct Corruption {
 };
 
 const Corruption kCorruptions[] = {
-    {"layout", [](Manifest& m) { m.layout_id = 2; }, "expert layout 2"},
+    {"layout", [](Manifest& m) { m.layout_id = 3; }, "expert layout 3"},
+    {"tiles of narrow blocks before layout 2",
+     [](Manifest& m) {
+       m.layout_id = 1;
+       m.expert_precisions[1] = DType::kQ8_0;
+     },
+     "expert layout 1; this build reads layout 2; pack the model again"},
+    {"the same of mixed experts",
+     [](Manifest& m) {
+       m.layout_id = 1;
+       m.expert_precisions[1] = DType::kMixed;
+       m.expert_formats = {{DType::kQ4K, DType::kQ4K, DType::kMXFP4}};
+     },
+     "expert layout 1"},
     {"file outside", [](Manifest& m) { m.files[1] = "../x"; }, "file name"},
     {"file empty", [](Manifest& m) { m.files[1] = ""; }, "file name"},
     {"file absolute", [](Manifest& m) { m.files[1] = "/etc/passwd"; }, "file name"},
