@@ -121,6 +121,12 @@ BatchLimits batch_limits(const OrchestratorOptions& options, const ControlPlane&
   return limits;
 }
 
+/// What answers depend on, for hosts that share batches to compare: the version of the pack that workers have, and what
+/// this process has read of its pack. Empty: the version is not known yet.
+std::string version_text(uint64_t pack, uint64_t text_digest) {
+  return pack == 0 ? "" : fmt::format("{:016x}/{:08x}", pack, text_digest >> 32);
+}
+
 /// A connection is a descriptor, and many systems let a program have 1024 of them unless it asks.
 void raise_open_files(uint32_t connections_max) {
   rlimit limit{};
@@ -193,6 +199,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   const auto post = [&server](std::function<void()> work) { server->post(std::move(work)); };
   auto forecast = read_forecast(options.run_dir);
   if (forecast.status().code() == Code::kCorrupt) log::warn("{}", forecast.status().message());
+  const uint64_t text_digest = model.text_digest;
   Service service(std::move(model), *control, post,
                   {.share_prefixes = options.share_prefixes,
                    .lenient = options.lenient,
@@ -206,7 +213,8 @@ Status run_orchestrator(const OrchestratorOptions& options) {
       std::move(kept.state), std::move(kept.files), options.model_name,
       batch_limits(options, *control),
       [&service](HttpRequest r, std::shared_ptr<Exchange> e) { service.handle(std::move(r), std::move(e)); }, post,
-      unix_seconds, options.aliases);
+      unix_seconds, options.aliases,
+      [&control, text_digest] { return version_text(control->pack_version(), text_digest); });
   auto batches = std::make_unique<BatchApi>(*runner, options.model_name, post);
   DialectApi dialects(service, options.lenient);
   ResponsesApi responses(service, *runner, {options.lenient, options.response_bytes_max});

@@ -1,5 +1,8 @@
 #include "orchestrator/api/served_model.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <cerrno>
 #include <fstream>
 #include <iterator>
@@ -121,9 +124,21 @@ Result<ServedModel> ServedModel::of_files(const std::string& name, const ModelFi
 }
 
 Result<ServedModel> ServedModel::load(const std::string& name, const std::filesystem::path& pack) {
-  const auto read = [&](const std::string& file) { return read_file_if_any(pack / file); };
+  uint64_t digest = 0;
+  const auto add = [&digest](std::string_view bytes) {
+    digest = XXH3_64bits_withSeed(bytes.data(), bytes.size(), digest);
+  };
+  const auto read = [&](const std::string& file) {
+    auto text = read_file_if_any(pack / file);
+    // Of config.json only the end tokens count here: the pack's own version covers it, and versions that `moestro store
+    // replace` takes for one model may say otherwise how weights are stored.
+    if (text.is_ok() && file != "config.json") add(file), add(text->value_or(""));
+    return text;
+  };
   const auto label = [&](const std::string& file) { return (pack / file).string(); };
   MOESTRO_ASSIGN_OR_RETURN(ServedModel m, of_files(name, {read, label}));
+  for (const TokenId id : m.eos_ids) add(std::to_string(id) + " ");
+  m.text_digest = digest;
   const auto created = std::filesystem::last_write_time(pack / "config.json");
   const auto age = std::filesystem::file_time_type::clock::now() - created;
   m.created_unix_s = unix_seconds() - std::chrono::duration_cast<std::chrono::seconds>(age).count();

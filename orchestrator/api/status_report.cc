@@ -176,6 +176,14 @@ json problems_of(const StatusSources& now, const json& more) {
   if (stalled.is_string())
     problems.error("The state of batches cannot be written: " + stalled.get<std::string>() + ".",
                    "Make room where the state is kept, repair its disk, or start its Redis; they go on by themselves.");
+  for (const json& left : more.value(json::json_pointer("/batches/left_to_others"), json::array())) {
+    std::string hosts;
+    for (const json& host : left["hosts"]) hosts += (hosts.empty() ? "" : ", ") + host.get<std::string>();
+    problems.warning("Other hosts serve another version of " + left["model"].get<std::string>() +
+                         " and run the lines of its batches" + (hosts.empty() ? "" : ": " + hosts) + ".",
+                     "Serve the same pack on all hosts that share the state. This one goes on when no host serves the "
+                     "other version.");
+  }
   return problems.take();
 }
 

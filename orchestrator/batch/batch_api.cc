@@ -320,6 +320,8 @@ std::string BatchApi::metrics() const {
       .sample(static_cast<double>(f.retries), model);
   text.gauge("moestro_batches_stalled", "1 while the state, or the files of a batch, cannot be written.")
       .sample(f.stalled.empty() ? 0 : 1, model);
+  text.gauge("moestro_batch_names_left", "Names of the model whose lines other hosts run with another version of it.")
+      .sample(static_cast<double>(f.held.size()), model);
   return text.text();
 }
 
@@ -337,12 +339,18 @@ json BatchApi::status(const HttpRequest& request) const {
                          {"total", b.total},
                          {"completed", b.completed},
                          {"failed", b.failed},
-                         {"waits_for_model", b.waits_for.empty() ? json() : json(b.waits_for)}});
+                         {"waits_for_model", b.waits_for.empty() ? json() : json(b.waits_for)},
+                         {"waits_for_version", b.waits_for_version.empty() ? json() : json(b.waits_for_version)}});
   }
+  json left = json::array();
+  for (const HeldName& one : f.held)
+    left.push_back({{"model", one.name}, {"version", one.version}, {"hosts", one.hosts}});
   return {
       {"batches",
        {{"by_status", std::move(batches)},
         {"under_way", std::move(under_way)},
+        {"version", f.version.empty() ? json() : json(f.version)},
+        {"left_to_others", std::move(left)},
         {"lines",
          {{"completed", f.lines_good}, {"failed", f.lines_bad}, {"in_flight", f.in_flight}, {"retries", f.retries}}},
         {"stalled", f.stalled.empty() ? json() : json(f.stalled)}}}};

@@ -26,6 +26,11 @@ bool BatchSurroundings::serves(const std::string& name) const {
   return name == model || std::ranges::find(aliases, name) != aliases.end();
 }
 
+const HeldName* BatchSurroundings::held_by_others(const std::string& name) const {
+  const auto found = std::ranges::find(held, name, &HeldName::name);
+  return found == held.end() ? nullptr : &*found;
+}
+
 BatchJob::BatchJob(BatchSurroundings& around, BatchRecord record)
     : around_(around), record_(std::move(record)), served_(around_.serves(record_.model)) {
   if (record_.status == BatchStatus::kInProgress || record_.status == BatchStatus::kValidating) return;

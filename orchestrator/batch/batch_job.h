@@ -25,10 +25,12 @@ struct BatchSurroundings {
   std::string model;
   std::function<int64_t()> now;  ///< Unix seconds
   std::vector<std::string> aliases;  ///< of the model
+  std::vector<HeldName> held = {};  ///< of these names, those whose lines other orchestrators run with another version
   size_t line_bytes_max = 16 << 20;
   uint64_t lines_max = 1'000'000;
   uint64_t line_numbers_max = 16'000'000;  ///< including blank lines, because lines are stored by their numbers
   bool serves(const std::string& name) const;
+  const HeldName* held_by_others(const std::string& name) const;
 };
 
 /// A digest of a custom_id in 16 bytes.
@@ -53,7 +55,13 @@ class BatchJob {
   void ask_lead() { leads_ = false; }
 
   /// Whether lines may be given out.
-  bool runs() const { return served_ && record_.status == BatchStatus::kInProgress && !exhausted_; }
+  bool runs() const { return served_ && has_lines() && held_by_others() == nullptr; }
+  /// Whether lines may be given out by those who may run them.
+  bool has_lines() const { return record_.status == BatchStatus::kInProgress && !exhausted_; }
+  /// Its name, while it belongs to another version than that served here; null: it does not.
+  const HeldName* held_by_others() const { return around_.held_by_others(record_.model); }
+  /// Forgets the lines that it has taken and not given out.
+  void drop_taken() { taken_.clear(); }
   /// Whether its model is served here. If not, it waits: it can be cancelled, and it expires.
   bool served() const { return served_; }
 

@@ -34,12 +34,13 @@ bool full(size_t taken, size_t more, size_t most) { return taken > 0 && taken + 
 
 BatchRunner::BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model,
                          BatchLimits limits, RunLine run_line, Post post, std::function<int64_t()> now,
-                         std::vector<std::string> aliases)
+                         std::vector<std::string> aliases, std::function<std::string()> version)
     : state_(std::move(state)),
       files_(std::move(files)),
       shared_(state_->shared()),
       around_{*state_, shared_, *files_, std::move(model), std::move(now), std::move(aliases)},
       limits_(limits),
+      version_(std::move(version)),
       run_line_(std::move(run_line)),
       post_(std::move(post)) {
   load();
@@ -443,7 +444,7 @@ void BatchRunner::list_under_way() {
     const BatchRecord& r = (*it)->record();
     figures_.under_way.push_back(
         {r.id, r.status, r.total, r.completed + (*it)->good_lines, r.failed + (*it)->bad_lines, r.owner,
-         (*it)->served() ? "" : r.model});
+         (*it)->served() ? "" : r.model, (*it)->held_by_others() ? (*it)->held_by_others()->version : ""});
   }
 }
 
@@ -457,6 +458,8 @@ void BatchRunner::publish() {
     if (const auto counts = state_->count_batches(); counts.is_ok()) figures_.batches = *counts;
   figures_.in_flight = flights_.size();
   list_under_way();
+  figures_.version = announced_.value_or("");
+  figures_.held = around_.held;
   const bool under_way =
       std::any_of(flights_.begin(), flights_.end(), [](const auto& f) { return f.second.exchange != nullptr; });
   const BatchJob* const waits = one_without_room();

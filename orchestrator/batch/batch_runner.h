@@ -43,8 +43,11 @@ struct BatchFigures {
     uint64_t total = 0, completed = 0, failed = 0;  ///< lines
     std::string owner;
     std::string waits_for;  ///< the model, if it is not served here
+    std::string waits_for_version;  ///< of the model, if others run its lines with another one than this
   };
   std::vector<UnderWay> under_way;  ///< the oldest that have not ended, at most 16
+  std::string version;         ///< that is served here, as others that share the state compare it
+  std::vector<HeldName> held;  ///< names of the model whose lines others run with another version
   std::string stalled;  ///< why batches do not continue, or the files of one have no room; empty: all is well
 };
 
@@ -55,10 +58,11 @@ class BatchRunner {
   using Post = std::function<void(std::function<void()>)>;
 
   /// Removes files that no record names, and goes on with what the state says is not over. `aliases`: further names
-  /// that lines may have for the model.
+  /// that lines may have for the model. `version`: what answers depend on, as orchestrators that share the state
+  /// compare it; empty: it is not known yet. It is called on this thread.
   BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model,
               BatchLimits limits, RunLine run_line, Post post, std::function<int64_t()> now,
-              std::vector<std::string> aliases = {});
+              std::vector<std::string> aliases = {}, std::function<std::string()> version = [] { return "1"; });
   ~BatchRunner();
 
   /// From any thread: runs `task` on this one's.
@@ -124,6 +128,8 @@ class BatchRunner {
   Status claim_own();
   void forget(BatchJob& job);
   void give_back(std::map<uint64_t, Flight>::iterator flight);
+  Status announce(const std::string& version);
+  void leave_to_others(std::vector<HeldName> held);
   bool work();
   bool tidy();
   void expire();
@@ -150,6 +156,7 @@ class BatchRunner {
   SharedLines* const shared_;  ///< null: no other orchestrator works on these batches
   BatchSurroundings around_;
   const BatchLimits limits_;
+  const std::function<std::string()> version_;
   const RunLine run_line_;
   const Post post_;
 
@@ -164,6 +171,7 @@ class BatchRunner {
   Clock::time_point room_at_{};  ///< the next try of batches whose files lack room
   bool may_try_ = true;       ///< in this turn of the loop, whatever stands still in it
   bool stalled_now_ = false;  ///< something has, in this turn
+  std::optional<std::string> announced_;  ///< the version that others were told of last
   Clock::time_point look_at_{}, take_at_{};  ///< for shared batches: the next check, and the earliest time to take
                                              ///< lines
   BatchFigures figures_;

@@ -1,5 +1,5 @@
 // Batches that other orchestrators work on as well: what they have done is looked at again and again, and said to them
-// is that this one lives.
+// is that this one lives, and which version of the model it serves.
 
 #include <algorithm>
 #include <set>
@@ -11,19 +11,59 @@ namespace moestro::orchestrator {
 
 namespace {
 constexpr std::chrono::milliseconds kAfterConflict{100};
+
+std::string hosts_of(const HeldName& held) {
+  std::string list;
+  for (const std::string& host : held.hosts) list += (list.empty() ? "" : ", ") + host;
+  return list.empty() ? "hosts that have not been heard yet" : list;
+}
 }
 
 void BatchRunner::share() {
   const auto now = Clock::now();
-  if (shared_ == nullptr || now < look_at_ || !may_try_) return;
+  if (shared_ == nullptr || !may_try_) return;
+  // Another version is said at once: results that came in before this belong to it, or to the one before.
+  const std::string version = version_();
+  if (now < look_at_ && version == announced_) return;
   look_at_ = now + std::min(limits_.look, std::chrono::milliseconds(shared_->lease_ms() / 4));
-  if (const Status said = shared_->beat(); !said.is_ok()) return stall(said);
+  if (const Status said = announce(version); !said.is_ok()) return stall(said);
   const auto records = state_->unfinished();
   if (!records.is_ok()) return stall(records.status());
   look_at(*records);
   if (const Status claimed = claim_own(); !claimed.is_ok()) return stall(claimed);
   if (const auto counts = state_->count_batches(); counts.is_ok()) figures_.batches = *counts;
   loaded_ = true;
+}
+
+Status BatchRunner::announce(const std::string& version) {
+  ServedVersion served{version, {around_.model}};
+  served.names.insert(served.names.end(), around_.aliases.begin(), around_.aliases.end());
+  MOESTRO_ASSIGN_OR_RETURN(auto held, shared_->beat(served));
+  announced_ = version;
+  leave_to_others(std::move(held));
+  return Status::ok();
+}
+
+/// Lines of names that belong to another version are not run here; those that are under way go back to the others.
+void BatchRunner::leave_to_others(std::vector<HeldName> held) {
+  const auto before = std::exchange(around_.held, std::move(held));
+  for (const HeldName& one : around_.held) {
+    const auto same = [&](const HeldName& other) { return other.name == one.name && other.version == one.version; };
+    if (std::ranges::none_of(before, same))
+      log::warn(
+          "lines of batches of {} are left to {}, with version {} of it, because here it is version {}: serve the same "
+          "pack on all hosts; this one goes on when no host serves the other version",
+          one.name, hosts_of(one), one.version, *announced_);
+  }
+  for (const HeldName& one : before)
+    if (around_.held_by_others(one.name) == nullptr)
+      log::info("this host runs lines of batches of {} again: no host serves version {} any more", one.name,
+                one.version);
+  for (const auto& job : jobs_) {
+    if (!job->served() || job->held_by_others() == nullptr) continue;
+    job->drop_taken();
+    let_go(*job);
+  }
 }
 
 void BatchRunner::look_at(const std::vector<BatchRecord>& records) {
@@ -47,7 +87,7 @@ void BatchRunner::look_at(const std::vector<BatchRecord>& records) {
 /// after all when the connection was long given up. So this does not wait for a new connection.
 Status BatchRunner::claim_own() {
   for (const auto& job : jobs_) {
-    if (!job->runs()) continue;
+    if (!job->served() || !job->has_lines()) continue;
     std::vector<uint64_t> lines;
     for (const QueuedLine& line : job->taken()) lines.push_back(line.number);
     if (held_ && held_->job == job.get()) lines.push_back(held_->ready.number);

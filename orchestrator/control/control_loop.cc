@@ -179,6 +179,7 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   peers_.emplace(id, Peer{identity, begin_figures(r, totals_), r.pack_identity, r.kv_epoch,
                           KvWindow(r.limits).length_max(), source_max,
                           KvRoom{r.limits.kv_blocks, r.limits.kv_block_tokens}, r.mixed, now(), Nanos(0), false});
+  look_at_computed_version();
   if (names_seen_.again(r.name)) ++totals_.worker_restarts;
   const bool outdated = r.pack_identity != version_;
   if (!outdated) history_.begin(r.pack_identity, r.experts);
@@ -202,6 +203,12 @@ void ControlPlane::Loop::look_at_served_version() {
   if (news || now() - version_since_ > kStoreAskedWithin) serve_version(said);
 }
 
+/// Workers of a former version take new sequences until one of this version is there.
+void ControlPlane::Loop::look_at_computed_version() {
+  const auto has_it = [this](const auto& entry) { return entry.second.version == version_; };
+  if (std::ranges::any_of(peers_, has_it)) computed_version_.store(version_);
+}
+
 bool ControlPlane::Loop::was_served(uint64_t version) const {
   return version == version_ || std::ranges::find(versions_served_, version) != versions_served_.end();
 }
@@ -215,6 +222,7 @@ void ControlPlane::Loop::serve_version(uint64_t version) {
   if (versions_served_.size() > kVersionsKept) versions_served_.pop_front();
   version_ = version;
   version_since_ = now();
+  look_at_computed_version();
   feed(VersionServed{version});
 }
 

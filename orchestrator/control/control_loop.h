@@ -68,6 +68,7 @@ class ControlPlane::Loop {
   KvRoom kv_room() const { return kv_room_.load(); }
   bool serves_mixed() const { return serves_mixed_.load(); }
   size_t places() const { return worker_places_.load(); }
+  uint64_t pack_version() const { return computed_version_.load(); }
   bool has_worker() const { return worker_count_.load() > 0; }
   bool had_worker() const { return had_worker_.load(); }
   bool draining() const {
@@ -124,6 +125,7 @@ class ControlPlane::Loop {
   void forget(WorkerId id);
   void renew(WorkerId id);
   void look_at_served_version();
+  void look_at_computed_version();
   bool was_served(uint64_t version) const;
   void serve_version(uint64_t version);
   void forgive_own_pause();
@@ -166,6 +168,7 @@ class ControlPlane::Loop {
   std::atomic<uint64_t> next_id_{1};
   std::atomic<bool> stop_{false}, give_up_{false};
   std::atomic<size_t> worker_count_{0};
+  std::atomic<uint64_t> computed_version_{0};  ///< the last version_ that a worker had
   std::atomic<int64_t> context_max_{0}, source_max_{0};
   std::atomic<KvRoom> kv_room_{};
   static_assert(decltype(kv_room_)::is_always_lock_free);

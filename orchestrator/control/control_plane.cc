@@ -34,6 +34,7 @@ int64_t ControlPlane::source_max() const { return loop_->source_max(); }
 KvRoom ControlPlane::kv_room() const { return loop_->kv_room(); }
 bool ControlPlane::serves_mixed() const { return loop_->serves_mixed(); }
 size_t ControlPlane::places() const { return loop_->places(); }
+uint64_t ControlPlane::pack_version() const { return loop_->pack_version(); }
 bool ControlPlane::has_worker() const { return loop_->has_worker(); }
 bool ControlPlane::had_worker() const { return loop_->had_worker(); }
 bool ControlPlane::draining() const { return loop_->draining(); }

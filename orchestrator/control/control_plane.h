@@ -164,6 +164,9 @@ class ControlPlane {
   /// Sequences that the workers can have in their steps at once; without workers as before, 0 at first. From any
   /// thread.
   size_t places() const;
+  /// The version of the pack that new sequences are computed with; 0: there was no worker yet. From any thread; it
+  /// changes before anything is computed with the new one.
+  uint64_t pack_version() const;
   size_t queue_max() const;
   /// The most sequences that one request of `flow` can have at once.
   size_t sequences_max(const std::string& flow) const;

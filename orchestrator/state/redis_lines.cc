@@ -31,7 +31,7 @@ void each_line(std::string_view bitmap, uint64_t from, Found found) {
 Result<LineCounts> RedisStore::put_results(const std::string& batch, std::span<const LineResult> results) {
   LineCounts kept;
   while (!results.empty()) {
-    std::vector<std::string> words{batch};
+    std::vector<std::string> words{batch, served_.version};
     size_t n = 0, bytes = 0;
     for (; n < results.size() && n < kLinesOfACall && (n == 0 || bytes + results[n].text.size() <= kBytesOfACall);
          ++n) {
@@ -86,13 +86,37 @@ Result<std::vector<LineResult>> RedisStore::results(const std::string& batch, ui
   return results;
 }
 
-Status RedisStore::beat() {
-  return run(redis::kBeat, std::vector{options_.host, std::to_string(options_.lease.count())}).status();
+/// Whether orchestrators that have said nothing for a lease are dead. Not for a lease after a new connection.
+Result<bool> RedisStore::may_claim() {
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t generation, link_.generation());
+  if (std::exchange(claim_generation_, generation) != generation) claim_from_ = Clock::now() + options_.lease;
+  return Clock::now() >= claim_from_;
+}
+
+std::vector<std::string> RedisStore::served_words(bool may_claim) const {
+  std::vector<std::string> words{options_.host, may_claim ? "1" : "0", served_.version};
+  words.insert(words.end(), served_.names.begin(), served_.names.end());
+  return words;
+}
+
+Result<std::vector<HeldName>> RedisStore::beat(const ServedVersion& served) {
+  served_ = served;  // whether this is heard or not: what is computed from now on is of this version
+  MOESTRO_ASSIGN_OR_RETURN(const bool may, may_claim());
+  std::vector<std::string> words = served_words(may);
+  words.push_back(std::to_string(options_.lease.count()));
+  MOESTRO_ASSIGN_OR_RETURN(const RedisReply reply, run(redis::kBeat, words));
+  std::vector<HeldName> held;
+  for (size_t at = 0; at + 2 < reply->size();) {
+    HeldName& name = held.emplace_back(std::string(reply[at].text()), std::string(reply[at + 1].text()));
+    const auto hosts = static_cast<size_t>(reply[at + 2].integer());
+    for (at += 3; name.hosts.size() < hosts; ++at) name.hosts.emplace_back(reply[at].text());
+  }
+  return held;
 }
 
 Status RedisStore::leave() {
-  const std::string key = "moestro:host:" + options_.host;
-  return link_.call({"DEL", key}).status();
+  MOESTRO_ASSIGN_OR_RETURN(const bool may, may_claim());
+  return run(redis::kLeave, served_words(may)).status();
 }
 
 Result<bool> RedisStore::lead(const std::string& batch) {
@@ -110,10 +134,9 @@ Status RedisStore::offer(const std::string& batch, std::span<const QueuedLine> l
 }
 
 Result<std::vector<QueuedLine>> RedisStore::take(const std::string& batch, size_t most) {
-  if (std::exchange(claim_generation_, link_.generation()) != link_.generation())
-    claim_from_ = Clock::now() + options_.lease;
+  MOESTRO_ASSIGN_OR_RETURN(const bool may, may_claim());
   const std::vector<std::string> words{batch, options_.host, std::to_string(std::min(most, kLinesOfACall)),
-                                       Clock::now() >= claim_from_ ? "1" : "0"};
+                                       may ? "1" : "0", served_.version};
   MOESTRO_ASSIGN_OR_RETURN(const RedisReply taken, run(redis::kTake, words));
   std::vector<QueuedLine> lines;
   for (size_t i = 0; i + 1 < taken->size(); i += 2) {

@@ -137,6 +137,11 @@ Result<RedisReply> RedisLink::receive() {
   return problem;
 }
 
+Result<uint64_t> RedisLink::generation() {
+  MOESTRO_RETURN_IF_ERROR(connect());
+  return generation_;
+}
+
 Result<RedisReply> RedisLink::call(const Words& words) {
   MOESTRO_RETURN_IF_ERROR(connect());
   MOESTRO_RETURN_IF_ERROR(send(words));

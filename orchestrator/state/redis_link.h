@@ -67,8 +67,8 @@ class RedisLink {
   Result<RedisReply> call(const Words& words);
   /// Many commands at once. Returns the first error after all have been done.
   Result<std::vector<RedisReply>> calls(std::span<const Words> commands);
-  /// Increases with each new connection.
-  uint64_t generation() const { return generation_; }
+  /// Connects if there is no connection. Increases with each new one.
+  Result<uint64_t> generation();
   const RedisPlace& place() const { return place_; }
 
  private:

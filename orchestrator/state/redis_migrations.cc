@@ -8,7 +8,7 @@ namespace {
 
 /// What each step does to the keys of the version before it; each runs once, whole. Steps are only ever added at the
 /// end: those before have been done to keys that exist. Version 1 needed none.
-constexpr std::array<std::string_view, 1> kRedisSteps{
+constexpr std::array<std::string_view, 2> kRedisSteps{
     // 2: files and batches have owners; those from before are nobody's.
     R"lua(
 local function give_sets(all, hash)
@@ -21,7 +21,9 @@ local function give_sets(all, hash)
 end
 give_sets('moestro:files', 'moestro:file:')
 give_sets('moestro:batches', 'moestro:batch:')
-)lua"};
+)lua",
+    // 3: names belong to versions. An orchestrator from before would take their lines with whatever it serves.
+    ""};
 
 /// ARGV[1]: the version before the step.
 constexpr std::string_view kOnlyFrom = "if redis.call('GET', 'moestro:version') ~= ARGV[1] then return 0 end\n";

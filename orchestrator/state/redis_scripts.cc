@@ -163,15 +163,19 @@ return 1
 
 // Result, count and acknowledgement in one step: a line is counted once, however many orchestrators have run it. One
 // that did not get the answer asks again, and is told of its own results that are there: two runs give other answers.
+// While a batch is checked (status 0), results say what is wrong with lines, and are of no version.
 const Script kPutResults{"", "", R"lua(
-local id = ARGV[1]
+local id, version = ARGV[1], ARGV[2]
 local key, queue = 'moestro:batch:' .. id, 'moestro:queue:' .. id
-local status, output = unpack(redis.call('HMGET', key, 'status', 'output_file'))
+local status, output, model = unpack(redis.call('HMGET', key, 'status', 'output_file', 'model'))
 if not status then return redis.error_reply('ABSENT there is no batch ' .. id) end
+if status ~= '0' and redis.call('HGET', 'moestro:holds', model) ~= version then
+  return redis.error_reply('CONFLICT the model name of batch ' .. id .. ' belongs to another version')
+end
 local is_open = status == '0' or status == '2' or status == '3' or status == '6'
 local takes = is_open and output == ''
 local good, bad, prompt, cached, completion, own = 0, 0, 0, 0, 0, {0, 0}
-for at = 2, #ARGV, 6 do
+for at = 3, #ARGV, 6 do
   local line, is_good = ARGV[at], ARGV[at + 1] == '1'
   local figures = table.concat({ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]}, ' ')
   local result = figures .. '\n' .. ARGV[at + 5]
@@ -197,10 +201,59 @@ redis.call('HINCRBY', key, 'completion_tokens', completion)
 return {own[1] + good, own[2] + bad}
 )lua"};
 
-const Script kBeat{"", "", R"lua(
-local key, lease = 'moestro:host:' .. ARGV[1], ARGV[2]
+// A silent orchestrator may live: it could not speak while Redis was away. So whoever may not claim yet does not know
+// of a name whether it is free, unless all are heard.
+constexpr std::string_view kNames = R"lua(
+local host, may_claim, version = ARGV[1], ARGV[2] == '1', ARGV[3]
+local key = 'moestro:host:' .. host
+local function hosts_of(name, its_version)
+  local hosts, is_known = {}, true
+  for _, one in ipairs(redis.call('SMEMBERS', 'moestro:hosts')) do
+    local said = redis.call('GET', 'moestro:host:' .. one)
+    if not said and may_claim then redis.call('SREM', 'moestro:hosts', one) end
+    is_known = is_known and (said or may_claim)
+    local words = {}
+    for word in string.gmatch(said or '', '[^\n]+') do words[#words + 1] = word end
+    for i = 2, #words do
+      if words[1] == its_version and words[i] == name then hosts[#hosts + 1] = one end
+    end
+  end
+  return hosts, is_known
+end
+)lua";
+
+const Script kBeat{kNames, "", R"lua(
+local lease, answer = ARGV[#ARGV], {}
+local says = version ~= '' and table.concat(ARGV, '\n', 3, #ARGV - 1) or ''
 redis.call('DEL', key)
-redis.call('SET', key, '1', 'PX', lease)
+redis.call('SET', key, says, 'PX', lease)
+redis.call('SADD', 'moestro:hosts', host)
+if version == '' then return answer end
+for i = 4, #ARGV - 1 do
+  local name = ARGV[i]
+  local holds = redis.call('HGET', 'moestro:holds', name)
+  if holds ~= version then
+    local hosts, is_known = {}, true
+    if holds then hosts, is_known = hosts_of(name, holds) end
+    if #hosts == 0 and is_known then
+      redis.call('HSET', 'moestro:holds', name, version)
+    else
+      for _, word in ipairs({name, holds, #hosts, unpack(hosts)}) do answer[#answer + 1] = word end
+    end
+  end
+end
+return answer
+)lua"};
+
+const Script kLeave{kNames, "", R"lua(
+redis.call('DEL', key)
+redis.call('SREM', 'moestro:hosts', host)
+for i = 4, #ARGV do
+  local hosts, is_known = hosts_of(ARGV[i], version)
+  if #hosts == 0 and is_known and redis.call('HGET', 'moestro:holds', ARGV[i]) == version then
+    redis.call('HDEL', 'moestro:holds', ARGV[i])
+  end
+end
 return 1
 )lua"};
 
@@ -236,9 +289,11 @@ return 1
 
 // `returned` is a consumer that never lives: what is its is anybody's.
 const Script kTake{"", "", R"lua(
-local id, host, most, may_claim = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
+local id, host, most, may_claim, version = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5]
 local queue, taken = 'moestro:queue:' .. id, {}
-if redis.call('HGET', 'moestro:batch:' .. id, 'status') ~= '2' or redis.call('EXISTS', queue) == 0 then return taken end
+local status, model = unpack(redis.call('HMGET', 'moestro:batch:' .. id, 'status', 'model'))
+if status ~= '2' or redis.call('EXISTS', queue) == 0 then return taken end
+if redis.call('HGET', 'moestro:holds', model) ~= version then return taken end
 local function add(entries)
   for _, entry in ipairs(entries) do
     if entry and entry[2] then

@@ -45,7 +45,7 @@ class RedisStore final : public StateStore, public SharedLines {
   Status has_room_for_files(const std::string& batch) override;
   Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) override;
 
-  Status beat() override;
+  Result<std::vector<HeldName>> beat(const ServedVersion& served) override;
   int64_t lease_ms() const override { return options_.lease.count(); }
   Status leave() override;
   Result<bool> lead(const std::string& batch) override;
@@ -57,12 +57,15 @@ class RedisStore final : public StateStore, public SharedLines {
  private:
   using Clock = std::chrono::steady_clock;
   Result<RedisReply> run(const redis::Script& script, std::span<const std::string> arguments);
+  Result<bool> may_claim();
+  std::vector<std::string> served_words(bool may_claim) const;
   Result<std::vector<std::string>> page(const std::string& all, const ListQuery& query);
   Result<std::vector<FileRecord>> files_of(std::span<const std::string> ids);
   Result<std::vector<BatchRecord>> batches_of(std::span<const std::string> ids);
 
   const RedisOptions options_;
   RedisLink link_;
+  ServedVersion served_;  ///< as the last beat() said
   uint64_t claim_generation_ = 0;
   Clock::time_point claim_from_{};  ///< until then no orchestrator is considered dead, because none could renew its key
                                     ///< while Redis was away

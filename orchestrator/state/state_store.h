@@ -62,7 +62,8 @@ class StateStore {
 
   /// Stores the results of lines that have none, and counts them in the batch. A line that has a result keeps it.
   /// Results of a batch whose files are being written, or that has ended, are dropped. Returns how many were stored,
-  /// with those that an earlier call has stored whose answer was lost.
+  /// with those that an earlier call has stored whose answer was lost. kConflict, if the state is shared: the name of
+  /// the batch's model belongs to another version (SharedLines), and nothing was stored.
   virtual Result<LineCounts> put_results(const std::string& batch, std::span<const LineResult> results) = 0;
   /// The lines that have results.
   virtual Result<std::vector<uint64_t>> lines_done(const std::string& batch) = 0;

@@ -45,7 +45,7 @@ class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::
     runner_ = std::make_unique<BatchRunner>(
         std::move(opened.state), std::move(opened.files), model_, limits_,
         [this](HttpRequest r, std::shared_ptr<Exchange> e) { service_->handle(std::move(r), std::move(e)); }, post,
-        [this] { return now_.load(); }, aliases_);
+        [this] { return now_.load(); }, aliases_, [this] { return *version_.load(); });
     api_ = std::make_unique<BatchApi>(*runner_, model_, post);
     service_->extend(*api_);
   }
@@ -147,6 +147,7 @@ class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::
   BatchLimits limits_;  ///< from the next start() on
   std::string model_ = "m";
   std::vector<std::string> aliases_;
+  std::atomic<std::shared_ptr<const std::string>> version_{std::make_shared<const std::string>("1")};
   std::string key_;  ///< whose requests ask() and the others send
   std::atomic<int64_t> now_{1000};
   std::optional<test::StateBox> box_;

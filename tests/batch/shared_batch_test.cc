@@ -12,8 +12,12 @@ namespace {
 class SharedBatchTest : public BatchApiTest {
  protected:
   /// As the orchestrator under test, over another connection.
-  std::unique_ptr<RedisStore> same_host() {
-    return std::make_unique<RedisStore>(RedisOptions{*parse_redis_url(box_->redis().url()), box_->host()});
+  std::unique_ptr<RedisStore> same_host() { return host(box_->host(), *version_.load()); }
+  /// An orchestrator that serves this version of the model.
+  std::unique_ptr<RedisStore> host(const std::string& name, const std::string& version) {
+    auto host = std::make_unique<RedisStore>(RedisOptions{*parse_redis_url(box_->redis().url()), name});
+    EXPECT_TRUE(host->beat({version, {model_}}).is_ok());
+    return host;
   }
   /// 3 MiB, and 5 MiB of results: those do not fit twice into 12 MiB.
   static std::string large_input() {

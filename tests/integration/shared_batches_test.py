@@ -19,6 +19,11 @@ SEED = int(os.environ.get("MOESTRO_FAULTS_SEED", "11"))
 LEASE = "2s"
 
 
+def lines_answered(cluster):
+    text = cluster.request("GET", "/metrics")[1]
+    return int(float(re.search(r'moestro_batch_lines_total\{[^}]*result="ok"[^}]*\} (\S+)', text)[1]))
+
+
 @needs_redis
 class SharedBatches(BatchTest):
     def cluster(self, redis, *options):
@@ -26,10 +31,6 @@ class SharedBatches(BatchTest):
 
     def problems(self, cluster):
         return cluster.request("GET", "/v1/moestro/status")[1]["problems"]
-
-    def lines_answered(self, cluster):
-        text = cluster.request("GET", "/metrics")[1]
-        return int(float(re.search(r'moestro_batch_lines_total\{[^}]*result="ok"[^}]*\} (\S+)', text)[1]))
 
     def check_each_once(self, cluster, batch, lines):
         self.assertEqual(batch["status"], "completed", batch)
@@ -43,7 +44,7 @@ class SharedBatches(BatchTest):
         with Redis() as redis, self.cluster(redis) as one, self.cluster(redis) as other:
             batch = self.submit(one, lines)
             self.assertEqual(self.look(other, batch)["id"], batch, "the other does not know it")
-            one.wait_until(lambda: min(self.lines_answered(each) for each in (one, other)) > 0, 60, "lines of both")
+            one.wait_until(lambda: min(lines_answered(each) for each in (one, other)) > 0, 60, "lines of both")
             kills = 0
             for kill in range(KILLS):
                 victim, witness = ((one, other), (other, one))[kill % 2]
@@ -62,7 +63,7 @@ class SharedBatches(BatchTest):
         lines = [line(i, tokens=64) for i in range(60)]
         with Redis() as redis, Cluster(self.pack, "--state", redis.url, "--line-lease", "1h") as cluster:
             batch = self.submit(cluster, lines)
-            cluster.wait_until(lambda: self.lines_answered(cluster) > 0, 60, "lines that are done")
+            cluster.wait_until(lambda: lines_answered(cluster) > 0, 60, "lines that are done")
             self.kill_one(cluster, "moestro-orchestrator")
             self.check_each_once(cluster, self.wait_over(cluster, batch, 120), lines)
 
@@ -71,7 +72,7 @@ class SharedBatches(BatchTest):
         with Redis() as redis, self.cluster(redis) as other, contextlib.ExitStack() as away:
             one = away.enter_context(self.cluster(redis))
             batch = self.submit(one, lines)
-            one.wait_until(lambda: self.lines_answered(one) > 0, 60, "lines of its own")
+            one.wait_until(lambda: lines_answered(one) > 0, 60, "lines of its own")
             os.kill(one.process.pid, signal.SIGSTOP)  # `up` starts nothing anew
             os.kill(one.children("moestro-orchestrator")[0], signal.SIGKILL)
             over = self.wait_over(other, batch, 300)
@@ -82,7 +83,7 @@ class SharedBatches(BatchTest):
         lines = [line(i, tokens=32) for i in range(150)]
         with Redis() as redis, self.cluster(redis) as one, self.cluster(redis) as other:
             batch = self.submit(one, lines)
-            one.wait_until(lambda: self.lines_answered(one) > 0, 60, "lines of its own")
+            one.wait_until(lambda: lines_answered(one) > 0, 60, "lines of its own")
             stopped = one.children("moestro-orchestrator")[0]
             os.kill(stopped, signal.SIGSTOP)
             try:

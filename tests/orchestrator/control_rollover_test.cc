@@ -31,7 +31,9 @@ class ControlRollover : public ControlPlaneTest {
 
 TEST_F(ControlRollover, AWorkerIsSentForTheNewVersionWhenItHasEndedWhatItBegan) {
   FakeWorker before(endpoint_), after(endpoint_);
+  EXPECT_EQ(control_->pack_version(), 0u);
   before.join({.pack = 7});
+  EXPECT_EQ(control_->pack_version(), 7u);
   Heard heard, next;
   submit(heard, 2);
   before.answer(tokens(before.hear_plan()));
@@ -45,7 +47,9 @@ TEST_F(ControlRollover, AWorkerIsSentForTheNewVersionWhenItHasEndedWhatItBegan) 
   EXPECT_TRUE(before.hear_drain()) << "to attach anew";
   wait_until_no_worker();  // the control thread says so after it has sent the drain
   EXPECT_TRUE(next.nothing());
+  EXPECT_EQ(control_->pack_version(), 7u) << "nothing has been computed with the new one";
   after.join({.pack = 8, .epoch = 2});
+  EXPECT_EQ(control_->pack_version(), 8u);
   after.answer(tokens(after.hear_plan()));
   next.next<Progress>();
   next.next<Finished>();

@@ -229,5 +229,25 @@ TEST_F(ServedModelTest, TargetsBeginWithAToken) {
   EXPECT_EQ(load()->target->forced, 9);
 }
 
+TEST_F(ServedModelTest, TheDigestTellsWhatMakesOtherTokensFromOtherStorage) {
+  const auto digest = [this] { return load()->text_digest; };
+  const uint64_t plain = digest();
+  EXPECT_EQ(digest(), plain);
+  std::ifstream in(dir_ / "config.json");
+  json stored = json::parse(in);
+  stored["torch_dtype"] = "float16";
+  write("config.json", stored.dump());
+  EXPECT_EQ(digest(), plain) << "`moestro store replace` takes it for the same model";
+  stored["eos_token_id"] = 5;
+  write("config.json", stored.dump());
+  const uint64_t other_end = digest();
+  EXPECT_NE(other_end, plain);
+  write("chat_template.jinja", "a");
+  const uint64_t with_template = digest();
+  EXPECT_NE(with_template, other_end);
+  write("chat_template.jinja", "b");
+  EXPECT_NE(digest(), with_template);
+}
+
 }  // namespace
 }  // namespace moestro::orchestrator

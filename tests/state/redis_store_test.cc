@@ -24,6 +24,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Lines = std::vector<QueuedLine>;
 
+const ServedVersion kServed{"1", {"m"}};
+
 std::unique_ptr<RedisStore> store_at(const std::string& url, const std::string& host,
                                      std::chrono::milliseconds lease = std::chrono::milliseconds(200)) {
   const auto place = parse_redis_url(url);
@@ -58,7 +60,7 @@ class RedisStoreTest : public ::testing::Test {
   static void begin_batch(RedisStore& leader, uint64_t n) {
     BatchRecord b;
     b.id = "batch_1", b.input_file = "file-1", b.model = "m";
-    ASSERT_TRUE(leader.beat().is_ok());
+    ASSERT_TRUE(leader.beat(kServed).is_ok());
     ASSERT_TRUE(leader.add_batch(b).is_ok());
     ASSERT_TRUE(*leader.lead("batch_1"));
     ASSERT_TRUE(leader.offer("batch_1", {}, true).is_ok());
@@ -207,6 +209,7 @@ TEST_F(RedisStoreTest, ResultsOfACallWhoseAnswerWasLostAreCountedByTheNext) {
   RedisServer server;
   const auto store = store_at(server.url(), "a"), other = store_at(server.url(), "b");
   begin_batch(*store, 4);
+  ASSERT_TRUE(other->beat(kServed).is_ok());
   std::vector<LineResult> results{result(1), result(2)};
   results[1].good = false;
   ASSERT_TRUE(store->put_results("batch_1", results).is_ok());  // its answer is lost
@@ -241,12 +244,12 @@ TEST_F(RedisStoreTest, OneThatBecomesAReplicaIsConnectedToAnew) {
   RedisServer server;
   RedisLink link(*parse_redis_url(server.url()), {});
   const auto store = store_at(server.url(), "a");
-  ASSERT_TRUE(store->beat().is_ok());
+  ASSERT_TRUE(store->beat(kServed).is_ok());
   ASSERT_TRUE(link.call({"REPLICAOF", "127.0.0.1", "1"}).is_ok());
-  EXPECT_EQ(store->beat().code(), Code::kUnavailable);
-  EXPECT_THAT(store->beat().message(), HasSubstr("give its master"));
+  EXPECT_EQ(store->beat(kServed).status().code(), Code::kUnavailable);
+  EXPECT_THAT(store->beat(kServed).status().message(), HasSubstr("give its master"));
   ASSERT_TRUE(link.call({"REPLICAOF", "NO", "ONE"}).is_ok());
-  EXPECT_TRUE(in_time([&] { return store->beat().is_ok(); }));
+  EXPECT_TRUE(in_time([&] { return store->beat(kServed).is_ok(); }));
 }
 
 /// The kernel takes its connections; nobody answers.
@@ -272,7 +275,7 @@ TEST_F(RedisStoreTest, EachLineIsTakenByOne) {
   const auto a = store_at(server.url(), "a", std::chrono::hours(1)),
              b = store_at(server.url(), "b", std::chrono::hours(1));
   begin_batch(*a, 5);
-  ASSERT_TRUE(b->beat().is_ok());
+  ASSERT_TRUE(b->beat(kServed).is_ok());
   EXPECT_THAT(*a->take("batch_1", 2), ElementsAre(QueuedLine{1, 10}, QueuedLine{2, 20}));
   EXPECT_THAT(*b->take("batch_1", 2), ElementsAre(QueuedLine{3, 30}, QueuedLine{4, 40}));
   EXPECT_THAT(*a->take("batch_1", 9), ElementsAre(QueuedLine{5, 50}));
@@ -285,11 +288,11 @@ TEST_F(RedisStoreTest, TheLinesOfTheDeadAreTakenByOthersAndThoseOfTheLivingAreNo
   begin_batch(*a, 4);
   ASSERT_EQ(a->take("batch_1", 3)->size(), 3u);
   ASSERT_TRUE(a->put_results("batch_1", std::vector{result(2)}).is_ok());
-  ASSERT_TRUE(b->beat().is_ok());
+  ASSERT_TRUE(b->beat(kServed).is_ok());
   EXPECT_THAT(*b->take("batch_1", 9), ElementsAre(QueuedLine{4, 40}));
   Lines taken;  // a says nothing any more
   ASSERT_TRUE(in_time([&] {
-    MOESTRO_CHECK(b->beat().is_ok(), "Redis is there");
+    MOESTRO_CHECK(b->beat(kServed).is_ok(), "Redis is there");
     const auto more = *b->take("batch_1", 9);
     taken.insert(taken.end(), more.begin(), more.end());
     return taken.size() >= 2;
@@ -314,7 +317,7 @@ TEST_F(RedisStoreTest, WhatIsGivenBackOrLeftIsTakenAtOnce) {
              b = store_at(server.url(), "b", std::chrono::hours(1)),
              c = store_at(server.url(), "c", std::chrono::milliseconds(1));
   begin_batch(*a, 4);
-  ASSERT_TRUE(b->beat().is_ok());
+  ASSERT_TRUE(b->beat(kServed).is_ok());
   ASSERT_EQ(a->take("batch_1", 4)->size(), 4u);
   ASSERT_TRUE(a->give_back("batch_1", std::vector<uint64_t>{3}).is_ok());
   EXPECT_THAT(*b->take("batch_1", 9), ElementsAre(QueuedLine{3, 30}));
@@ -323,7 +326,7 @@ TEST_F(RedisStoreTest, WhatIsGivenBackOrLeftIsTakenAtOnce) {
   ASSERT_TRUE(a->hold_only("batch_1", std::vector<uint64_t>{1}).is_ok());
   EXPECT_THAT(*b->take("batch_1", 9), ElementsAre(QueuedLine{2, 20}, QueuedLine{4, 40}));
   ASSERT_TRUE(a->leave().is_ok());
-  ASSERT_TRUE(c->beat().is_ok());
+  ASSERT_TRUE(c->beat(kServed).is_ok());
   Lines left;  // c waits its lease of 1 ms before it takes anybody for dead
   ASSERT_TRUE(in_time([&] { return !(left = *c->take("batch_1", 9)).empty(); }));
   EXPECT_THAT(left, ElementsAre(QueuedLine{1, 10}));
@@ -335,7 +338,7 @@ TEST_F(RedisStoreTest, WhoFollowsUnderTheSameNameWaitsForNoLease) {
   begin_batch(*before, 4);
   ASSERT_EQ(before->take("batch_1", 3)->size(), 3u);
   const auto after = store_at(server.url(), "a", std::chrono::hours(1));
-  ASSERT_TRUE(after->beat().is_ok());
+  ASSERT_TRUE(after->beat(kServed).is_ok());
   EXPECT_TRUE(*after->lead("batch_1"));
   ASSERT_TRUE(after->hold_only("batch_1", {}).is_ok());
   EXPECT_EQ(after->take("batch_1", 9)->size(), 4u);
@@ -345,8 +348,8 @@ TEST_F(RedisStoreTest, OneLeadsUntilItIsDead) {
   RedisServer server;
   const auto a = store_at(server.url(), "a"), b = store_at(server.url(), "b");
   BatchRecord record;
-  record.id = "batch_1";
-  ASSERT_TRUE(a->beat().is_ok() && b->beat().is_ok() && a->add_batch(record).is_ok());
+  record.id = "batch_1", record.model = "m";
+  ASSERT_TRUE(a->beat(kServed).is_ok() && b->beat(kServed).is_ok() && a->add_batch(record).is_ok());
   EXPECT_TRUE(*a->lead("batch_1"));
   EXPECT_FALSE(*b->lead("batch_1"));
   EXPECT_TRUE(*a->lead("batch_1"));
@@ -371,7 +374,7 @@ TEST_F(RedisStoreTest, LinesAreOfferedAgainWithoutBeingDoubled) {
   begin_batch(*a, 2);  // in progress: no more offers
   EXPECT_EQ(a->offer("batch_1", Lines{{3, 30}}, false).code(), kConflict);
   BatchRecord record;
-  record.id = "batch_2";
+  record.id = "batch_2", record.model = "m";
   ASSERT_TRUE(a->add_batch(record).is_ok());
   ASSERT_TRUE(*a->lead("batch_2"));
   EXPECT_TRUE(a->offer("batch_2", Lines{{1, 1}, {2, 2}}, true).is_ok());
@@ -386,7 +389,7 @@ TEST_F(RedisStoreTest, ABatchRunsOnlyWhenEachLineWasOfferedOrHasAResult) {
   RedisServer server;
   const auto a = store_at(server.url(), "a", std::chrono::hours(1));
   BatchRecord record;
-  record.id = "batch_1";
+  record.id = "batch_1", record.model = "m";
   ASSERT_TRUE(a->add_batch(record).is_ok());
   ASSERT_TRUE(*a->lead("batch_1"));
   ASSERT_TRUE(a->offer("batch_1", {}, true).is_ok());
@@ -464,9 +467,9 @@ TEST_F(RedisStoreTest, WithFullMemoryOneStillLivesLeadsAndEndsBatches) {
   RedisLink link(*parse_redis_url(server.url()), {});
   ASSERT_TRUE(link.call({"CONFIG", "SET", "maxmemory", "1"}).is_ok());
   EXPECT_EQ(a->put_results("batch_1", std::vector{result(1)}).status().code(), Code::kExhausted);
-  EXPECT_TRUE(a->beat().is_ok());
+  EXPECT_TRUE(a->beat(kServed).is_ok());
   ASSERT_TRUE(a->leave().is_ok());
-  EXPECT_TRUE(b->beat().is_ok());
+  EXPECT_TRUE(b->beat(kServed).is_ok());
   EXPECT_TRUE(b->lead("batch_1").is_ok() && *b->lead("batch_1"));
   BatchRecord record = **a->batch("batch_1");
   record.status = BatchStatus::kCancelling;

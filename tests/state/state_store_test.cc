@@ -34,6 +34,7 @@ class StateTest : public ::testing::TestWithParam<Backend> {
     opened_ = {};  // SQLite has one owner
     opened_ = box_->open();
     state_ = opened_.state.get();
+    if (state_->shared() != nullptr) ASSERT_TRUE(state_->shared()->beat({"1", {"m"}}).is_ok());
   }
   /// The file with its bytes, and its record.
   Status put(const FileRecord& file) {
