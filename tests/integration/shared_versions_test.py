@@ -10,7 +10,16 @@ from redis_box import Redis, needs_redis
 from shared_batches_test import lines_answered
 
 LINES = 30
-TOKENS = 24
+TOKENS = 64
+
+
+class Host(Cluster):
+    """Is ready when it has said what it serves: the first to say it has the name."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.wait_until(lambda: self.request("GET", "/v1/moestro/status")[1]["batches"]["version"])
+        return self
 
 
 @needs_redis
@@ -22,7 +31,8 @@ class SharedVersions(BatchTest):
         cls.int8 = pack(DEMO, cls.dir.name + "/int8", "--experts", "int8")
 
     def cluster(self, redis, at, lease="2s"):
-        return Cluster(at, "--name", "demo", "--state", redis.url, "--line-lease", lease, "--deterministic")
+        return Host(at, "--name", "demo", "--state", redis.url, "--line-lease", lease, "--batch-lines", "4",
+                    "--deterministic")
 
     def answers(self, cluster, batch):
         self.assertEqual(batch["status"], "completed", batch)
@@ -56,7 +66,6 @@ class SharedVersions(BatchTest):
     def test_lines_are_run_by_hosts_of_one_pack_and_by_others_when_it_leaves(self):
         with Redis() as redis, contextlib.ExitStack() as others_life, contextlib.ExitStack() as away:
             other = others_life.enter_context(self.cluster(redis, self.int8, "1h"))
-            other.wait_until(lambda: other.request("GET", "/v1/moestro/status")[1]["batches"]["version"])
             one = away.enter_context(self.cluster(redis, self.pack, "1h"))
             one.wait_until(lambda: self.left(one), what="the version that was first to have the name")
             held = self.left(one)[0]
