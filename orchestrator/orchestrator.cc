@@ -69,6 +69,7 @@ ControlOptions control_options(const OrchestratorOptions& options, const ServedM
   control.step_tokens = options.step_tokens;
   control.steps_in_flight = options.steps_in_flight;
   control.eos_ids = model.eos_ids;
+  control.tokenizer = model.tokenizer_digest;
   control.tpot_target = options.tpot_target;
   control.overtaking = options.overtaking;
   control.interactive_weight = options.interactive_weight;

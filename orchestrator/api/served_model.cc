@@ -124,7 +124,7 @@ Result<ServedModel> ServedModel::of_files(const std::string& name, const ModelFi
 }
 
 Result<ServedModel> ServedModel::load(const std::string& name, const std::filesystem::path& pack) {
-  uint64_t digest = 0;
+  uint64_t digest = 0, tokenizer_digest = 0;
   const auto add = [&digest](std::string_view bytes) {
     digest = XXH3_64bits_withSeed(bytes.data(), bytes.size(), digest);
   };
@@ -133,12 +133,15 @@ Result<ServedModel> ServedModel::load(const std::string& name, const std::filesy
     // Of config.json only the end tokens count here: the pack's own version covers it, and versions that `moestro store
     // replace` takes for one model may say otherwise how weights are stored.
     if (text.is_ok() && file != "config.json") add(file), add(text->value_or(""));
+    if (text.is_ok() && *text && file == "tokenizer.json")
+      tokenizer_digest = XXH3_64bits((*text)->data(), (*text)->size());
     return text;
   };
   const auto label = [&](const std::string& file) { return (pack / file).string(); };
   MOESTRO_ASSIGN_OR_RETURN(ServedModel m, of_files(name, {read, label}));
   for (const TokenId id : m.eos_ids) add(std::to_string(id) + " ");
   m.text_digest = digest;
+  m.tokenizer_digest = tokenizer_digest;
   const auto created = std::filesystem::last_write_time(pack / "config.json");
   const auto age = std::filesystem::file_time_type::clock::now() - created;
   m.created_unix_s = unix_seconds() - std::chrono::duration_cast<std::chrono::seconds>(age).count();

@@ -43,6 +43,7 @@ struct ServedModel {
   std::optional<ReasoningStyle> reasoning_style = {};  ///< how the chat template marks reasoning
   bool knows_effort = false;    ///< it looks at the variable reasoning_effort
   bool knows_thinking = false;  ///< it looks at the variable enable_thinking
+  uint64_t tokenizer_digest = 0;  ///< XXH3-64 of tokenizer.json
   uint64_t text_digest = 0;  ///< of what makes tokens of requests and ends answers: two that differ are two models
   int64_t hidden = 0;                        ///< values of a hidden state
   std::optional<TargetBegin> target = {};    ///< nullopt: the model has no encoder

@@ -150,8 +150,8 @@ void ControlPlane::Loop::on_message(const std::string& identity, const net::Byte
 }
 
 void ControlPlane::Loop::on_registration(const std::string& identity, const Registration& r) {
-  const Status refusal =
-      check_registration(r, options_.model, peers_.empty() ? std::nullopt : std::optional(experts_));
+  const Status refusal = check_registration(r, options_.model, options_.tokenizer,
+                                            peers_.empty() ? std::nullopt : std::optional(experts_));
   if (!refusal.is_ok()) {
     log::warn("control: worker {} refused: {}", r.name, refusal.message());
     (void)socket_.send(identity, write_refused(refusal)).is_ok();

@@ -27,6 +27,7 @@ struct ControlOptions {
   std::string endpoint;  ///< workers connect here
   shm::FileAccess access = {};  ///< of the workers that may map the history
   std::string model;     ///< as served; workers of other models are refused
+  uint64_t tokenizer = 0;  ///< XXH3-64 of tokenizer.json; workers whose packs have another are refused; 0: not known
   std::optional<int64_t> step_tokens;  ///< nullopt: SchedulerOptions::usual_step
   size_t steps_in_flight = 2;  ///< of each worker: 1 or 2
   std::vector<TokenId> eos_ids;

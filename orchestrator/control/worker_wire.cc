@@ -26,6 +26,7 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   r.model = text(m.model());
   r.device = text(m.device());
   r.pack_identity = m.pack_identity();
+  r.tokenizer = m.tokenizer();
   r.kv_epoch = m.kv_epoch();
   r.ranks = m.ranks();
   r.limits = WorkerLimits{m.kv_blocks(),          m.kv_block_tokens(), m.context_max(), m.step_tokens_max(),

@@ -21,6 +21,7 @@ struct Registration {
   uint32_t protocol = 0;
   std::string name, model, device;
   uint64_t pack_identity = 0, kv_epoch = 0;
+  uint64_t tokenizer = 0;  ///< XXH3-64 of the pack's tokenizer.json; 0: not known
   uint32_t ranks = 1;  ///< workers of its replica
   WorkerLimits limits;
   activation::EamcShape experts;  ///< of the model; empty if a worker does not say

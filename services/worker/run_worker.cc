@@ -71,6 +71,7 @@ Status serve(const WorkerOptions& o, store::StoreClient& client, const device::W
   options.device = o.device_name;
   options.orchestrator = o.orchestrator;
   options.pack_identity = client.manifest().identity;
+  options.tokenizer = store::tokenizer_of(client.manifest()).value_or(0);
   options.history = history;
   if (device::DeviceExperts* device = on.experts(); device != nullptr) {
     options.device_slots = static_cast<uint32_t>(device->slots());

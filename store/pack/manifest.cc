@@ -41,6 +41,11 @@ Result<std::vector<ExpertLayout>> Manifest::expert_layouts(const model::ExpertSp
   return layouts;
 }
 
+std::optional<uint64_t> tokenizer_of(const Manifest& manifest) {
+  const auto found = std::ranges::find(manifest.copied, "tokenizer.json", &CopiedFile::name);
+  return found == manifest.copied.end() ? std::nullopt : std::optional(found->xxh3_64);
+}
+
 std::vector<uint32_t> dense_layers(const Manifest& manifest) {
   std::vector<bool> of_layer(manifest.blobs.size(), false), of_none(manifest.blobs.size(), false);
   for (const PackedTensor& t : manifest.tensors) (model::layer_of_tensor(t.name) ? of_layer : of_none)[t.blob] = true;

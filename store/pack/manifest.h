@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,9 @@ struct Manifest {
   /// Index in `blobs` of an expert, or an error that names it.
   Result<uint32_t> expert_blob(MoeLayerId layer, ExpertId expert, DType precision) const;
 };
+
+/// The checksum of tokenizer.json; nullopt: the manifest does not have it.
+std::optional<uint64_t> tokenizer_of(const Manifest& manifest);
 
 /// The dense blobs whose tensors are all of layers, in the order of a step.
 std::vector<uint32_t> dense_layers(const Manifest& manifest);

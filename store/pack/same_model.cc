@@ -26,11 +26,6 @@ std::string value(const json& config, const std::string& key) {
   return config.contains(key) ? config[key].dump(-1, ' ', false, json::error_handler_t::replace) : "none";
 }
 
-std::optional<uint64_t> tokenizer_of(const Manifest& manifest) {
-  const auto found = std::ranges::find(manifest.copied, "tokenizer.json", &CopiedFile::name);
-  return found == manifest.copied.end() ? std::nullopt : std::optional(found->xxh3_64);
-}
-
 Status another(const std::string& difference) {
   return invalid_argument("it is another model: " + difference +
                           "; serve it under a name of its own (moestro store add)");

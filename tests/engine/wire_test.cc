@@ -150,6 +150,7 @@ TEST(WorkerWire, WritesWhatItsQueriesSee) {
   r.mixed = true;
   r.state_slots = 12, r.state_interval = 64;
   r.overtaking_tokens_max = 128;
+  r.tokenizer = 0x1234567890;
   r.device_slots = 32, r.device_slot_bytes = uint64_t{1} << 33;
   const auto bytes = write_registration(r);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -165,6 +166,7 @@ TEST(WorkerWire, WritesWhatItsQueriesSee) {
   EXPECT_EQ(written->device_slots(), 32u);
   EXPECT_EQ(written->device_slot_bytes(), uint64_t{1} << 33);
   EXPECT_EQ(written->overtaking_tokens_max(), 128u);
+  EXPECT_EQ(written->tokenizer(), 0x1234567890u);
 }
 
 TEST(WorkerWire, WritesResultsThatVerify) {

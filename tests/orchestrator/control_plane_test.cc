@@ -77,7 +77,9 @@ TEST_F(ControlPlaneTest, AWorkerThatDiesWithTwoStepsLosesAndRepeatsNothing) {
 }
 
 TEST_F(ControlPlaneTest, RefusesWorkersThatDoNotFit) {
-  start();
+  ControlOptions options;
+  options.tokenizer = 5;
+  start(100, options);
   FakeWorker good(endpoint_), bad(endpoint_);
   good.join();
   const auto refused = [&](FakeWorker::Identity who, const std::string& words) {
@@ -89,6 +91,8 @@ TEST_F(ControlPlaneTest, RefusesWorkersThatDoNotFit) {
   refused({.model = "another"}, "'another'");
   refused({.pack = 8, .experts = {2, 4, 1}}, "another model");
   refused({.ranks = 2}, "2 ranks");
+  refused({.tokenizer = 6}, "another tokenizer.json");
+  FakeWorker(endpoint_).join({.name = "same", .tokenizer = 5});
   Heard heard;
   submit(heard, 1);
   good.answer(tokens(good.hear_plan()));

@@ -105,7 +105,7 @@ void FakeWorker::send_registration(const Identity& who) {
                                  static_cast<uint32_t>(who.experts.layers), static_cast<uint32_t>(who.experts.experts),
                                  static_cast<uint32_t>(who.experts.top_k), l.kv_sinks, l.kv_window, who.wants_history,
                                  who.device_slots, who.device_slot_bytes, l.kv_host_blocks, who.mixed,
-                                 l.state_slots, l.state_interval)));
+                                 l.state_slots, l.state_interval, 0, who.tokenizer)));
 }
 
 void FakeWorker::send_heartbeat(bool asks_to_leave) {

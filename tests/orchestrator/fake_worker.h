@@ -42,6 +42,7 @@ class FakeWorker {
     uint32_t device_slots = 0;
     uint64_t device_slot_bytes = 0;
     bool mixed = false;
+    uint64_t tokenizer = 0;
   };
   struct Refused {
     Code code;

@@ -21,6 +21,7 @@ Registration describe(const ServiceOptions& options, const engine::Engine& engin
   r.model = limits.model;
   r.device = options.device;
   r.pack_identity = options.pack_identity;
+  r.tokenizer = options.tokenizer;
   // Differs from every earlier start of this worker: nanoseconds of wall time.
   r.kv_epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   r.kv_blocks = static_cast<uint32_t>(limits.kv_blocks);

@@ -19,6 +19,7 @@ struct ServiceOptions {
   std::string name, device;
   std::string orchestrator;  ///< endpoint
   uint64_t pack_identity = 0;
+  uint64_t tokenizer = 0;  ///< XXH3-64 of the pack's tokenizer.json; 0: not known
   /// The activation history, which gets the orchestrator's updates between steps, on the thread of run(). Null: not
   /// used.
   WorkerHistory* history = nullptr;

@@ -64,6 +64,7 @@ Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> bo
 struct Registration {
   std::string name, model, device;
   uint64_t pack_identity = 0, kv_epoch = 0;
+  uint64_t tokenizer = 0;  ///< XXH3-64 of the pack's tokenizer.json; 0: not known
   uint32_t kv_blocks = 0, context_max = 0, step_tokens_max = 0, step_sequences_max = 0;
   uint32_t overtaking_tokens_max = 0;  ///< of a plan that overtakes another; 0: none does
   uint32_t moe_layers = 0, experts = 0, top_k = 0;

@@ -73,7 +73,7 @@ std::vector<std::byte> write_registration(const Registration& r) {
                                  static_cast<uint32_t>(kernels::kKvBlockTokens), r.kv_epoch, r.context_max,
                                  r.step_tokens_max, r.step_sequences_max, r.moe_layers, r.experts, r.top_k, r.kv_sinks,
                                  r.kv_window, r.wants_history, r.device_slots, r.device_slot_bytes, r.kv_host_blocks,
-                                 r.mixed, r.state_slots, r.state_interval, r.overtaking_tokens_max));
+                                 r.mixed, r.state_slots, r.state_interval, r.overtaking_tokens_max, r.tokenizer));
 }
 
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done, bool asks_to_leave) {
