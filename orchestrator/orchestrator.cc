@@ -234,6 +234,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   std::thread drainer([&] { drain(signals.wait(), options.drain_s, *server, *runner, *control); });
   server->run();
   drainer.join();
+  service.end_reading();
   sampling.reset();
   shelf.close(kLastBytes);
   service.forget_extensions();

@@ -14,7 +14,7 @@ ReadingPool::ReadingPool(const WorkLimits& limits, std::function<void(std::funct
   }
 }
 
-ReadingPool::~ReadingPool() {
+void ReadingPool::end() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -22,6 +22,7 @@ ReadingPool::~ReadingPool() {
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 bool ReadingPool::run(const std::string& flow, bool heavy, Work work, const std::shared_ptr<Exchange>& exchange) {

@@ -25,8 +25,9 @@ class ReadingPool {
 
   /// `post`: onto the server's thread.
   ReadingPool(const WorkLimits& limits, std::function<void(std::function<void()>)> post);
-  /// Drops what has not begun, stops what has and waits for it.
-  ~ReadingPool();
+  ~ReadingPool() { end(); }
+  /// Drops what has not begun, stops what has and waits for it. Nothing is posted afterwards.
+  void end();
   ReadingPool(const ReadingPool&) = delete;
   ReadingPool& operator=(const ReadingPool&) = delete;
 

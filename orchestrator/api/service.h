@@ -39,6 +39,8 @@ class Service {
   /// Serves more paths from now on. They outlive this, or forget_extensions().
   void extend(Extension& extension) { extensions_.push_back(&extension); }
   void forget_extensions() { extensions_.clear(); }
+  /// When the server's thread has ended: ends the threads that read bodies. They use the control plane and post.
+  void end_reading() { reading_.end(); }
 
   // For extensions whose requests become completions.
 

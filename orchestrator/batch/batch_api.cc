@@ -190,9 +190,7 @@ std::shared_ptr<BodySink> BatchApi::sink_for(const HttpRequest& head, const std:
   if (*uploads_ >= kUploadsMax)
     return nullptr;  // then the body has the usual limit, and the handler says why it is refused
   ++*uploads_;
-  // It may go on the disk's thread; the count is the server's.
-  return std::make_shared<Upload>(content_type, runner_.files(), disk_, post_,
-                                  [post = post_, count = uploads_] { post([count] { --*count; }); });
+  return std::make_shared<Upload>(content_type, runner_.files(), disk_, post_, [count = uploads_] { --*count; });
 }
 
 void BatchApi::upload(const HttpRequest& request, const ExchangePtr& exchange) {

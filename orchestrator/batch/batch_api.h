@@ -2,6 +2,7 @@
 // /v1/files and /v1/batches. Routes run on the server's thread, the state is read on the runner's thread, and files are
 // read and written on a third.
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,7 +54,8 @@ class BatchApi final : public Extension {
   BatchRunner& runner_;
   const std::string model_;
   const BatchRunner::Post post_;
-  std::shared_ptr<int> uploads_ = std::make_shared<int>(0);  ///< uploads in progress; server's thread
+  /// Uploads in progress. The last ones end with the server, when this is gone.
+  const std::shared_ptr<std::atomic<int>> uploads_ = std::make_shared<std::atomic<int>>(0);
   Background disk_;  ///< last: its thread uses the others
 };
 
