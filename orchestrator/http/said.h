@@ -22,10 +22,10 @@ struct Said {
   explicit Said(const boost::asio::any_io_executor& executor)
       : timer(executor, boost::asio::steady_timer::time_point::max()) {}
   static std::function<void(T)> teller(const std::shared_ptr<Said>& said) {
-    return [weak = std::weak_ptr<Said>(said)](T value) {
+    return [weak = std::weak_ptr<Said>(said)](T told) {
       const auto self = weak.lock();
       if (!self) return;
-      self->value = std::move(value);
+      self->value = std::move(told);
       self->timer.cancel();
     };
   }
