@@ -157,13 +157,13 @@ class PatternReader {
   }
 
   NodeId atom(NodeId from) {
-    if (++depth_ > 50) fail(unsupported("groups nested deeper than 50"));
+    if (++depth_ > 50) fail(unsupported("groups are nested deeper than 50"));
     if (!error_.is_ok()) return from;
     NodeId to;
     if (take('(')) {
-      if (take('?') && !take(':')) fail(unsupported("'(?' other than '(?:'"));
+      if (take('?') && !take(':')) fail(unsupported("'(?' is supported only as '(?:'"));
       to = alternatives(from);
-      if (more() && text_[at_] == '$') fail(unsupported("'$' within a group"));
+      if (more() && text_[at_] == '$') fail(unsupported("'$' in a group is not supported"));
       if (!take(')')) fail(invalid_argument("a '(' is not closed"));
     } else {
       to = g_.add();
@@ -181,7 +181,7 @@ class PatternReader {
     const char c = text_[at_];
     if (c == '*' || c == '+' || c == '?' || c == '{')
       fail(invalid_argument(std::string("'") + c + "' repeats nothing"));
-    if (c == '^') fail(unsupported("'^' other than at the beginning"));
+    if (c == '^') fail(unsupported("'^' is supported only at the beginning"));
     const uint32_t point = code_point();
     return {{point, point}};
   }
@@ -219,7 +219,7 @@ class PatternReader {
       default: break;
     }
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-      fail(unsupported(std::string("'\\") + c + "'"));
+      fail(unsupported(std::string("'\\") + c + "' is not supported"));
     return is(static_cast<uint8_t>(c));
   }
 
@@ -229,6 +229,8 @@ class PatternReader {
     const auto [end, error] = std::from_chars(begin, begin + std::min(digits, text_.size() - at_), n, 16);
     if (error != std::errc() || end != begin + digits)
       fail(invalid_argument("'\\x' and '\\u' take two and four hexadecimal digits"));
+    else if (n >= 0xD800 && n <= 0xDFFF)
+      fail(invalid_argument("'\\u' of half a surrogate pair is no character; write the character itself"));
     at_ = static_cast<size_t>(end - text_.data());
     return n;
   }
