@@ -35,8 +35,8 @@ Status check_options(const EngineOptions& o, bool deterministic) {
 }
 
 Status check_encoder_decoder(const EngineOptions& o) {
-  const auto lacks = [](const char* what) {
-    return unsupported(std::string(what) + " with an encoder-decoder model; leave it out");
+  const auto lacks = [](const std::string& what) {
+    return unsupported(what + " with an encoder-decoder model; leave it out");
   };
   if (o.mixed) return lacks("--mixed");
   if (o.capacity_factor) return lacks("--capacity-factor");
