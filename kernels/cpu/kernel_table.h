@@ -58,7 +58,7 @@ struct WeightRun {
 ///   spans    blocks of weights (RoundedProduct::spans) only: a span is 256 columns of a run, padded with zeros. Of its
 ///            four blocks, bytes 16 p .. 16 p + 15 have columns 64 p .. 64 p + 63, in the order in which the format's
 ///            kernels unpack its weights. [span][token]: f32 [16], for each 4 bytes of a block their scale, times a
-///            power of two that the kernels choose | [16], what they make of the sums of q
+///            power of two that the kernels choose | [16], what they make of the sums of q (else: round_in_order)
 ///   groups   otherwise, bytes only, [token]: scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G];
 ///            G = ceil(cols / 64)
 /// If a group contains NaN or infinity, its scale does too.
