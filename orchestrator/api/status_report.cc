@@ -1,5 +1,7 @@
 #include "orchestrator/api/status_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -177,10 +179,9 @@ json problems_of(const StatusSources& now, const json& more) {
     problems.error("The state of batches cannot be written: " + stalled.get<std::string>() + ".",
                    "Make room where the state is kept, repair its disk, or start its Redis; they go on by themselves.");
   for (const json& left : more.value(json::json_pointer("/batches/left_to_others"), json::array())) {
-    std::string hosts;
-    for (const json& host : left["hosts"]) hosts += (hosts.empty() ? "" : ", ") + host.get<std::string>();
-    problems.warning("Other hosts serve another version of " + left["model"].get<std::string>() +
-                         " and run the lines of its batches" + (hosts.empty() ? "" : ": " + hosts) + ".",
+    const auto hosts = left["hosts"].get<std::vector<std::string>>();
+    problems.warning(fmt::format("Other hosts serve another version of {} and run the lines of its batches{}{}.",
+                                 left["model"].get<std::string>(), hosts.empty() ? "" : ": ", fmt::join(hosts, ", ")),
                      "Serve the same pack on all hosts that share the state. This one goes on when no host serves the "
                      "other version.");
   }

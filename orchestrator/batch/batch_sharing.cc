@@ -1,6 +1,8 @@
 // Batches that other orchestrators work on as well: what they have done is looked at again and again, and said to them
 // is that this one lives, and which version of the model it serves.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -13,9 +15,7 @@ namespace {
 constexpr std::chrono::milliseconds kAfterConflict{100};
 
 std::string hosts_of(const HeldName& held) {
-  std::string list;
-  for (const std::string& host : held.hosts) list += (list.empty() ? "" : ", ") + host;
-  return list.empty() ? "hosts that have not been heard yet" : list;
+  return held.hosts.empty() ? "hosts that have not been heard yet" : fmt::format("{}", fmt::join(held.hosts, ", "));
 }
 }
 
