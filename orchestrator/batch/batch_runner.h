@@ -62,7 +62,7 @@ class BatchRunner {
   /// compare it; empty: it is not known yet. It is called on this thread.
   BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model,
               BatchLimits limits, RunLine run_line, Post post, std::function<int64_t()> now,
-              std::vector<std::string> aliases = {}, std::function<std::string()> version = [] { return "1"; });
+              std::vector<std::string> aliases, std::function<std::string()> version);
   ~BatchRunner();
 
   /// From any thread: runs `task` on this one's.

@@ -64,7 +64,7 @@ class ResponsesApiTest : public ApiTest, public ::testing::WithParamInterface<te
     runner_ = std::make_unique<BatchRunner>(
         std::move(opened.state), std::move(opened.files), "m", limits_,
         [this](HttpRequest r, std::shared_ptr<Exchange> e) { service_->handle(std::move(r), std::move(e)); }, post,
-        [this] { return now_.load(); });
+        [this] { return now_.load(); }, std::vector<std::string>{}, [] { return "1"; });
     api_ = std::make_unique<ResponsesApi>(*service_, *runner_, options);
     service_->extend(*api_);
   }
