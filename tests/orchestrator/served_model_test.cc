@@ -2,9 +2,13 @@
 
 #include "orchestrator/api/served_model.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <iterator>
 
 #include "tests/cli/temp_dir.h"
 #include "tests/tokenizer/tiny_tokenizers.h"
@@ -227,6 +231,13 @@ TEST_F(ServedModelTest, TargetsBeginWithAToken) {
   write("generation_config.json", R"({"forced_bos_token_id": 9})");
   EXPECT_EQ(load()->target->start, 0);
   EXPECT_EQ(load()->target->forced, 9);
+}
+
+TEST_F(ServedModelTest, TheTokenizersDigestIsThatOfItsFile) {
+  std::ifstream in(dir_ / "tokenizer.json", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  ASSERT_FALSE(text.empty());
+  EXPECT_EQ(load()->tokenizer_digest, XXH3_64bits(text.data(), text.size())) << "as a pack's manifest has it";
 }
 
 TEST_F(ServedModelTest, TheDigestTellsWhatMakesOtherTokensFromOtherStorage) {
