@@ -46,7 +46,7 @@ function(moestro_root root)
 endfunction()
 
 # The headers that everybody includes, read once for each kind of target: common, and with nlohmann's JSON or GoogleTest
-# beside.
+# beside; those of the commands have the JSON, too.
 # moestro_precompiled(KIND HEADERS ... [DEPS targets] [OPTIONS flags])
 function(moestro_precompiled kind)
   cmake_parse_arguments(A "" "" "HEADERS;DEPS;OPTIONS" ${ARGN})
@@ -67,25 +67,38 @@ macro(moestro_make_precompiled_headers)
     <unordered_map> <utility> <variant> <vector>)
   moestro_precompiled(common)
   moestro_precompiled(json HEADERS <nlohmann/json.hpp> DEPS nlohmann_json::nlohmann_json)
+  if(MOESTRO_COMMANDS_OPTIONS)
+    moestro_precompiled(commands
+      HEADERS <nlohmann/json.hpp>
+      DEPS nlohmann_json::nlohmann_json
+      OPTIONS ${MOESTRO_COMMANDS_OPTIONS})
+  endif()
   if(MOESTRO_TESTS)
-    moestro_precompiled(tests
-      HEADERS <nlohmann/json.hpp> <gmock/gmock.h> <gtest/gtest.h>
-      DEPS nlohmann_json::nlohmann_json GTest::gmock
-      OPTIONS ${MOESTRO_TEST_OPTIONS})
+    set(of_tests HEADERS <nlohmann/json.hpp> <gmock/gmock.h> <gtest/gtest.h>
+      DEPS nlohmann_json::nlohmann_json GTest::gmock)
+    moestro_precompiled(tests ${of_tests} OPTIONS ${MOESTRO_TEST_OPTIONS})
+    moestro_precompiled(computing_tests ${of_tests})
   endif()
 endmacro()
 
 # How a target of ours is compiled: its precompiled headers, by what it links, and its sources together (MOESTRO_UNITY).
+# Below a folder that sets MOESTRO_OF_COMMANDS, with the commands' options.
 function(moestro_compiled name)
   set(kind common)
   if(nlohmann_json::nlohmann_json IN_LIST ARGN)
     set(kind json)
   endif()
+  if(MOESTRO_OF_COMMANDS AND MOESTRO_COMMANDS_OPTIONS)
+    set(kind commands)
+    target_compile_options(${name} PRIVATE ${MOESTRO_COMMANDS_OPTIONS})
+  endif()
   if(tests IN_LIST ARGN)
     set(kind tests)
     target_compile_options(${name} PRIVATE ${MOESTRO_TEST_OPTIONS})
+  elseif(computing_tests IN_LIST ARGN)
+    set(kind computing_tests)
   endif()
-  if(NOT kind STREQUAL tests)
+  if(NOT kind MATCHES tests)
     set_target_properties(${name} PROPERTIES UNITY_BUILD ${MOESTRO_UNITY} UNITY_BUILD_BATCH_SIZE 12)
   endif()
   cmake_language(EVAL CODE "cmake_language(DEFER CALL moestro_precompile ${name} moestro_precompiled_${kind})")
@@ -152,9 +165,11 @@ function(moestro_test name)
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/roots/tests)
   target_link_libraries(${name} PRIVATE moestro_flags ${A_DEPS} moestro_test_places GTest::gmock GTest::gtest_main)
-  if(NOT A_COMPUTES)
-    moestro_compiled(${name} tests)
+  set(kind tests)
+  if(A_COMPUTES)
+    set(kind computing_tests)
   endif()
+  moestro_compiled(${name} ${kind})
   if(A_TOGETHER)
     set_target_properties(${name} PROPERTIES UNITY_BUILD ${MOESTRO_UNITY} UNITY_BUILD_BATCH_SIZE 12)
   endif()

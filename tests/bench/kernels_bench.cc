@@ -46,12 +46,11 @@ class Bench {
     std::printf("threads %d, isa %s, %s; filling %lld MiB\n", ops_->options().threads,
                 std::string(isa_name(ops_->options().isa)).c_str(), deterministic ? "deterministic" : "fast",
                 static_cast<long long>(kWeightBytes >> 20));
-    auto limits = limits::Limits::create(*ops_, kWeightBytes);
-    if (!limits.is_ok()) std::exit((std::fprintf(stderr, "%s\n", limits.status().message().c_str()), 1));
-    limits_ = std::move(*limits);
+    limits_ = filled();
     data_ = limits_->data();
-    x_.assign(kTokensMax * kWidthMax, 0.5f);
-    for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(i % 17) * 0.1f - 0.8f;
+    // So small that gates are where the sigmoid is a normal number: others take a hundred times as long.
+    x_.resize(kTokensMax * kWidthMax);
+    for (size_t i = 0; i < x_.size(); ++i) x_[i] = 0x1p-10f * (static_cast<float>(i % 17) * 0.1f - 0.8f);
     y_.resize(kTokensMax * 32000);
   }
 
@@ -74,9 +73,8 @@ class Bench {
     while (ExpertLayout(kHidden, ffn + 64, dtype).bytes() <= kCacheBytes) ffn += 64;
     const ExpertLayout layout(kHidden, ffn, dtype);
     const RoutedRow row{0, 0};
-    const double s = repeated([&] {
-      ops_->expert_ffn(layout, reinterpret_cast<const std::byte*>(data_), x_.data(), {&row, 1}, 1, y_.data());
-    });
+    const auto* weights = reinterpret_cast<const std::byte*>(data_of(dtype));
+    const double s = repeated([&] { ops_->expert_ffn(layout, weights, x_.data(), {&row, 1}, 1, y_.data()); });
     std::printf("expert_ffn 1 token %-5s in cache (%3lld KiB) %6.1f GB/s\n", std::string(dtype_name(dtype)).c_str(),
                 static_cast<long long>(layout.bytes() / 1024), 1e-9 * static_cast<double>(layout.bytes()) / s);
   }
@@ -85,10 +83,11 @@ class Bench {
   void matvec_in_cache(DType dtype) {
     constexpr int64_t kCols = 4096, kFew = 32, kMany = 128, kSpan = 256;
     constexpr int kTurns = 200, kCalls = 8;
+    const char* const weights = data_of(dtype);
     const auto of = [&](int64_t rows) {
       return seconds([&] {
                for (int i = 0; i < kCalls; ++i)
-                 ops_->matmul(x_.data(), 1, {data_, dtype, rows, kCols}, nullptr, y_.data());
+                 ops_->matmul(x_.data(), 1, {weights, dtype, rows, kCols}, nullptr, y_.data());
              }) / kCalls;
     };
     double few = of(kFew), many = of(kMany);
@@ -99,9 +98,8 @@ class Bench {
                 static_cast<long long>(kSpan), 1e-9 * bytes / s);
   }
   void product(DType dtype, int64_t n, int64_t rows, int64_t cols) {
-    const double s = repeated([&] {
-      ops_->matmul(x_.data(), n, {data_, dtype, rows, cols}, nullptr, y_.data());
-    });
+    const char* const weights = data_of(dtype);
+    const double s = repeated([&] { ops_->matmul(x_.data(), n, {weights, dtype, rows, cols}, nullptr, y_.data()); });
     std::printf("matmul     %-5s n %4lld  %5lld x %-5lld %8.1f GFLOP/s\n",
                 std::string(dtype_name(dtype)).c_str(), static_cast<long long>(n),
                 static_cast<long long>(rows), static_cast<long long>(cols),
@@ -113,9 +111,10 @@ class Bench {
     std::vector<RoutedRow> rows;
     for (int32_t t = 0; t < n; ++t) rows.push_back({t, 0});
     const int64_t experts = kWeightBytes / layout.bytes();
+    const char* const first = data_of(dtype);
     int64_t next = 0;
     const double s = repeated([&] {
-      const char* weights = data_ + next++ % experts * layout.bytes();
+      const char* weights = first + next++ % experts * layout.bytes();
       ops_->expert_ffn(layout, reinterpret_cast<const std::byte*>(weights), x_.data(), rows, 1, y_.data());
     });
     std::printf("expert_ffn %-5s n %4lld               %8.1f GFLOP/s\n",
@@ -250,6 +249,21 @@ class Bench {
   }
 
  private:
+  std::unique_ptr<limits::Limits> filled() {
+    auto limits = limits::Limits::create(*ops_, kWeightBytes);
+    if (!limits.is_ok()) std::exit((std::fprintf(stderr, "%s\n", limits.status().message().c_str()), 1));
+    return std::move(*limits);
+  }
+  /// Noise whose scales are small normal numbers. MXFP4's are exponents alone, which noise would make 2^-83 to 2^127,
+  /// and products denormal: it has a memory of its own.
+  const char* data_of(DType dtype) {
+    if (dtype != DType::kMXFP4) return data_;
+    if (of_exponents_) return of_exponents_->data();
+    of_exponents_ = filled();
+    char* const data = const_cast<char*>(of_exponents_->data());
+    for (int64_t at = 0; at < kWeightBytes; at += block_shape(dtype).bytes) data[at] = 118;
+    return data;
+  }
   /// Runs f over consecutive stretches of the weights, in turns with the read loop.
   void streamed(const char* name, int64_t bytes, const std::function<void(const char*)>& f) {
     const int64_t count = kWeightBytes / bytes, total = count * bytes;
@@ -279,7 +293,7 @@ class Bench {
   }
 
   std::unique_ptr<Ops> ops_;
-  std::unique_ptr<limits::Limits> limits_;
+  std::unique_ptr<limits::Limits> limits_, of_exponents_;
   const char* data_ = nullptr;
   AlignedVector<float> x_, y_;
 };
