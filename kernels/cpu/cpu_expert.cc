@@ -207,9 +207,9 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
                     layout.hidden() % block_shape(up_format).columns == 0 &&
                     layout.ffn() % block_shape(down_format).columns == 0,
                 "rows of whole blocks");
-  const Product by_gate = product(gate_format, Activations::kRounded),
-                by_up = product(up_format, Activations::kRounded),
-                by_down = product(down_format, Activations::kRounded);
+  const Product by_gate = product(gate_format, Activations::kRounded, n),
+                by_up = product(up_format, Activations::kRounded, n),
+                by_down = product(down_format, Activations::kRounded, n);
   make_room_to_widen(by_gate, gate, 1);
   make_room_to_widen(by_up, up_weights, 1);
   make_room_to_widen(by_down, down_weights, layout.tiles());

@@ -29,20 +29,21 @@ bool CpuOps::supports(DType) const {
   return true;
 }
 
-CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
+CpuOps::Product CpuOps::product(DType weights, Activations activations, int64_t tokens) const {
   const auto dtype = static_cast<size_t>(computed_as(weights));
   const bool in_12_bits = weights == DType::kBF16In12;
   const bool may_round = !options_.deterministic && activations == Activations::kRounded;
   const RoundedProduct& rounded = kernels_.rounded[dtype];
   if (is_blocks(weights)) {
     const RoundedProduct& fast = kernels_.rounded_blocks[block_index(weights)];
-    if (may_round && fast.round) return {fast.product, &fast, false, weights};
+    if (may_round && fast.round && tokens < fast.exact_from) return {fast.product, &fast, false, weights};
     // Those of few tokens may have other orders of sums.
     ProductByTokens run = may_round ? fast.product : ProductByTokens{};
     run.many = kernels_.product[dtype];
     return {run, nullptr, false, weights};
   }
-  if (may_round && rounded.round) return {rounded.product, &rounded, in_12_bits, DType::kF32};
+  if (may_round && rounded.round && tokens < rounded.exact_from)
+    return {rounded.product, &rounded, in_12_bits, DType::kF32};
   return {{.many = kernels_.product[dtype]}, nullptr, in_12_bits, DType::kF32};
 }
 
@@ -215,7 +216,7 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
     x_rows[t] = x + t * w.cols;
     y_rows[t] = y + t * w.rows;
   }
-  const Product product = this->product(w.dtype, activations);
+  const Product product = this->product(w.dtype, activations, n);
   ProductTask whole;
   whole.x = x_rows;
   if (product.rounding) whole.rounded = round_rows(*product.rounding, x_rows, n, w.cols, w.cols, rounded_x_);

@@ -94,7 +94,8 @@ class CpuOps final : public Ops {
     /// Blocks that `run` does not read itself are widened to f32, for more than its few tokens.
     bool widens_blocks() const { return is_blocks(blocks) && rounding == nullptr; }
   };
-  Product product(DType weights, Activations activations) const;
+  /// Of so many tokens.
+  Product product(DType weights, Activations activations, int64_t tokens) const;
   /// Makes room for them in each thread's scratch, for products of this many runs.
   void make_room_to_widen(const Product& product, const WeightRun* runs, int64_t run_count);
   void multiply(const Product& product, const ProductTask& task, int thread);

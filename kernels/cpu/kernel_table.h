@@ -109,13 +109,16 @@ struct ProductByTokens {
 
 /// The fast product for a precision of weights, with activations rounded to the input type of its instruction (FP8
 /// without Fp8Products: not rounded, and of few tokens only). A token's result depends on how many tokens share the
-/// call (one, few or many: three orders of summation).
+/// call (one, few or many: three orders of summation, and perhaps so many that nothing is rounded).
 struct RoundedProduct {
+  static constexpr int64_t kNever = INT64_MAX;
   int64_t block_columns = 0;
   /// Fills a token's part of `to`. Null: activations stay f32.
   void (*round)(const float* x, int64_t cols, int64_t token, const RoundedRows& to) = nullptr;
   ProductByTokens product;  ///< none: use the exact one
   bool spans = false;       ///< the rounded rows are in spans
+  /// So many tokens and more are multiplied exactly, which is faster where arithmetic is the limit (bf16_pairs_pay()).
+  int64_t exact_from = kNever;
   int64_t blocks = 1;       ///< of a rounded row, that block_columns become
 };
 

@@ -27,7 +27,7 @@ void at_least(AlignedVector<float>& v, int64_t count, bool noisy) {
 }  // namespace
 
 Result<std::unique_ptr<Limits>> Limits::create(Ops& ops, int64_t bytes, const std::function<void(int64_t)>& progress) {
-  std::unique_ptr<Limits> limits(new Limits(ops, peak_loops(ops.options().isa)));
+  std::unique_ptr<Limits> limits(new Limits(ops, cpu::peak_loops(ops.options().isa)));
   MOESTRO_ASSIGN_OR_RETURN(limits->memory_, StreamedMemory::create(bytes, limits->pool_, progress));
   return limits;
 }
@@ -62,7 +62,7 @@ Measured Limits::matvec(DType dtype, int64_t bytes) {
   return m;
 }
 
-Measured Limits::peak(const PeakLoop& loop) {
+Measured Limits::peak(const cpu::PeakLoop& loop) {
   const int threads = ops_.options().threads;
   const double s = seconds([&] {
     pool_.run(threads, [&](int64_t, int) {

@@ -8,9 +8,9 @@
 
 #include "common/expert_layout.h"
 #include "kernels/aligned_vector.h"
+#include "kernels/cpu/peak_loops.h"
 #include "kernels/limits/measured.h"
 #include "kernels/limits/memory.h"
-#include "kernels/limits/multiply_add.h"
 
 namespace moestro::kernels::limits {
 
@@ -28,19 +28,19 @@ class Limits {
   /// groups' parameters.
   Measured matvec(DType dtype, int64_t bytes);
   /// Runs `loop` on every thread.
-  Measured peak(const PeakLoop& loop);
+  Measured peak(const cpu::PeakLoop& loop);
   /// Repeated products of n rows with the three matrices of an expert: the rate that prefill can reach.
   Measured expert_gemm(const ExpertFormats& formats, int64_t hidden, int64_t ffn, int64_t n);
-  std::span<const PeakLoop> loops() const { return loops_; }
+  std::span<const cpu::PeakLoop> loops() const { return loops_; }
 
  private:
-  Limits(Ops& ops, std::span<const PeakLoop> loops) : ops_(ops), pool_(ops.options().threads), loops_(loops) {}
+  Limits(Ops& ops, std::span<const cpu::PeakLoop> loops) : ops_(ops), pool_(ops.options().threads), loops_(loops) {}
   /// Start of the next `bytes` for `cursor`.
   int64_t advance(int64_t& cursor, int64_t bytes) const;
 
   Ops& ops_;
   cpu::ThreadPool pool_;
-  std::span<const PeakLoop> loops_;
+  std::span<const cpu::PeakLoop> loops_;
   std::unique_ptr<StreamedMemory> memory_;
   int64_t read_cursor_ = 0, matvec_cursor_ = 0;
   AlignedVector<float> x_, y_;

@@ -9,11 +9,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/bf16_in_12.h"
 #include "common/float16.h"
 #include "kernels/aligned_vector.h"
 #include "kernels/limits/limits.h"
@@ -57,12 +59,12 @@ class Bench {
   void decode(const char* name, DType dtype) {
     const ExpertLayout layout(kHidden, kFfn, dtype);
     const RoutedRow row{0, 0};
-    streamed(name, layout.bytes(), [&](const char* w) {
+    streamed(name, data_of(layout), layout.bytes(), [&](const char* w) {
       ops_->expert_ffn(layout, reinterpret_cast<const std::byte*>(w), x_.data(), {&row, 1}, 1, y_.data());
     });
   }
   void matvec(const char* name, DType dtype, int64_t rows, int64_t cols) {
-    streamed(name, rows * cols * dtype_bytes(dtype), [&](const char* w) {
+    streamed(name, data_, rows * cols * dtype_bytes(dtype), [&](const char* w) {
       ops_->matmul(x_.data(), 1, {w, dtype, rows, cols}, nullptr, y_.data());
     });
   }
@@ -73,7 +75,7 @@ class Bench {
     while (ExpertLayout(kHidden, ffn + 64, dtype).bytes() <= kCacheBytes) ffn += 64;
     const ExpertLayout layout(kHidden, ffn, dtype);
     const RoutedRow row{0, 0};
-    const auto* weights = reinterpret_cast<const std::byte*>(data_of(dtype));
+    const auto* weights = reinterpret_cast<const std::byte*>(data_of(layout));
     const double s = repeated([&] { ops_->expert_ffn(layout, weights, x_.data(), {&row, 1}, 1, y_.data()); });
     std::printf("expert_ffn 1 token %-5s in cache (%3lld KiB) %6.1f GB/s\n", std::string(dtype_name(dtype)).c_str(),
                 static_cast<long long>(layout.bytes() / 1024), 1e-9 * static_cast<double>(layout.bytes()) / s);
@@ -111,7 +113,7 @@ class Bench {
     std::vector<RoutedRow> rows;
     for (int32_t t = 0; t < n; ++t) rows.push_back({t, 0});
     const int64_t experts = kWeightBytes / layout.bytes();
-    const char* const first = data_of(dtype);
+    const char* const first = data_of(layout);
     int64_t next = 0;
     const double s = repeated([&] {
       const char* weights = first + next++ % experts * layout.bytes();
@@ -143,7 +145,8 @@ class Bench {
     const AttentionSequence sequence{0, 1, kPositions - 1, blocks};
     const std::string name = "attention n 1 at 4096 " + std::string(dtype_name(dtype)) + " " + std::to_string(heads) +
                              "/" + std::to_string(kv_heads) + " x " + std::to_string(head_dim);
-    streamed(name.c_str(), static_cast<int64_t>(blocks.size()) * kv_block_bytes(shape, dtype), [&](const char* cache) {
+    const int64_t bytes = static_cast<int64_t>(blocks.size()) * kv_block_bytes(shape, dtype);
+    streamed(name.c_str(), data_, bytes, [&](const char* cache) {
       ops_->attention(shape, {&sequence, 1}, x_.data(), nullptr,
                       {const_cast<char*>(cache), dtype, static_cast<int64_t>(blocks.size())}, y_.data());
     });
@@ -165,7 +168,7 @@ class Bench {
     const Weight kv_b{data_, DType::kBF16, heads * shape.expanded_dim(), shape.kv_rank};
     const std::string name = "latents 32 x 2048 " + std::string(dtype_name(dtype)) + " " + std::to_string(heads) +
                              " heads";
-    streamed(name.c_str(), bytes, [&](const char* cache) {
+    streamed(name.c_str(), data_, bytes, [&](const char* cache) {
       ops_->latent_attention(shape, sequences, x_.data(), x_.data(), x_.data(), kv_b,
                              {const_cast<char*>(cache), dtype, static_cast<int64_t>(blocks.size())}, y_.data());
     });
@@ -193,7 +196,7 @@ class Bench {
             .interleaved = true, .form = form};
   }
   void peak() {
-    for (const limits::PeakLoop& loop : limits_->loops()) {
+    for (const cpu::PeakLoop& loop : limits_->loops()) {
       std::vector<double> rates;
       for (int round = 0; round < kRounds; ++round) rates.push_back(limits_->peak(loop).rate());
       std::printf("multiply-adds in registers, %-4s %-18s %d threads  %8.1f GFLOP/s\n", loop.name, loop.instruction,
@@ -255,23 +258,44 @@ class Bench {
     return std::move(*limits);
   }
   /// Noise whose scales are small normal numbers. MXFP4's are exponents alone, which noise would make 2^-83 to 2^127,
-  /// and products denormal: it has a memory of its own.
+  /// and products subnormal: it has a memory of its own.
   const char* data_of(DType dtype) {
     if (dtype != DType::kMXFP4) return data_;
-    if (of_exponents_) return of_exponents_->data();
-    of_exponents_ = filled();
-    char* const data = const_cast<char*>(of_exponents_->data());
-    for (int64_t at = 0; at < kWeightBytes; at += block_shape(dtype).bytes) data[at] = 118;
-    return data;
+    return own(of_mxfp4_, [](std::byte* data) {
+      for (int64_t at = 0; at < kWeightBytes; at += block_shape(DType::kMXFP4).bytes) data[at] = std::byte{118};
+    });
+  }
+  /// Experts, one after the other. Those of bf16 in 12 bits have normal exponents and no exceptions.
+  const char* data_of(const ExpertLayout& layout) {
+    if (layout.dtype() != DType::kBF16In12) return data_of(layout.dtype());
+    return own(of_12_bits_, [&](std::byte* data) {
+      for (std::byte* blob = data; blob + layout.bytes() <= data + kWeightBytes; blob += layout.bytes())
+        for (int64_t i = 0; i < layout.tiles(); ++i) {
+          const ExpertTile tile = layout.tile(i);
+          for (const int64_t at : {tile.gate_scales, tile.up_scales, tile.down_scales}) {
+            std::byte* const part = blob + tile.offset + at;
+            for (int64_t code = 0; code < bf16_in_12::kCodes; ++code) part[code] = static_cast<std::byte>(100 + code);
+            std::memset(part + bf16_in_12::kCodes, 0, sizeof(uint32_t));
+          }
+        }
+    });
+  }
+  template <class Write>
+  const char* own(std::unique_ptr<limits::Limits>& memory, const Write& write) {
+    if (!memory) {
+      memory = filled();
+      write(reinterpret_cast<std::byte*>(const_cast<char*>(memory->data())));
+    }
+    return memory->data();
   }
   /// Runs f over consecutive stretches of the weights, in turns with the read loop.
-  void streamed(const char* name, int64_t bytes, const std::function<void(const char*)>& f) {
+  void streamed(const char* name, const char* data, int64_t bytes, const std::function<void(const char*)>& f) {
     const int64_t count = kWeightBytes / bytes, total = count * bytes;
     std::vector<double> read, run, ratio;
     for (int round = 0; round < kRounds; ++round) {
       const double r = static_cast<double>(total) / limits_->read(total).rate();
       const double s = seconds([&] {
-        for (int64_t i = 0; i < count; ++i) f(data_ + i * bytes);
+        for (int64_t i = 0; i < count; ++i) f(data + i * bytes);
       });
       read.push_back(1e-9 * static_cast<double>(total) / r);
       run.push_back(1e-9 * static_cast<double>(total) / s);
@@ -293,7 +317,7 @@ class Bench {
   }
 
   std::unique_ptr<Ops> ops_;
-  std::unique_ptr<limits::Limits> limits_, of_exponents_;
+  std::unique_ptr<limits::Limits> limits_, of_mxfp4_, of_12_bits_;
   const char* data_ = nullptr;
   AlignedVector<float> x_, y_;
 };

@@ -1,6 +1,7 @@
 // Products with weights in blocks. Exact ones are, bit by bit, those with the same numbers as f32; fast ones are close
 // to them.
 
+#include "kernels/cpu/peak_loops.h"
 #include "tests/kernels/random_blocks.h"
 #include "tests/kernels/rounded_activations.h"
 
@@ -12,7 +13,10 @@ namespace {
 std::vector<float> as_multiplied(Isa isa, DType d, const std::vector<float>& x, int64_t cols) {
   if (isa == Isa::kScalar) return x;
   if (d != DType::kFP8 && d != DType::kFP8G32) return rounded(DType::kInt8, x, cols);
-  return product_instructions(isa, d, false) == "AVX-512 BF16" ? rounded(DType::kBF16, x, cols) : x;
+  const bool few = std::ssize(x) / cols < 12;
+  return product_instructions(isa, d, false).starts_with("AVX-512 BF16") && (few || cpu::bf16_pairs_pay())
+             ? rounded(DType::kBF16, x, cols)
+             : x;
 }
 
 /// What results of normal activations are about as large as.

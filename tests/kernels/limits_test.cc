@@ -27,7 +27,7 @@ TEST(Limits, EveryInstructionSetHasItsPeaks) {
     const auto limits = make(*ops);
     ASSERT_FALSE(limits->loops().empty());
     EXPECT_STREQ(limits->loops().front().name, "f32");
-    for (const PeakLoop& loop : limits->loops()) {
+    for (const cpu::PeakLoop& loop : limits->loops()) {
       EXPECT_TRUE(std::isfinite(loop.run(1000))) << loop.instruction;
       EXPECT_NE(loop.run(1), loop.run(3)) << loop.instruction << ": rounds that change nothing are not computed";
       EXPECT_GT(limits->peak(loop).rate(), 0) << loop.instruction;

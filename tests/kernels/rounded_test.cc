@@ -1,6 +1,7 @@
 // Products that round their activations (the fast mode): against the reference on the same activations, rounded here
 // one by one; and how far rounding may take them from the exact products.
 
+#include "kernels/cpu/peak_loops.h"
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
 #include "tests/kernels/rounded_activations.h"
@@ -36,11 +37,11 @@ class RoundedTest : public ::testing::TestWithParam<Isa> {
     ops_ = cpu_ops(GetParam(), 2, false);
     exact_ = cpu_ops(GetParam(), 2, true);
   }
-  static bool rounds(DType weights) {
+  static bool rounds(DType weights, int64_t tokens) {
     const Isa isa = GetParam();
     if (isa == Isa::kScalar) return false;
-    if (weights == DType::kBF16) return isa == Isa::kAvx512Bf16Vnni || isa == Isa::kAvx512Amx;
-    return weights == DType::kInt4 || isa != Isa::kAvx512;
+    if (weights != DType::kBF16) return weights == DType::kInt4 || isa != Isa::kAvx512;
+    return isa == Isa::kAvx512Amx || (isa == Isa::kAvx512Bf16Vnni && (tokens < 24 || cpu::bf16_pairs_pay()));
   }
   std::unique_ptr<Ops> ops_, exact_, reference_ = make_reference_ops();
   Random random_;
@@ -61,7 +62,8 @@ TEST_P(RoundedTest, ProductsAreThoseOfTheRoundedActivations) {
         const auto w = store_weight(random_.normal(rows * cols), dtype, rows, cols);
         std::vector<float> y(static_cast<size_t>(n * rows), NAN), want(y.size());
         ops_->matmul(x.data(), n, w.weight, bias.data(), y.data());
-        reference_->matmul((rounds(dtype) ? rounded(dtype, x, cols) : x).data(), n, w.weight, bias.data(), want.data());
+        const auto in = rounds(dtype, n) ? rounded(dtype, x, cols) : x;
+        reference_->matmul(in.data(), n, w.weight, bias.data(), want.data());
         expect_close(y, want, 1e-5,
                      std::string(dtype_name(dtype)) + " n " + std::to_string(n) + " rows " + std::to_string(rows) +
                          " cols " + std::to_string(cols));
@@ -94,7 +96,7 @@ TEST_P(RoundedTest, OneTokenOfRowsThatNoCacheHolds) {
       const auto w = store_weight(random_.normal(rows * cols), dtype, rows, cols);
       std::vector<float> y(static_cast<size_t>(rows), NAN), want(y.size());
       ops_->matmul(x.data(), 1, w.weight, nullptr, y.data());
-      reference_->matmul((rounds(dtype) ? rounded(dtype, x, cols) : x).data(), 1, w.weight, nullptr, want.data());
+      reference_->matmul((rounds(dtype, 1) ? rounded(dtype, x, cols) : x).data(), 1, w.weight, nullptr, want.data());
       expect_close(y, want, 1e-4,
                    std::string(dtype_name(dtype)) + " rows " + std::to_string(rows) + " cols " + std::to_string(cols));
     }
@@ -139,6 +141,19 @@ TEST_P(RoundedTest, ExactActivationsAreNotRounded) {
     ops_->matmul(x.data(), n, w.weight, nullptr, y.data(), Activations::kExact);
     exact_->matmul(x.data(), n, w.weight, nullptr, want.data());
     expect_same(y.data(), want.data(), n * rows, std::string(dtype_name(dtype)));
+  }
+}
+
+/// Where dot products of bf16 are slower than multiply-adds, and nowhere else.
+TEST_P(RoundedTest, ManyTokensOfBf16AreExactWhereThatIsFaster) {
+  const int64_t rows = 40, cols = 1024;
+  const auto w = store_weight(random_.normal(rows * cols), DType::kBF16, rows, cols);
+  for (const int64_t n : {23, 24, 130}) {
+    const auto x = random_.normal(n * cols);
+    std::vector<float> y(static_cast<size_t>(n * rows)), want(y.size());
+    ops_->matmul(x.data(), n, w.weight, nullptr, y.data());
+    exact_->matmul(x.data(), n, w.weight, nullptr, want.data());
+    EXPECT_EQ(y != want, rounds(DType::kBF16, n)) << n << " tokens";
   }
 }
 
@@ -189,14 +204,14 @@ TEST_P(RoundedTest, ExpertsRoundTheirInputAndTheirActivations) {
         for (int32_t t = 0; t < n; ++t) rows.push_back({t, 0});
         std::vector<float> got(x.size(), NAN), want(x.size()), gate(static_cast<size_t>(n * ffn)), up(gate.size());
         ops_->expert_ffn(layout, blob.data(), x.data(), rows, 1, got.data());
-        const auto in = rounds(dtype) ? rounded(dtype, x, hidden) : x;
+        const auto in = rounds(dtype, n) ? rounded(dtype, x, hidden) : x;
         reference_->matmul(in.data(), n, {read.gate.data(), DType::kF32, ffn, hidden}, nullptr, gate.data());
         reference_->matmul(in.data(), n, {read.up.data(), DType::kF32, ffn, hidden}, nullptr, up.data());
         reference_->silu_mul(gate.data(), up.data(), n * ffn);
-        const auto a = rounds(dtype) ? rounded(dtype, gate, ffn) : gate;
+        const auto a = rounds(dtype, n) ? rounded(dtype, gate, ffn) : gate;
         reference_->matmul(a.data(), n, {read.down.data(), DType::kF32, hidden, ffn}, nullptr, want.data());
         // An activation next to the middle of two roundings may be rounded either way.
-        expect_close(got, want, rounds(dtype) ? 4e-3 : 1e-5,
+        expect_close(got, want, rounds(dtype, n) ? 4e-3 : 1e-5,
                      std::string(dtype_name(dtype)) + " hidden " + std::to_string(hidden) + " ffn " +
                          std::to_string(ffn) + " n " + std::to_string(n));
       }
@@ -231,7 +246,7 @@ TEST_P(RoundedTest, SmallAndLargeNumbersKeepTheirScale) {
       auto x = random_.normal(cols, scale);
       std::vector<float> y(4), want(4);
       ops_->matmul(x.data(), 1, w.weight, nullptr, y.data());
-      reference_->matmul((rounds(dtype) ? rounded(dtype, x, cols) : x).data(), 1, w.weight, nullptr, want.data());
+      reference_->matmul((rounds(dtype, 1) ? rounded(dtype, x, cols) : x).data(), 1, w.weight, nullptr, want.data());
       expect_close(y, want, 1e-5, std::string(dtype_name(dtype)) + " scale " + std::to_string(scale));
     }
     const std::vector<float> zeros(static_cast<size_t>(cols));

@@ -10,7 +10,7 @@ namespace {
 
 using kernels::limits::DeviceLimits;
 using kernels::limits::Limits;
-using kernels::limits::PeakLoop;
+using kernels::cpu::PeakLoop;
 
 constexpr int64_t kGemmRows = 512, kGemmRowsMin = 8;  ///< with fewer rows, weights are streamed
 constexpr int64_t kPartsOfStream =
