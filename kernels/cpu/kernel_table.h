@@ -117,9 +117,9 @@ struct RoundedProduct {
   void (*round)(const float* x, int64_t cols, int64_t token, const RoundedRows& to) = nullptr;
   ProductByTokens product;  ///< none: use the exact one
   bool spans = false;       ///< the rounded rows are in spans
+  int64_t blocks = 1;       ///< of a rounded row, that block_columns become
   /// So many tokens and more are multiplied exactly, which is faster where arithmetic is the limit (bf16_pairs_pay()).
   int64_t exact_from = kNever;
-  int64_t blocks = 1;       ///< of a rounded row, that block_columns become
 };
 
 /// K or V of one KV head in the paged cache.

@@ -120,9 +120,6 @@ constexpr PeakLoop kAvx512Loops[] = {{"f32", "vfmadd", 2 * 16 * kAccumulators, f
                                      {"bf16", "vdpbf16ps", 2 * 32 * kAccumulators, bf16_pairs}};
 #endif
 
-}  // namespace
-
-namespace {
 /// Operations a second, of the fastest of a few short runs: whoever else ran meanwhile was not there in all of them.
 double rate(const PeakLoop& loop) {
   constexpr int64_t kRounds = 1000;  // 3 to 12 us
@@ -136,6 +133,7 @@ double rate(const PeakLoop& loop) {
   }
   return loop.operations * kRounds / least;
 }
+
 }  // namespace
 
 bool bf16_pairs_pay() {

@@ -20,8 +20,8 @@ struct PeakLoop {
 std::span<const PeakLoop> peak_loops(Isa isa);
 
 /// Whether this processor gains by `vdpbf16ps` where products of many tokens are limited by arithmetic: measured once,
-/// in a fraction of a millisecond. AMD's Zen 4 multiplies with it at twice the rate of f32, and Intel's Xeons of the
-/// fourth and fifth generation at half of it. True where the machine lacks Isa::kAvx512Bf16Vnni.
+/// in a fraction of a millisecond. AMD's EPYC multiplies with it at twice the rate of f32, Intel's Xeon of the fifth
+/// generation at half of it. True where the machine lacks Isa::kAvx512Bf16Vnni.
 bool bf16_pairs_pay();
 
 }  // namespace moestro::kernels::cpu
