@@ -13,7 +13,7 @@ namespace {
 std::vector<float> as_multiplied(Isa isa, DType d, const std::vector<float>& x, int64_t cols) {
   if (isa == Isa::kScalar) return x;
   if (d != DType::kFP8 && d != DType::kFP8G32) return rounded(DType::kInt8, x, cols);
-  const bool few = std::ssize(x) / cols < 12;
+  const bool few = std::ssize(x) / cols < (d == DType::kFP8 ? 12 : 24);
   return product_instructions(isa, d, false).starts_with("AVX-512 BF16") && (few || cpu::bf16_pairs_pay())
              ? rounded(DType::kBF16, x, cols)
              : x;
