@@ -13,7 +13,7 @@
 #else
 namespace moestro::kernels::test {
 
-/// Every instruction set there is code for; tests of those the machine lacks are skipped, which ctest counts.
+/// Every instruction set there is code for; tests of those the machine lacks are skipped, and scripts/test names them.
 inline std::vector<Isa> all_isas() {
   return {std::begin(kIsas), std::end(kIsas)};
 }
