@@ -4,31 +4,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
+#include <unistd.h>
 
-#include <cstring>
-
-#include "common/shm/mapped_file.h"
 #include "tests/cli/temp_dir.h"
+#include "tests/cli/unix_socket.h"
 
 namespace moestro::cli {
 namespace {
 
+using test::listen_at;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
-
-/// Listens on a Unix socket for as long as it lives; its file stays.
-shm::UniqueFd listen_at(const fs::path& path) {
-  shm::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << path;
-  EXPECT_EQ(::listen(fd.get(), 8), 0);
-  return fd;
-}
 
 class Instances : public testing::Test {
  protected:
@@ -73,17 +60,22 @@ TEST_F(Instances, SeveralAreNamedWithTheWayToChoose) {
   EXPECT_EQ(find_server(options, homes())->url.port, "1") << "--url is enough";
 }
 
-TEST_F(Instances, ANameMeansTheClusterThatRunsOrTheOneThatUpWouldStart) {
+TEST_F(Instances, ANameMeansTheClusterThatRunsOrTheOneThatUpStarts) {
   const shm::UniqueFd store = listen_at(make("demo", "9123") / "store.sock");
-  EXPECT_EQ(run_dir_of("demo", homes()), dir_ / "demo") << "though the first home is another";
-  EXPECT_EQ(run_dir_of("other", homes()), dir_ / "nothing" / "other");
+  EXPECT_EQ(*run_dir_of("demo", homes()), dir_ / "demo") << "though the first home is another";
+  const Status absent = run_dir_of("other", homes()).status();
+  EXPECT_EQ(absent.code(), Code::kUnavailable);
+  EXPECT_EQ(absent.message(), "no cluster 'other' of this user runs here: " + (dir_ / "nothing/other").string() +
+                                  " is not there; name another directory with --run-dir");
+  make("soon", "2");
+  EXPECT_EQ(*run_dir_of("soon", {dir_.path()}), dir_ / "soon") << "its programs have not come up yet";
 }
 
 TEST_F(Instances, NamesWithSlashesAndColonsMeanTheDirectoriesThatUpMakes) {
   const shm::UniqueFd store = listen_at(make("org--demo--7b", "9123") / "store.sock");
-  EXPECT_EQ(run_dir_of("org/demo:7b", homes()), dir_ / "org--demo--7b");
-  EXPECT_EQ(run_dir_of("org--demo--7b", homes()), dir_ / "org--demo--7b") << "as lists of clusters have it";
-  EXPECT_EQ(run_dir_of("org/other", homes()), dir_ / "nothing" / "org--other");
+  EXPECT_EQ(*run_dir_of("org/demo:7b", homes()), dir_ / "org--demo--7b");
+  EXPECT_EQ(*run_dir_of("org--demo--7b", homes()), dir_ / "org--demo--7b") << "as lists of clusters have it";
+  EXPECT_THAT(run_dir_of("org/other", homes()).status().message(), HasSubstr(dir_ / "nothing" / "org--other"));
 }
 
 TEST_F(Instances, NoneSaysHowToStartOne) {
@@ -100,8 +92,27 @@ TEST_F(Instances, WhatOthersCouldHavePutThereIsNotAsked) {
   const shm::UniqueFd store = listen_at(make("demo", "9123") / "store.sock");
   ::chmod(dir_.path().c_str(), 0777);
   EXPECT_TRUE(find_instances(homes()).empty());
+  EXPECT_THAT(run_dir_of("demo", {dir_.path()}).status().message(), HasSubstr("is open to writing by others"));
   ::chmod(dir_.path().c_str(), 0700);
   EXPECT_EQ(find_instances(homes()).size(), 1u);
+  EXPECT_TRUE(run_dir_of("demo", {dir_.path()}));
+}
+
+TEST_F(Instances, ALinkInPlaceOfARunDirectoryIsNotFollowed) {
+  const shm::UniqueFd store = listen_at(make("demo", "9123") / "store.sock");
+  fs::create_directory_symlink(dir_ / "demo", dir_ / "other");
+  const Status refused = run_dir_of("other", {dir_.path()}).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("is not a directory of this user"));
+  EXPECT_EQ(find_instances(homes()).size(), 1u);
+}
+
+TEST_F(Instances, AnotherUsersDirectoryIsNotAsked) {
+  const shm::UniqueFd store = listen_at(make("demo", "9123") / "store.sock");
+  if (::chown((dir_ / "demo").c_str(), 12345, static_cast<gid_t>(-1)) != 0)
+    GTEST_SKIP() << "only root can give a directory to another user";
+  EXPECT_THAT(run_dir_of("demo", {dir_.path()}).status().message(), HasSubstr("belongs to user 12345"));
+  EXPECT_TRUE(find_instances(homes()).empty());
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
 #include "tests/cli/tiny_server.h"
+#include "tests/cli/unix_socket.h"
 
 namespace moestro::test {
 namespace {
@@ -94,6 +95,27 @@ TEST(Program, AConfigurationThatIsWrongExitsWith2AsInTheOtherPrograms) {
   expect_one_line_error({"up", "-c", (dir / "bad.yaml").string()}, 2,
                         "bad.yaml line 2: unknown key 'store.drm'");
   expect_one_line_error({"up", "-c", (dir / "none.yaml").string()}, 2, "none.yaml");
+}
+
+TEST(Program, StoreAndTopAskNoRunDirectoryThatAnotherUserCouldHaveMade) {
+  namespace fs = std::filesystem;
+  const TempDir dir;
+  const fs::path home = dir / "moestro";
+  fs::create_directories(home / "demo");
+  const shm::UniqueFd store = listen_at(home / "demo" / "store.sock");
+  fs::permissions(home, fs::perms::all);
+  ::setenv("XDG_RUNTIME_DIR", dir.path().c_str(), 1);
+  const std::string why = "run directory " + (home / "demo").string();
+  expect_one_line_error({"store", "list", "--name", "demo"}, 1, why);
+  expect_one_line_error({"store", "add", "more=pack", "--name", "demo"}, 1, why);
+  expect_one_line_error({"store", "replace", "more=pack", "--name", "demo"}, 1, why);
+  expect_one_line_error({"store", "remove", "more", "--name", "demo"}, 1, why);
+  expect_one_line_error({"top", "--once", "--name", "demo"}, 2, "is open to writing by others");
+  EXPECT_FALSE(was_asked(store));
+  fs::permissions(home, fs::perms::owner_all);
+  expect_one_line_error({"store", "list", "--name", "other"}, 1, "no cluster 'other' of this user runs here");
+  expect_one_line_error({"top", "--once", "--name", "other"}, 1, "no cluster 'other' of this user runs here");
+  ::unsetenv("XDG_RUNTIME_DIR");
 }
 
 TEST(Program, HelpAndVersion) {

@@ -32,9 +32,15 @@ bool accepts(const fs::path& socket) {
   return ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN;
 }
 
-bool is_own(const fs::path& path) {
+/// An error unless `dir` is a directory of this user that nobody else could have put there.
+Status check_own(const fs::path& dir) {
+  constexpr const char* kWhat = "run directory";
+  MOESTRO_RETURN_IF_ERROR(shm::check_way(dir / "http.port", kWhat));
   struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
+  if (::lstat(dir.c_str(), &info) != 0) return io_error(std::string(kWhat) + " " + dir.string(), errno);
+  if (S_ISDIR(info.st_mode) && info.st_uid == ::geteuid()) return Status::ok();
+  return invalid_argument(std::string(kWhat) + " " + dir.string() +
+                          " is not a directory of this user; name one with --run-dir");
 }
 
 std::string list_of(const std::vector<Instance>& instances, const std::function<std::string(const Instance&)>& place) {
@@ -58,7 +64,7 @@ std::vector<Instance> find_instances(const std::vector<fs::path>& homes) {
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(home, error)) {
       const fs::path& dir = entry.path();
-      if (!is_own(dir) || !shm::check_way(dir / "http.port", "run directory").is_ok()) continue;
+      if (!check_own(dir).is_ok()) continue;
       if (accepts(dir / "store.sock") || accepts(dir / "orchestrator.sock"))
         found.push_back({dir.filename().string(), dir});
     }
@@ -78,11 +84,18 @@ Result<Instance> only_instance(const std::vector<Instance>& found) {
       "; choose one with --name or --run-dir");
 }
 
-fs::path run_dir_of(const std::string& name, const std::vector<fs::path>& homes) {
+Result<fs::path> run_dir_of(const std::string& name, const std::vector<fs::path>& homes) {
   const std::string directory = box::name_in_path(name);
   for (const Instance& instance : find_instances(homes))
     if (instance.name == directory) return instance.run_dir;
-  return homes.front() / directory;
+  const fs::path dir = homes.front() / directory;
+  std::error_code error;
+  // One that is not there yet is not waited for: another user might be the one who makes it.
+  if (fs::symlink_status(dir, error).type() == fs::file_type::not_found)
+    return unavailable("no cluster '" + name + "' of this user runs here: " + dir.string() +
+                       " is not there; name another directory with --run-dir");
+  MOESTRO_RETURN_IF_ERROR(check_own(dir));
+  return dir;
 }
 
 Result<Server> find_server(const ServerOptions& options, const std::vector<fs::path>& homes) {

@@ -23,9 +23,10 @@ std::vector<Instance> find_instances(const std::vector<std::filesystem::path>& h
 /// The only one of `found`. kInvalidArgument names them if they are several, kUnavailable says how to start one.
 Result<Instance> only_instance(const std::vector<Instance>& found);
 
-/// The run directory of the running cluster of that name; where none runs, the one that `up` would make.
-std::filesystem::path run_dir_of(const std::string& name,
-                                 const std::vector<std::filesystem::path>& homes = box::run_homes());
+/// The run directory of the running cluster of that name; where none runs, the one that `up` makes, if it is there.
+/// kUnavailable: it is not; kInvalidArgument: another user could have put it there.
+Result<std::filesystem::path> run_dir_of(const std::string& name,
+                                         const std::vector<std::filesystem::path>& homes = box::run_homes());
 
 /// The server of --url. Without it: that of the only instance; where none runs, whatever listens on kDefaultUrl, with
 /// an error that says how to start one if nothing does. kInvalidArgument names several.

@@ -38,7 +38,10 @@ Result<std::string> endpoint_of(const Options& options) {
   config::BoxConfig box;
   MOESTRO_RETURN_IF_ERROR(options.flags.read(box));
   if (!box.run.dir.empty()) return box::store_endpoint(box.run.dir);
-  if (!box.model.name.empty()) return box::store_endpoint(run_dir_of(box.model.name));
+  if (!box.model.name.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(const std::filesystem::path run_dir, run_dir_of(box.model.name));
+    return box::store_endpoint(run_dir);
+  }
   MOESTRO_ASSIGN_OR_RETURN(const Instance instance, only_instance(find_instances()));
   return box::store_endpoint(instance.run_dir);
 }

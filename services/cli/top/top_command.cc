@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "common/config/units.h"
-#include "common/shm/file_access.h"
 #include "services/box/box_flags.h"
 #include "services/box/places.h"
 #include "services/cli/common/http_client.h"
@@ -205,12 +204,8 @@ Status show(const Options& o) {
     MOESTRO_ASSIGN_OR_RETURN(const Instance instance, only_instance(find_instances()));
     run_dir = instance.run_dir;
   } else if (box.run.dir.empty()) {
-    run_dir = run_dir_of(box.model.name);
+    MOESTRO_ASSIGN_OR_RETURN(run_dir, run_dir_of(box.model.name));
   }
-  // Where the user named no directory, another user's is not to say which server gets the API key.
-  std::error_code error;
-  if (box.run.dir.empty() && std::filesystem::exists(run_dir, error))
-    MOESTRO_RETURN_IF_ERROR(shm::check_way(run_dir / "http.port", "run directory"));
   MOESTRO_ASSIGN_OR_RETURN(const Server server, server_asked(o, run_dir));
   const Places places{box::store_endpoint(run_dir), server};
   const bool once = o.once || o.json || ::isatty(STDOUT_FILENO) == 0, colour = colour_wanted(o.no_color);
