@@ -39,15 +39,23 @@ Value filter_text(Interpreter& interpreter, const Value& value, Arguments& argum
 Value filter_title(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   bind("title", arguments, {});
   const Value subject = soft_text(interpreter, value);
-  const std::string& text = subject.as_string();
+  const std::string_view text = subject.as_string();
   std::string out;
-  bool begins = true;
+  const auto put_word = [&](std::string_view word) {
+    if (word.empty()) return;
+    size_t n = 1;
+    code_point_at(word, 0, &n);
+    out += upper(word.substr(0, n)) + lower(word.substr(n));
+  };
+  size_t word = 0;
   for (size_t i = 0, n = 1; i < text.size(); i += n) {
     const char32_t c = code_point_at(text, i, &n);
-    const std::string_view character = std::string_view(text).substr(i, n);
-    out += begins ? upper(character) : lower(character);
-    begins = is_space(c) || c == '-' || c == '(' || c == '[' || c == '{' || c == '<';
+    if (!is_space(c) && c != '-' && c != '(' && c != '[' && c != '{' && c != '<') continue;
+    put_word(text.substr(word, i - word));
+    out += text.substr(i, n);
+    word = i + n;
   }
+  put_word(text.substr(word));
   return Value::string(std::move(out));
 }
 

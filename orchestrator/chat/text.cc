@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "orchestrator/chat/characters.h"
+
 namespace moestro::jinja {
 namespace {
 
@@ -11,36 +13,12 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-bool is_cased(char32_t c) {
-  const auto k = category(c);
-  return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
-}
-
-void append_upper(std::string& out, char32_t c) {
-  if (c == 0xDF)
-    out += "SS";
-  else
-    append_utf8(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
-}
-
-void append_lower(std::string& out, char32_t c) {
-  append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
-  if (c == 0x130) append_utf8(out, 0x307);
-}
-
-void append_title(std::string& out, char32_t c) {
-  if (c == 0xDF)
-    out += "Ss";
-  else
-    append_utf8(out, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
-}
-
 template <typename Fn>
 void for_each_character(std::string_view text, Fn fn) {
   for (size_t i = 0; i < text.size();) {
     size_t n = 1;
     const char32_t c = code_point_at(text, i, &n);
-    fn(c);
+    fn(c, i);
     i += n;
   }
 }
@@ -49,6 +27,35 @@ size_t last_character(std::string_view text) {
   size_t i = text.size() - 1;
   while (i > 0 && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) --i;
   return i;
+}
+
+// The nearest characters on either side that are not ignored decide: letters end in front of it, and none follows.
+bool ends_a_word(std::string_view before, std::string_view after) {
+  size_t n = 1;
+  for (; !after.empty(); after.remove_prefix(n)) {
+    const char32_t c = code_point_at(after, 0, &n);
+    if (is_case_ignorable(c)) continue;
+    if (is_cased(c)) return false;
+    break;
+  }
+  while (!before.empty()) {
+    const size_t last = last_character(before);
+    const char32_t c = code_point_at(before, last, &n);
+    if (!is_case_ignorable(c)) return is_cased(c);
+    before.remove_suffix(before.size() - last);
+  }
+  return false;
+}
+
+// The character at `pos` of `text`.
+void append_lower_at(std::string& out, std::string_view text, size_t pos) {
+  constexpr char32_t kSigma = 0x3A3, kFinalSigma = 0x3C2;
+  size_t n = 1;
+  const char32_t c = code_point_at(text, pos, &n);
+  if (c == kSigma && ends_a_word(text.substr(0, pos), text.substr(pos + n)))
+    append_utf8(out, kFinalSigma);
+  else
+    append_lower(out, c);
 }
 
 }  // namespace
@@ -74,7 +81,7 @@ void append_utf8(std::string& out, char32_t c) {
 std::string sanitize_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for_each_character(text, [&](char32_t c) { append_utf8(out, c); });
+  for_each_character(text, [&](char32_t c, size_t) { append_utf8(out, c); });
   return out;
 }
 
@@ -158,22 +165,22 @@ std::string_view strip_set(std::string_view text, std::string_view set, bool lef
 
 std::string upper(std::string_view text) {
   std::string out;
-  for_each_character(text, [&](char32_t c) { append_upper(out, c); });
+  for_each_character(text, [&](char32_t c, size_t) { append_upper(out, c); });
   return out;
 }
 
 std::string lower(std::string_view text) {
   std::string out;
-  for_each_character(text, [&](char32_t c) { append_lower(out, c); });
+  for_each_character(text, [&](char32_t, size_t pos) { append_lower_at(out, text, pos); });
   return out;
 }
 
 std::string title(std::string_view text) {
   std::string out;
   bool inside = false;
-  for_each_character(text, [&](char32_t c) {
+  for_each_character(text, [&](char32_t c, size_t pos) {
     if (inside)
-      append_lower(out, c);
+      append_lower_at(out, text, pos);
     else
       append_title(out, c);
     inside = is_cased(c);
@@ -183,42 +190,41 @@ std::string title(std::string_view text) {
 
 std::string capitalize(std::string_view text) {
   std::string out;
-  bool first = true;
-  for_each_character(text, [&](char32_t c) {
-    if (first)
+  for_each_character(text, [&](char32_t c, size_t pos) {
+    if (pos == 0)
       append_title(out, c);
     else
-      append_lower(out, c);
-    first = false;
+      append_lower_at(out, text, pos);
   });
   return out;
 }
 
 bool all_of_class(std::string_view text, CharClass wanted) {
   bool all = !text.empty(), cased = false;
-  for_each_character(text, [&](char32_t c) {
+  for_each_character(text, [&](char32_t c, size_t) {
     const auto k = category(c);
     const bool alpha = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
-    const bool digit = k == UTF8PROC_CATEGORY_ND;
-    cased = cased || is_cased(c);
+    const bool number = k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
     switch (wanted) {
       case CharClass::kAlpha:
         all = all && alpha;
         break;
       case CharClass::kDigit:
-        all = all && digit;
+        all = all && is_digit(c);
         break;
       case CharClass::kAlnum:
-        all = all && (alpha || digit || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO);
+        all = all && (alpha || number);
         break;
       case CharClass::kSpace:
         all = all && is_space(c);
         break;
       case CharClass::kUpper:
-        all = all && k != UTF8PROC_CATEGORY_LL && k != UTF8PROC_CATEGORY_LT;
+        all = all && !is_lower(c) && !is_title(c);
+        cased = cased || is_upper(c);
         break;
       case CharClass::kLower:
-        all = all && k != UTF8PROC_CATEGORY_LU && k != UTF8PROC_CATEGORY_LT;
+        all = all && !is_upper(c) && !is_title(c);
+        cased = cased || is_lower(c);
         break;
     }
   });
