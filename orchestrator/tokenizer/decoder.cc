@@ -50,7 +50,8 @@ Result<Decoder::Step> parse_step(const Json& part, const std::string& kind) {
 // Of files without "type".
 std::string_view kind_of_old_decoder(const Json& part) {
   if (member(part, "prefix") && member(part, "cleanup")) return "WordPiece";
-  return member(part, "content") && member(part, "start") && member(part, "stop") ? "Strip" : "";
+  if (member(part, "content") && member(part, "start") && member(part, "stop")) return "Strip";
+  return member(part, "pattern") && member(part, "content") ? "Replace" : "";
 }
 
 }  // namespace

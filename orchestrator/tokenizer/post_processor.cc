@@ -38,7 +38,8 @@ Result<TokenId> id_of_named(const Json& part, const char* key) {
 
 // Of files without "type".
 std::string_view kind_of_old_post_processor(const Json& part) {
-  return member(part, "sep") && member(part, "cls") ? "BertProcessing" : "";
+  if (member(part, "sep") && member(part, "cls")) return "BertProcessing";
+  return member(part, "single") && member(part, "special_tokens") ? "TemplateProcessing" : "";
 }
 
 }  // namespace
