@@ -36,7 +36,8 @@ ServedModel byte_model() {
   return m;
 }
 
-ApiTest::ApiTest(ServedModel model, size_t queue_max, size_t steps_in_flight) : name_(model.name), worker_(endpoint()) {
+ApiTest::ApiTest(ServedModel model, size_t queue_max, size_t steps_in_flight, ServiceOptions service)
+    : name_(model.name), worker_(endpoint()) {
   ControlOptions options;
   options.endpoint = endpoint();
   options.model = name_;
@@ -47,10 +48,11 @@ ApiTest::ApiTest(ServedModel model, size_t queue_max, size_t steps_in_flight) : 
   auto started = ControlPlane::start(options);
   MOESTRO_CHECK(started.is_ok(), started.status().message());
   control_ = std::move(*started);
-  service_.emplace(std::move(model), *control_, [this](std::function<void()> work) {
+  const auto post = [this](std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     posted_.push_back(std::move(work));
-  });
+  };
+  service_.emplace(std::move(model), *control_, post, service);
 }
 
 ApiTest::~ApiTest() {
@@ -66,6 +68,16 @@ std::shared_ptr<FakeExchange> ApiTest::send(const std::string& method, const std
   exchanges_.push_back(exchange);
   service_->handle({method, path, body}, exchange);
   return exchange;
+}
+
+int64_t ApiTest::cached_tokens(const std::string& project, const nlohmann::json& body, const std::string& path) {
+  const auto exchange = std::make_shared<FakeExchange>();
+  HttpRequest request{"POST", path, body.dump()};
+  request.project = project;
+  service_->handle(std::move(request), exchange);
+  finish(*exchange);
+  EXPECT_EQ(exchange->status, 200) << exchange->body;
+  return exchange->json()["usage"]["prompt_tokens_details"]["cached_tokens"].get<int64_t>();
 }
 
 PlanOutcome ApiTest::compute_texts(const Plan& plan) {

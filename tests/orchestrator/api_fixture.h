@@ -67,7 +67,8 @@ ServedModel byte_model();
 class ApiTest : public ::testing::Test {
  protected:
   /// One step in flight: a test answers plan by plan.
-  explicit ApiTest(ServedModel model = byte_model(), size_t queue_max = 64, size_t steps_in_flight = 1);
+  explicit ApiTest(ServedModel model = byte_model(), size_t queue_max = 64, size_t steps_in_flight = 1,
+                   ServiceOptions service = {});
   ~ApiTest() override;
 
   void join() { worker_.join({.model = name_}); }
@@ -83,6 +84,8 @@ class ApiTest : public ::testing::Test {
     finish(*exchange);
     return exchange;
   }
+  /// How many tokens of a request's prompts its project found in the KV cache.
+  int64_t cached_tokens(const std::string& project, const nlohmann::json& body, const std::string& path);
   /// Does what the control thread has posted; false if it has posted nothing.
   bool run_posted();
   /// The same, until `met`.

@@ -14,13 +14,22 @@ using ::testing::StartsWith;
 
 class CompletionTest : public ApiTest {
  protected:
-  CompletionTest() { join(); }
+  explicit CompletionTest(ServiceOptions service = {})
+      : ApiTest(byte_model(), /*queue_max=*/64, /*steps_in_flight=*/1, service) {
+    join();
+  }
   /// The first choice of an answer that must be good.
   json choice(const json& body, const std::string& path = "/v1/completions") {
     const auto exchange = complete(body, path);
     EXPECT_EQ(exchange->status, 200) << exchange->body;
     answer_ = exchange->json();
     return answer_["choices"].at(0);
+  }
+  /// Of a prompt of ten tokens, in blocks of 4.
+  int64_t cached(const std::string& project, const json& more = json::object()) {
+    json body{{"prompt", "abcdefghij"}, {"max_tokens", 1}};
+    body.update(more);
+    return cached_tokens(project, body, "/v1/completions");
   }
   json answer_;
 };
@@ -212,22 +221,25 @@ TEST_F(CompletionTest, WhatWasInTheKvCacheIsCounted) {  // in blocks of 4
 }
 
 TEST_F(CompletionTest, AProjectFindsNothingOfAnothersInTheKvCache) {
-  const auto cached = [&](const std::string& project, const json& more = json::object()) {
-    json body{{"prompt", "abcdefghij"}, {"max_tokens", 1}};
-    body.update(more);
-    const auto exchange = std::make_shared<FakeExchange>();
-    HttpRequest request{"POST", "/v1/completions", body.dump()};
-    request.project = project;
-    service_->handle(std::move(request), exchange);
-    finish(*exchange);
-    return exchange->json()["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
-  };
   EXPECT_EQ(cached("ann"), 0);
   EXPECT_EQ(cached("bob"), 0);
   EXPECT_EQ(cached("ann"), 8);
   EXPECT_EQ(cached(""), 0);
   EXPECT_EQ(cached("", {{"cache_salt", "ann"}}), 0) << "a salt is no way into a project";
   EXPECT_EQ(cached("an", {{"cache_salt", "n"}}), 0);
+}
+
+class SharedPrefixesTest : public CompletionTest {
+ protected:
+  SharedPrefixesTest() : CompletionTest({.share_prefixes = true}) {}
+};
+
+TEST_F(SharedPrefixesTest, AProjectFindsWhatOthersHaveInTheKvCache) {
+  EXPECT_EQ(cached("ann"), 0);
+  EXPECT_EQ(cached("bob"), 8);
+  EXPECT_EQ(cached(""), 8);
+  EXPECT_EQ(cached("ann", {{"cache_salt", "mine"}}), 0) << "a salt still separates";
+  EXPECT_EQ(cached("bob", {{"cache_salt", "mine"}}), 8);
 }
 
 TEST_F(CompletionTest, ChatLogprobs) {

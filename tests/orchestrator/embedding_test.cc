@@ -18,6 +18,13 @@ using ::testing::HasSubstr;
 
 class EmbeddingTest : public ApiTest {
  protected:
+  explicit EmbeddingTest(ServiceOptions service = {})
+      : ApiTest(byte_model(), /*queue_max=*/64, /*steps_in_flight=*/1, service) {}
+  int64_t cached(const std::string& project, const json& more = json::object()) {
+    json body{{"input", "abcdefghij"}};
+    body.update(more);
+    return cached_tokens(project, body, "/v1/embeddings");
+  }
   json embed(const json& body) {
     const auto exchange = complete(body, "/v1/embeddings");
     EXPECT_EQ(exchange->status, 200) << exchange->body;
@@ -39,6 +46,25 @@ std::vector<double> unit(std::vector<double> values) {
   for (const double v : values) squares += v * v;
   for (double& v : values) v = static_cast<float>(v / std::sqrt(squares));
   return values;
+}
+
+class SharedEmbeddingTest : public EmbeddingTest {
+ protected:
+  SharedEmbeddingTest() : EmbeddingTest({.share_prefixes = true}) {}
+};
+
+TEST_F(EmbeddingTest, AProjectFindsNothingOfAnothersInTheKvCache) {
+  join();
+  EXPECT_EQ(cached("ann"), 0);
+  EXPECT_EQ(cached("bob"), 0);
+  EXPECT_EQ(cached("ann"), 8) << "in blocks of 4";
+  EXPECT_EQ(cached("", {{"cache_salt", "ann"}}), 0) << "a salt is no way into a project";
+}
+
+TEST_F(SharedEmbeddingTest, AProjectFindsWhatOthersHaveInTheKvCache) {
+  join();
+  EXPECT_EQ(cached("ann"), 0);
+  EXPECT_EQ(cached("bob"), 8);
 }
 
 TEST_F(EmbeddingTest, TheLastTokenOfEachInputByDefault) {
