@@ -1,16 +1,27 @@
 #include "orchestrator/api/answer_headers.h"
 
+#include <set>
+#include <string_view>
+
 namespace moestro::orchestrator {
 
 void add_list(Headers& headers, const char* name, const std::vector<std::string>& what) {
   constexpr size_t kBytesMax = 1000;
   std::string text;
-  for (const std::string& one : what) text += (text.empty() ? "" : "; ") + one;
+  std::set<std::string_view> said;
+  for (const std::string& one : what) {
+    if (said.insert(one).second) text += (text.empty() ? "" : "; ") + one;
+    if (text.size() > kBytesMax) break;
+  }
   if (text.empty()) return;
   for (char& c : text)
     if (c < ' ' || c > '~') c = '?';  // names in JSON may be anything, headers not
   if (text.size() > kBytesMax) text.replace(kBytesMax, std::string::npos, "...");
   headers.emplace_back(name, std::move(text));
+}
+
+void add_ignored(Headers& headers, const std::vector<std::string>& fields) {
+  add_list(headers, "X-Moestro-Ignored", fields);
 }
 
 void add_retry_after(Headers& headers, const ApiError& error) {

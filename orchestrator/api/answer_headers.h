@@ -11,8 +11,10 @@
 
 namespace moestro::orchestrator {
 
-/// Adds `what`, joined by "; " and made printable, unless it is empty.
+/// Adds `what`, each once, joined by "; " and made printable, unless it is empty.
 void add_list(Headers& headers, const char* name, const std::vector<std::string>& what);
+/// Names the fields of a request that were ignored, if there are any.
+void add_ignored(Headers& headers, const std::vector<std::string>& fields);
 
 /// When a request that was refused so may be sent again, unless it should not.
 void add_retry_after(Headers& headers, const ApiError& error);

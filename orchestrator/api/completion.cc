@@ -298,7 +298,7 @@ std::string Completion::answer_text() {
 Headers Completion::headers() const {
   Headers headers;
   add_list(headers, "X-Moestro-Not-Constrained", constraint_.passed_over);
-  add_list(headers, "X-Moestro-Ignored", request_.ignored);
+  add_ignored(headers, request_.ignored);
   return headers;
 }
 

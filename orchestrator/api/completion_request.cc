@@ -21,12 +21,12 @@ void read_own_fields(FieldReader& f, CompletionRequest& r) {
   const json* own = f.field("moestro");
   if (own == nullptr) return;
   if (!own->is_object()) return f.fail(bad_request("'moestro' must be an object", "moestro"));
-  FieldReader o(*own);
+  FieldReader o(*own, f, "moestro");
   const auto mixed = o.boolean("mixed");
   const auto share = o.number("mixed_max_share", 0, 1);
   r.wants_mixed = mixed.value_or(false);
   r.low_share_max = mixed.value_or(true) ? share.value_or(1) : 0;
-  o.refuse_unknown();
+  o.settle_unknown();
   if (o.error()) f.fail(*o.error());
 }
 
@@ -49,10 +49,10 @@ void read_common(FieldReader& f, CompletionRequest& r) {
     if (!options->is_object()) {
       f.fail(bad_request("'stream_options' must be an object", "stream_options"));
     } else {
-      FieldReader o(*options);
+      FieldReader o(*options, f, "stream_options");
       r.include_usage = o.boolean("include_usage").value_or(false);
       o.ignore("include_obfuscation");
-      o.refuse_unknown();
+      o.settle_unknown();
       if (o.error()) f.fail(*o.error());
     }
   }
@@ -139,14 +139,11 @@ void read_template_fields(FieldReader& f, CompletionRequest& r) {
                        "reasoning_effort"));
 }
 
-std::variant<CompletionRequest, ApiError> finish(FieldReader& f, CompletionRequest&& r, bool lenient) {
+std::variant<CompletionRequest, ApiError> finish(FieldReader& f, CompletionRequest&& r) {
   if (r.max_tokens && r.min_tokens > *r.max_tokens)
     f.fail(bad_request("'min_tokens' is more than 'max_tokens'", "min_tokens"));
   read_neutral(f);
-  if (lenient)
-    r.ignored = f.unknown();
-  else
-    f.refuse_unknown();
+  f.settle_unknown();
   if (f.error()) return *f.error();
   return std::move(r);
 }
@@ -199,8 +196,8 @@ std::optional<PromptInput> read_decoder_prompt(FieldReader& f) {
 }  // namespace
 
 std::variant<CompletionRequest, ApiError> read_completion(const json& body, bool lenient) {
-  FieldReader f(body);
   CompletionRequest r;
+  FieldReader f(body, lenient ? &r.ignored : nullptr);
   r.prompts = read_prompts(f, "prompt");
   r.decoder_prompt = read_decoder_prompt(f);
   read_common(f, r);
@@ -216,12 +213,12 @@ std::variant<CompletionRequest, ApiError> read_completion(const json& body, bool
     f.fail(bad_request(
         "'max_tokens' 0 asks for nothing: give at least 1, or echo=true or prompt_logprobs to score the prompt",
         "max_tokens"));
-  return finish(f, std::move(r), lenient);
+  return finish(f, std::move(r));
 }
 
 std::variant<CompletionRequest, ApiError> read_chat(const json& body, bool lenient) {
-  FieldReader f(body);
   CompletionRequest r;
+  FieldReader f(body, lenient ? &r.ignored : nullptr);
   r.chat = true;
   read_messages(f, r);
   read_common(f, r);
@@ -237,7 +234,7 @@ std::variant<CompletionRequest, ApiError> read_chat(const json& body, bool lenie
   f.only("function_call", "none", "not supported; use 'tool_choice'");
   f.only("modalities", json::array({"text"}), "only text is supported");
   read_template_fields(f, r);
-  return finish(f, std::move(r), lenient);
+  return finish(f, std::move(r));
 }
 
 }  // namespace moestro::orchestrator

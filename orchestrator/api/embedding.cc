@@ -110,7 +110,7 @@ void Embedding::finish() {
   over_ = true;
   context_.metrics.request_ended("ok", true);
   Headers headers;
-  add_list(headers, "X-Moestro-Ignored", read_.request.ignored);
+  add_ignored(headers, read_.request.ignored);
   const bool is_long = inputs_.size() * inputs_.front().values.size() > kManyValues;
   context_.pool.answer(
       read_.request.owner, is_long, [self = shared_from_this()] { return self->answer_text(); }, std::move(headers),

@@ -24,8 +24,8 @@ bool is_empty(const PromptInput& input) {
 }  // namespace
 
 std::variant<EmbeddingRequest, ApiError> read_embedding(const RequestJson& body, bool lenient) {
-  FieldReader f(body);
   EmbeddingRequest r;
+  FieldReader f(body, lenient ? &r.ignored : nullptr);
   r.inputs = read_prompts(f, "input");
   if (std::ranges::any_of(r.inputs, is_empty)) f.fail(bad_request("'input' has an empty text", "input"));
   r.model = f.string("model");
@@ -35,10 +35,7 @@ std::variant<EmbeddingRequest, ApiError> read_embedding(const RequestJson& body,
   r.normalize = f.boolean("normalize").value_or(true);
   r.cache_salt = f.string("cache_salt").value_or("");
   f.ignore("user");
-  if (lenient)
-    r.ignored = f.unknown();
-  else
-    f.refuse_unknown();
+  f.settle_unknown();
   if (f.error()) return *f.error();
   return r;
 }

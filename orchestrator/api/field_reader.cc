@@ -85,4 +85,9 @@ void FieldReader::refuse_unknown() {
   if (!names.empty()) fail(not_supported(names.front(), "this field is not known here; leave it out"));
 }
 
+void FieldReader::settle_unknown() {
+  if (ignored_ == nullptr) return refuse_unknown();
+  for (const std::string& name : unknown()) ignored_->push_back(place_ + name);
+}
+
 }  // namespace moestro::orchestrator

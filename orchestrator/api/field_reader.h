@@ -15,7 +15,12 @@ namespace moestro::orchestrator {
 
 class FieldReader {
  public:
-  explicit FieldReader(const RequestJson& object) : object_(object) {}
+  /// `ignored`: fields that are not known are named there; null: they are refused.
+  explicit FieldReader(const RequestJson& object, std::vector<std::string>* ignored = nullptr)
+      : object_(object), ignored_(ignored) {}
+  /// For an object in the field `name` of another, which decides about fields that are not known: "NAME.FIELD".
+  FieldReader(const RequestJson& object, const FieldReader& outer, const std::string& name)
+      : object_(object), ignored_(outer.ignored_), place_(outer.place_ + name + ".") {}
 
   /// The field, or null if it is absent or null.
   const RequestJson* field(const std::string& name);
@@ -28,10 +33,13 @@ class FieldReader {
   void only(const std::string& name, const RequestJson& neutral, const std::string& why);
   /// The field may hold anything: it changes no answer.
   void ignore(const std::string& name) { known_.insert(name); }
-  /// Refuses the first field that was not asked for and is not null.
-  void refuse_unknown();
-  /// All of those.
+  /// The fields that were not asked for and are not null.
   std::vector<std::string> unknown() const;
+  /// Refuses the first of those.
+  void refuse_unknown();
+  /// Refuses it, or names all of them in `ignored`.
+  void settle_unknown();
+  std::vector<std::string>* ignored() const { return ignored_; }
 
   void fail(ApiError error) {
     if (!error_) error_ = std::move(error);
@@ -41,6 +49,8 @@ class FieldReader {
  private:
   void wrong_type(const std::string& name, const char* type, const RequestJson& value);
   const RequestJson& object_;
+  std::vector<std::string>* const ignored_;
+  const std::string place_;  ///< of the object in the body: "" or "NAME."
   std::set<std::string> known_;
   std::optional<ApiError> error_;
 };

@@ -68,12 +68,13 @@ std::optional<json> schema_of_format(FieldReader& format) {
   if (bare != nullptr) return *bare;
   if (schema == nullptr || !schema->is_object())
     return refuse("'json_schema' must be an object with 'name' and 'schema'");
-  FieldReader s(*schema);
+  FieldReader s(*schema, format, "json_schema");
   const auto name = s.string("name");
   s.ignore("description");
   (void)s.boolean("strict");  // what is generated follows the schema either way
   const json* body = s.field("schema");
-  s.refuse_unknown();
+  // Where there is no schema, what is not known may be one: without it, any JSON would do.
+  body == nullptr ? s.refuse_unknown() : s.settle_unknown();
   if (s.error()) return format.fail(*s.error()), std::nullopt;
   if (!name) return refuse("'json_schema' has no 'name'");
   return body == nullptr ? json(true) : *body;
@@ -92,7 +93,7 @@ void read_response_format(FieldReader& f, CompletionRequest& r) {
   const json* format = f.field(kField);
   if (format == nullptr) return;
   if (!format->is_object()) return f.fail(bad_request("'response_format' must be an object with a 'type'", kField));
-  FieldReader o(*format);
+  FieldReader o(*format, f, kField);
   const auto type = o.string("type");
   std::optional<json> schema;
   if (type == "json_schema") {
@@ -102,7 +103,9 @@ void read_response_format(FieldReader& f, CompletionRequest& r) {
   } else if (type != "text") {
     o.fail(bad_request("the 'type' is none of \"text\", \"json_object\" and \"json_schema\""));
   }
-  o.refuse_unknown();
+  for (const char* of_schemas : {"schema", "json_schema"})
+    if (!schema) o.only(of_schemas, nullptr, "not with this 'type'; leave it out");
+  o.settle_unknown();
   if (o.error()) return fail_within(f, kField, *o.error());
   if (schema) return ask_for(f, r, {Kind::kJsonSchema, std::move(*schema), kField});
   if (type == "json_object") ask_for(f, r, {Kind::kJsonObject, nullptr, kField});

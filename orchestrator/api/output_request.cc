@@ -24,12 +24,13 @@ void read_tool(FieldReader& f, const json& tool, CompletionRequest& r) {
     return refuse("has an entry that is not {\"type\": \"function\", \"function\": {...}}");
   const auto function = tool.find("function");
   if (function == tool.end() || !function->is_object()) return refuse("has an entry without a 'function'");
-  FieldReader t(*function);
+  FieldReader t(*function, f, "tools");
   const auto name = t.string("name");
   (void)t.string("description");
   (void)t.boolean("strict");  // constraints.cc looks at it
   const json* parameters = t.field("parameters");
-  t.refuse_unknown();
+  // Where there are no parameters, what is not known may be some: without them, calls would have none.
+  parameters == nullptr ? t.refuse_unknown() : t.settle_unknown();
   if (t.error()) return f.fail(*t.error());
   if (!name || !good_name(*name))
     return refuse("has a function without a 'name' of 1 to 64 letters, digits, '_', '-' and '.'");
@@ -38,6 +39,7 @@ void read_tool(FieldReader& f, const json& tool, CompletionRequest& r) {
   for (const json& other : r.tools)
     if (other["function"]["name"] == *name) return refuse("has two functions named '" + *name + "'");
   r.tools.push_back(tool);
+  for (const std::string& ignored : t.unknown()) r.tools.back()["function"].erase(ignored);
 }
 
 void read_tool_choice(FieldReader& f, CompletionRequest& r) {

@@ -40,6 +40,12 @@ bool has_schemas(std::string_view body) {
                      [&](std::string_view word) { return body.find(word) != std::string_view::npos; });
 }
 
+/// What the template does not look at is ignored.
+void note_effort(const ServedModel& model, CompletionRequest& request) {
+  if (!request.reasoning_effort.empty() && !takes_effort(model, request))
+    request.ignored.push_back("reasoning_effort");
+}
+
 /// Moves the value out, or the error into `refusal`.
 template <typename T>
 std::optional<T> value_or(std::variant<T, ApiError>&& v, std::optional<ApiError>& refusal) {
@@ -122,10 +128,13 @@ void Service::count_tokens(const Call& call, Make make) {
     const auto read = tokenize_request(http, make, stop);
     if (const auto* error = std::get_if<ApiError>(&read))
       return [this, e = *error](const std::shared_ptr<Exchange>& exchange) { refuse_completion(exchange, e); };
+    const auto& [request, prompts] = std::get<TokenizedRequest>(read);
     size_t tokens = 0;
-    for (const TokenizedPrompt& prompt : std::get<TokenizedRequest>(read).prompts) tokens += prompt.tokens();
-    return [tokens](const std::shared_ptr<Exchange>& exchange) {
-      exchange->respond(200, kJson, dump({{"prompt_tokens", tokens}}));
+    for (const TokenizedPrompt& prompt : prompts) tokens += prompt.tokens();
+    Headers headers;
+    add_ignored(headers, request.ignored);
+    return [tokens, headers](const std::shared_ptr<Exchange>& exchange) {
+      exchange->respond(200, kJson, dump({{"prompt_tokens", tokens}}), headers);
     };
   });
 }
@@ -161,8 +170,7 @@ std::variant<Service::TokenizedRequest, ApiError> Service::tokenize_request(cons
   if (request->model && !model_.is_called(*request->model)) return unknown_model(*request->model);
   if (const auto error = check_token_ids(*request, model_.vocab)) return *error;
   if (const auto error = check_target_fields(*request, model_)) return *error;
-  if (!request->reasoning_effort.empty() && !takes_effort(model_, *request))
-    request->ignored.push_back("reasoning_effort");
+  note_effort(model_, *request);
   request->owner = http.owner;
   if (request->wants_mixed && !control_.serves_mixed())
     return bad_request("'moestro.mixed' is true, and no worker with --mixed is connected", "moestro");
@@ -270,7 +278,10 @@ void Service::answer_text(const Call& call,
     auto text = std::make_shared<TextOrError>((this->*read)(request, stop));
     return [text](const std::shared_ptr<Exchange>& exchange) {
       if (const auto* error = std::get_if<ApiError>(text.get())) return refuse(exchange, *error);
-      exchange->respond(200, kJson, std::move(std::get<std::string>(*text)));
+      auto& [body, ignored] = std::get<TextAnswer>(*text);
+      Headers headers;
+      add_ignored(headers, ignored);
+      exchange->respond(200, kJson, std::move(body), headers);
     };
   });
 }
@@ -279,7 +290,7 @@ Service::TextOrError Service::tokens_of(const HttpRequest& http, const std::stop
   std::optional<ApiError> refusal;
   const auto body = value_or(parse_body(http.body), refusal);
   if (!body) return *refusal;
-  const auto request = value_or(read_tokenize(*body), refusal);
+  auto request = value_or(read_tokenize(*body, options_.lenient), refusal);
   if (!request) return *refusal;
   std::vector<TokenId> ids;
   if (!request->chat.is_null()) {
@@ -288,6 +299,7 @@ Service::TextOrError Service::tokens_of(const HttpRequest& http, const std::stop
     auto prompt = value_or(apply_template(*chat, stop), refusal);
     if (!prompt) return *refusal;
     ids = std::move(prompt->ids);
+    request->ignored.insert(request->ignored.end(), chat->ignored.begin(), chat->ignored.end());
   } else {
     if (request->text.size() > kTokenizeBytes)
       if (const auto error = check_text(request->text.size(), "content")) return *error;
@@ -297,7 +309,7 @@ Service::TextOrError Service::tokens_of(const HttpRequest& http, const std::stop
   }
   json answer = tokenize_answer(*request, ids, model_.tokenizer);
   answer["max_model_len"] = model_.target ? source_max() : context();
-  return dump(answer);
+  return TextAnswer{dump(answer), std::move(request->ignored)};
 }
 
 /// A chat's prompt, as llama.cpp's server has it.
@@ -305,22 +317,24 @@ Service::TextOrError Service::prompt_of(const HttpRequest& http, const std::stop
   std::optional<ApiError> refusal;
   const auto body = value_or(parse_body(http.body), refusal);
   if (!body) return *refusal;
-  const auto chat = value_or(read_chat(*body, options_.lenient), refusal);
+  auto chat = value_or(read_chat(*body, options_.lenient), refusal);
   if (!chat) return *refusal;
   if (chat->model && !model_.is_called(*chat->model)) return unknown_model(*chat->model);
   const auto prompt = value_or(apply_template(*chat, stop), refusal);
   if (!prompt) return *refusal;
-  return dump({{"prompt", prompt->text}});
+  note_effort(model_, *chat);
+  return TextAnswer{dump({{"prompt", prompt->text}}), std::move(chat->ignored)};
 }
 
 Service::TextOrError Service::text_of(const HttpRequest& http, const std::stop_token&) const {
   std::optional<ApiError> refusal;
   const auto body = value_or(parse_body(http.body), refusal);
   if (!body) return *refusal;
-  const auto ids = value_or(read_detokenize(*body, model_.vocab), refusal);
+  std::vector<std::string> ignored;
+  const auto ids = value_or(read_detokenize(*body, model_.vocab, options_.lenient ? &ignored : nullptr), refusal);
   if (!ids) return *refusal;
   const std::string text = model_.tokenizer.decode(*ids, /*skip_special=*/false);
-  return dump({{"content", text}, {"prompt", text}});
+  return TextAnswer{dump({{"content", text}, {"prompt", text}}), std::move(ignored)};
 }
 
 void Service::version(const Call& call) const {

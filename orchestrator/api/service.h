@@ -128,7 +128,11 @@ class Service {
   /// Whether so many prompts make no more sequences than one client may have.
   std::optional<ApiError> check_sequences(size_t prompts, const CompletionRequest& request) const;
   std::optional<ApiError> check_sources(const std::vector<TokenizedPrompt>& prompts) const;
-  using TextOrError = std::variant<std::string, ApiError>;
+  struct TextAnswer {
+    std::string body;
+    std::vector<std::string> ignored;  ///< fields of the request
+  };
+  using TextOrError = std::variant<TextAnswer, ApiError>;
   TextOrError tokens_of(const HttpRequest& http, const std::stop_token& stop) const;
   TextOrError prompt_of(const HttpRequest& http, const std::stop_token& stop) const;
   TextOrError text_of(const HttpRequest& http, const std::stop_token& stop) const;

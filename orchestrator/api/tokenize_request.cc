@@ -22,17 +22,17 @@ json chat_of(FieldReader& f) {
 
 }  // namespace
 
-std::variant<TokenizeRequest, ApiError> read_tokenize(const json& body) {
-  FieldReader f(body);
+std::variant<TokenizeRequest, ApiError> read_tokenize(const json& body, bool lenient) {
+  TokenizeRequest r;
+  FieldReader f(body, lenient ? &r.ignored : nullptr);
   f.ignore("model");
   const auto content = f.string("content"), prompt = f.string("prompt");
   const auto special = f.boolean("add_special"), special_tokens = f.boolean("add_special_tokens");
-  TokenizeRequest r;
   r.chat = chat_of(f);
   r.with_pieces = f.boolean("with_pieces").value_or(false);
   r.return_token_strs = f.boolean("return_token_strs").value_or(false);
   f.only("parse_special", true, "special tokens in the text are always recognised; leave it out");
-  f.refuse_unknown();
+  f.settle_unknown();
   if (content && prompt) f.fail(bad_request("'content' and 'prompt' are two names of one field; give one", "prompt"));
   if (special && special_tokens)
     f.fail(bad_request("'add_special' and 'add_special_tokens' are two names of one field; give one",
@@ -69,11 +69,12 @@ nlohmann::json tokenize_answer(const TokenizeRequest& request, const std::vector
   return answer;
 }
 
-std::variant<std::vector<TokenId>, ApiError> read_detokenize(const json& body, int64_t vocab) {
-  FieldReader f(body);
+std::variant<std::vector<TokenId>, ApiError> read_detokenize(const json& body, int64_t vocab,
+                                                             std::vector<std::string>* ignored) {
+  FieldReader f(body, ignored);
   f.ignore("model");
   const json* tokens = f.field("tokens");
-  f.refuse_unknown();
+  f.settle_unknown();
   if (f.error()) return *f.error();
   const auto wrong = [&] {
     return bad_request("'tokens' must be a list of token ids, 0 to " + std::to_string(vocab - 1), "tokens");

@@ -105,17 +105,12 @@ std::string id_from(const json& answer, const std::string& prefix) {
   return prefix + id.substr(std::min(id.size(), id.find('-') + 1));
 }
 
-void settle_unknown(FieldReader& f, bool lenient, std::vector<std::string>& ignored) {
-  if (!lenient) return f.refuse_unknown();
-  for (std::string& name : f.unknown()) ignored.push_back(std::move(name));
-}
-
 void settle_members(FieldReader& f, const std::string& field, const json& object,
-                    const std::vector<std::string_view>& known, bool lenient, std::vector<std::string>& ignored) {
+                    const std::vector<std::string_view>& known) {
   for (const auto& [name, value] : object.items()) {
     if (value.is_null() || std::find(known.begin(), known.end(), name) != known.end()) continue;
-    if (lenient)
-      ignored.push_back(field + "." + name);
+    if (f.ignored() != nullptr)
+      f.ignored()->push_back(field + "." + name);
     else
       f.fail(bad_request("'" + field + "' has an entry with '" + name + "', which is not known here; leave it out",
                          field));

@@ -53,10 +53,8 @@ void take_own_fields(FieldReader& f, RequestJson& body);
 /// Adds what `usage` has of its own to a dialect's object.
 void add_own(const Usage& usage, RequestJson& to);
 
-/// Fields that are not known: refused, or named in `ignored` if `lenient`.
-void settle_unknown(FieldReader& f, bool lenient, std::vector<std::string>& ignored);
-/// The same of members of an object in `field`: those that are neither in `known` nor null.
+/// Members of an object in `field` that are neither in `known` nor null: refused, or named as `f` names unknown fields.
 void settle_members(FieldReader& f, const std::string& field, const RequestJson& object,
-                    const std::vector<std::string_view>& known, bool lenient, std::vector<std::string>& ignored);
+                    const std::vector<std::string_view>& known);
 
 }  // namespace moestro::orchestrator

@@ -50,7 +50,8 @@ constexpr const char* kHarmless[]{
 
 class LlamaReader {
  public:
-  LlamaReader(const json& body, bool lenient, const LlamaTexts& texts) : f_(body), lenient_(lenient), texts_(texts) {}
+  LlamaReader(const json& body, bool lenient, const LlamaTexts& texts)
+      : f_(body, lenient ? &out_.ignored : nullptr), texts_(texts) {}
   std::variant<Translated, ApiError> read();
 
  private:
@@ -70,7 +71,6 @@ class LlamaReader {
   void read_off();
 
   FieldReader f_;
-  const bool lenient_;
   const LlamaTexts& texts_;
   OpenAiRequest out_{.body = json::object(), .chat = false};
   LlamaSettings settings_;
@@ -235,7 +235,7 @@ std::variant<Translated, ApiError> LlamaReader::read() {
   read_output();
   take_own_fields(f_, out_.body);
   read_off();
-  settle_unknown(f_, lenient_, out_.ignored);
+  f_.settle_unknown();
   if (f_.error()) return *f_.error();
   return Translated{std::move(out_), std::make_unique<LlamaAnswer>(std::move(settings_))};
 }

@@ -13,7 +13,7 @@ constexpr FieldName kMessagesNames[]{{"stop", "stop_sequences"}, {"parallel_tool
 
 class MessagesReader {
  public:
-  MessagesReader(const json& body, bool lenient) : f_(body), lenient_(lenient) {}
+  MessagesReader(const json& body, bool lenient) : f_(body, lenient ? &out_.ignored : nullptr) {}
 
   std::variant<Translated, ApiError> read(bool counts);
 
@@ -37,7 +37,6 @@ class MessagesReader {
   void read_sampling(bool counts);
 
   FieldReader f_;
-  const bool lenient_;
   OpenAiRequest out_{.body = json::object(), .in_order = true};
   json turns_ = json::array();
 };
@@ -45,7 +44,7 @@ class MessagesReader {
 /// Besides `known` every block may have its type and hints for a cache.
 void MessagesReader::check_members(const std::string& field, const json& block, std::vector<std::string_view> known) {
   known.insert(known.end(), {"type", "cache_control"});
-  settle_members(f_, field, block, known, lenient_, out_.ignored);
+  settle_members(f_, field, block, known);
 }
 
 /// A text block as a part of a chat's message.
@@ -242,7 +241,7 @@ std::variant<Translated, ApiError> MessagesReader::read(bool counts) {
   read_tool_choice();
   read_thinking();
   read_sampling(counts);
-  settle_unknown(f_, lenient_, out_.ignored);
+  f_.settle_unknown();
   if (failed()) return *f_.error();
   out_.body["messages"] = std::move(turns_);
   if (counts) return Translated{std::move(out_), std::make_unique<TokenCountAnswer>()};

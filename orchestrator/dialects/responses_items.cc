@@ -12,8 +12,7 @@ namespace {
 
 class ItemReader {
  public:
-  ItemReader(FieldReader& f, bool lenient, std::vector<std::string>& ignored)
-      : f_(f), lenient_(lenient), ignored_(ignored) {}
+  explicit ItemReader(FieldReader& f) : f_(f) {}
 
   json read(const json& input) {
     json items = json::array();
@@ -42,7 +41,7 @@ class ItemReader {
   }
 
   void check_members(const json& item, const std::vector<std::string_view>& known) {
-    settle_members(f_, "input", item, known, lenient_, ignored_);
+    settle_members(f_, "input", item, known);
   }
 
   json read_item(const json& item) {
@@ -132,8 +131,6 @@ class ItemReader {
   }
 
   FieldReader& f_;
-  const bool lenient_;
-  std::vector<std::string>& ignored_;
 };
 
 json chat_parts(const json& parts) {
@@ -152,13 +149,13 @@ json& calling_message(json& messages) {
 
 }  // namespace
 
-json read_input_items(FieldReader& f, bool lenient, std::vector<std::string>& ignored) {
+json read_input_items(FieldReader& f) {
   const json* input = f.field("input");
   if (input == nullptr) {
     f.fail(bad_request("'input' is missing: a text or a list of items", "input"));
     return json::array();
   }
-  return ItemReader(f, lenient, ignored).read(*input);
+  return ItemReader(f).read(*input);
 }
 
 void add_messages(json& messages, const json& items) {

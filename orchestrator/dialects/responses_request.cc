@@ -14,13 +14,16 @@ constexpr FieldName kResponsesNames[]{
 
 class ResponsesReader {
  public:
-  ResponsesReader(const json& body, bool lenient) : f_(body), lenient_(lenient) { r_.chat.in_order = true; }
+  ResponsesReader(const json& body, bool lenient) : f_(body, lenient ? &r_.chat.ignored : nullptr) {
+    r_.chat.in_order = true;
+  }
   std::variant<ResponsesRequest, ApiError> read();
 
  private:
   void fail(const std::string& field, const std::string& why) { f_.fail(bad_request("'" + field + "' " + why, field)); }
   json& chat() { return r_.chat.body; }
   void read_text();
+  json known_of_format(const std::string& type, json format);
   void read_format(const json& format);
   void read_tools();
   void read_tool_choice();
@@ -29,21 +32,34 @@ class ResponsesReader {
   void read_off();
 
   FieldReader f_;
-  const bool lenient_;
   ResponsesRequest r_{{json::object(), true, false, {}}, json::array(), json::object(), "", "", true, 0};
 };
 
+/// Names members of a format that are ignored as this API calls them. What may hold a schema is left for the chat's
+/// reader, as all is that is to be refused.
+json ResponsesReader::known_of_format(const std::string& type, json format) {
+  const bool schema = type == "json_schema";
+  if (f_.ignored() == nullptr || (schema && !format.contains("schema"))) return format;
+  const std::vector<std::string_view> known =
+      schema ? std::vector<std::string_view>{"type", "name", "schema", "strict", "description"}
+             : std::vector<std::string_view>{"type", "schema", "json_schema"};
+  settle_members(f_, "text.format", format, known);
+  json kept = json::object();
+  for (const std::string_view name : known)
+    if (const auto member = format.find(name); member != format.end()) kept[std::string(name)] = std::move(*member);
+  return kept;
+}
+
 void ResponsesReader::read_format(const json& format) {
   const std::string type = format.is_object() ? string_at(format, "type") : "";
-  if (type == "text") return;
-  if (type == "json_object") {
-    chat()["response_format"] = format;
-  } else if (type == "json_schema") {
-    json schema = format;
-    schema.erase("type");
-    chat()["response_format"] = {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
-  } else {
-    fail("text.format", "must have a 'type' \"text\", \"json_object\" or \"json_schema\"");
+  if (type != "text" && type != "json_object" && type != "json_schema")
+    return fail("text.format", "must have a 'type' \"text\", \"json_object\" or \"json_schema\"");
+  json known = known_of_format(type, format);
+  if (type == "json_schema") {
+    known.erase("type");
+    chat()["response_format"] = {{"type", type}, {"json_schema", std::move(known)}};
+  } else if (type == "json_object" || known.size() > 1) {
+    chat()["response_format"] = std::move(known);
   }
 }
 
@@ -52,13 +68,13 @@ void ResponsesReader::read_text() {
   const json* text = f_.field("text");
   if (text == nullptr) return;
   if (!text->is_object()) return fail("text", "must be an object");
-  FieldReader t(*text);
+  FieldReader t(*text, f_, "text");
   if (const json* format = t.field("format")) {
     read_format(*format);
     r_.shown["text"]["format"] = *format;
   }
   t.only("verbosity", "medium", "only \"medium\" is supported");
-  settle_unknown(t, lenient_, r_.chat.ignored);
+  t.settle_unknown();
   if (t.error()) f_.fail(*t.error());
 }
 
@@ -119,8 +135,13 @@ void ResponsesReader::read_reasoning() {
   const json* reasoning = f_.field("reasoning");
   if (reasoning == nullptr) return;
   if (!reasoning->is_object()) return fail("reasoning", "must be an object");
-  for (const auto& [member, value] : reasoning->items())
-    if (!value.is_null()) f_.fail(not_supported("reasoning." + member, "not supported; leave it out"));
+  FieldReader r(*reasoning, f_, "reasoning");
+  for (const char* member : {"effort", "summary", "generate_summary"})
+    if (r.field(member) != nullptr)
+      f_.fail(not_supported("reasoning." + std::string(member), "not supported; leave it out"));
+  if (f_.ignored() != nullptr) return r.settle_unknown();
+  for (const std::string& member : r.unknown())
+    f_.fail(not_supported("reasoning." + member, "not supported; leave it out"));
 }
 
 /// What asks for nothing, and what is not here.
@@ -138,7 +159,7 @@ void ResponsesReader::read_off() {
 }
 
 std::variant<ResponsesRequest, ApiError> ResponsesReader::read() {
-  r_.items = read_input_items(f_, lenient_, r_.chat.ignored);
+  r_.items = read_input_items(f_);
   r_.instructions = f_.string("instructions").value_or("");
   r_.shown["instructions"] = r_.instructions.empty() ? json() : json(r_.instructions);
   read_numbers();
@@ -150,7 +171,7 @@ std::variant<ResponsesRequest, ApiError> ResponsesReader::read() {
   read_tool_choice();
   read_reasoning();
   read_off();
-  settle_unknown(f_, lenient_, r_.chat.ignored);
+  f_.settle_unknown();
   if (f_.error()) return *f_.error();
   return std::move(r_);
 }

@@ -17,7 +17,9 @@ using ::testing::HasSubstr;
 
 class DialectApiTest : public ApiTest {
  protected:
-  DialectApiTest() {
+  explicit DialectApiTest(bool lenient = false)
+      : ApiTest(testing::byte_model(), /*queue_max=*/64, /*steps_in_flight=*/1, {.lenient = lenient}),
+        dialects_(*service_, lenient) {
     service_->extend(dialects_);
     says_ = {"hey"};
   }
@@ -32,8 +34,32 @@ class DialectApiTest : public ApiTest {
     return exchange->json();
   }
 
-  DialectApi dialects_{*service_, /*lenient=*/false};
+  DialectApi dialects_;
 };
+
+class LenientDialectApiTest : public DialectApiTest {
+ protected:
+  LenientDialectApiTest() : DialectApiTest(/*lenient=*/true) {}
+};
+
+TEST_F(LenientDialectApiTest, WhatIsIgnoredIsNamed) {
+  join();
+  const auto ignored = [&](const std::string& path, const json& body) {
+    const auto exchange = complete(body, path);
+    EXPECT_TRUE(exchange->streaming || exchange->status == 200) << path << ' ' << exchange->body;
+    return exchange->header("X-Moestro-Ignored");
+  };
+  const json tool{{"name", "f"}, {"input_schema", {{"type", "object"}}}, {"colour", 1}};
+  EXPECT_EQ(ignored("/v1/messages", messages("hi", {{"colour", 1}})), "colour");
+  EXPECT_EQ(ignored("/v1/messages", messages("hi", {{"colour", 1}, {"stream", true}})), "colour");
+  EXPECT_EQ(ignored("/v1/messages", messages("hi", {{"moestro", {{"colour", 1}}}})), "moestro.colour");
+  EXPECT_EQ(ignored("/v1/messages/count_tokens", messages("hi", {{"colour", 1}})), "colour");
+  EXPECT_EQ(ignored("/v1/messages/count_tokens", messages("hi")), "");
+  EXPECT_EQ(ignored("/v1/messages/count_tokens",
+                    messages("hi", {{"tools", {tool}}, {"tool_choice", {{"type", "none"}}}})),
+            "tools.colour");
+  EXPECT_EQ(ignored("/completion", {{"prompt", "a"}, {"n_predict", 2}, {"colour", 1}}), "colour");
+}
 
 TEST_F(DialectApiTest, MessagesAreAnswered) {
   join();

@@ -38,7 +38,8 @@ ServedModel calling_model() {
 
 class ResponsesApiTest : public ApiTest, public ::testing::WithParamInterface<test::Backend> {
  protected:
-  ResponsesApiTest() : ApiTest(calling_model()) {}
+  explicit ResponsesApiTest(ServiceOptions service = {})
+      : ApiTest(calling_model(), /*queue_max=*/64, /*steps_in_flight=*/1, service), lenient_(service.lenient) {}
   void SetUp() override {
     if (GetParam() == test::Backend::kRedis && !test::RedisServer::is_installed())
       GTEST_SKIP() << "redis-server is not installed";
@@ -50,7 +51,7 @@ class ResponsesApiTest : public ApiTest, public ::testing::WithParamInterface<te
                              .context_max = kCallsContext,
                              .step_tokens_max = 256,
                              .step_sequences_max = 4}});
-    start({});
+    start({.lenient = lenient_});
   }
   void TearDown() override {
     if (box_) stop();
@@ -93,6 +94,7 @@ class ResponsesApiTest : public ApiTest, public ::testing::WithParamInterface<te
   json respond(json body, int status = 200) { return ask("POST", "/v1/responses", std::move(body), status); }
   std::string id_of(const json& body) { return respond(body).value("id", ""); }
 
+  const bool lenient_;
   BatchLimits limits_;   ///< from the next start() on
   std::string project_;  ///< whose requests are sent
   std::atomic<int64_t> now_{1'000'000'000};
@@ -336,6 +338,37 @@ TEST_P(ResponsesApiTest, Refusals) {
   ask("GET", "/v1/responses/resp_" + std::string(24, '0') + "?stream=true", {}, 400);
 }
 
+class LenientResponsesApiTest : public ResponsesApiTest {
+ protected:
+  LenientResponsesApiTest() : ResponsesApiTest({.lenient = true}) {}
+};
+
+TEST_P(LenientResponsesApiTest, WhatIsIgnoredIsNamed) {
+  const auto ignored = [&](json more) {
+    json body{{"input", "hi"}};
+    body.update(more);
+    const auto exchange = exchange_of("POST", "/v1/responses", body);
+    EXPECT_TRUE(exchange->streaming || exchange->status == 200) << exchange->body;
+    return exchange->header("X-Moestro-Ignored");
+  };
+  const json schema{{"type", "json_schema"}, {"name", "n"}, {"schema", {{"type", "null"}}}, {"colour", 1}};
+  const json tool{{"type", "function"}, {"name", "f"}, {"parameters", {{"type", "object"}}}, {"colour", 1}};
+  EXPECT_EQ(ignored({{"colour", 1}}), "colour");
+  EXPECT_EQ(ignored({{"colour", 1}, {"stream", true}}), "colour");
+  EXPECT_EQ(ignored({{"text", {{"colour", 1}}}}), "text.colour");
+  EXPECT_EQ(ignored({{"text", {{"format", schema}}}}), "text.format.colour");
+  EXPECT_EQ(ignored({{"text", {{"format", {{"type", "text"}, {"colour", 1}}}}}}), "text.format.colour");
+  EXPECT_EQ(ignored({{"reasoning", {{"colour", 1}}}}), "reasoning.colour");
+  EXPECT_EQ(ignored({{"moestro", {{"colour", 1}}}}), "moestro.colour");
+  EXPECT_EQ(ignored({{"tools", {tool}}, {"tool_choice", "none"}}), "tools.colour");
+  json unnamed = schema;
+  unnamed.erase("schema");
+  const json error = respond({{"input", "hi"}, {"text", {{"format", unnamed}}}}, 400)["error"];
+  EXPECT_EQ(error["param"], "text.format") << "what is not known may be the schema";
+  EXPECT_EQ(respond({{"input", "hi"}, {"reasoning", {{"effort", "high"}}}}, 400)["error"]["param"], "reasoning.effort");
+}
+
+INSTANTIATE_TEST_SUITE_P(States, LenientResponsesApiTest, ::testing::Values(test::Backend::kSqlite));
 INSTANTIATE_TEST_SUITE_P(States, ResponsesApiTest, ::testing::Values(test::Backend::kSqlite, test::Backend::kRedis),
                          [](const auto& each) { return test::backend_name(each.param); });
 

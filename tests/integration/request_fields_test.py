@@ -18,7 +18,8 @@ class RequestFields(unittest.TestCase):
         dir = tempfile.TemporaryDirectory()
         cls.addClassCleanup(dir.cleanup)
         cls.dir = dir.name
-        cls.cluster = Cluster(pack_with(THINKING, cls.dir), "--deterministic").__enter__()
+        cls.pack = pack_with(THINKING, cls.dir)
+        cls.cluster = Cluster(cls.pack, "--deterministic").__enter__()
         cls.addClassCleanup(cls.cluster.__exit__)
         cls.plain = cls.complete()
 
@@ -146,6 +147,26 @@ class RequestFields(unittest.TestCase):
         response = connection.getresponse()
         self.assertEqual((response.status, response.getheader("X-Moestro-Ignored")), (200, "reasoning_effort"))
         connection.close()
+
+    def test_lenient_servers_name_what_they_ignore(self):
+        chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "colour": "red"}
+        bodies = {
+            "/v1/completions": {"prompt": "a", "max_tokens": 1, "colour": "red"}, "/v1/chat/completions": chat,
+            "/v1/responses": {"input": "a", "max_output_tokens": 1, "colour": "red"}, "/v1/messages": chat,
+            "/v1/messages/count_tokens": chat, "/v1/embeddings": {"input": "a", "colour": "red"},
+            "/completion": {"prompt": "a", "n_predict": 1, "colour": "red"},
+            "/tokenize": {"content": "a", "colour": "red"}, "/detokenize": {"tokens": [1], "colour": "red"},
+            "/apply-template": chat
+        }
+        with Cluster(self.pack, "--lenient") as lenient:
+            for path, body in bodies.items():
+                with self.subTest(path=path):
+                    connection = lenient.connect()
+                    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+                    response = connection.getresponse()
+                    self.assertEqual((response.status, response.getheader("X-Moestro-Ignored")), (200, "colour"))
+                    connection.close()
+                    self.assertEqual(self.cluster.request("POST", path, body)[0], 400)
 
     def test_lines_of_a_batch_have_them_too(self):
         lines = [{"custom_id": str(i), "method": "POST", "url": "/v1/completions", "body": {"prompt": PROMPT, **body}}

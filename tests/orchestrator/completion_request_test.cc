@@ -1,5 +1,6 @@
 #include "orchestrator/api/completion_request.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "orchestrator/api/tokenize_request.h"
@@ -75,6 +76,25 @@ TEST(CompletionRequest, WhoIsLenientIgnoresWhatItDoesNotKnowAndNothingElse) {
   EXPECT_EQ(std::get<CompletionRequest>(got).sampling.top_p, 0.5f);
   EXPECT_TRUE(std::holds_alternative<ApiError>(read_leniently(R"({"prompt": "a", "top_p": 2})")));
   EXPECT_TRUE(std::holds_alternative<ApiError>(read_leniently(R"({"prompt": "a", "use_beam_search": true})")));
+}
+
+TEST(CompletionRequest, WhoIsLenientRefusesWhatMayBeASchemaAllTheSame) {
+  const auto error_of = [](const char* more) {
+    const std::string body = std::string(R"({"messages": [{"role": "user", "content": "a"}], )") + more + "}";
+    auto read = read_chat(RequestJson::parse(body), /*lenient=*/true);
+    const auto* error = std::get_if<ApiError>(&read);
+    return error != nullptr ? error->message : "";
+  };
+  for (const char* schema :
+       {R"("response_format": {"type": "text", "schema": {"type": "null"}})",
+        R"("response_format": {"type": "text", "json_schema": {"name": "n", "schema": {"type": "null"}}})",
+        R"("response_format": {"type": "json_object", "json_schema": {"name": "n", "schema": {}}})",
+        R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "Schema": {"type": "null"}}})"})
+    EXPECT_THAT(error_of(schema), testing::HasSubstr("chema")) << schema;
+  EXPECT_THAT(error_of(R"("structured_outputs": {"json": {}, "json_lines": true})"),
+              testing::HasSubstr("json_lines"));
+  EXPECT_THAT(error_of(R"("tools": [{"type": "function", "function": {"name": "f", "input_schema": {}}}])"),
+              testing::HasSubstr("input_schema"));
 }
 
 TEST(CompletionRequest, BracketsInsideStringsAreNoNesting) {
