@@ -8,7 +8,9 @@ import sys
 LINES_MAX = 500
 README_LINES_MAX = 15
 COLUMNS_MAX = 120
+PAGE_LINES_MAX = 100  # of a page in docs/ without a table of contents: two screens
 CODE = {".h", ".cc", ".cu", ".cuh"}
+TEXT = {".inc", ".py", ".md", ".cmake", ".fbs", ".yaml", ".yml"}
 TOP_FOLDERS = ["common", "store", "kernels", "orchestrator", "services", "tests", "configs"]
 
 # Which folders of the tree a file in each top folder may include. The engine, a library under services/, uses store and
@@ -81,15 +83,22 @@ def files_of(root):
             continue
         if any(part.startswith(".") or part == "__pycache__" for part in parts):
             continue
-        if path.suffix in CODE | {".py", ".md", ".cmake", ".fbs", ".yaml", ".yml"
-                                 } or path.name == "CMakeLists.txt" or parts[0] == "scripts":
+        if path.suffix in CODE | TEXT or path.name == "CMakeLists.txt" or parts[0] == "scripts" or is_script(path):
             yield path
 
 
+def is_script(path):
+    if path.suffix not in ("", ".sh"):
+        return False
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
 def has_lines_for_people(path, text):
-    """C++, CUDA, Python, CMake, schemas and Markdown; not shell and YAML, whose long lines are often one word."""
+    """C++, CUDA, Python, CMake, schemas, Markdown and scripts; not YAML and HTML, whose long lines are often one
+    word."""
     return (path.suffix in CODE | {".inc", ".py", ".md", ".cmake", ".fbs"} or path.name == "CMakeLists.txt" or
-            text.startswith("#!/usr/bin/env python"))
+            text.startswith("#!"))
 
 
 def is_data(name):
@@ -151,6 +160,23 @@ def check_columns(name, text):
         if len(line) <= COLUMNS_MAX or "://" in line or (name.endswith(".md") and line.lstrip().startswith("|")):
             continue
         yield f"{name}:{number}: {len(line)} columns; at most {COLUMNS_MAX}"
+
+
+def anchor_of(heading):
+    """As on GitHub."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def check_contents(name, text):
+    """A long page of docs/ links to all of its sections before the first one."""
+    if not name.startswith("docs/") or text.count("\n") <= PAGE_LINES_MAX:
+        return
+    top, *sections = re.split(r"^## ", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
+    links = re.findall(r"\]\(#([^)]*)\)", top)
+    for section in sections:
+        heading = section.partition("\n")[0]
+        if anchor_of(heading) not in links:
+            yield f"{name}: has more than {PAGE_LINES_MAX} lines, and no link to '{heading}' before its first section"
 
 
 def check_links(root, path, name, text):
@@ -229,6 +255,7 @@ def check_tree(root):
             yield from check_code(name, text)
         if path.suffix == ".md":
             yield from check_links(root, path, name, text)
+            yield from check_contents(name, text)
         if has_lines_for_people(path, text) and not is_data(name):
             yield from check_columns(name, text)
         if not name.startswith("tests/house/"):

@@ -81,12 +81,21 @@ class CheckTree(unittest.TestCase):
         self.expect("store/a.cc", f"// {long}\n", "at most 120")
         self.expect("docs/a.md", f"{long}\n", "at most 120")
         self.expect("scripts/a", f"#!/usr/bin/env python3\n# {long}\n", "at most 120")
+        self.expect("scripts/a", f"#!/usr/bin/env bash\n# {long}\n", "at most 120")
+        self.expect("packaging/debian/a", f"#!/bin/sh\n# {long}\n", "at most 120")
+        self.expect("store/a.inc", f"// {long}\n", "store/a.inc:1: 124 columns; at most 120")
         fine = {
             "store/a.cc": f'const char* a = R"x(\n{long}\n)x";\n',
             "docs/a.md": f"| {long} |\nhttps://{long}\n",
             "store/README.md": ""
         }
         self.assertEqual(self.breaches(fine), [])
+
+    def test_long_pages_have_a_table_of_contents(self):
+        page = "# A\n\n[B c](#b-c) · [D's](#ds)\n\n## B c\n" + "\n" * 100
+        self.assertEqual(self.breaches({"docs/a.md": page + "```sh\n## no heading\n```\n## D's\n"}), [])
+        self.assertEqual(self.breaches({"docs/a.md": "# A\n\n## B\n"}), [])
+        self.expect("docs/a.md", page + "## E\n", "no link to 'E'")
 
     def test_getenv(self):
         self.expect("store/a.cc", 'auto x = getenv("X");\n', "getenv")
