@@ -236,9 +236,9 @@ void add_steps(Schema& schema, BoxConfig::Workers& c) {
               .value = "LOW", .theme = kPrefetch});
   schema.add({.key = "workers.mixed_max_share", .flag = "--mixed-max-share", .field = &c.mixed_max_share,
               .min = 0, .max = 1,
-              .help = "With --mixed: the most of a request's choices (tokens x experts) that low copies may serve, or "
-                      "none. Above it, full copies are waited for. Requests may ask for less with "
-                      "`moestro.mixed_max_share`. auto: no limit",
+              .help = "With --mixed: the largest share of a request's choices (tokens x experts) that low copies may "
+                      "serve, those left out included. Above it, full copies are waited for. Requests may ask for "
+                      "less with `moestro.mixed_max_share`. auto: no limit",
               .theme = kPrefetch});
   schema.add({.key = "workers.deterministic", .flag = "--deterministic", .field = &c.deterministic,
               .help = "Bitwise the same results whatever else is in the batch: activations stay f32 and every sum has "
@@ -285,9 +285,9 @@ void add_serving(Schema& schema, BoxConfig::Orchestrator& c) {
                       "Otherwise they are refused by name"});
   schema.add({.key = "orchestrator.mixed_warn_share", .flag = "--mixed-warn-share", .field = &c.mixed_warn_share,
               .min = 0, .max = 1,
-              .help = "With --mixed: an answer that low copies served, or none, in more than this part of its choices "
-                      "(tokens x experts) has the header X-Moestro-Low-Share, which says the part. Not streams: their "
-                      "usage says it. auto: no header"});
+              .help = "With --mixed: if low copies served more than this share of an answer's choices (tokens x "
+                      "experts), those left out included, the answer has the header X-Moestro-Low-Share with the "
+                      "share. Streams have it in their usage only. auto: no header"});
   schema.add({.key = "orchestrator.reader_wait", .flag = "--reader-wait", .field = &c.reader_wait,
               .min = 1000, .max = 24 * 3600'000,
               .help = "A client that reads nothing of its answer for this long is disconnected"});
@@ -314,9 +314,9 @@ void add_scheduling(Schema& schema, BoxConfig::Orchestrator& c) {
                       "a step",
               .theme = kScheduling});
   schema.add({.key = "orchestrator.overtaking", .flag = "--no-overtaking", .field = &c.overtaking,
-              .help = "Interactive requests do not wait for steps of batches that last longer than tpot_target: they "
-                      "are computed between two of a step's layers. CPUs and emulated devices do this; workers have "
-                      "buffers for 128 more tokens. The flag turns this off",
+              .help = "Turns off overtaking (in a file: false). With overtaking, interactive requests do not wait for "
+                      "steps of batches that last longer than tpot_target: they are computed between two of a step's "
+                      "layers. CPUs and emulated devices do this; workers have buffers for 128 more tokens",
               .theme = kScheduling});
   schema.add({.key = "orchestrator.interactive_weight", .flag = "--interactive-weight", .field = &c.interactive_weight,
               .min = 1, .max = 1000,
@@ -328,14 +328,16 @@ void add_scheduling(Schema& schema, BoxConfig::Orchestrator& c) {
               .help = "A batch's line that makes no progress for this long counts as an interactive request",
               .theme = kScheduling});
   schema.add({.key = "orchestrator.prefix_cache", .flag = "--no-prefix-cache", .field = &c.prefix_cache,
-              .help = "Requests with the same beginning share its keys and values. The flag turns this off",
+              .help = "Turns off the prefix cache (in a file: false). With the cache, requests with the same beginning "
+                      "share its keys and values",
               .theme = kKvCache});
   schema.add({.key = "orchestrator.share_prefixes", .flag = "--share-prefixes", .field = &c.share_prefixes,
               .help = "API keys of different projects share prefixes too. They can then tell from times and "
                       "`cached_tokens` what others have sent",
               .theme = kKvCache});
   schema.add({.key = "orchestrator.queue_max", .flag = "--queue-max", .field = &c.queue_max, .min = 1, .max = 1 << 20,
-              .help = "Requests that may wait. More are refused with 429. auto: 4096",
+              .help = "Sequences that may wait or run at once; a request with several choices has one for each. More "
+                      "are refused with 429. auto: 4096",
               .theme = kScheduling});
   schema.add({.key = "orchestrator.worker_wait", .flag = "--worker-wait", .field = &c.worker_wait,
               .min = 1000, .max = 24 * 3600'000,
@@ -386,8 +388,8 @@ void add_history(Schema& schema, BoxConfig::History& c) {
 void add_run(Schema& schema, BoxConfig::Run& c) {
   schema.section("run", "The run itself.", kRun);
   schema.add({.key = "run.dir", .flag = "--run-dir", .field = &c.dir,
-              .help = "Directory for sockets, locks and logs. Only its owner may enter it. Default of `moestro up`: "
-                      "`$XDG_RUNTIME_DIR/moestro/NAME` or `/tmp/moestro-UID/NAME`",
+              .help = "Directory for sockets, locks and logs. Only its owner and the members of --group may enter it. "
+                      "Default of `moestro up`: `$XDG_RUNTIME_DIR/moestro/NAME` or `/tmp/moestro-UID/NAME`",
               .value = "DIR", .everyday = true});
   schema.add({.key = "run.group", .flag = "--group", .field = &c.group,
               .help = "Group, by name or number, whose members may also use sockets and arena: for programs that run "

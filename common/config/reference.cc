@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "common/config/schema.h"
 #include "common/config/units.h"
 
@@ -55,6 +57,17 @@ struct ValueText {
   std::string operator()(const std::string*) const { return row.value.empty() ? "TEXT" : row.value; }
 };
 
+/// A link to each section, in lines of at most 120 columns.
+std::string contents_of(const Schema& schema) {
+  std::string contents, line;
+  for (const Schema::Section& section : schema.sections()) {
+    const std::string link = "[" + section.name + "](#" + section.name + ")";
+    if (!line.empty() && line.size() + link.size() > 114) contents += std::exchange(line, "") + " ·\n";
+    line += (line.empty() ? "" : " · ") + link;
+  }
+  return contents + line;
+}
+
 }  // namespace
 
 std::string Row::type_text() const {
@@ -77,6 +90,7 @@ std::string reference_markdown(const Schema& schema) {
       "`4GiB`, `4G` (powers of 1024), `4GB` (powers of 1000). Durations: `250ms`, `30s`, `5min`, `2h`. `auto`: the "
       "program\n"
       "decides and says what it took. Relative paths start at the directory that `moestro` is started in.\n";
+  page += "\n" + contents_of(schema) + "\n";
   for (const Schema::Section& section : schema.sections()) {
     page += "\n## " + section.name + "\n\n" + section.help + "\n\n";
     page += "| key | flag of `up` | value | default | meaning |\n| --- | --- | --- | --- | --- |\n";

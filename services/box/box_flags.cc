@@ -17,14 +17,15 @@ std::vector<std::string> named(std::vector<std::string> choices) {
 
 }  // namespace
 
-BoxFlags::BoxFlags(command_line::App& app, std::initializer_list<std::string_view> keys) {
+BoxFlags::BoxFlags(command_line::App& app, std::initializer_list<FlagOfKey> keys) {
   config::BoxConfig defaults;
   const config::Schema schema = config::box_schema(defaults);
   std::vector<config::Row> rows;
-  for (const std::string_view key : keys) {
+  for (const auto& [key, help] : keys) {
     const config::Row* row = schema.find(key);
     MOESTRO_CHECK(row != nullptr && !row->flag.empty(), "a key with a flag");
     rows.push_back(*row);
+    if (!help.empty()) rows.back().help = help, rows.back().default_text = "";
   }
   add_all(app, std::move(rows));
 }

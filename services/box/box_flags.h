@@ -14,12 +14,19 @@
 
 namespace moestro::box {
 
+/// A key of the table. `help`: what its flag means in this command, and its default, where that is not what the table
+/// says; empty: as in the table.
+struct FlagOfKey {
+  FlagOfKey(const char* of, const char* own_help = "") : key(of), help(own_help) {}
+  std::string_view key, help;
+};
+
 /// `-c FILE` and the flags of some of the table's keys. Holds the values of the command line; must live until they are
 /// read.
 class BoxFlags {
  public:
   /// Adds `-c` and the flag of each key to `app`. A key must have a flag: a bug otherwise.
-  BoxFlags(command_line::App& app, std::initializer_list<std::string_view> keys);
+  BoxFlags(command_line::App& app, std::initializer_list<FlagOfKey> keys);
   /// Adds `-c` and all flags.
   explicit BoxFlags(command_line::App& app);
   BoxFlags(const BoxFlags&) = delete;

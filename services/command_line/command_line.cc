@@ -92,7 +92,14 @@ Option* Option::check(const Check& condition) { return option_->check(condition.
 Option* Option::check(const std::function<std::string(const std::string&)>& condition) {
   return option_->check(condition), this;
 }
-Option* Option::capture_default_str() { return option_->capture_default_str(), this; }
+/// The library puts the values of a list in brackets, which are not typed.
+Option* Option::capture_default_str() {
+  option_->capture_default_str();
+  const std::string text = option_->get_default_str();
+  if (option_->get_items_expected_max() > 1 && text.starts_with('[') && text.ends_with(']'))
+    option_->default_str(text.substr(1, text.size() - 2));
+  return this;
+}
 Option* Option::default_str(const std::string& text) { return option_->default_str(text), this; }
 Option* Option::option_text(const std::string& text) { return option_->option_text(text), this; }
 Option* Option::type_name(const std::string& text) { return option_->type_name(text), this; }

@@ -88,6 +88,14 @@ TEST_F(BoxFlagsTest, AWrongCommandLineEndsWith2AndHelpWith0) {
   EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("--dram"));
 }
 
+TEST(BoxFlags, ACommandCanGiveAFlagAHelpOfItsOwn) {
+  command_line::App app("", "program");
+  const BoxFlags flags(app, {{"orchestrator.http", "Whom to ask"}, "run.drain"});
+  const std::string page = app.parse("--help-all").print;
+  EXPECT_THAT(page, HasSubstr("Whom to ask\n")) << "nor has it the default of the table";
+  EXPECT_THAT(page, HasSubstr("How long requests in flight may take"));
+}
+
 /// What auto comes to is in the programs' own options.
 TEST(BoxFlags, TheHelpsSayWhatAutoIs) {
   config::BoxConfig box;

@@ -87,6 +87,16 @@ TEST(HelpPage, ListsCommandsUnderTheirHeadings) {
   EXPECT_THAT(page, Not(HasSubstr("--help-all"))) << "it would show no more";
 }
 
+TEST(HelpPage, ListsHaveTheirDefaultsAsTheyAreTyped) {
+  App app{"", "oven"};
+  std::vector<int64_t> one = {512}, two = {1, 2};
+  app.add_option("--heat", one, "Degrees")->capture_default_str();
+  app.add_option("--racks", two, "Racks")->capture_default_str()->delimiter(',');
+  const std::string page = app.parse("--help").print;
+  EXPECT_THAT(page, HasSubstr("Degrees [default: 512]\n"));
+  EXPECT_THAT(page, HasSubstr("Racks [default: 1,2]\n"));
+}
+
 TEST(HelpPage, ManualsHaveTheAdvancedOptionsToo) {
   const std::vector<OptionInfo> options = Oven().app.info().commands.front().options;
   const auto rack = std::ranges::find_if(options, [](const OptionInfo& o) { return o.names.front() == "--rack"; });

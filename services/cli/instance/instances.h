@@ -16,6 +16,11 @@ struct Instance {
   std::filesystem::path run_dir;
 };
 
+// Helps of the flags that choose one of them.
+inline constexpr const char* kNameOfCluster = "Name of the cluster. Default: the one that runs, if it is the only one";
+inline constexpr const char* kRunDirOfCluster =
+    "Run directory of the cluster. Default: that of --name, else of the only cluster that runs";
+
 /// Those with a run directory in one of `homes` in which a program accepts connections. One that was started with a
 /// --run-dir elsewhere is not found.
 std::vector<Instance> find_instances(const std::vector<std::filesystem::path>& homes = box::run_homes());

@@ -72,9 +72,9 @@ void add_model_options(command_line::App& plan, PlanOptions& o) {
 void add_quality_options(command_line::App& plan, PlanOptions& o) {
   const char* const group = "Quality, as scripts/measure_quality.py --keep has measured it of the pack";
   plan.add_option("--mixed", o.mixed,
-                  "Low copies of missing experts: auto takes the setting that spares most of those that keep to "
-                  "--max-loss. Or one of `moestro up --mixed`, as it was measured. The forecast is without them. The "
-                  "schedule is layerwise")
+                  "Low copies of missing experts. auto: of the measured settings that stay within --max-loss, the one "
+                  "that saves the most bytes. Else a setting of `moestro up --mixed` that was measured. The forecast "
+                  "is without low copies. The schedule is layerwise")
       ->capture_default_str()
       ->type_name("auto|LOW[,...]")
       ->group(group);

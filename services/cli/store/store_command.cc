@@ -28,7 +28,8 @@ constexpr std::chrono::seconds kChangeWithin{120};  ///< a large manifest is rea
 
 /// Each subcommand has its own: CLI11 options belong to one command.
 struct Options {
-  explicit Options(command_line::App& app) : flags(app, {"run.dir", "model.name"}) {}
+  explicit Options(command_line::App& app)
+      : flags(app, {{"run.dir", kRunDirOfCluster}, {"model.name", kNameOfCluster}}) {}
   box::BoxFlags flags;
   std::string what;
   bool json = false;

@@ -39,7 +39,11 @@ constexpr milliseconds kIntervalMin{100};
 constexpr std::chrono::seconds kMapEvery{5};  ///< the map of experts is large
 
 struct Options {
-  explicit Options(command_line::App& app) : flags(app, {"run.dir", "model.name", "orchestrator.http"}) {}
+  explicit Options(command_line::App& app)
+      : flags(app, {{"run.dir", kRunDirOfCluster},
+                    {"model.name", kNameOfCluster},
+                    {"orchestrator.http", "The orchestrator's address. A port in the run directory takes precedence. "
+                                          "Default: the address in the run directory"}}) {}
   box::BoxFlags flags;
   std::string interval = "1s", url;
   ServerOptions server;
