@@ -141,7 +141,7 @@ void raise_open_files(uint32_t connections_max) {
 
 /// Ends what runs: first what is new, then what is under way, then the answers to it.
 void drain(Stop how, int64_t drain_s, HttpServer& server, BatchRunner& runner, ControlPlane& control) {
-  if (how == Stop::kAtOnce) log::warn("stopping at once: whoever started this program is gone");
+  if (how == Stop::kAtOnce) log::warn("stopping at once: the program that started this one is gone");
   else log::info("stopping: no new requests, {} s for those under way", drain_s);
   server.close_gate();
   runner.stop_starting();

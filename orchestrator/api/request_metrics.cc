@@ -91,8 +91,8 @@ void add_sequences(Figures f, const ControlSnapshot& c) {
   f.gauge("moestro_sequences_running", "Sequences that a worker holds.", c.running);
   f.gauge("moestro_kv_blocks_used", "KV blocks held by sequences.", c.kv_blocks_used);
   f.gauge("moestro_kv_blocks", "KV blocks of all workers.", c.kv_blocks_total);
-  f.gauge("moestro_kv_host_blocks_used", "Copies of KV blocks in host memory beside GPUs'.", c.kv_host_blocks_used);
-  f.gauge("moestro_kv_host_blocks", "KV blocks that host memory beside GPUs has room for.", c.kv_host_blocks_total);
+  f.gauge("moestro_kv_host_blocks_used", "Copies of KV blocks of GPUs in host memory.", c.kv_host_blocks_used);
+  f.gauge("moestro_kv_host_blocks", "KV blocks of GPUs that host memory has room for.", c.kv_host_blocks_total);
   f.counter("moestro_kv_moved_out_tokens_total",
             "Tokens whose keys and values were copied to host memory when others took their place.",
             c.kv_moved_out_tokens);

@@ -55,14 +55,14 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
     if (n == 0 || n > kLimitMost) return invalid_argument("registration: a limit is zero or absurd");
   }
   if (r.limits.kv_host_blocks > kLimitMost || (r.limits.kv_host_blocks > 0 && r.limits.kv_window > 0))
-    return invalid_argument("registration: KV blocks in host memory beside a window, or an absurd number of them");
+    return invalid_argument("registration: KV blocks in host memory with a window, or an absurd number of them");
   if (r.limits.overtaking_tokens_max > r.limits.step_tokens_max)
     return invalid_argument("registration: plans that overtake have more tokens than others");
   const uint32_t interval = r.limits.state_interval;
   if (r.limits.state_slots > kLimitMost || interval > kLimitMost ||
       (r.limits.state_slots > 0) != (interval > 0) || interval % r.limits.kv_block_tokens != 0 ||
       (r.limits.state_slots > 0 && r.limits.kv_window > 0))
-    return invalid_argument("registration: states of sequences beside a window, or absurd limits of them");
+    return invalid_argument("registration: states of sequences with a window, or absurd limits of them");
   if (r.limits.kv_sinks > kLimitMost || r.limits.kv_window > kLimitMost ||
       (r.limits.kv_window == 0 && r.limits.kv_sinks > 0))
     return invalid_argument("registration: attention sinks without a window, or an absurd limit of either");

@@ -66,7 +66,7 @@ Result<NodeId> JsonSchemaCompiler::add(NodeId from, const Json& schema, const st
     const bool literals = member == &JsonSchemaCompiler::add_literals;
     for (const auto& [other, value] : schema.items())
       if (other != key && (shapes_values(other) || (other == "type" && !literals)))
-        MOESTRO_RETURN_IF_ERROR(cannot(path, "'" + std::string(key) + "' beside '" + other + "'"));
+        MOESTRO_RETURN_IF_ERROR(cannot(path, "'" + std::string(key) + "' together with '" + other + "'"));
     if (std::string_view(key) == "oneOf" && it->is_array())
       if (const std::string why = overlap_of(*it); !why.empty()) MOESTRO_RETURN_IF_ERROR(cannot(path, why));
     return (this->*member)(from, literals ? schema : *it, path + "/" + key);
@@ -196,7 +196,7 @@ Result<std::optional<std::string>> JsonSchemaCompiler::pattern_of(const Json& sc
     if (!meant) {
       MOESTRO_RETURN_IF_ERROR(cannot(path, "the format '" + text + "' is not supported"));
     } else if (pattern || has_length) {
-      MOESTRO_RETURN_IF_ERROR(cannot(path, "'" + std::string(key) + "' beside another bound of a string"));
+      MOESTRO_RETURN_IF_ERROR(cannot(path, "'" + std::string(key) + "' together with another bound of a string"));
     } else {
       pattern = meant;
     }

@@ -179,7 +179,7 @@ def limit_of(model, whole, percent, beside_arena):
     limit = whole * percent // 100
     if limit <= beside_arena:
         raise SystemExit(f"error: {percent} % of {model} are {limit >> 20} MiB, and store and engine need "
-                         f"{beside_arena >> 20} MiB beside the arena: take a larger model")
+                         f"{beside_arena >> 20} MiB in addition to the arena: take a larger model")
     return limit
 
 

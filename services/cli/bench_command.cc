@@ -44,7 +44,7 @@ BenchTurns turns_by_lines() {
       size_t index = 0;
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
       if (error == std::errc() && end == text.data() + text.size() && index < cases) return index;
-      std::printf("error: a number from 0 to %zu is wanted\n", cases - 1);
+      std::printf("error: not a number from 0 to %zu\n", cases - 1);
     }
     return std::nullopt;
   };

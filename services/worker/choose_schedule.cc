@@ -14,7 +14,7 @@ Result<ScheduleKind> choose_schedule(const config::BoxConfig::Workers& w, Device
   if (w.schedule == "auto") return kv_moves ? ScheduleKind::kExpertPipeline : ScheduleKind::kLayerwise;
   if (w.schedule == "cgo") {
     if (on == Device::kCpu)
-      return unsupported("--schedule cgo on the CPU: it lets the host attend beside a device, and here the host "
+      return unsupported("--schedule cgo on the CPU: it divides a step between host and device, and here the host "
                          "computes everything; take layerwise or expert-pipeline");
     if (on == Device::kCuda && w.deterministic)
       return invalid_argument("--schedule cgo with --deterministic on a GPU: the host attends to what decodes, and "

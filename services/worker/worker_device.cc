@@ -63,8 +63,8 @@ Status WorkerDevice::divide(const engine::EngineOptions& engine, DeviceExpertsOp
     kv = static_cast<uint64_t>(bytes);
   }
   if (kv >= device.vram_bytes) {
-    const std::string what = "vram=" + config::format_size(device.vram_bytes) + " has no room for experts beside the " +
-                             config::readable_size(kv);
+    const std::string what = "vram=" + config::format_size(device.vram_bytes) +
+                             " has no room for experts in addition to the " + config::readable_size(kv);
     if (engine.kv_home == engine::KvHome::kHost)
       return invalid_argument(what + " of KV that are in use at a time (--kv-home host): give the device more, or take "
                               "fewer --kv-ring-tokens or a smaller --context");

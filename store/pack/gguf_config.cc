@@ -55,13 +55,14 @@ void read_factors(GgufConfigReader& in, const GgufVectors& vectors, json& config
   if (all == nullptr && shorter == nullptr && longer == nullptr)
     return in.expect("rope.scaling.attn_factor", attn_factor, 1);
   if (all != nullptr && (shorter != nullptr || longer != nullptr))
-    return in.refuse(unsupported("tensor " + in_quotes(kAll) + " beside " +
+    return in.refuse(unsupported("tensor " + in_quotes(kAll) + " together with " +
                                  in_quotes(shorter != nullptr ? kShort : kLong) + " is not supported"));
   if (all == nullptr && (shorter == nullptr || longer == nullptr))
     return in.refuse(invalid_argument("tensor " + in_quotes(shorter == nullptr ? kShort : kLong) +
-                                      " is missing beside " + in_quotes(shorter == nullptr ? kLong : kShort)));
+                                      " is missing, but " + in_quotes(shorter == nullptr ? kLong : kShort) +
+                                      " is there"));
   if (config.contains("rope_scaling"))
-    return in.refuse(unsupported("metadata " + in_quotes(in.full("rope.scaling.type")) + " beside the tensor " +
+    return in.refuse(unsupported("metadata " + in_quotes(in.full("rope.scaling.type")) + " together with the tensor " +
                                  in_quotes(all != nullptr ? kAll : kShort) + " is not supported"));
   if (all != nullptr) shorter = longer = all;
   const double mscale = attn_factor.value_or(1.0);

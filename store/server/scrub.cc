@@ -40,7 +40,7 @@ void StoreServer::scrub() {
   scrubber_.looked_at(slice.length, now);
   if (!right) {
     memory_changed_ = now;
-    log::error("{} has changed in memory since it was read: reading it again; whoever has it in use is told",
+    log::error("{} has changed in memory since it was read: reading it again; workers that use it are told",
                catalogue_.describe(at.entry));
     perform(machine_->found_wrong(at.entry));
     if (machine_->state(at.entry) == Residency::kBad)

@@ -96,7 +96,7 @@ Status StoreServer::fits(const ArenaDirectory& left) const {
   const auto wanted = asked_arena_bytes(arena_wish(), kSharedPage);
   if (wanted && *wanted != left.arena_bytes && !arena_of_before_)
     return unavailable("it has " + std::to_string(left.arena_bytes) + " bytes, and " + std::to_string(*wanted) +
-                       " are wanted now");
+                       " are needed now");
   return Status::ok();
 }
 

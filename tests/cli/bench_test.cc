@@ -173,7 +173,7 @@ TEST(BenchEngine, TakesTurnsByLines) {
   for (const bool number : {true, true, false, false, false, false, true}) {
     std::getline(lines, line);
     if (number) EXPECT_GT(std::stod(line), 0) << line;
-    else EXPECT_EQ(line, "error: a number from 0 to 1 is wanted");
+    else EXPECT_EQ(line, "error: not a number from 0 to 1");
   }
   const json report = json::parse(std::string(std::istreambuf_iterator<char>(lines), {}));
   EXPECT_EQ(report.at("results").at(0).at("runs"), 1);  // prefill, asked for once

@@ -128,7 +128,8 @@ TEST(Replay, RefusesLowCopiesByName) {
   EXPECT_THAT(refusal({weighted, "--mixed", "mixed"}), HasSubstr("--mixed: mixed has formats"));
   EXPECT_THAT(refusal({weighted, "--mixed", "bf16"}), HasSubstr("--mixed: bf16 is not smaller"));
   EXPECT_THAT(refusal({weighted, "--mixed", "f32"}), HasSubstr("--mixed: f32 is not smaller"));
-  EXPECT_THAT(refusal({weighted, "--mixed", "int4", "--slots", "1"}), HasSubstr("holds none beside the low ones"));
+  EXPECT_THAT(refusal({weighted, "--mixed", "int4", "--slots", "1"}),
+              HasSubstr("holds none in addition to the low ones"));
   EXPECT_THAT(refusal({weighted, "--mixed", "int4,t1=0.9,t2=0.5"}), HasSubstr("t1=0.9 is above t2=0.5"));
   EXPECT_THAT(refusal({weighted, "--mixed", "int4", "--cache", "belady"}), HasSubstr("one kind of copies"));
   EXPECT_THAT(refusal({weighted, "--mixed", "int4", "--expert-bytes", "1MiB", "--drive", "1GB/s", "--host", "50%"}),

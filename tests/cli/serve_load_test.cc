@@ -136,7 +136,7 @@ TEST(Trace, BadLinesAreNamed) {
       {header + "2024-02-28 23:00:00,-1,1", "a length is not within"},
       {header + "2024-02-28 23:00:00,99999999999,1", "a length is not within"},
       {mooncake + "\n{\"timestamp\": 1}", "line 2: numbers timestamp"},
-      {mooncake + "\n[1]", "line 2: a JSON object"},
+      {mooncake + "\n[1]", "line 2: not a JSON object"},
       {mooncake + "\n{", "line 2: not JSON"},
       {R"({"timestamp": 0, "input_length": -5, "output_length": 1})", "a length"},
       {R"({"timestamp": 0, "input_length": 1e30, "output_length": 1})", "a length"},

@@ -75,7 +75,7 @@ TEST(BenchStore, TheTableSaysPagesBlocksAndDepth) {
       run_moestro({"bench", "store", "--pack", demo_pack(), "--rounds", "1", "--only", "reads", "--depth", "3"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   for (const char* part : {"demo: experts of 96.0 KiB", "MiB pages", "3 in flight in the baseline",
-                           "read-ahead of mappings", "beside mmap", ">= 0.92"})
+                           "read-ahead of mappings", "against mmap", ">= 0.92"})
     EXPECT_THAT(ran.out, HasSubstr(part));
   EXPECT_THAT(ran.out, testing::Not(HasSubstr("second worker")));
 }
@@ -84,7 +84,7 @@ TEST(BenchStore, AnArenaForFewExpertsIsMeasuredToo) {
   const Ran ran =
       run_moestro({"bench", "store", "--pack", demo_pack(), "--rounds", "1", "--only", "reads", "--dram", "2400000"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr("cold fetch of one expert, beside io_uring alone"));
+  EXPECT_THAT(ran.out, HasSubstr("cold fetch of one expert, against io_uring alone"));
   EXPECT_THAT(ran.out, testing::Not(HasSubstr("32 experts, ")));
 }
 

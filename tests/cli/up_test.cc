@@ -182,7 +182,7 @@ TEST_F(UpTest, AMissingProgramIsNamedBeforeAnythingStarts) {
   fs::remove(dir_ / "bin" / "moestro-worker");
   const auto up = this->up();
   EXPECT_EQ(up->wait_exit(), 1);
-  EXPECT_THAT(up->err(), HasSubstr("program moestro-worker is neither beside this one"));
+  EXPECT_THAT(up->err(), HasSubstr("program moestro-worker is neither in this program's directory"));
   EXPECT_EQ(events(), "");
 }
 

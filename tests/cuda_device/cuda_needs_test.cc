@@ -174,7 +174,7 @@ TEST(ModelsOnGpus, SettingsThatKernelsLackAreRefused) {
   model::ModelSpec spec;
   spec.layers.resize(1);
   spec.layers[0].stack = model::LayerSpec::Stack::kEncoder;
-  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("an encoder beside its decoder is not there yet"));
+  EXPECT_THAT(check_on_gpu(spec).message(), HasSubstr("encoder-decoder models are not supported yet"));
   spec.layers[0].stack = model::LayerSpec::Stack::kDecoder;
   EXPECT_TRUE(check_on_gpu(spec).is_ok());
   for (const model::LatentSpec& wide :

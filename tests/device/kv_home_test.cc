@@ -321,7 +321,7 @@ TEST(KvHome, IsRefusedWhereItDoesNotFit) {
     EXPECT_EQ(refused_by_device(moved(DType::kF32), fixture), said) << "a worker asks its device first";
   }
   DeviceBenchOptions alone = attended(DType::kF32);
-  EXPECT_NE(refused(alone, KvHome::kHost).find("--schedule cgo on this device, beside which no host attends"),
+  EXPECT_NE(refused(alone, KvHome::kHost).find("--schedule cgo on this device, for which no host attends"),
             std::string::npos);
   DeviceBenchOptions evicted = moved(DType::kF32);
   evicted.engine.engine.kv_host_tokens = 64;

@@ -100,7 +100,7 @@ TEST_F(DeviceMixedTest, AMemoryForOneKindOfCopiesIsRefused) {
       bench.source(),
       {.device = {.vram_bytes = one, .link_bytes_per_s = 1 << 30}, .precision = DType::kF32, .mixed = mixed_}, clock);
   ASSERT_FALSE(made.is_ok());
-  EXPECT_NE(made.status().message().find("beside the low copies of --mixed"), std::string::npos)
+  EXPECT_NE(made.status().message().find("in addition to the low copies of --mixed"), std::string::npos)
       << made.status().message();
 }
 

@@ -136,9 +136,9 @@ class BenchServe(DemoTest):
         self.assertTrue(queue["reached"], queue)
         self.assertTrue(by_what["arrivals above capacity: refusals that are no 429 with Retry-After"].get(
             "reached", True))
-        beside = by_what["interactive beside a saturating batch job: TTFT p99; 2 steps + its own prefill"]
+        beside = by_what["interactive during a saturating batch job: TTFT p99; 2 steps + its own prefill"]
         self.assertGreater(beside["baseline"], 0)
-        streams = [row for row in rows if row["what"].startswith("500 streams beside 2000 idle connections")]
+        streams = [row for row in rows if row["what"].startswith("500 streams and 2000 idle connections")]
         for row in streams:
             self.assertTrue(row.get("reached", "missing" in row), row)
         self.assertEqual({row["model"] for row in rows}, {"demo"})

@@ -88,7 +88,7 @@ class Schedules(DemoTest):
                                (("--micro-batches", "2"), "need --schedule expert-pipeline or cgo"),
                                (("--schedule", "expert-pipeline", "--micro-batch-rows", "0"), "micro-batch-rows"),
                                (("--kv-home", "host", "--device", "emulated:vram=1MiB,link=1GB/s"),
-                                "has no room for experts beside"),
+                                "has no room for experts in addition to"),
                                (("--device", "emulated:vram=1MiB,link=1GB/s,kv=counted"),
                                 "--kv-tokens 8192 (kv=counted)"),
                                (("--kv-home", "host", "--device", self.device(20), "--kv-ring-tokens", "64"),

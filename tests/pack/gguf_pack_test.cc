@@ -288,13 +288,13 @@ TEST(GgufConfig, RefusesFactorsOfRopeThatItWouldNotUse) {
   const std::vector<double> factors = {1.0, 2.0};
   EXPECT_TRUE(gguf_config(header, {{all, factors}}));
   EXPECT_TRUE(gguf_config(header, {{shorter, factors}, {longer, factors}}));
-  expect_config_refused(header, "'rope_factors_long.weight' is missing beside 'rope_factors_short.weight'",
+  expect_config_refused(header, "'rope_factors_long.weight' is missing, but 'rope_factors_short.weight' is there",
                         {{shorter, factors}});
-  expect_config_refused(header, "'rope_factors_short.weight' is missing beside 'rope_factors_long.weight'",
+  expect_config_refused(header, "'rope_factors_short.weight' is missing, but 'rope_factors_long.weight' is there",
                         {{longer, factors}});
-  expect_config_refused(header, "'rope_freqs.weight' beside 'rope_factors_long.weight' is not supported",
+  expect_config_refused(header, "'rope_freqs.weight' together with 'rope_factors_long.weight' is not supported",
                         {{all, factors}, {longer, factors}});
-  expect_config_refused(header, "'rope_freqs.weight' beside 'rope_factors_short.weight' is not supported",
+  expect_config_refused(header, "'rope_freqs.weight' together with 'rope_factors_short.weight' is not supported",
                         {{all, factors}, {shorter, factors}, {longer, factors}});
 }
 

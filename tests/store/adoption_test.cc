@@ -137,7 +137,7 @@ TEST_F(Adoption, WhatCannotBeAdoptedIsNamedAndLetGoOf) {
     std::string says;
   };
   const std::vector<Case> cases{
-      {"size", [] {}, 5, "bytes, and " + std::to_string(pack_.dram(5)) + " are wanted now"},
+      {"size", [] {}, 5, "bytes, and " + std::to_string(pack_.dram(5)) + " are needed now"},
       {"magic", [&] { write_byte("table", 0, 1); }, 6, "the head of its table does not say what its directory says"},
       {"state", [&] { write_byte("table", kSharedPage, 0x40); }, 6, "has a state that does not exist"},
       {"offset", [&] { write_byte("table", kSharedPage + 64 * pack_.experts_list[0] + 8 + 7, 0x10); }, 6,

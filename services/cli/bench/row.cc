@@ -39,7 +39,7 @@ std::string rows_head() {
 
 std::string row_text(const BenchRow& r) {
   if (!r.missing.empty()) return r.what + ": not measured: " + r.missing + "\n";
-  const std::string what = r.baseline_name.empty() ? r.what : r.what + ", beside " + r.baseline_name;
+  const std::string what = r.baseline_name.empty() ? r.what : r.what + ", against " + r.baseline_name;
   const std::string aim =
       r.aim_kind == BenchRow::Aim::kNone ? "" : (r.aim_kind == BenchRow::Aim::kAtLeast ? ">= " : "<= ") + number(r.aim);
   char line[512];

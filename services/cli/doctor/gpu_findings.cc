@@ -26,8 +26,8 @@ Finding none_seen(const MachineFacts& facts) {
       ""};
   if (facts.cuda_refusal.code() == Code::kUnsupported && has_nvidia(facts))
     finding.mend =
-        "cmake --preset cuda && cmake --build build/cuda --target moestro_cuda, beside the programs of the same build; "
-        "or MOESTRO_CUDA_PLUGIN=FILE";
+        "cmake --preset cuda && cmake --build build/cuda --target moestro_cuda, next to the programs of the same "
+        "build; or MOESTRO_CUDA_PLUGIN=FILE";
   else if (facts.cuda_refusal.code() == Code::kUnavailable && facts.cuda_driver.empty())
     finding.mend = "install NVIDIA's driver (nvidia-smi then names the cards); in a container: docker run --gpus all";
   else if (facts.cuda_refusal.code() == Code::kUnavailable)

@@ -64,7 +64,7 @@ Status read_mixed(const ReplayOptions& o, const tier::Routes& routes, ReplayCase
   if (!mixed) return Status::ok();
   if (what.host) return unsupported("host memory has every copy: leave out --drive");
   if (what.cache == "belady")
-    return unsupported("--cache belady knows one kind of copies; it is printed beside the others");
+    return unsupported("--cache belady knows one kind of copies; it is printed along with the others");
   if (routes.weights.empty())
     return invalid_argument("the trace lacks gate weights (\"w\"), or some of its tokens do; `moestro up --trace` "
                             "records them");
@@ -99,8 +99,8 @@ Status share_slots(ReplayCase& what, const tier::Routes& routes) {
   const uint64_t room = static_cast<uint64_t>(setup.slots) * setup.expert_bytes;
   if (!tier::share_room(tier, room, setup.mixed->share, low_bytes))
     return invalid_argument("memory for full copies of " + std::to_string(setup.slots) +
-                            " experts holds none beside the low ones: give the device more, or low copies a smaller "
-                            "share");
+                            " experts holds none in addition to the low ones: give the device more, or low copies a "
+                            "smaller share");
   setup.slots = tier.slots, setup.low_slots = tier.low_slots, setup.low_bytes = tier.low_bytes;
   return Status::ok();
 }

@@ -57,7 +57,7 @@ Result<fs::path> find_binary(const std::string& name) {
     const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  return not_found("program " + name + " is neither beside this one (" + beside.parent_path().string() +
+  return not_found("program " + name + " is neither in this program's directory (" + beside.parent_path().string() +
                    ") nor on PATH; build or install it");
 }
 

@@ -103,7 +103,7 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
                           slots_, p_.experts, top_k_, spec().moe().router.on_input, p_.clock);
   if (cuda.graphs && !graphs_.are_on())
     log::info("decode steps are not launched as graphs: this model's layers differ in heads, in chunks, or in the "
-              "window that sinks stand beside");
+              "window that is used with sinks");
   int32_t stream = 0;
   kept_room_ = kept_states_room(spec(), n, p_.math.states.slots());
   kept_states_ = buffers_.make<float>(kept_room_.layers * kept_room_.of_layer());

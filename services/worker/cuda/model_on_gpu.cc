@@ -32,7 +32,8 @@ const char* missing_for(const model::ModelSpec& spec) {
 
 Status check_on_gpu(const model::ModelSpec& spec) {
   if (spec.is_encoder_decoder())
-    return unsupported(spec.architecture + " on --device cuda: an encoder beside its decoder is not there yet");
+    return unsupported(spec.architecture + " on --device cuda: encoder-decoder models are not supported yet; --device "
+                       "cpu and emulated run them");
   if (const char* missing = missing_for(spec))
     return unsupported(spec.architecture + " on --device cuda: " + missing +
                        " is not there yet; --device cpu and emulated have it");

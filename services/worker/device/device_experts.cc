@@ -37,7 +37,7 @@ Status share_slots(const DeviceExpertsOptions& options, const ExpertBlobs& low, 
   const uint64_t room = options.device.vram_bytes;
   if (tier::share_room(tier, room, options.mixed->share, low.bytes)) return Status::ok();
   return invalid_argument("vram=" + config::format_size(room) +
-                          " holds no full expert beside the low copies of --mixed, one has " +
+                          " has no room for a full expert in addition to the low copies of --mixed; one has " +
                           config::readable_size(tier.expert_bytes) +
                           ": give the device more, or low copies a smaller share");
 }
@@ -397,7 +397,7 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
     if (const Status& failure = link_->failure(); !failure.is_ok()) return io_error(failure.message());
     let_ended_go();
     if (auto ready = next_ready()) return std::move(*ready);
-    if (link_->kv_has_ended()) return unavailable("KV has moved, and whoever waits for it comes first");
+    if (link_->kv_has_ended()) return unavailable("KV has moved, and what waits for it comes first");
     const size_t sources = with_source_.size();
     if (host_fetches_ > 0 || (dense_ && dense_->awaits_host())) MOESTRO_RETURN_IF_ERROR(take_host_arrival());
     // A source that takes no fetch any more: not its kUnavailable either.

@@ -54,7 +54,7 @@ Result<store::Lease> DeviceExperts::take_streamed(uint32_t blob, std::chrono::mi
       return lease.status().code() == Code::kUnavailable ? io_error(lease.status().message()) : lease.status();
     }
     if (*lease) return std::move(**lease);
-    if (link_->kv_has_ended()) return unavailable("KV has moved, and whoever waits for it comes first");
+    if (link_->kv_has_ended()) return unavailable("KV has moved, and what waits for it comes first");
     if (dense_->awaits_host()) MOESTRO_RETURN_IF_ERROR(take_host_arrival());
     const Nanos now = clock_.now();
     if (now >= until) return unavailable("no dense weights were copied in time");

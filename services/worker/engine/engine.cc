@@ -46,7 +46,7 @@ Status Engine::Impl::check_schedule() {
 
 Status Engine::Impl::check_cgo() const {
   if (backend.host_ops == nullptr || options.kv_home == KvHome::kDevice)
-    return unsupported("--schedule cgo on this device, beside which no host attends; take a GPU or an emulated device "
+    return unsupported("--schedule cgo on this device, for which no host attends; take a GPU or an emulated device "
                        "with --kv-home host, or another schedule");
   if (options.kv_resident_tokens > 0)
     return invalid_argument("--kv-resident-tokens " + std::to_string(options.kv_resident_tokens) +

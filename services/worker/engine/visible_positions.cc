@@ -11,7 +11,7 @@ Status check_visible(const VisiblePositions& asked, const model::ModelSpec& spec
   if (asked.window < 0) return invalid_argument("--kv-window " + number(asked.window) + " is negative");
   if (asked.window == 0 && asked.sinks > 0)
     return invalid_argument("--kv-sinks " + number(asked.sinks) +
-                            " without --kv-window: sinks are what is seen beside a window");
+                            " without --kv-window: sinks are seen in addition to a window");
   if (asked.window == 0) return Status::ok();
   if (asked.sinks > spec.max_position || asked.window > spec.max_position ||
       asked.sinks + asked.window > spec.max_position)

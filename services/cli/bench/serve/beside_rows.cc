@@ -125,10 +125,10 @@ Status round(const RowContext& context, const Served& served, LoadOptions& load,
   context.say("interactive: waiting for the batch job to fill the server");
   MOESTRO_RETURN_IF_ERROR(wait_until_full(served.url));
   MOESTRO_ASSIGN_OR_RETURN(const LoadRun probes, interactive(context, load, lengths_seed, kProbes, kAllAtOnce,
-                                                             "interactive beside the batch job, one at a time"));
+                                                             "interactive during the batch job, one at a time"));
   const double rate = 1 / (kSpacing * summarise(probes, {}).e2e_s.p50);
   MOESTRO_ASSIGN_OR_RETURN(const LoadRun beside, interactive(context, load, lengths_seed, requests, rate,
-                                                             "interactive beside the batch job"));
+                                                             "interactive during the batch job"));
   MOESTRO_ASSIGN_OR_RETURN(const bool full, job->goes_on());
   f.ended_early = f.ended_early || !full;
   const LoadSummary s = summarise(beside, {});
@@ -155,7 +155,7 @@ Status add_beside_rows(const RowContext& context, std::vector<BenchRow>& rows) {
   MOESTRO_RETURN_IF_ERROR(warm_up(load, 8, served.limits));
   BesideFigures f;
   for (int64_t i = 0; i < context.rounds; ++i) MOESTRO_RETURN_IF_ERROR(round(context, served, load, f));
-  BenchRow r{.what = "interactive beside a saturating batch job: TTFT p99",
+  BenchRow r{.what = "interactive during a saturating batch job: TTFT p99",
              .unit = "ms",
              .value = 1e3 * median(f.ttft),
              .baseline_name = "2 steps + its own prefill",

@@ -104,7 +104,7 @@ std::string run_text(const ServeBenchOptions& o, const ServeRun& run) {
     text += printed("  %lld answers had another number of tokens than asked for\n", of(s.other_length));
   if (run.cut > 0) text += printed("  %lld requests were shortened to the context\n", of(run.cut));
   if (o.idle > 0)
-    text += printed("  %lld idle connections beside them, %lld of them lost\n", of(run.load.idle_open),
+    text += printed("  %lld idle connections in addition, %lld of them lost\n", of(run.load.idle_open),
                     of(run.load.idle_lost));
   text += printed("%-24s %10.2f requests/s in %.1f s, at most %lld under way\n", "throughput", s.requests_per_s,
                   s.seconds, of(run.load.in_flight_max));

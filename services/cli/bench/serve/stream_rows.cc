@@ -28,7 +28,7 @@ uint64_t peak_memory(pid_t pid) {
 
 Status add_stream_rows(const RowContext& context, std::vector<BenchRow>& rows) {
   const std::string name =
-      std::to_string(kStreams) + " streams beside " + std::to_string(kIdle) + " idle connections: ";
+      std::to_string(kStreams) + " streams and " + std::to_string(kIdle) + " idle connections: ";
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_max < kStreams + kIdle + kFilesBeside) {
     rows.push_back(at_most(name + "errors", "", 0, 0, ""));

@@ -64,7 +64,7 @@ std::optional<double> timestamp(std::string_view text) {
 Result<Recorded> azure_line(std::string_view line) {
   const size_t first = line.find(','), second = line.find(',', first + 1);
   if (first == std::string_view::npos || second == std::string_view::npos)
-    return invalid_argument("three columns are wanted: " + std::string(kAzureHeader));
+    return invalid_argument("three columns are needed: " + std::string(kAzureHeader));
   const auto at = timestamp(line.substr(0, first));
   if (!at)
     return invalid_argument("'" + std::string(line.substr(0, first)) + "' is no time like 2023-11-16 18:17:03.9799600");
@@ -76,13 +76,13 @@ Result<Recorded> azure_line(std::string_view line) {
 
 Result<Recorded> mooncake_line(std::string_view line) {
   MOESTRO_ASSIGN_OR_RETURN(const nlohmann::json value, parse_json(line));
-  if (!value.is_object()) return invalid_argument("a JSON object is wanted");
+  if (!value.is_object()) return invalid_argument("not a JSON object");
   const auto number = [&](const char* key) {
     return value.contains(key) && value[key].is_number() ? std::optional(value[key].get<double>()) : std::nullopt;
   };
   const auto at = number("timestamp"), prompt = number("input_length"), output = number("output_length");
   if (!at || !prompt || !output)
-    return invalid_argument("numbers timestamp (milliseconds), input_length and output_length are wanted");
+    return invalid_argument("numbers timestamp (milliseconds), input_length and output_length are needed");
   const auto length = [](double tokens) {
     return tokens >= 0 && tokens <= static_cast<double>(kTokensMax) ? static_cast<int64_t>(tokens) : -1;
   };
