@@ -64,7 +64,7 @@ class HttpMemory(DemoTest):
     def test_memory_under_clients_without_a_key(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard < 2 * CONNECTIONS + 512:
-            self.skipTest(f"it wants {2 * CONNECTIONS + 512} open files; {hard} are allowed")
+            self.skipTest(f"it needs {2 * CONNECTIONS + 512} open files; {hard} are allowed")
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, CONNECTIONS + 512), hard))
         keys = f"{self.dir.name}/keys"
         with open(keys, "w") as file:
