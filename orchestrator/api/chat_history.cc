@@ -1,7 +1,9 @@
 #include "orchestrator/api/chat_history.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 namespace moestro::orchestrator {
@@ -134,11 +136,13 @@ RequestJson history_in_form(RequestJson messages, const ToolForm& form) {
 }
 
 Result<std::string> render_history(const ChatTemplate& chat_template, const RequestJson& messages,
-                                   const RequestJson& variables) {
-  auto text = chat_template.render(messages, variables);
-  if (text.is_ok() || !std::ranges::any_of(messages, has_calls)) return text;
+                                   const RequestJson& variables, const std::stop_token& stop) {
+  const auto now = std::chrono::system_clock::now();
+  auto text = chat_template.render(messages, variables, now, stop);
+  if (text.is_ok() || text.status().code() == Code::kCancelled || !std::ranges::any_of(messages, has_calls))
+    return text;
   for (const Form& form : {Form{true, false}, Form{false, true}, Form{true, true}})
-    if (auto other = chat_template.render(changed(messages, form), variables); other.is_ok()) return other;
+    if (auto other = chat_template.render(changed(messages, form), variables, now, stop); other.is_ok()) return other;
   return text;
 }
 

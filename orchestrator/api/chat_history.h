@@ -2,6 +2,7 @@
 // Past messages with tool calls as chat templates want them. From any thread.
 
 #include <set>
+#include <stop_token>
 #include <string>
 
 #include "common/status.h"
@@ -21,6 +22,6 @@ RequestJson history_in_form(RequestJson messages, const ToolForm& form);
 
 /// Renders them. Templates that take no `content` of null next to calls, or arguments only as text, get what they take.
 Result<std::string> render_history(const ChatTemplate& chat_template, const RequestJson& messages,
-                                   const RequestJson& variables);
+                                   const RequestJson& variables, const std::stop_token& stop = {});
 
 }  // namespace moestro::orchestrator

@@ -27,13 +27,14 @@ void add_reasoning_effort(const ServedModel& model, const CompletionRequest& req
 }
 
 std::variant<std::string, ApiError> render_chat(const ChatTemplate& chat_template, const CompletionRequest& request,
-                                                const RequestJson& arguments, const ToolForm* form) {
+                                                const RequestJson& arguments, const ToolForm* form,
+                                                const std::stop_token& stop) {
   const bool own_history = form != nullptr && has_own_history(*form);
   RequestJson changed;  // large chats are not copied for nothing
   if (request.continue_final_message || own_history) changed = request.messages;
   if (request.continue_final_message) changed.back()["content"].get_ref<std::string&>() += kOpenEnd;
   if (own_history) changed = history_in_form(std::move(changed), *form);
-  auto text = render_history(chat_template, changed.is_null() ? request.messages : changed, arguments);
+  auto text = render_history(chat_template, changed.is_null() ? request.messages : changed, arguments, stop);
   if (!text.is_ok()) return bad_request("'messages': " + text.status().message(), "messages");
   if (!request.continue_final_message) return std::move(*text);
   const size_t end = text->rfind(kOpenEnd.substr(0, kOpenEnd.size() - 1));

@@ -16,6 +16,7 @@ using grammar::NodeId;
 namespace {
 
 constexpr size_t kKeptMax = 32;
+constexpr int64_t kMaskSlice = 1'000'000;  ///< of the first mask's work between two looks at a stop: 10 ms
 constexpr size_t kStatesMax = 50'000;  ///< a grammar that has grown beyond is made anew for new requests
 
 bool is_strict(const RequestJson& function) { return function.value("strict", RequestJson()) == true; }
@@ -64,6 +65,20 @@ Result<NodeId> add_format(ByteGrammar& g, NodeId from, const OutputFormat& forma
   return internal_error("free text has no grammar");
 }
 
+Status stopped() { return cancelled("nobody wants the answer any more"); }
+
+/// Whether an answer can begin. Its first mask is kept with the grammar.
+Status check_begin(const std::shared_ptr<grammar::CompiledGrammar>& made, const std::stop_token& stop) {
+  grammar::GrammarConstraint at_begin(made);
+  while (!stop.stop_requested()) {
+    int64_t work = kMaskSlice;
+    const auto mask = at_begin.allowed_within(work);
+    if (!mask.is_ok()) return unsupported(mask.status().message());
+    if (mask->has_value()) return Status::ok();
+  }
+  return stopped();
+}
+
 }  // namespace
 
 std::shared_ptr<TokenConstraint> Constraint::begin(bool unshown_space) const {
@@ -104,7 +119,8 @@ std::optional<Constraint> Constraints::find_kept(const std::string& key) const {
   return known->made;
 }
 
-Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool triggered, bool open) const {
+Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool triggered, bool open,
+                                         const std::stop_token& stop) const {
   const bool calls = request.tool_choice != ToolChoice::kNone;
   const OutputFormat& format = request.output_format;
   const auto flag = [](bool is) { return is ? '1' : '0'; };  // each of one byte: a tool's name cannot be read as one
@@ -124,13 +140,13 @@ Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool 
   g.end(end);
   g.set_start(begin);
   if (g.too_large()) return unsupported("it is too large");
+  if (stop.stop_requested()) return stopped();
   Constraint made{std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary(calls)), nullptr,
                   std::move(passed_over)};
   if (made.grammar->start() == grammar::kDeadState && !made.grammar->failed())
     return unsupported("no text can satisfy it: each goes on without an end, or nests deeper than " +
                        std::to_string(grammar::GrammarStates::kDepthMax) + " levels");
-  if (const auto first = grammar::GrammarConstraint(made.grammar).allowed(); !first.is_ok())
-    return unsupported(first.status().message());
+  MOESTRO_RETURN_IF_ERROR(check_begin(made.grammar, stop));
   if (triggered) {
     using Then = grammar::TriggeredGrammar::Then;
     const CallFrame& frame = model_.tool_form->frame();
@@ -148,7 +164,8 @@ Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool 
   return made;
 }
 
-std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& request, bool reasoning_open) const {
+std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& request, bool reasoning_open,
+                                                   const std::stop_token& stop) const {
   const bool calls = request.tool_choice != ToolChoice::kNone;
   if (calls && !model_.tool_form)
     return not_supported("tools", "'" + model_.name + "' takes no tools: " + model_.tool_form_missing);
@@ -161,7 +178,7 @@ std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& requ
   if (request.ignore_eos) return not_supported("ignore_eos", "not together with " + field);
   const bool triggered = calls && request.tool_choice == ToolChoice::kAuto;
   if (triggered && model_.tool_form->begins().empty()) return free_calls(request);
-  auto made = compiled(request, triggered, reasoning_open);
+  auto made = compiled(request, triggered, reasoning_open, stop);
   if (!made.is_ok()) {
     ApiError e = bad_request("'" + field + "': " + made.status().message(), field);
     if (made.status().code() == Code::kUnsupported) e.code = "unsupported_parameter";

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <variant>
 #include <vector>
@@ -33,8 +34,9 @@ class Constraints {
  public:
   explicit Constraints(const ServedModel& model) : model_(model) {}
   /// Errors name 'tools', or the field that asked for the format. `reasoning_open`: the prompt ends in reasoning, which
-  /// calls that must be made come behind.
-  std::variant<Constraint, ApiError> of(const CompletionRequest& request, bool reasoning_open) const;
+  /// calls that must be made come behind. It ends soon after a stop was asked for, with an error that nobody reads.
+  std::variant<Constraint, ApiError> of(const CompletionRequest& request, bool reasoning_open,
+                                        const std::stop_token& stop = {}) const;
 
  private:
   struct Kept {
@@ -44,7 +46,8 @@ class Constraints {
   /// `calls`: special tokens that mark calls and reasoning have bytes.
   std::shared_ptr<const grammar::GrammarVocabulary> vocabulary(bool calls) const;
   std::optional<Constraint> find_kept(const std::string& key) const;
-  Result<Constraint> compiled(const CompletionRequest& request, bool triggered, bool open) const;
+  Result<Constraint> compiled(const CompletionRequest& request, bool triggered, bool open,
+                              const std::stop_token& stop) const;
   std::variant<Constraint, ApiError> free_calls(const CompletionRequest& request) const;
 
   const ServedModel& model_;

@@ -188,7 +188,7 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   auto& [request, prompts] = *tokenized;
   if (const auto error = check_lengths(request, prompts)) return *error;
   const bool reasoning_open = !prompts.empty() && prompts.front().reasoning_open;
-  auto constraint = value_or(constraints_.of(request, reasoning_open), refusal);
+  auto constraint = value_or(constraints_.of(request, reasoning_open, stop), refusal);
   if (!constraint) return *refusal;
   auto rules = value_or(token_rules(request, model_), refusal);
   if (!rules) return *refusal;

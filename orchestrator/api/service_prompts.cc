@@ -71,7 +71,7 @@ std::variant<TokenizedPrompt, ApiError> Service::apply_template(const Completion
   for (const auto& [name, token] : {std::pair("bos_token", &model_.bos_token), {"eos_token", &model_.eos_token},
                                     {"pad_token", &model_.pad_token}, {"unk_token", &model_.unk_token}})
     if (!token->empty()) arguments[name] = *token;
-  auto rendered = render_chat(*chat_template, request, arguments, model_.tool_form.get());
+  auto rendered = render_chat(*chat_template, request, arguments, model_.tool_form.get(), stop);
   if (auto* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
   std::string& text = std::get<std::string>(rendered);
   if (const auto error = check_text(text.size(), "messages")) return *error;

@@ -41,7 +41,8 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
 
 template <typename Json>
 Result<std::string> ChatTemplate::render_any(const Json& messages, const Json& extra,
-                                             std::chrono::system_clock::time_point now) const {
+                                             std::chrono::system_clock::time_point now,
+                                             const std::stop_token& stop) const {
   try {
     // transformers passes these to every template: where they are not given, they are defined all the same.
     Globals globals{{"tools", jinja::Value::none()},
@@ -54,7 +55,7 @@ Result<std::string> ChatTemplate::render_any(const Json& messages, const Json& e
       return invalid_argument("the variables of a chat template must be an object");
     }
     set_global(globals, "messages", jinja::from_json(messages));
-    jinja::Interpreter interpreter(std::move(globals), now);
+    jinja::Interpreter interpreter(std::move(globals), now, jinja::kUnitsMax, stop);
     return interpreter.render(*body_);
   } catch (const jinja::TemplateError& error) {
     return to_status(error);
@@ -64,13 +65,15 @@ Result<std::string> ChatTemplate::render_any(const Json& messages, const Json& e
 }
 
 Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& extra,
-                                         std::chrono::system_clock::time_point now) const {
-  return render_any(messages, extra, now);
+                                         std::chrono::system_clock::time_point now,
+                                         const std::stop_token& stop) const {
+  return render_any(messages, extra, now, stop);
 }
 
 Result<std::string> ChatTemplate::render(const nlohmann::json& messages, const nlohmann::json& extra,
-                                         std::chrono::system_clock::time_point now) const {
-  return render_any(messages, extra, now);
+                                         std::chrono::system_clock::time_point now,
+                                         const std::stop_token& stop) const {
+  return render_any(messages, extra, now, stop);
 }
 
 }  // namespace moestro

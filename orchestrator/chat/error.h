@@ -23,5 +23,8 @@ struct TemplateError {
 [[noreturn]] inline void fail_exhausted(std::string message) {
   throw TemplateError{Code::kExhausted, std::move(message), 0, false};
 }
+[[noreturn]] inline void fail_cancelled(std::string message) {
+  throw TemplateError{Code::kCancelled, std::move(message), 0, false};
+}
 
 }  // namespace moestro::jinja

@@ -50,8 +50,8 @@ void Scope::set(const std::string& name, Value value) {
 }
 
 Interpreter::Interpreter(std::vector<std::pair<std::string, Value>> globals, std::chrono::system_clock::time_point now,
-                         uint64_t units_max)
-    : scope_(std::make_shared<Scope>()), now_(now), units_left_(units_max) {
+                         uint64_t units_max, std::stop_token stop)
+    : scope_(std::make_shared<Scope>()), now_(now), units_left_(units_max), stop_(std::move(stop)) {
   scope_->variables = std::move(globals);
 }
 
@@ -63,6 +63,7 @@ Interpreter::Deeper::Deeper(int& depth) : depth_(depth) {
 void Interpreter::charge(uint64_t units) {
   if (units > units_left_) fail_exhausted("the template takes too many steps");
   units_left_ -= units;
+  if (stop_.stop_requested()) fail_cancelled("nobody wants the text any more");
 }
 
 std::string Interpreter::render(const Template& body) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,11 +27,12 @@ class Interpreter {
  public:
   /// units_max: the most work of one rendering (charge).
   Interpreter(std::vector<std::pair<std::string, Value>> globals, std::chrono::system_clock::time_point now,
-              uint64_t units_max = kUnitsMax);
+              uint64_t units_max = kUnitsMax, std::stop_token stop = {});
 
   std::string render(const Template& body);
 
-  /// Counts work; throws kExhausted past the limit. One unit is about one operation, or 16 bytes made.
+  /// Counts work; throws kExhausted past the limit, and kCancelled once a stop was asked for. One unit is about one
+  /// operation, or 16 bytes made.
   void charge(uint64_t units);
   void charge_text(size_t bytes) { charge(1 + bytes / 16); }
   std::chrono::system_clock::time_point now() const { return now_; }
@@ -86,6 +88,7 @@ class Interpreter {
   std::string* out_ = nullptr;
   std::chrono::system_clock::time_point now_;
   uint64_t units_left_;
+  std::stop_token stop_;
   int depth_ = 0;
   int loop_depth_ = 0;
 };

@@ -1,7 +1,9 @@
 // What a template may not do: each way to hang, to eat memory or to overflow the stack ends in an error.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <stop_token>
 
 #include "orchestrator/chat/chat_template.h"
 
@@ -22,6 +24,18 @@ std::string repeated(const std::string& text, size_t times) {
   std::string out;
   for (size_t i = 0; i < times; ++i) out += text;
   return out;
+}
+
+TEST(ChatLimits, ARenderingThatNobodyWantsEnds) {
+  const auto parsed = ChatTemplate::parse("{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}");
+  ASSERT_TRUE(parsed.is_ok()) << parsed.status().message();
+  const auto rendered = [&](const std::stop_token& stop) {
+    return parsed->render(Json::array(), Json::object(), std::chrono::system_clock::now(), stop).status().code();
+  };
+  std::stop_source stop;
+  EXPECT_EQ(rendered(stop.get_token()), Code::kExhausted) << "it is stopped by its limit, if by nothing else";
+  stop.request_stop();
+  EXPECT_EQ(rendered(stop.get_token()), Code::kCancelled);
 }
 
 TEST(ChatLimits, HostileTemplatesEnd) {

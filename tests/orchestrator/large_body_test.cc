@@ -123,6 +123,41 @@ TEST(LongPiece, TokenizingItEndsWhenNobodyWantsIt) {
   EXPECT_EQ(ids.status().code(), Code::kCancelled);
 }
 
+/// What is answered to a request whose reading is stopped just before its prompt is made.
+class StoppedReadingTest : public ApiTest {
+ protected:
+  std::shared_ptr<FakeExchange> stopped(const RequestJson& body, bool chat) {
+    join();
+    auto exchange = std::make_shared<FakeExchange>();
+    const std::shared_ptr<Exchange> to = exchange;
+    HttpRequest request{"POST", "/", ""};
+    std::promise<void> begun;
+    const auto make = [&](const HttpRequest&, const std::stop_token& stop) -> std::variant<OpenAiRequest, ApiError> {
+      std::promise<void> asked;
+      const std::stop_callback on_stop(stop, [&] { asked.set_value(); });
+      begun.set_value();
+      asked.get_future().wait();
+      return OpenAiRequest{body, chat};
+    };
+    service_->complete({request, to, Service::kInlineBytes + 1}, make);
+    begun.get_future().wait();
+    service_->end_reading();
+    while (run_posted()) continue;
+    return exchange;
+  }
+};
+
+TEST_F(StoppedReadingTest, AChatIsRenderedNoFurther) {
+  const auto exchange = stopped({{"messages", {{{"role", "user"}, {"content", "hi"}}}}}, /*chat=*/true);
+  EXPECT_THAT(exchange->body, HasSubstr("the chat template: nobody wants the text any more"));
+}
+
+TEST_F(StoppedReadingTest, ASchemaIsReadNoFurther) {
+  const RequestJson ids = RequestJson::array({97});  // which nothing tokenizes
+  const auto exchange = stopped({{"prompt", ids}, {"json_schema", {{"type", "boolean"}}}}, /*chat=*/false);
+  EXPECT_THAT(exchange->body, HasSubstr("'json_schema': nobody wants the answer any more"));
+}
+
 TEST_F(LargeBodyTest, TheContextServedIsWhatAWorkerCanHold) {
   worker_.join(
       {.model = name_,
