@@ -1,7 +1,7 @@
 #pragma once
 // The JSON of answers: choices, log-probabilities, usage, chunks. Pure functions of what they are given.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,6 +1,7 @@
 #include "orchestrator/api/field_reader.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace moestro::orchestrator {
 

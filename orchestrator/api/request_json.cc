@@ -1,5 +1,6 @@
 #include "orchestrator/api/request_json.h"
 
+#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 

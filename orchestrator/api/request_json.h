@@ -1,7 +1,7 @@
 #pragma once
 // JSON of requests. Objects keep the order of their keys, for chat templates print messages and arguments in it.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <variant>
 

@@ -1,5 +1,7 @@
 #include "orchestrator/batch/batch_api.h"
 
+#include <nlohmann/json.hpp>
+
 #include "common/log_format.h"
 #include "orchestrator/api/answer_headers.h"
 #include "orchestrator/api/json_text.h"

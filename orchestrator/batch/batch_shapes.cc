@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "common/percent_decode.h"
 #include "orchestrator/api/field_reader.h"

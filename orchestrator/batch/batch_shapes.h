@@ -1,7 +1,7 @@
 #pragma once
 // The JSON of files and batches, and of requests for them. Pure functions.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <variant>
 #include <vector>

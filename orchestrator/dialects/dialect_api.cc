@@ -68,6 +68,8 @@ std::vector<ServedRoute> DialectApi::routes() {
   return routes;
 }
 
+nlohmann::json DialectApi::status(const HttpRequest&) const { return nlohmann::json::object(); }
+
 bool DialectApi::handle(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   auto route = dialect_route(request.path, service_, lenient_);
   if (!route) return false;

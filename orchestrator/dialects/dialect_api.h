@@ -2,7 +2,7 @@
 // The routes of Anthropic's Messages API and of llama-server's /completion. Server's thread.
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "orchestrator/api/extension.h"
 #include "orchestrator/api/service.h"
@@ -22,7 +22,7 @@ class DialectApi final : public Extension {
   /// What it serves.
   static std::vector<ServedRoute> routes();
   std::string metrics() const override { return ""; }
-  nlohmann::json status(const HttpRequest&) const override { return nlohmann::json::object(); }
+  nlohmann::json status(const HttpRequest&) const override;
 
  private:
   Service& service_;

@@ -1,6 +1,7 @@
 #pragma once
 // What the dialects share: errors by other names, events, and why an answer stopped.
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>

@@ -64,6 +64,8 @@ std::vector<ServedRoute> ResponsesApi::routes() {
           {"GET", "/v1/responses/{response}/input_items"}};
 }
 
+nlohmann::json ResponsesApi::status(const HttpRequest&) const { return nlohmann::json::object(); }
+
 bool ResponsesApi::handle(HttpRequest& request, const ExchangePtr& exchange) {
   if (!request.path.starts_with(kResponses)) return false;
   const std::string rest = request.path.substr(kResponses.size());

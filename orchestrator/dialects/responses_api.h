@@ -2,7 +2,7 @@
 // /v1/responses. Routes on the server's thread; the state is asked on the batch runner's.
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "orchestrator/api/extension.h"
 #include "orchestrator/api/service.h"
@@ -28,7 +28,7 @@ class ResponsesApi final : public Extension {
   /// What it serves.
   static std::vector<ServedRoute> routes();
   std::string metrics() const override { return ""; }
-  nlohmann::json status(const HttpRequest&) const override { return nlohmann::json::object(); }
+  nlohmann::json status(const HttpRequest&) const override;
 
  private:
   using ExchangePtr = std::shared_ptr<Exchange>;

@@ -1,6 +1,7 @@
 #pragma once
 // The items of OpenAI's Responses API: checked, named, and as messages of a chat.
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "orchestrator/grammar/object_members.h"
 #include "orchestrator/grammar/pattern.h"

@@ -6,7 +6,7 @@
 // additionalProperties is true or a schema.
 
 #include <map>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "common/status.h"

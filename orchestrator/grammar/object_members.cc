@@ -1,5 +1,7 @@
 #include "orchestrator/grammar/object_members.h"
 
+#include <nlohmann/json.hpp>
+
 namespace moestro::grammar {
 
 namespace {

@@ -1,5 +1,7 @@
 #include "orchestrator/grammar/plain_parameters.h"
 
+#include <nlohmann/json.hpp>
+
 #include "orchestrator/grammar/schema_keywords.h"
 
 namespace moestro::grammar {

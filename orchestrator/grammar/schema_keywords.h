@@ -2,7 +2,7 @@
 // The supported keywords of a schema, and their values.
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>

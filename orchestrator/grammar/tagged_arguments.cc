@@ -1,5 +1,7 @@
 #include "orchestrator/grammar/tagged_arguments.h"
 
+#include <nlohmann/json.hpp>
+
 #include "orchestrator/grammar/choice_grammar.h"
 #include "orchestrator/grammar/plain_parameters.h"
 #include "orchestrator/grammar/tagged_value.h"

@@ -1,6 +1,7 @@
 #include "orchestrator/grammar/tagged_value.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 namespace moestro::grammar {
 

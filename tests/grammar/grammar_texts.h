@@ -1,6 +1,7 @@
 #pragma once
 // For tests of grammars: whether a text is in a language, and random texts of it.
 
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 

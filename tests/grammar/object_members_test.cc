@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/grammar/grammar_texts.h"
 
 namespace moestro::grammar {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "orchestrator/grammar/tagged_value.h"
 #include "tests/grammar/grammar_texts.h"
 

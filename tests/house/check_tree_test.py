@@ -36,6 +36,17 @@ class CheckTree(unittest.TestCase):
         self.expect("orchestrator/a.cc", '#include "services/x.h"\n', "may include")
         self.expect("services/a.cc", '#include "tests/x.h"\n', "may include")
 
+    def test_headers_that_only_name_json(self):
+        include = "#include <nlohmann/json.hpp>\n"
+        self.expect("common/a.h", "#pragma once\n" + include, "nlohmann/json_fwd.hpp")
+        readmes = {"common/README.md": "", "orchestrator/README.md": "", "tests/README.md": ""}
+        once = "#pragma once\n"
+        fine = {
+            "common/a.cc": include, "orchestrator/api/chat_deltas.h": once + include, "tests/c.h": once + include,
+            "common/b.h": once + "#include <nlohmann/json_fwd.hpp>\n"
+        }
+        self.assertEqual(self.breaches({**readmes, **fine}), [])
+
     def test_folders_that_include_each_other(self):
         readmes = {"store/README.md": "", "common/README.md": ""}
         layers = {"store/a/x.cc": '#include "store/b/y.h"\n#include "store/a/x.h"\n', "store/a/x.h": "#pragma once\n",

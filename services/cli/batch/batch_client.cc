@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "services/cli/batch/batch_targets.h"

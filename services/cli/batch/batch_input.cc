@@ -1,6 +1,7 @@
 #include "services/cli/batch/batch_input.h"
 
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <variant>
 
 #include "common/model/strict_json.h"
