@@ -10,6 +10,8 @@ add_library(moestro_flags INTERFACE)
 target_compile_options(moestro_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror
   $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized -Wno-error=stringop-overflow -Wno-error=array-bounds>
+  # Sources that are compiled together are included by their whole paths: __FILE__ shall not differ between clones.
+  -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=
   -fno-omit-frame-pointer $<$<BOOL:${MOESTRO_DEBUG_LINES}>:-g1>
   # g++ collects its garbage from 128 MB on: a tenth of the time of a large source, for 100 MB less.
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param=ggc-min-heapsize=1048576>)
@@ -46,7 +48,7 @@ function(moestro_root root)
 endfunction()
 
 # The headers that everybody includes, read once for each kind of target: common, and with nlohmann's JSON or GoogleTest
-# beside; those of the commands have the JSON, too.
+# beside; that of what runs seldom has the JSON, too.
 # moestro_precompiled(KIND HEADERS ... [DEPS targets] [OPTIONS flags])
 function(moestro_precompiled kind)
   cmake_parse_arguments(A "" "" "HEADERS;DEPS;OPTIONS" ${ARGN})
@@ -67,11 +69,11 @@ macro(moestro_make_precompiled_headers)
     <unordered_map> <utility> <variant> <vector>)
   moestro_precompiled(common)
   moestro_precompiled(json HEADERS <nlohmann/json.hpp> DEPS nlohmann_json::nlohmann_json)
-  if(MOESTRO_COMMANDS_OPTIONS)
-    moestro_precompiled(commands
+  if(MOESTRO_SELDOM_OPTIONS)
+    moestro_precompiled(seldom
       HEADERS <nlohmann/json.hpp>
       DEPS nlohmann_json::nlohmann_json
-      OPTIONS ${MOESTRO_COMMANDS_OPTIONS})
+      OPTIONS ${MOESTRO_SELDOM_OPTIONS})
   endif()
   if(MOESTRO_TESTS)
     set(of_tests HEADERS <nlohmann/json.hpp> <gmock/gmock.h> <gtest/gtest.h>
@@ -82,15 +84,15 @@ macro(moestro_make_precompiled_headers)
 endmacro()
 
 # How a target of ours is compiled: its precompiled headers, by what it links, and its sources together (MOESTRO_UNITY).
-# Below a folder that sets MOESTRO_OF_COMMANDS, with the commands' options.
+# Where MOESTRO_RUNS_SELDOM is set, with the options for such code.
 function(moestro_compiled name)
   set(kind common)
   if(nlohmann_json::nlohmann_json IN_LIST ARGN)
     set(kind json)
   endif()
-  if(MOESTRO_OF_COMMANDS AND MOESTRO_COMMANDS_OPTIONS)
-    set(kind commands)
-    target_compile_options(${name} PRIVATE ${MOESTRO_COMMANDS_OPTIONS})
+  if(MOESTRO_RUNS_SELDOM AND MOESTRO_SELDOM_OPTIONS)
+    set(kind seldom)
+    target_compile_options(${name} PRIVATE ${MOESTRO_SELDOM_OPTIONS})
   endif()
   if(tests IN_LIST ARGN)
     set(kind tests)
@@ -99,7 +101,7 @@ function(moestro_compiled name)
     set(kind computing_tests)
   endif()
   if(NOT kind MATCHES tests)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ${MOESTRO_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ${MOESTRO_UNITY} UNITY_BUILD_BATCH_SIZE 16)
   endif()
   cmake_language(EVAL CODE "cmake_language(DEFER CALL moestro_precompile ${name} moestro_precompiled_${kind})")
 endfunction()

@@ -281,7 +281,7 @@ void add_serving(Schema& schema, BoxConfig::Orchestrator& c) {
               .help = "Origins whose pages may call the API from a browser, separated by commas, or *. Default: none",
               .value = "LIST"});
   schema.add({.key = "orchestrator.lenient", .flag = "--lenient", .field = &c.lenient,
-              .help = "Ignore unknown fields of completion requests and name them in the header X-Moestro-Ignored. "
+              .help = "Ignore unknown fields of requests and name them in the header X-Moestro-Ignored. "
                       "Otherwise they are refused by name"});
   schema.add({.key = "orchestrator.mixed_warn_share", .flag = "--mixed-warn-share", .field = &c.mixed_warn_share,
               .min = 0, .max = 1,

@@ -14,7 +14,7 @@ using Steady = std::chrono::steady_clock;
 using Ending = RequestRecord::Ending;
 
 constexpr double kWaitForFullBatch_s = 1;
-constexpr std::chrono::milliseconds kLook{1};
+constexpr std::chrono::milliseconds kPoll{1};
 
 /// What a batch is padded to.
 struct Shape {
@@ -103,7 +103,7 @@ std::vector<size_t> PaddedServer::Impl::wait_for_arrivals() {
       return waiting;
     }
     report();
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPoll);
   }
   return {};
 }
