@@ -70,9 +70,9 @@ class LlamaReader {
   void read_output();
   void read_off();
 
-  FieldReader f_;
-  const LlamaTexts& texts_;
   OpenAiRequest out_{.body = json::object(), .chat = false};
+  FieldReader f_;  ///< names in it what it ignores
+  const LlamaTexts& texts_;
   LlamaSettings settings_;
 };
 

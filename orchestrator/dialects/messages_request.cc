@@ -36,8 +36,8 @@ class MessagesReader {
   void read_thinking();
   void read_sampling(bool counts);
 
-  FieldReader f_;
   OpenAiRequest out_{.body = json::object(), .in_order = true};
+  FieldReader f_;  ///< names in it what it ignores
   json turns_ = json::array();
 };
 

@@ -11,7 +11,7 @@
 namespace moestro::orchestrator {
 
 /// What `input` says, as a list of items that all have "type" and "id", contents as lists of parts. Errors go to `f`,
-/// members that are not known are named in `ignored` if `lenient`.
+/// members that are not known are refused, or named as `f` names unknown fields.
 RequestJson read_input_items(FieldReader& f);
 
 /// Adds what the items say to a chat's messages. Calls join the assistant's message before them.

@@ -31,8 +31,8 @@ class ResponsesReader {
   void read_reasoning();
   void read_off();
 
-  FieldReader f_;
   ResponsesRequest r_{{json::object(), true, false, {}}, json::array(), json::object(), "", "", true, 0};
+  FieldReader f_;  ///< names in it what it ignores
 };
 
 /// Names members of a format that are ignored as this API calls them. What may hold a schema is left for the chat's

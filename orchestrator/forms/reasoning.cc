@@ -52,12 +52,12 @@ void ReasoningParser::read_channels() {
 /// read.
 bool ReasoningParser::read_head() {
   using namespace harmony;
-  constexpr size_t kHeadBytesMax = 256;
+  constexpr size_t kChannelHeadBytesMax = 256;
   const auto may_be = [&](std::string_view mark) { return begins(rest_, mark) != Begins::kNo; };
   const size_t end = rest_.find(kMessage);
   const bool head = may_be(kStart) || may_be(kChannel) || may_be(kToFunction);
   const size_t mark_bytes = std::string_view(kMessage).size();
-  if (!head || (end == std::string::npos ? rest_.size() >= kHeadBytesMax + mark_bytes : end > kHeadBytesMax)) {
+  if (!head || (end == std::string::npos ? rest_.size() >= kChannelHeadBytesMax + mark_bytes : end > kHeadBytesMax)) {
     place_ = Place::kContent;
     return false;
   }
