@@ -12,7 +12,7 @@ import re
 import sys
 
 # GoogleTest: a case with an instruction set as its parameter; a skipped case, behind the reason that it gives.
-ISA_CASE = re.compile(r"\[\s+(OK|SKIPPED) \] Isa/\w+\.\w+/(\w+)")
+ISA_CASE = re.compile(r"\[\s+(OK|SKIPPED) \] Isa/\w+\.\w+/(\w+?)(?:_fast|_deterministic)?\b")
 GTEST_SKIP = re.compile(r": Skipped\n(.*(?:\n(?!\[).*\S.*)*)\n+\[  SKIPPED \]")
 # unittest.
 PYTHON_SKIP = re.compile(r"\.\.\. skipped (['\"])(.*)\1$", re.MULTILINE)

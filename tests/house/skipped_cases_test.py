@@ -45,6 +45,12 @@ class SkippedCases(unittest.TestCase):
             skipped_cases.instruction_sets("[       OK ] Isa/A.B/avx2 (1 ms)\n[  SKIPPED ] Isa/A.C/avx2 (0 ms)\n"),
             (["avx2"], []))
 
+    def test_modes_of_a_set_are_one_set(self):
+        self.assertEqual(
+            skipped_cases.instruction_sets("[       OK ] Isa/A.B/avx2_vnni_fast (1 ms)\n"
+                                           "[       OK ] Isa/A.B/avx2_vnni_deterministic (1 ms)\n"),
+            (["avx2-vnni"], []))
+
     def test_reasons_are_counted_once_a_case(self):
         self.assertEqual(skipped_cases.skipped(LOG), {
             "this machine lacks avx2-vnni": 1, "this machine lacks avx512-amx": 1,
