@@ -183,10 +183,12 @@ struct RoutedRow {
 enum class Isa : uint8_t { kScalar, kAvx2, kAvx2Vnni, kAvx512, kAvx512Vnni, kAvx512Bf16Vnni, kAvx512Amx };
 inline constexpr Isa kIsas[] = {Isa::kScalar,     Isa::kAvx2,           Isa::kAvx2Vnni, Isa::kAvx512,
                                 Isa::kAvx512Vnni, Isa::kAvx512Bf16Vnni, Isa::kAvx512Amx};
-/// Whether the machine can run it; detected once.
+/// Whether the machine can run it, and this program has kernels for it (decision 28); detected once.
 bool has_isa(Isa isa);
-/// The fastest that the machine has.
+/// The fastest of those.
 Isa best_isa();
+/// Faster than best_isa() where this program was compiled for another machine.
+Isa fastest_isa_of_machine();
 /// The instructions that `isa` uses for products with weights of a precision, as text: "AVX-512 VNNI".
 std::string_view product_instructions(Isa isa, DType weights, bool deterministic);
 /// The same for every precision: "AVX-512 (f32, bf16, f16), AVX-512 VNNI (int8, int4)".

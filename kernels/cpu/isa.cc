@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <array>
 #include <bitset>
 #include <fstream>
 #include <iterator>
@@ -53,17 +54,28 @@ bool system_grants_amx() {
 using Isas = std::bitset<std::size(kIsas)>;
 
 struct Detected {
-  Isas isas;
+  Isas isas;                      ///< those that have kernels in this program, too
+  Isa fastest = Isa::kScalar;     ///< of the machine, with kernels or without
   std::string_view amx_not_used = {};
 };
 
 constexpr size_t index_of(Isa isa) { return static_cast<size_t>(isa); }
 
+/// Whether this program has kernels for it: for all, or for the machine that it was compiled on.
+constexpr bool compiled(Isa isa) {
+  constexpr Isa kCompiled[] = {Isa::kScalar, MOESTRO_COMPILED_ISAS};
+  return std::find(std::begin(kCompiled), std::end(kCompiled), isa) != std::end(kCompiled);
+}
+
 Detected detect() {
   Detected found;
   found.isas.set(index_of(Isa::kScalar));
 #if defined(__x86_64__)
-  const auto add = [&](Isa isa, bool has) { return found.isas.set(index_of(isa), has), has; };
+  const auto add = [&](Isa isa, bool has) {
+    found.isas.set(index_of(isa), has && compiled(isa));
+    if (has) found.fastest = isa;
+    return has;
+  };
   // These ask for the operating system's support of the registers, too.
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
@@ -75,9 +87,13 @@ Detected detect() {
   add(Isa::kAvx512, avx512);
   add(Isa::kAvx512Vnni, vnni);
   if (!add(Isa::kAvx512Bf16Vnni, vnni && __builtin_cpu_supports("avx512bf16")) || !processor_has_amx()) return found;
-  if (!system_grants_amx())
+  if (!system_grants_amx()) {
     found.amx_not_used = "the system does not grant its registers (Linux 5.16 or later does)";
-  else if (!add(Isa::kAvx512Amx, cpu::amx_multiplies_rightly()))
+    return found;
+  }
+  bool multiplies_rightly = true;  // unless it is tried
+  if constexpr (compiled(Isa::kAvx512Amx)) multiplies_rightly = cpu::amx_multiplies_rightly();
+  if (!add(Isa::kAvx512Amx, multiplies_rightly))
     found.amx_not_used = "its products of whole numbers came out wrong";
 #endif
   return found;
@@ -94,6 +110,8 @@ bool has_isa(Isa isa) { return detected().isas.test(index_of(isa)); }
 Isa best_isa() {
   return *std::find_if(std::rbegin(kIsas), std::rend(kIsas), has_isa);  // the first one is on every machine
 }
+
+Isa fastest_isa_of_machine() { return detected().fastest; }
 
 std::string_view amx_not_used() { return detected().amx_not_used; }
 
@@ -212,33 +230,40 @@ KernelTable with(KernelTable table, const TileProducts& part) {
   return table;
 }
 
-const KernelTable& kernel_table(Isa isa) {
-  MOESTRO_CHECK(has_isa(isa), "the machine lacks these instructions");
 #if defined(__x86_64__)
-  static const KernelTable avx2 = with(kAvx2Kernels, kAvx2ByteProducts),
-                           avx2_vnni = with(kAvx2Kernels, kAvx2VnniProducts),
-                           avx512 = without_int8(with(kAvx512Kernels, kAvx2ByteProducts)),
-                           avx512_vnni = with(kAvx512Kernels, kAvx512VnniProducts),
-                           avx512_bf16_vnni = with(with(avx512_vnni, kAvx512Bf16Products), kAvx512Fp8Products),
-                           avx512_amx = with(avx512_bf16_vnni, kAmxProducts);
-  switch (isa) {
-    case Isa::kScalar:
-      return kGenericKernels;
-    case Isa::kAvx2:
-      return avx2;
-    case Isa::kAvx2Vnni:
-      return avx2_vnni;
-    case Isa::kAvx512:
-      return avx512;
-    case Isa::kAvx512Vnni:
-      return avx512_vnni;
-    case Isa::kAvx512Bf16Vnni:
-      return avx512_bf16_vnni;
-    case Isa::kAvx512Amx:
-      return avx512_amx;
-  }
-#endif
+namespace {
+/// What is not compiled must not be named: a set without kernels has those of any machine, and nobody asks for it.
+KernelTable composed(Isa isa) {
+  if constexpr (compiled(Isa::kAvx2))
+    if (isa == Isa::kAvx2) return with(kAvx2Kernels, kAvx2ByteProducts);
+  if constexpr (compiled(Isa::kAvx2Vnni))
+    if (isa == Isa::kAvx2Vnni) return with(kAvx2Kernels, kAvx2VnniProducts);
+  if constexpr (compiled(Isa::kAvx512))
+    if (isa == Isa::kAvx512) return without_int8(with(kAvx512Kernels, kAvx2ByteProducts));
+  if constexpr (compiled(Isa::kAvx512Vnni))
+    if (isa == Isa::kAvx512Vnni) return with(kAvx512Kernels, kAvx512VnniProducts);
+  if constexpr (compiled(Isa::kAvx512Bf16Vnni))
+    if (isa == Isa::kAvx512Bf16Vnni)
+      return with(with(composed(Isa::kAvx512Vnni), kAvx512Bf16Products), kAvx512Fp8Products);
+  if constexpr (compiled(Isa::kAvx512Amx))
+    if (isa == Isa::kAvx512Amx) return with(composed(Isa::kAvx512Bf16Vnni), kAmxProducts);
   return kGenericKernels;
+}
+}  // namespace
+#endif
+
+const KernelTable& kernel_table(Isa isa) {
+  MOESTRO_CHECK(has_isa(isa), "the machine lacks these instructions, or this program kernels for them");
+#if defined(__x86_64__)
+  static const auto tables = [] {
+    std::array<KernelTable, std::size(kIsas)> all;
+    for (const Isa one : kIsas) all[kernels::index_of(one)] = composed(one);
+    return all;
+  }();
+  return tables[kernels::index_of(isa)];
+#else
+  return kGenericKernels;
+#endif
 }
 
 int physical_cores() {

@@ -191,7 +191,7 @@ TEST(BenchEngine, WhatCannotBeMeasuredIsRefusedByOptionAndFigure) {
       {{"--prompt", "0", "--generate", "0"}, 1, "nothing to measure"},
       {{"--prompt", "8", "--experts", "int4"}, 1, "--experts int4: this pack has bf16, int8"},
       {{"--prompt", "8", "--experts", "int3"}, 1, "int3"},
-      {{"--prompt", "8", "--isa", "mmx"}, 1, "--isa mmx: this machine runs scalar"},
+      {{"--prompt", "8", "--isa", "mmx"}, 1, "--isa mmx: here this program runs scalar"},
       {{"--stream", "1M"}, 2, "--stream: 1MiB is not within 64MiB"},
       {{"--stream", "1K"}, 2, "--stream: 1K is not within 256KiB"},
       {{"--stream", "much"}, 2, "--stream"},

@@ -15,7 +15,7 @@ MachineFacts good_machine() {
   MachineFacts facts;
   facts.kernel = "6.1.0";
   facts.cores = 8;
-  facts.isa = kernels::Isa::kAvx512Vnni;
+  facts.isa = facts.fastest_isa = kernels::Isa::kAvx512Vnni;
   facts.memory_bytes = 64ull << 30;
   facts.memory_available_bytes = 60ull << 30;
   facts.pack_dir = "packs";
@@ -47,9 +47,18 @@ TEST(Findings, TheProcessorsInstructionsAreNamedByPrecision) {
             "8 cores, products with AVX-512 (f32, bf16, f16), AVX-512 VNNI (int8, int4)");
 }
 
-TEST(Findings, WhatIsSlowerSaysWhatItCostsAndHowToMendIt) {
+TEST(Findings, AProgramForAnotherProcessorIsNamed) {
   MachineFacts facts = good_machine();
   facts.isa = kernels::Isa::kScalar;
+  const Finding finding = about(facts, "processor");
+  EXPECT_EQ(finding.verdict, Verdict::kSlower);
+  EXPECT_THAT(finding.found, HasSubstr("it has avx512-vnni, for which this program was compiled without kernels"));
+  EXPECT_THAT(finding.mend, HasSubstr("MOESTRO_INSTRUCTION_SETS=all"));
+}
+
+TEST(Findings, WhatIsSlowerSaysWhatItCostsAndHowToMendIt) {
+  MachineFacts facts = good_machine();
+  facts.isa = facts.fastest_isa = kernels::Isa::kScalar;
   facts.may_mount = facts.may_lock = facts.is_root = false;
   facts.io_uring_error = ENOSYS;
   facts.direct_io_error = EINVAL;

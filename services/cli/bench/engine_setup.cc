@@ -79,7 +79,7 @@ Result<kernels::Isa> chosen_isa(const std::string& name) {
     if (kernels::isa_name(isa) == name) return isa;
     names += (names.empty() ? "" : ", ") + std::string(kernels::isa_name(isa));
   }
-  return invalid_argument("--isa " + name + ": this machine runs " + names);
+  return invalid_argument("--isa " + name + ": here this program runs " + names);
 }
 
 Result<DType> chosen_experts(const std::string& name, const store::Manifest& manifest) {

@@ -1,5 +1,7 @@
 #include "services/cli/common/server_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -26,8 +28,9 @@ bool stays_here(const std::string& host) { return host == "localhost" || host ==
 void add_key_option(command_line::App& command, std::string& api_key) {
   command
       .add_option("--api-key", api_key,
-                  std::string("API key. Better: the environment variable ") + kKeyVariable +
-                      ", because other users of this machine can see a command's arguments")
+                  fmt::format("API key. Better: the environment variable {}, because other users of this machine can "
+                              "see a command's arguments",
+                              kKeyVariable))
       ->type_name("KEY");
 }
 
@@ -42,9 +45,9 @@ void add_access_options(command_line::App& command, ServerOptions& options) {
 void add_server_options(command_line::App& command, ServerOptions& options) {
   command
       .add_option("--url", options.url,
-                  std::string("Server, http:// or https://. Default: the one that `moestro up` runs on this machine, "
-                              "else ") +
-                      kDefaultUrl)
+                  fmt::format("Server, http:// or https://. Default: the one that `moestro up` runs on this machine, "
+                              "else {}",
+                              kDefaultUrl))
       ->type_name("URL");
   add_access_options(command, options);
 }

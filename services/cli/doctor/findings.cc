@@ -19,10 +19,16 @@ std::string as_root(const MachineFacts& facts, const std::string& command) {
 
 Finding processor(const MachineFacts& facts) {
   const std::string cores = std::to_string(facts.cores) + " cores, ";
+  const std::string products = cores + "products with " + instructions_by_precision(facts.isa, false);
+  if (facts.isa != facts.fastest_isa)
+    return {"processor", Verdict::kSlower,
+            products + "; it has " + std::string(isa_name(facts.fastest_isa)) +
+                ", for which this program was compiled without kernels",
+            "compile it here, or with -DMOESTRO_INSTRUCTION_SETS=all"};
   if (facts.isa == kernels::Isa::kScalar)
     return {"processor", Verdict::kSlower, cores + "no AVX2: scalar kernels, many times slower",
             "use an x86-64 processor with AVX2"};
-  return {"processor", Verdict::kGood, cores + "products with " + instructions_by_precision(facts.isa, false), ""};
+  return {"processor", Verdict::kGood, products, ""};
 }
 
 Finding memory(const MachineFacts& facts) {

@@ -132,6 +132,7 @@ void look_at_rights(MachineFacts& facts) {
 void look_at_processor(MachineFacts& facts) {
   facts.cores = std::max(1u, std::thread::hardware_concurrency());
   facts.isa = kernels::best_isa();
+  facts.fastest_isa = kernels::fastest_isa_of_machine();
   std::error_code error;
   uint64_t nodes = 0;
   for (const auto& entry : fs::directory_iterator("/sys/devices/system/node", error)) {

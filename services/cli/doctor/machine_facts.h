@@ -15,7 +15,8 @@ namespace moestro::cli {
 struct MachineFacts {
   std::string kernel;  ///< "6.1.0-18-amd64"
   uint64_t cores = 1;
-  kernels::Isa isa = kernels::Isa::kScalar;  ///< the best that it has
+  kernels::Isa isa = kernels::Isa::kScalar;  ///< the best that it has, and this program has kernels for
+  kernels::Isa fastest_isa = kernels::Isa::kScalar;  ///< the best that it has
 
   uint64_t memory_bytes = 0, memory_available_bytes = 0;
   std::optional<uint64_t> cgroup_limit_bytes;  ///< the lowest, if it is below the machine's memory

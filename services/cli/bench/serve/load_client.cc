@@ -101,7 +101,6 @@ class Load {
   awaitable<void> hold_idle(int64_t index);
   awaitable<void> show();
   http::request<http::string_body> message(http::verb verb, const char* path, std::string body) const;
-  std::string body_of(size_t index) const;
   void take_piece(RequestRecord& record);
   void note(Ending ending, RequestRecord& record, const Failure& why);
   void stop();
@@ -125,15 +124,6 @@ class Load {
   LoadProgress figures_;
   LoadRun result_;
 };
-
-std::string Load::body_of(size_t index) const {
-  const Arrival& a = arrivals_[index];
-  return completion_body({.model = o_.model,
-                          .max_tokens = a.output_tokens,
-                          .temperature = o_.temperature,
-                          .seed = (o_.seed * 1'000'003 + index) % 2'000'000'011},
-                         prompt_ids(a, static_cast<uint32_t>(index), o_.vocab, o_.seed));
-}
 
 http::request<http::string_body> Load::message(http::verb verb, const char* path, std::string body) const {
   http::request<http::string_body> request(verb, o_.url.base + path, 11);
@@ -186,7 +176,7 @@ awaitable<void> Load::issue() {
 
 awaitable<void> Load::one(size_t index) {
   RequestRecord& record = result_.requests[index];
-  const std::string body = body_of(index);
+  const std::string body = o_.body(o_, arrivals_[index], index);
   record.ending = Ending::kUnderWay;
   record.sent_s = now();
   const Failure why = co_await ask(body, record);

@@ -14,10 +14,15 @@
 
 namespace moestro::cli {
 
+struct LoadOptions;
+/// The body of a request, which is number `index` of the load.
+using RequestBody = std::function<std::string(const LoadOptions& options, const Arrival& arrival, size_t index)>;
+
 struct LoadOptions {
   Url url = {};
   std::string api_key = {};
-  std::string model = {};
+  RequestBody body = nullptr;      ///< must be set
+  std::string model = {};          ///< this and the next three are for `body`
   int64_t vocab = 0;
   uint64_t seed = 1;
   double temperature = 1;          ///< because random models repeat themselves with their most probable tokens

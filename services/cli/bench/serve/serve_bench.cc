@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "common/model/model_spec.h"
+#include "services/cli/bench/serve/completion_json.h"
 #include "services/cli/bench/serve/interrupt.h"
 #include "services/cli/bench/serve/trace_file.h"
 #include "services/cli/common/server_options.h"
@@ -110,9 +111,20 @@ Result<std::vector<Arrival>> arrivals_of(const ServeBenchOptions& o, double rate
   return poisson_arrivals({.rate = rate, .count = o.count, .prompt = o.prompt, .output = o.output, .seed = o.seed});
 }
 
+std::string completion_of(const LoadOptions& load, const Arrival& arrival, size_t index) {
+  return completion_body({.model = load.model,
+                          .max_tokens = arrival.output_tokens,
+                          .temperature = load.temperature,
+                          .seed = (load.seed * 1'000'003 + index) % 2'000'000'011},
+                         prompt_ids(arrival, static_cast<uint32_t>(index), load.vocab, load.seed));
+}
+
 LoadOptions load_options(const ServeBenchOptions& o, const Served& served) {
-  LoadOptions load{
-      .url = served.url, .model = served.model, .vocab = o.vocab > 0 ? o.vocab : served.vocab, .seed = o.seed};
+  LoadOptions load{.url = served.url,
+                   .body = completion_of,
+                   .model = served.model,
+                   .vocab = o.vocab > 0 ? o.vocab : served.vocab,
+                   .seed = o.seed};
   load.temperature = o.temperature, load.concurrency = o.concurrency, load.idle_connections = o.idle,
   load.silence_limit = o.timeout;
   return load;
