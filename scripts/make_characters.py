@@ -100,7 +100,7 @@ namespace moestro::jinja {{
     text += mapping("ToUpper", str.upper) + mapping("ToLower", str.lower) + mapping("ToTitle", str.title)
     text += character_set("UpperCase", str.isupper) + character_set("LowerCase", str.islower)
     text += character_set("TitleCase", lambda c: is_cased(c) and not c.isupper() and not c.islower())
-    text += character_set("CaseIgnorable", is_case_ignorable) + character_set("Digit", str.isdigit)
+    text += character_set("CaseIgnorable", is_case_ignorable) + character_set("Digits", str.isdigit)
     OUT.write_text(text + "\n}  // namespace moestro::jinja\n// clang-format on\n", encoding="utf-8")
 
 

@@ -179,7 +179,8 @@ Status BatchJob::keep_checked(const std::vector<LineResult>& problems, const std
   if (around_.shared != nullptr && !good.empty())
     MOESTRO_RETURN_IF_ERROR(around_.shared->offer(record_.id, good, /*anew=*/false));
   if (problems.empty()) return Status::ok();
-  MOESTRO_RETURN_IF_ERROR(around_.state.put_results(record_.id, problems).status());
+  MOESTRO_ASSIGN_OR_RETURN(const LineCounts kept, around_.state.put_results(record_.id, problems));
+  bad_lines += kept.bad;
   for (const LineResult& r : problems) mark_done(r.line);
   return Status::ok();
 }

@@ -251,7 +251,9 @@ bool BatchRunner::work() {
     BatchJob& job = *(it++)->get();
     const bool lacked_room = !job.lacks_room().empty();
     if (lacked_room && !try_for_room) continue;
+    const uint64_t bad_before = job.bad_lines;
     const auto worked = job.work();
+    figures_.lines_bad += job.bad_lines - bad_before;  // those that its check has refused
     if (!job.lacks_room().empty()) {
       if (!lacked_room) log::warn("{}", no_room_for(job));
       room_at_ = now + limits_.stalled;

@@ -396,7 +396,7 @@ const CharacterRun kCaseIgnorableRuns[] = {
 };
 constinit const std::span<const CharacterRun> kCaseIgnorable{kCaseIgnorableRuns};
 
-const CharacterRun kDigitRuns[] = {
+const CharacterRun kDigitsRuns[] = {
     {0x0030, 0x0039, 1}, {0x00B2, 0x00B3, 1}, {0x00B9, 0x00B9, 1}, {0x0660, 0x0669, 1}, {0x06F0, 0x06F9, 1},
     {0x07C0, 0x07C9, 1}, {0x0966, 0x096F, 1}, {0x09E6, 0x09EF, 1}, {0x0A66, 0x0A6F, 1}, {0x0AE6, 0x0AEF, 1},
     {0x0B66, 0x0B6F, 1}, {0x0BE6, 0x0BEF, 1}, {0x0C66, 0x0C6F, 1}, {0x0CE6, 0x0CEF, 1}, {0x0D66, 0x0D6F, 1},
@@ -415,7 +415,7 @@ const CharacterRun kDigitRuns[] = {
     {0x16B50, 0x16B59, 1}, {0x1D7CE, 0x1D7FF, 1}, {0x1E140, 0x1E149, 1}, {0x1E2F0, 0x1E2F9, 1}, {0x1E4F0, 0x1E4F9, 1},
     {0x1E950, 0x1E959, 1}, {0x1F100, 0x1F10A, 1}, {0x1FBF0, 0x1FBF9, 1},
 };
-constinit const std::span<const CharacterRun> kDigit{kDigitRuns};
+constinit const std::span<const CharacterRun> kDigits{kDigitsRuns};
 
 }  // namespace moestro::jinja
 // clang-format on

@@ -27,6 +27,6 @@ struct CaseMapping {
 };
 
 extern const CaseMapping kToUpper, kToLower, kToTitle;
-extern const std::span<const CharacterRun> kUpperCase, kLowerCase, kTitleCase, kCaseIgnorable, kDigit;
+extern const std::span<const CharacterRun> kUpperCase, kLowerCase, kTitleCase, kCaseIgnorable, kDigits;
 
 }  // namespace moestro::jinja

@@ -28,7 +28,7 @@ class Pages {
     spread(kLowerCase, &Facts::lower);
     spread(kTitleCase, &Facts::title);
     spread(kCaseIgnorable, &Facts::case_ignorable);
-    spread(kDigit, &Facts::digit);
+    spread(kDigits, &Facts::digit);
   }
 
   const Facts& of(char32_t c) const { return pages_[page_of_[c / kPageSize]][c % kPageSize]; }

@@ -11,6 +11,8 @@
 namespace moestro::store {
 namespace {
 
+using std::chrono::steady_clock;
+
 constexpr std::chrono::seconds kLetGoPatience{10};  ///< a worker ends its step before it lets go of an arena
 
 

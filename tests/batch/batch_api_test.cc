@@ -142,6 +142,7 @@ TEST_P(BatchApiTest, ABatchRunsItsGoodLinesAndNamesTheBad) {
     return ask("GET", "/v1/moestro/status")["batches"]["by_status"]["completed"] == 1;
   });  // published once a round of the runner
   EXPECT_THAT(send("GET", "/metrics")->body, HasSubstr("moestro_batch_lines_total{model=\"m\",result=\"ok\"} 10"));
+  EXPECT_THAT(send("GET", "/metrics")->body, HasSubstr("moestro_batch_lines_total{model=\"m\",result=\"error\"} 4"));
   ask("POST", "/v1/batches/" + id + "/cancel", {}, 400);
   EXPECT_EQ(ask("DELETE", "/v1/files/" + input)["deleted"], true);
 }

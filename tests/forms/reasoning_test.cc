@@ -106,6 +106,8 @@ TEST(Reasoning, OfHarmonyIsTheChannelAnalysis) {
   expect_harmony(analysis + "One.<|end|><|start|>assis", false, {"One.", ""});
   expect_harmony("the prompt has begun <|channel|> it", false, {"", "the prompt has begun <|channel|> it"});
   expect_harmony("<|channel|>" + std::string(300, 'x'), false, {"", "<|channel|>" + std::string(300, 'x')});
+  const std::string too_long = "<|channel|>" + std::string(300, 'x') + "<|message|>hi";
+  expect_harmony(too_long, false, {"", too_long});  // also where it comes at once
   EXPECT_TRUE(leaves_reasoning_open(harmony(), "<|start|>assistant<|channel|>analysis<|message|>so"));
   EXPECT_EQ(harmony().shown().size(), 6u) << "special tokens that a text leaves out otherwise";
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "services/worker/cuda/cuda_pass.h"
+#include "services/worker/cuda/float_bytes.h"
 
 namespace moestro::cuda {
 
