@@ -57,7 +57,9 @@ bool ReasoningParser::read_head() {
   const size_t end = rest_.find(kMessage);
   const bool head = may_be(kStart) || may_be(kChannel) || may_be(kToFunction);
   const size_t mark_bytes = std::string_view(kMessage).size();
-  if (!head || (end == std::string::npos ? rest_.size() >= kChannelHeadBytesMax + mark_bytes : end > kChannelHeadBytesMax)) {
+  const bool too_long = end == std::string::npos ? rest_.size() >= kChannelHeadBytesMax + mark_bytes
+                                                 : end > kChannelHeadBytesMax;
+  if (!head || too_long) {
     place_ = Place::kContent;
     return false;
   }

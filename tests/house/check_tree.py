@@ -5,6 +5,8 @@ import pathlib
 import re
 import sys
 
+from neighbours import check_neighbours
+
 LINES_MAX = 500
 README_LINES_MAX = 15
 COLUMNS_MAX = 120
@@ -254,6 +256,7 @@ def check_cycles(root):
 def check_tree(root):
     yield from check_readmes(root)
     yield from check_cycles(root)
+    yield from check_neighbours(root, MAY_INCLUDE)
     for path in files_of(root):
         name = path.relative_to(root).as_posix()
         try:

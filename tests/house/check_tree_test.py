@@ -60,6 +60,27 @@ class CheckTree(unittest.TestCase):
         })
         self.assertIn("in a circle", found)
 
+    def test_names_of_neighbours(self):
+        readmes = {"store/README.md": "", "common/README.md": ""}
+        first = ("namespace {\nconstexpr int kMost = 3;\nusing std::chrono::steady_clock;\nstruct Two {\n};\n"
+                 "int twice(int x) {\n  return 2 * x;\n}\n}\n")
+        header = "#pragma once\ninline constexpr int kBytes = 4;\n"
+
+        def breaches(text):
+            return self.breaches(readmes | {"store/a.cc": first, "store/b.cc": text, "store/bytes.h": header})
+
+        for text, name in ((" f(kMost);", "kMost is that of a.cc"), (" x > kMost);", "kMost"),
+                           (" return kMost;", "kMost"), (" steady_clock::now();", "steady_clock"), (" Two two;", "Two"),
+                           (" return twice(2);", "twice"), (" f(2 * kBytes);", "kBytes is that of store/bytes.h")):
+            (found,) = breaches(text + "\n")
+            self.assertIn(name, found)
+            self.assertIn("must compile without its neighbours", found)
+        for text in ("// kMost\n", 'say("kMost");\n', "constexpr int kMost = 2;\nint x = kMost;\n",
+                     "enum class A { kMost };\nf(A::kMost);\n", "int a = 1, twice = 2;\nf(twice);\n",
+                     "const auto& [Two, b] = c;\n", "x.twice(1);\nstd::chrono::steady_clock::now();\n",
+                     '#include "store/bytes.h"\nf(kBytes);\n', "int f(int twice) { return twice; }\n"):
+            self.assertEqual(breaches(text), [], text)
+
     def test_relative_include(self):
         self.expect("store/a/b.cc", '#include "../x.h"\n', "start at the root")
 
