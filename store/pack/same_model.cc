@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -44,6 +45,17 @@ Status check_same_model(const Manifest& before, const Manifest& now) {
   if (const auto its = tokenizer_of(now); tokenizer && its && *tokenizer != *its)
     return another("its tokenizer.json differs");
   return Status::ok();
+}
+
+std::string other_texts(const Manifest& before, const Manifest& now) {
+  if (before.copied.empty() || now.copied.empty()) return "";
+  std::map<std::string_view, std::array<uint64_t, 2>> sums;
+  for (const CopiedFile& file : before.copied) sums[file.name][0] = file.xxh3_64;
+  for (const CopiedFile& file : now.copied) sums[file.name][1] = file.xxh3_64;
+  std::string names;
+  for (const auto& [name, both] : sums)
+    if (name != "config.json" && both[0] != both[1]) names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
 }
 
 }  // namespace moestro::store

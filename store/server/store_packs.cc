@@ -85,9 +85,13 @@ Result<std::string> StoreServer::replace_model(const std::string& name, const st
     return "model '" + name + "' is served from " + seen.dir.string() +
            ": the same version as before, for its workers too";
   }
+  const std::string texts = other_texts(catalogue_.pack(before).manifest, seen.manifest);
   MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, take_in(std::move(seen)));
   catalogue_.name(name, pack);
-  const std::string from = "model '" + name + "' is served from " + catalogue_.pack(pack).dir.string();
+  std::string from = "model '" + name + "' is served from " + catalogue_.pack(pack).dir.string();
+  if (!texts.empty())
+    from += "; it has another " + texts +
+            " than before, which orchestrators read when they start: restart them from this pack to use it";
   if (pack == before) return from + ": the same version as before, its files opened anew";
   const uint32_t workers = workers_of(before);
   return from + (workers == 0

@@ -42,5 +42,15 @@ TEST(SameModel, AnotherShapeOrTokenizerIsAnotherModel) {
   EXPECT_THAT(why(manifest(kConfig, {{"tokenizer.json", 10, 2}})), HasSubstr("tokenizer.json"));
 }
 
+TEST(SameModel, TextsThatDifferAreNamed) {
+  const CopiedFile tokenizer{"tokenizer.json", 10, 1};
+  const Manifest before = manifest(kConfig, {{"config.json", 9, 1}, tokenizer, {"b", 3, 4}});
+  EXPECT_EQ(other_texts(before, before), "");
+  EXPECT_EQ(other_texts(before, manifest(kConfig)), "") << "a pack of before such lists";
+  EXPECT_EQ(other_texts(before, manifest(kConfig, {{"config.json", 9, 2}, tokenizer, {"b", 3, 4}})), "");
+  EXPECT_EQ(other_texts(before, manifest(kConfig, {tokenizer, {"b", 3, 5}, {"a", 1, 1}})), "a, b");
+  EXPECT_EQ(other_texts(before, manifest(kConfig, {tokenizer})), "b") << "it is gone";
+}
+
 }  // namespace
 }  // namespace moestro::store

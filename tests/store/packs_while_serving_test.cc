@@ -65,6 +65,14 @@ TEST_P(PacksWhileServing, AnAddedModelIsServedBesideTheOthers) {
   EXPECT_EQ(status().models.size(), 3u);
 }
 
+TEST_P(PacksWhileServing, ReplacingNamesTheTextsThatOrchestratorsHaveReadOtherwise) {
+  std::ofstream(b_.dir / "src" / "chat_template.jinja") << "{{ messages }}";
+  ASSERT_TRUE(pack_checkpoint(b_.dir / "src", b_.dir / "other", {}, {}));
+  const auto replaced = change(PackChange::kReplace, "a", b_.dir / "other");
+  ASSERT_TRUE(replaced) << replaced.status().message();
+  EXPECT_THAT(*replaced, HasSubstr("it has another chat_template.jinja than before"));
+}
+
 TEST_P(PacksWhileServing, ReplacingChangesNothingUnderAWorkerAndTheOldVersionGoesWithIt) {
   auto old = attach("a");
   ASSERT_TRUE(old);
