@@ -88,7 +88,7 @@ class HttpMemory(DemoTest):
             healthy += cluster.request("GET", "/health")[0] == 200
             time.sleep(0.05)
         flooding.join()
-        self.assertGreater(healthy, 3)  # 25 to 55 where no other test runs; how soon it answers is http_stress_test's
+        self.assertGreater(healthy, 10)
         begin = time.monotonic()
         while (after := resident_mb(pid)) > RECOVERED_RATIO_MAX * before:
             if time.monotonic() - begin > RECOVERY_SECONDS_MAX:
