@@ -83,8 +83,7 @@ def check_neighbours(root, folders):
             codes = {name: code_of(text) for name, text in texts.items()}
             defined = {name: names_of(code) for name, code in codes.items()}
             for name, code in codes.items():
-                theirs = {n: other for other in defined if other != name for n in defined[other]}
-                theirs = of_headers | theirs
+                theirs = of_headers | {n: other for other in defined if other != name for n in defined[other]}
                 used = set(UNQUALIFIED.findall(code)) & theirs.keys() - defined[name]
                 if not used:
                     continue
@@ -93,4 +92,3 @@ def check_neighbours(root, folders):
                     if not declares(code, one):
                         where = (folder / name).relative_to(root).as_posix()
                         yield f"{where}: {one} is that of {theirs[one]}; it must compile without its neighbours"
-
