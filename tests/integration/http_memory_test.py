@@ -30,6 +30,7 @@ KINDS = [  # what is said at first, and then without an end
 
 def flood(host, port, seconds, connections):
     """So many connections that send what their kinds say; those that the server closes are made anew."""
+    os.nice(10)  # elsewhere it would not take the server's processor, nor that of the client that asks for /health
     end = time.monotonic() + seconds
     with selectors.EpollSelector() as sockets:
         def connect(kind):
